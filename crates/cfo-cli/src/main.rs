@@ -1,0 +1,3 @@
+//! The command `cfo`.
+
+fn main() {}

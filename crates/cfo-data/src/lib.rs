@@ -1,0 +1,5 @@
+//! Trajectories and where they come from: files that users already have, and the simulators of the paper's systems.
+
+mod trajectory;
+
+pub use trajectory::{Description, FieldShape, Trajectory};

@@ -1,0 +1,2 @@
+//! The mathematics of the paper without tensors and without files: time grids, finite-difference stencils,
+//! Hermite paths, the noise schedule, Runge-Kutta methods and metrics.
