@@ -1,0 +1,92 @@
+//! What can go wrong in a simulation.
+
+use super::options::MAX_VALUES;
+
+/// Why a simulation could not be started or finished.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimulationError {
+    /// An option has a value that the system cannot be simulated with.
+    #[error("`{name}` is {value}; it must be {need}")]
+    Option {
+        /// The option, as the configuration's field is called.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What would have been accepted.
+        need: String,
+    },
+    /// One trajectory would be larger than any that can be stored.
+    #[error(
+        "a trajectory of {frames} frames of {points} values is too large; {MAX_VALUES} values are possible"
+    )]
+    TooLarge {
+        /// Stored frames.
+        frames: usize,
+        /// Values in a frame.
+        points: usize,
+    },
+    /// The benchmark's generator takes seeds of 32 bits.
+    #[error("seed {seed} and trajectory {index} need a generator seed of more than 32 bits")]
+    Seed {
+        /// The seed of the whole set.
+        seed: u64,
+        /// The trajectory.
+        index: u64,
+    },
+    /// The state left the finite numbers, or no step was small enough to go on.
+    #[error("the {system} simulation diverged at time {time}")]
+    Diverged {
+        /// The system.
+        system: &'static str,
+        /// Time of the last state that was still good.
+        time: f64,
+    },
+    /// The space grid is too coarse for the solution.
+    #[error(
+        "the {system} solution is not resolved at time {time}: {share:.1e} of its amplitude is in the finest \
+         modes of {points} points"
+    )]
+    Unresolved {
+        /// The system.
+        system: &'static str,
+        /// When it was noticed.
+        time: f64,
+        /// Amplitude of the finest modes relative to the largest one.
+        share: f64,
+        /// Points of the internal grid.
+        points: usize,
+    },
+    /// The caller asked to stop.
+    #[error("the simulation was interrupted")]
+    Interrupted,
+    /// One trajectory of many failed.
+    #[error("trajectory {index}: {cause}")]
+    Trajectory {
+        /// Which one.
+        index: u64,
+        /// Why.
+        cause: Box<SimulationError>,
+    },
+}
+
+impl SimulationError {
+    /// What to change, where there is something to say.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Option { name, need, .. } => Some(format!("set `{name}` to {need}")),
+            Self::TooLarge { .. } => Some("lower `frames` or `grid`".into()),
+            Self::Seed { .. } => {
+                Some("choose a seed so that seed plus samples stays below 4294967296".into())
+            }
+            Self::Diverged { .. } => Some(
+                "bring the system's parameters nearer to their defaults, or lower the step or the tolerance"
+                    .into(),
+            ),
+            Self::Unresolved { points, .. } => {
+                Some(format!("raise `resolution` above {points}, or raise `viscosity`"))
+            }
+            Self::Interrupted => None,
+            Self::Trajectory { cause, .. } => cause.hint(),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The paper's five systems, simulated from their formulas.
+//!
+//! Each system is a configuration with public fields whose default is the paper's, and implements [`Equation`];
+//! [`run`] simulates many trajectories in parallel and hands them over in order.
+//!
+//! Everything is computed in `f64` and stored in `f32`. Where a start is drawn by this crate's own distribution it is
+//! rounded to `f32` before the first step (Lorenz, the varied dam), so that the stored first frame is exactly the
+//! state that was integrated.
+
+mod error;
+mod lorenz;
+mod options;
+mod run;
+
+use std::sync::atomic::AtomicBool;
+
+pub use error::SimulationError;
+pub use lorenz::Lorenz;
+pub use run::run;
+
+use crate::{Description, Trajectory};
+
+/// A system that can be simulated: a distribution over starts and the equation that carries them on.
+///
+/// Trajectory `index` of `seed` is a pure function of the two and of the configuration: it is the same whatever
+/// else is simulated, in which order and on how many threads.
+///
+/// ```
+/// use cfo_data::simulate::{Equation, Lorenz};
+///
+/// let lorenz = Lorenz { frames: 11, ..Lorenz::default() };
+/// let trajectory = lorenz.trajectory(0, 3)?;
+/// assert_eq!(trajectory.times, lorenz.times());
+/// assert_eq!(trajectory.values.len(), 11 * 3);
+/// # Ok::<(), cfo_data::simulate::SimulationError>(())
+/// ```
+pub trait Equation: Send + Sync {
+    /// The system's name, as the command line and the files spell it.
+    fn name(&self) -> &'static str;
+
+    /// Whether the options make sense; everything else may be called only if they do.
+    fn check(&self) -> Result<(), SimulationError>;
+
+    /// What holds for every trajectory.
+    fn description(&self) -> Description;
+
+    /// The stored times; nominal ones where each trajectory has its own.
+    fn times(&self) -> Vec<f64>;
+
+    /// Trajectory `index` of `seed`, given up with [`SimulationError::Interrupted`] soon after `interrupt` is set.
+    fn simulate(&self, seed: u64, index: u64, interrupt: &AtomicBool) -> Result<Trajectory, SimulationError>;
+
+    /// Trajectory `index` of `seed`.
+    fn trajectory(&self, seed: u64, index: u64) -> Result<Trajectory, SimulationError> {
+        self.simulate(seed, index, &AtomicBool::new(false))
+    }
+}
