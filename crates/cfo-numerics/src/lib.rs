@@ -1,6 +1,34 @@
 //! The mathematics of the paper without tensors and without files: time grids, finite-difference stencils,
 //! Hermite paths, the noise schedule, Runge-Kutta methods and metrics.
+//!
+//! A trajectory is a row of snapshots `u(t_0), ..., u(t_N)` at irregular times. A [`Path`] turns them into a smooth
+//! curve `s(t)` with a velocity; both are weighted sums of a few neighbouring snapshots, so [`Path::weights`]
+//! gives weights and the caller contracts them with data of whatever kind it holds:
+//!
+//! ```
+//! use cfo_numerics::Path;
+//!
+//! let times = [0.0, 0.1, 0.25, 0.3, 0.5];
+//! let snapshots = times.map(|t: f64| t * t);
+//! let weights = Path::default().weights(&times, 0.2);
+//! let value: f64 = weights.value().iter().zip(&snapshots[weights.range()]).map(|(w, u)| w * u).sum();
+//! let velocity: f64 = weights.velocity().iter().zip(&snapshots[weights.range()]).map(|(w, u)| w * u).sum();
+//! assert!((value - 0.04).abs() < 1e-15 && (velocity - 0.4).abs() < 1e-14);
+//! ```
+//!
+//! Times, weights and metrics are `f64` throughout; fields may be `f32`.
 
+mod hermite;
+mod noise;
+pub mod ode;
+mod path;
 mod philox;
+pub mod stencil;
+#[cfg(any(test, feature = "test-problems"))]
+pub mod test_problems;
+mod time_grid;
 
+pub use noise::NoiseSchedule;
+pub use path::{Fallback, Path, PathError, PathWeights, Spline};
 pub use philox::{Philox, philox4x32};
+pub use time_grid::{Segment, TimeGrid, TimeGridError};

@@ -1,0 +1,112 @@
+use thiserror::Error;
+
+/// Why an integration ended early. Errors on the way name the time reached.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum OdeError {
+    /// The initial time is NaN or infinite.
+    #[error("initial time is `{time}`; it must be finite")]
+    InitialTime {
+        /// What was given.
+        time: f64,
+    },
+    /// The initial state has a number that is NaN or infinite.
+    #[error("entry {index} of the initial state is `{value}`; it must be finite")]
+    InitialState {
+        /// Its place.
+        index: usize,
+        /// What stands there.
+        value: f64,
+    },
+    /// An output time is not finite, or turns back on the way from the initial time through the output times.
+    #[error(
+        "output time {index} is `{time}` after `{previous}`; times must be finite and run one way from `{start}`"
+    )]
+    OutputTimes {
+        /// Its place.
+        index: usize,
+        /// What stands there.
+        time: f64,
+        /// The time before it.
+        previous: f64,
+        /// The initial time.
+        start: f64,
+    },
+    /// A fixed step that is zero, negative or not a number.
+    #[error("step size is `{step}`; it must be positive")]
+    InvalidStep {
+        /// What was given.
+        step: f64,
+    },
+    /// A step count of zero.
+    #[error("found 0 steps; at least 1 is needed")]
+    NoSteps,
+    /// Tolerances that are negative, not numbers or both zero.
+    #[error("tolerances are rtol = `{rtol}`, atol = `{atol}`; both must be at least 0 and one above 0")]
+    InvalidTolerance {
+        /// Relative tolerance given.
+        rtol: f64,
+        /// Absolute tolerance given.
+        atol: f64,
+    },
+    /// Adaptive steps with a method that does not estimate its error.
+    #[error("`{method}` does not estimate its error, so it cannot choose its steps")]
+    NoErrorEstimate {
+        /// Name of the method.
+        method: &'static str,
+    },
+    /// The state is no longer finite.
+    #[error("the state is no longer finite; reached t = {time}")]
+    Diverged {
+        /// Last time with a finite state.
+        time: f64,
+    },
+    /// The tolerance or the step asks for steps below the resolution of time.
+    #[error("the step shrank to {step:e}, below the resolution of time; reached t = {time}")]
+    StepTooSmall {
+        /// Time reached.
+        time: f64,
+        /// The step that was too small.
+        step: f64,
+    },
+    /// The limit on attempted steps was met.
+    #[error("{limit} steps were not enough to reach t = {target}; reached t = {time}")]
+    TooManySteps {
+        /// Time reached.
+        time: f64,
+        /// Time wanted.
+        target: f64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl OdeError {
+    /// What to do about it, in one line.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::InitialTime { .. } | Self::InitialState { .. } => return None,
+            Self::OutputTimes { .. } => "integrate to earlier and to later times in two calls",
+            Self::InvalidStep { .. } | Self::NoSteps => return None,
+            Self::InvalidTolerance { .. } => "1e-4 relative and 1e-6 absolute are a good start",
+            Self::NoErrorEstimate { .. } => "use `tsit5` or `dopri5`, or give a fixed step",
+            Self::Diverged { .. } => "take smaller steps; if that does not help the field itself diverges",
+            Self::StepTooSmall { .. } => {
+                "the field may be stiff or diverge there; loosen the tolerance or end earlier"
+            }
+            Self::TooManySteps { .. } => {
+                "the field may be stiff; loosen the tolerance or raise the limit on steps"
+            }
+        };
+        Some(hint.into())
+    }
+
+    /// The time reached, for errors on the way.
+    pub fn time_reached(&self) -> Option<f64> {
+        match *self {
+            Self::Diverged { time } | Self::StepTooSmall { time, .. } | Self::TooManySteps { time, .. } => {
+                Some(time)
+            }
+            _ => None,
+        }
+    }
+}
