@@ -161,6 +161,7 @@ fn evaluate(series: &[[f64; 3]; ORDER + 1], distance: f64) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulate::testing::assert_refused;
 
     fn end(lorenz: &Lorenz, start: [f64; 3]) -> [f32; 3] {
         let values = lorenz.integrate(start, &lorenz.times(), &AtomicBool::new(false)).unwrap();
@@ -216,20 +217,13 @@ mod tests {
 
     #[test]
     fn senseless_options_are_refused() {
-        let good = Lorenz::default();
-        for (name, bad) in [
-            ("frames", Lorenz { frames: 1, ..good.clone() }),
-            ("horizon", Lorenz { horizon: -1.0, ..good.clone() }),
-            ("horizon", Lorenz { horizon: f64::INFINITY, ..good.clone() }),
-            ("sigma", Lorenz { sigma: f64::NAN, ..good.clone() }),
-            ("spread", Lorenz { spread: 0.0, ..good.clone() }),
-        ] {
-            match bad.trajectory(0, 0) {
-                Err(SimulationError::Option { name: found, .. }) => assert_eq!(found, name),
-                other => panic!("{name}: {other:?}"),
-            }
-        }
-        let huge = Lorenz { frames: usize::MAX, ..good };
+        let good = Lorenz::default;
+        assert_refused(&Lorenz { frames: 1, ..good() }, "frames");
+        assert_refused(&Lorenz { horizon: -1.0, ..good() }, "horizon");
+        assert_refused(&Lorenz { horizon: f64::INFINITY, ..good() }, "horizon");
+        assert_refused(&Lorenz { sigma: f64::NAN, ..good() }, "sigma");
+        assert_refused(&Lorenz { spread: 0.0, ..good() }, "spread");
+        let huge = Lorenz { frames: usize::MAX, ..good() };
         assert!(matches!(huge.trajectory(0, 0), Err(SimulationError::TooLarge { .. })));
     }
 }

@@ -7,15 +7,24 @@
 //! rounded to `f32` before the first step (Lorenz, the varied dam), so that the stored first frame is exactly the
 //! state that was integrated.
 
+mod burgers;
 mod error;
+mod kuramoto_sivashinsky;
 mod lorenz;
 mod options;
+mod random_field;
 mod run;
+mod spectral;
+#[cfg(test)]
+mod testing;
 
 use std::sync::atomic::AtomicBool;
 
+pub use burgers::Burgers;
 pub use error::SimulationError;
+pub use kuramoto_sivashinsky::KuramotoSivashinsky;
 pub use lorenz::Lorenz;
+pub use random_field::RandomField;
 pub use run::run;
 
 use crate::{Description, Trajectory};

@@ -21,9 +21,41 @@ pub(super) fn positive(name: &'static str, value: f64) -> Result<(), SimulationE
     }
 }
 
+/// The option is finite and not below zero.
+pub(super) fn not_negative(name: &'static str, value: f64) -> Result<(), SimulationError> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(())
+    } else {
+        Err(refuse(name, value, "a finite number that is not negative"))
+    }
+}
+
 /// The option is finite.
 pub(super) fn finite(name: &'static str, value: f64) -> Result<(), SimulationError> {
     if value.is_finite() { Ok(()) } else { Err(refuse(name, value, "a finite number")) }
+}
+
+/// The option lies between two finite bounds, both allowed.
+pub(super) fn between(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), SimulationError> {
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(refuse(name, value, format!("between {low} and {high}")))
+    }
+}
+
+/// The whole number lies between two bounds, both allowed.
+pub(super) fn count(
+    name: &'static str,
+    value: usize,
+    low: usize,
+    high: usize,
+) -> Result<(), SimulationError> {
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(refuse(name, value, format!("between {low} and {high}")))
+    }
 }
 
 /// At least two frames over a positive horizon, and a trajectory that fits into memory.
