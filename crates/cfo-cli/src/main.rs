@@ -1,3 +1,16 @@
-//! The command `cfo`.
+//! The command `cfo`: arguments, terminal, reports and figures around the library. No mathematics lives here.
 
-fn main() {}
+mod args;
+mod command;
+mod diagnostics;
+mod plot;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = args::Arguments::parse();
+    diagnostics::conclude(|| command::run(&arguments.command))
+}

@@ -1,0 +1,278 @@
+//! How well the velocity of a spline matches the true one on the Lorenz system: the paper's figure of the error over
+//! a segment and its table of endpoint errors and empirical orders.
+//!
+//! Whole trajectories from random starts are taken, every segment of them, and for the coarser steps every phase of
+//! the downsampling, so that each row averages over the same stretches of time.
+
+use anyhow::Result;
+use cfo_data::simulate::{Equation, Lorenz};
+use cfo_numerics::{Path, Segment, Spline};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::{Document, Record};
+use crate::args;
+use crate::plot::{Axis, Figure, Line, Scale, Series};
+use crate::report::{Alignment, Table, scientific};
+
+/// Whole trajectories: together they have the paper's 50,000 segments at either scale.
+const TRAJECTORIES: u64 = 50;
+
+const SPLINES: [Spline; 2] = [Spline::Quintic, Spline::Linear];
+
+/// Distances between knots, in units of the data's step.
+const STEPS: [usize; 3] = [1, 2, 4];
+
+/// Positions inside a segment at which the error is measured, besides its first knot.
+const POSITIONS: usize = 40;
+
+/// The paper's error and order at both ends of a segment, in the order of [`SPLINES`] and [`STEPS`].
+const PAPER: [[[Reference; 2]; 3]; 2] = [
+    [
+        [Reference(5.33e-4, None), Reference(5.32e-4, None)],
+        [Reference(2.16e-3, Some(2.02)), Reference(2.16e-3, Some(2.02))],
+        [Reference(8.63e-3, Some(2.00)), Reference(8.63e-3, Some(2.00))],
+    ],
+    [
+        [Reference(2.49e-2, None), Reference(2.48e-2, None)],
+        [Reference(4.97e-2, Some(1.00)), Reference(4.96e-2, Some(1.00))],
+        [Reference(9.92e-2, Some(1.00)), Reference(9.88e-2, Some(1.00))],
+    ],
+];
+
+/// An error and an empirical order as the paper prints them.
+#[derive(Clone, Copy)]
+struct Reference(f64, Option<f64>);
+
+/// One end of one row of the paper's table.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    spline: String,
+    /// Distance between knots in units of the data's step.
+    step: usize,
+    /// Which end of the segment: 0 or 1.
+    tau: usize,
+    /// Mean over the segments of the relative L2 error of the velocity.
+    error: f64,
+    /// Slope of the error against the step between this row and the one before.
+    order: Option<f64>,
+    /// L2 norm of all errors over the L2 norm of all velocities: the other reading of "average relative error".
+    aggregate_error: f64,
+    aggregate_order: Option<f64>,
+    paper_error: f64,
+    paper_order: Option<f64>,
+    segments: usize,
+}
+
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> {
+    let lorenz = Lorenz::default();
+    let sums = (0..TRAJECTORIES)
+        .into_par_iter()
+        .map(|index| measure(&lorenz, arguments.seed, index))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .reduce(merge)
+        .unwrap_or_default();
+    let rows = rows(&sums);
+    let table = table(&rows);
+    let text = format!(
+        "Velocity of the spline against the true one on the Lorenz system, at the ends of a segment.\n\
+         Mean over {} segments of the relative L2 error; Δt = 0.005; the paper's values in brackets.\n\n{}",
+        rows[0].segments,
+        table.text()
+    );
+    let markdown = markdown(arguments, &rows, &table);
+    let figures = vec![("error-over-segment", figure(&sums))];
+    let document = Document { target: arguments.target.name(), scale: arguments.scale, rows };
+    Ok(Record { document, text, markdown, figures })
+}
+
+/// Errors of one spline at one step, summed over segments, at each position of a segment.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    segments: usize,
+    relative: Vec<f64>,
+    error_squared: Vec<f64>,
+    velocity_squared: Vec<f64>,
+}
+
+/// In the order of [`SPLINES`] and [`STEPS`].
+type AllSums = Vec<Sums>;
+
+/// The errors along one whole trajectory.
+fn measure(lorenz: &Lorenz, seed: u64, index: u64) -> Result<AllSums> {
+    // Stored more finely than the data, so that the true velocity is known inside the segments too.
+    let fine = Lorenz { frames: (lorenz.frames - 1) * POSITIONS + 1, ..lorenz.clone() };
+    let trajectory = fine.trajectory(seed, index)?;
+    let states: Vec<[f64; 3]> =
+        trajectory.values.chunks_exact(3).map(|u| [u[0], u[1], u[2]].map(f64::from)).collect();
+    let mut all = AllSums::new();
+    for spline in SPLINES {
+        let path = Path { spline, ..Path::default() };
+        for step in STEPS {
+            let mut sums = Sums::default();
+            for phase in 0..step {
+                let knots: Vec<usize> = (phase * POSITIONS..states.len()).step_by(step * POSITIONS).collect();
+                sums.add(lorenz, &path, &trajectory.times, &states, &knots);
+            }
+            all.push(sums);
+        }
+    }
+    Ok(all)
+}
+
+impl Sums {
+    /// Adds every segment between `knots`, given as indices into `times` and `states`.
+    fn add(&mut self, lorenz: &Lorenz, path: &Path, times: &[f64], states: &[[f64; 3]], knots: &[usize]) {
+        for sums in [&mut self.relative, &mut self.error_squared, &mut self.velocity_squared] {
+            sums.resize(POSITIONS + 1, 0.0);
+        }
+        let knot_times: Vec<f64> = knots.iter().map(|&knot| times[knot]).collect();
+        for (index, ends) in knots.windows(2).enumerate() {
+            let stride = (ends[1] - ends[0]) / POSITIONS;
+            let length = knot_times[index + 1] - knot_times[index];
+            for position in 0..=POSITIONS {
+                let segment = Segment { index, tau: position as f64 / POSITIONS as f64, length };
+                let weights = path.weights_in(&knot_times, segment);
+                let mut velocity = [0.0; 3];
+                for (&knot, &weight) in knots[weights.range()].iter().zip(weights.velocity()) {
+                    for (v, u) in velocity.iter_mut().zip(states[knot]) {
+                        *v += weight * u;
+                    }
+                }
+                let truth = lorenz_velocity(lorenz, states[ends[0] + position * stride]);
+                let error_squared: f64 = velocity.iter().zip(truth).map(|(v, t)| (v - t).powi(2)).sum();
+                let velocity_squared: f64 = truth.iter().map(|t| t.powi(2)).sum();
+                self.relative[position] += (error_squared / velocity_squared).sqrt();
+                self.error_squared[position] += error_squared;
+                self.velocity_squared[position] += velocity_squared;
+            }
+            self.segments += 1;
+        }
+    }
+
+    /// Mean of the segments' relative errors.
+    fn mean(&self, position: usize) -> f64 {
+        self.relative[position] / self.segments as f64
+    }
+
+    /// Norm of all errors over the norm of all velocities.
+    fn aggregate(&self, position: usize) -> f64 {
+        (self.error_squared[position] / self.velocity_squared[position]).sqrt()
+    }
+}
+
+fn merge(mut left: AllSums, right: AllSums) -> AllSums {
+    for (left, right) in left.iter_mut().zip(right) {
+        left.segments += right.segments;
+        for (into, from) in [
+            (&mut left.relative, right.relative),
+            (&mut left.error_squared, right.error_squared),
+            (&mut left.velocity_squared, right.velocity_squared),
+        ] {
+            into.iter_mut().zip(from).for_each(|(into, from)| *into += from);
+        }
+    }
+    left
+}
+
+fn lorenz_velocity(lorenz: &Lorenz, [x, y, z]: [f64; 3]) -> [f64; 3] {
+    [lorenz.sigma * (y - x), x * (lorenz.rho - z) - y, x * y - lorenz.beta * z]
+}
+
+fn rows(all: &AllSums) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for ((splines_sums, spline), paper) in all.chunks(STEPS.len()).zip(SPLINES).zip(PAPER) {
+        for tau in [0, 1] {
+            let position = tau * POSITIONS;
+            for (i, sums) in splines_sums.iter().enumerate() {
+                let order = |error: fn(&Sums, usize) -> f64| {
+                    let before = splines_sums.get(i.checked_sub(1)?)?;
+                    let ratio = STEPS[i] as f64 / STEPS[i - 1] as f64;
+                    Some((error(sums, position) / error(before, position)).ln() / ratio.ln())
+                };
+                let Reference(paper_error, paper_order) = paper[i][tau];
+                rows.push(Row {
+                    spline: spline.to_string(),
+                    step: STEPS[i],
+                    tau,
+                    error: sums.mean(position),
+                    order: order(Sums::mean),
+                    aggregate_error: sums.aggregate(position),
+                    aggregate_order: order(Sums::aggregate),
+                    paper_error,
+                    paper_order,
+                    segments: sums.segments,
+                });
+            }
+        }
+    }
+    rows
+}
+
+fn table(rows: &[Row]) -> Table {
+    use Alignment::{Left, Right};
+    let mut table = Table::new([
+        ("spline", Left),
+        ("step", Right),
+        ("τ", Right),
+        ("error", Right),
+        ("(paper)", Right),
+        ("ratio", Right),
+        ("order", Right),
+        ("(paper)", Right),
+        ("all segments together", Right),
+        ("order", Right),
+    ]);
+    let order = |order: Option<f64>| order.map_or_else(|| "-".to_owned(), |order| format!("{order:.2}"));
+    for row in rows {
+        table.push([
+            row.spline.clone(),
+            if row.step == 1 { "Δt".to_owned() } else { format!("{}Δt", row.step) },
+            row.tau.to_string(),
+            scientific(row.error),
+            format!("({})", scientific(row.paper_error)),
+            format!("{:.3}", row.error / row.paper_error),
+            order(row.order),
+            row.paper_order.map_or_else(|| "-".to_owned(), |order| format!("({order:.2})")),
+            scientific(row.aggregate_error),
+            order(row.aggregate_order),
+        ]);
+    }
+    table
+}
+
+fn markdown(arguments: &args::Reproduce, rows: &[Row], table: &Table) -> String {
+    format!(
+        "# Velocity error of splines on the Lorenz system\n\n\
+         The velocity of the spline through snapshots Δt = 0.005 apart (and 2Δt, 4Δt) against the true velocity, at the \
+         ends of a segment. `error` is the mean over the segments of the relative L2 error, the paper's values in \
+         brackets; `all segments together` is the norm of all errors over the norm of all velocities.\n\n\
+         {TRAJECTORIES} whole trajectories from random starts (seed {}), {} segments at Δt; every phase of the downsampling at 2Δt \
+         and 4Δt. Made by `cfo reproduce spline-order --seed {}`, cfo {}.\n\n{}\n\
+         ![Error over a segment](error-over-segment.svg)\n",
+        arguments.seed,
+        rows[0].segments,
+        arguments.seed,
+        env!("CARGO_PKG_VERSION"),
+        table.markdown()
+    )
+}
+
+fn figure(all: &AllSums) -> Figure {
+    let mut series = Vec::new();
+    for (color, (sums, spline)) in all.chunks(STEPS.len()).zip(SPLINES).enumerate() {
+        for ((sums, step), line) in sums.iter().zip(STEPS).zip([Line::Solid, Line::Dashed, Line::Dotted]) {
+            let label = if step == 1 { format!("{spline}, Δt") } else { format!("{spline}, {step}Δt") };
+            let points = (0..=POSITIONS).map(|i| (i as f64 / POSITIONS as f64, sums.mean(i))).collect();
+            series.push(Series { label, points, color, line });
+        }
+    }
+    Figure {
+        title: "Velocity error of the spline over a segment (Lorenz)".to_owned(),
+        x: Axis { label: "position in the segment, τ".to_owned(), scale: Scale::Linear },
+        y: Axis { label: "mean relative L² error".to_owned(), scale: Scale::Logarithmic },
+        series,
+        size: (680, 420),
+    }
+}

@@ -1,0 +1,149 @@
+//! How a run ends: which exit code, and what is said on stderr.
+//!
+//! 0 done, 1 the work failed, 2 wrong usage or bad input. Every error prints as its chain of causes, then the first
+//! hint that the chain offers. Library errors know what happened; only this file knows what that means for a script.
+
+use std::io::{self, Write};
+use std::panic;
+use std::process::ExitCode;
+
+use cfo_data::simulate::SimulationError;
+
+/// Exit code for work that failed through no fault of the input.
+pub const FAILED: u8 = 1;
+
+/// Exit code for wrong usage and bad input.
+pub const BAD_INPUT: u8 = 2;
+
+/// Runs `command` and turns what comes out into an exit code, talking on stderr.
+pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe) -> ExitCode {
+    panic::set_hook(Box::new(|information| {
+        let place = information.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
+        let text = information.payload_as_str().unwrap_or("no message");
+        say(&format!("error: internal error{}: {text}", place.unwrap_or_default()));
+        say(
+            "\nhint: this is a defect of `cfo`, not of your input; please report it with the command you ran",
+        );
+    }));
+    match panic::catch_unwind(command) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            say(&format!("error: {}", chain(&error)));
+            if let Some(hint) = hint(&error) {
+                say(&format!("\nhint: {hint}"));
+            }
+            ExitCode::from(code(&error))
+        }
+        Err(_) => ExitCode::from(FAILED),
+    }
+}
+
+/// Writes a line to stderr; where nobody listens nothing can be said.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Causes joined by colons, without those that the text before already quotes.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn hint(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| {
+        if let Some(error) = cause.downcast_ref::<SimulationError>() {
+            error.hint()
+        } else if let Some(error) = cause.downcast_ref::<io::Error>() {
+            io_hint(error)
+        } else {
+            None
+        }
+    })
+}
+
+fn io_hint(error: &io::Error) -> Option<String> {
+    match error.kind() {
+        io::ErrorKind::StorageFull => Some("free some space, or write to another disk".into()),
+        io::ErrorKind::PermissionDenied => Some("check the permissions of the path".into()),
+        _ => None,
+    }
+}
+
+fn code(error: &anyhow::Error) -> u8 {
+    let bad_input = error.chain().any(|cause| {
+        cause.downcast_ref::<SimulationError>().is_some_and(is_bad_option)
+            || cause.downcast_ref::<io::Error>().is_some_and(|error| is_bad_path(error.kind()))
+    });
+    if bad_input { BAD_INPUT } else { FAILED }
+}
+
+/// Whether an option was out of range, rather than a simulation that failed on the way.
+fn is_bad_option(error: &SimulationError) -> bool {
+    match error {
+        SimulationError::Trajectory { cause, .. } => is_bad_option(cause),
+        SimulationError::Option { .. } | SimulationError::TooLarge { .. } | SimulationError::Seed { .. } => {
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether a path given by the user is at fault rather than the machine.
+fn is_bad_path(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::NotFound
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+    )
+}
+
+/// Whether the reader of our stdout went away: that is its choice, not an error.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_code_follows_the_cause_and_not_the_context() {
+        let option = SimulationError::Option { name: "frames", value: "1".into(), need: "at least 2".into() };
+        let usage = anyhow::Error::new(option).context("simulating");
+        assert_eq!(code(&usage), BAD_INPUT);
+        let full = anyhow::Error::new(io::Error::from(io::ErrorKind::StorageFull)).context("simulating");
+        assert_eq!(code(&full), FAILED);
+        assert!(hint(&full).is_some());
+        let missing = Err::<(), _>(io::Error::from(io::ErrorKind::NotFound)).context("opening").unwrap_err();
+        assert_eq!(code(&missing), BAD_INPUT);
+    }
+
+    #[test]
+    fn a_cause_already_quoted_is_not_said_twice() {
+        let cause = io::Error::other("no such file");
+        let error = anyhow::Error::new(cause).context("reading `a`: no such file").context("inspecting");
+        assert_eq!(chain(&error), "inspecting: reading `a`: no such file");
+    }
+
+    #[test]
+    fn a_broken_pipe_is_quiet() {
+        let error = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
+        assert!(is_broken_pipe(&error));
+    }
+}

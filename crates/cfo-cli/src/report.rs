@@ -1,0 +1,160 @@
+//! Tables and documents for people and for scripts: aligned text, Markdown, JSON.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// Rows under headings; numbers line up on the right, words on the left.
+#[derive(Clone, Debug)]
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+#[derive(Clone, Debug)]
+struct Column {
+    heading: String,
+    alignment: Alignment,
+}
+
+/// Which edge of a column its cells share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alignment {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Alignment)>) -> Self {
+        let columns = columns
+            .into_iter()
+            .map(|(heading, alignment)| Column { heading: heading.to_owned(), alignment })
+            .collect();
+        Self { columns, rows: Vec::new() }
+    }
+
+    /// Appends a row with a cell for each column.
+    pub fn push(&mut self, cells: impl IntoIterator<Item = String>) {
+        let row: Vec<String> = cells.into_iter().collect();
+        assert_eq!(row.len(), self.columns.len(), "a row has a cell for each column");
+        self.rows.push(row);
+    }
+
+    /// Columns two spaces apart, for a terminal.
+    pub fn text(&self) -> String {
+        let widths = self.widths();
+        let mut lines = vec![self.line(&self.headings(), &widths, "  ")];
+        lines.extend(self.rows.iter().map(|row| self.line(row, &widths, "  ")));
+        lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// A Markdown table, aligned in its source too.
+    pub fn markdown(&self) -> String {
+        let widths: Vec<usize> = self.widths().iter().map(|&width| width.max(3)).collect();
+        let rule: Vec<String> = self
+            .columns
+            .iter()
+            .zip(&widths)
+            .map(|(column, &width)| match column.alignment {
+                Alignment::Left => "-".repeat(width),
+                Alignment::Right => format!("{}:", "-".repeat(width - 1)),
+            })
+            .collect();
+        let rows = [self.headings(), rule].into_iter().chain(self.rows.iter().cloned());
+        rows.map(|row| format!("| {} |\n", self.line(&row, &widths, " | "))).collect()
+    }
+
+    fn headings(&self) -> Vec<String> {
+        self.columns.iter().map(|column| column.heading.clone()).collect()
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        (0..self.columns.len())
+            .map(|i| {
+                let cells = self.rows.iter().map(|row| &row[i]);
+                cells.chain([&self.columns[i].heading]).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect()
+    }
+
+    fn line(&self, row: &[String], widths: &[usize], separator: &str) -> String {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .zip(&self.columns)
+            .map(|((cell, &width), column)| match column.alignment {
+                Alignment::Left => format!("{cell:<width$}"),
+                Alignment::Right => format!("{cell:>width$}"),
+            })
+            .collect();
+        cells.join(separator)
+    }
+}
+
+/// Prints `text` on stdout.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Prints `document` as the only thing on stdout.
+pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print(&json(document)?)?)
+}
+
+/// `document` as indented JSON with a newline at the end.
+pub fn json(document: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}
+
+/// A number with three significant digits as the paper prints them: `5.33e-4`.
+pub fn scientific(value: f64) -> String {
+    format!("{value:.2e}")
+}
+
+/// A quantity of bytes in the unit that reads best.
+pub fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new([("spline", Alignment::Left), ("error", Alignment::Right)]);
+        table.push(["linear".into(), "2.5e-2".into()]);
+        table.push(["quintic".into(), "12".into()]);
+        table
+    }
+
+    #[test]
+    fn text_columns_line_up() {
+        assert_eq!(table().text(), "spline    error\nlinear   2.5e-2\nquintic      12\n");
+    }
+
+    #[test]
+    fn markdown_says_how_columns_align() {
+        let expected =
+            "| spline  |  error |\n| ------- | -----: |\n| linear  | 2.5e-2 |\n| quintic |     12 |\n";
+        assert_eq!(table().markdown(), expected);
+    }
+
+    #[test]
+    fn bytes_choose_their_unit() {
+        assert_eq!(bytes(17), "17 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(5 << 30), "5.0 GiB");
+    }
+}

@@ -1,0 +1,73 @@
+//! A folder of its own and the command run in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A temporary folder in which `cfo` runs; it disappears with the test.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs `cfo` with the words of `line`.
+    pub fn cfo(&self, line: &str) -> Outcome {
+        let output = command(self.0.path(), line).output().unwrap();
+        Outcome::new(line, &output)
+    }
+}
+
+/// The command, not started yet.
+pub fn command(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cfo"));
+    command.args(line.split_whitespace()).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Outcome {
+    line: String,
+    code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    fn new(line: &str, output: &Output) -> Self {
+        Self {
+            line: line.to_owned(),
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout.clone()).unwrap(),
+            stderr: String::from_utf8(output.stderr.clone()).unwrap(),
+        }
+    }
+
+    /// The run did its work.
+    #[track_caller]
+    pub fn done(self) -> Self {
+        self.ended_with(0)
+    }
+
+    /// The run ended with this exit code, without a panic.
+    #[track_caller]
+    pub fn ended_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "`cfo {}`\n{}\n{}", self.line, self.stdout, self.stderr);
+        assert!(!self.stderr.contains("internal error"), "`cfo {}`\n{}", self.line, self.stderr);
+        self
+    }
+
+    /// The only thing on stdout is one JSON document.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+}
