@@ -259,7 +259,12 @@ impl<F: VectorField + ?Sized, S: FnMut(usize, &[f64])> Run<'_, F, S> {
                 next = target;
             }
             self.stepper.attempt(self.field, next);
-            let decision = control.decide(self.stepper.error(rtol, atol));
+            let mut error = self.stepper.error(rtol, atol);
+            if error < 1.0 && !self.stepper.next_is_finite() {
+                // An infinite state makes its own scale infinite and would pass as exact.
+                error = f64::INFINITY;
+            }
+            let decision = control.decide(error);
             let length = (next - time).abs();
             // A step cut short to end at an output says nothing against the length it was cut from.
             let kept = if clipped && target != end { step } else { 0.0 };
@@ -304,8 +309,8 @@ fn check_input(t0: f64, u0: &[f64], times: &[f64]) -> Result<(), OdeError> {
     let direction = times.last().map_or(0.0, |end| (end - t0).signum());
     let mut previous = t0;
     for (index, &time) in times.iter().enumerate() {
-        let onward = if direction >= 0.0 { time >= previous } else { time <= previous };
-        if !onward || !time.is_finite() {
+        let back = if direction < 0.0 { time > previous } else { time < previous };
+        if back || !time.is_finite() {
             return Err(OdeError::OutputTimes { index, time, previous, start: t0 });
         }
         previous = time;

@@ -10,6 +10,8 @@ mod error;
 mod integrator;
 mod stepper;
 mod tableau;
+#[cfg(test)]
+mod tests;
 
 pub use control::{Controller, Decision, StepControl, first_step};
 pub use error::OdeError;
