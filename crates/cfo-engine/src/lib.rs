@@ -1,1 +1,28 @@
 //! A static graph of tensor operations, differentiated, planned and run on the CPU or on CUDA.
+//!
+//! A [`Graph`] is built once for fixed shapes, by methods that check shapes as they append. Derivatives are appended
+//! to the same graph. [`Program::compile`] fuses it, plans its memory and binds it to the named tensors of a
+//! [`Memory`]; [`Program::run`] then allocates nothing. The crate knows nothing of differential equations.
+
+mod cpu;
+mod device;
+mod differentiate;
+mod error;
+mod fuse;
+mod graph;
+mod initial;
+mod memory;
+pub mod ops;
+mod plan;
+mod program;
+mod shape;
+
+pub use device::{Device, DeviceReport, Precision};
+pub use error::{EngineError, Result};
+pub use graph::{Graph, Node, Parameter};
+pub use initial::Initial;
+pub use memory::{Data, Memory};
+pub use ops::{Activation, AdamConfig, Distribution, PathData, PathSample, PathTensors, Schedule};
+pub use plan::Plan;
+pub use program::Program;
+pub use shape::{Element, Shape, Type};

@@ -1,0 +1,110 @@
+//! Aligned bytes, and the one place where they are read as numbers.
+#![allow(unsafe_code)]
+
+/// A type whose every bit pattern is a value.
+pub(crate) trait Plain: Copy + Send + Sync + 'static {}
+impl Plain for f32 {}
+impl Plain for f64 {}
+impl Plain for u32 {}
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "read as numbers only")] [u8; 64]);
+
+/// Zeroed bytes that start on a cache line.
+pub(crate) struct Buffer {
+    lines: Vec<Line>,
+    bytes: usize,
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.bytes)
+    }
+}
+
+impl Buffer {
+    pub(crate) fn zeroed(bytes: usize) -> Self {
+        Self { lines: vec![Line([0; 64]); bytes.div_ceil(64)], bytes }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn as_slice<T: Plain>(&self) -> &[T] {
+        // SAFETY: the lines are initialised, aligned to 64 and hold at least `bytes`; any bits are a `T`.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.bytes / size_of::<T>()) }
+    }
+
+    pub(crate) fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.bytes / size_of::<T>()) }
+    }
+
+    pub(crate) fn region(&mut self, offset: usize, bytes: usize) -> Region {
+        assert!(offset + bytes <= self.lines.len() * 64, "the plan lies outside its arena");
+        Region { address: self.lines.as_mut_ptr() as usize + offset, bytes }
+    }
+}
+
+/// A range of some buffer's bytes, valid while a run borrows the buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Region {
+    address: usize,
+    bytes: usize,
+}
+
+/// What one operation reads and writes during a run.
+///
+/// The plan guarantees that an output or scratch region overlaps no other region of the same step, except the input
+/// that an operation was allowed to take over in place; such an operation asks for [`Io::aliased`] and reads through
+/// the output. The executor holds both the arena and the memory mutably for the whole run.
+pub(crate) struct Io<'a> {
+    pub(crate) inputs: &'a [Region],
+    pub(crate) outputs: &'a [Region],
+    pub(crate) scratch: Region,
+}
+
+impl<'a> Io<'a> {
+    /// Elements of an input. Not to be held together with an output that aliases it.
+    pub(crate) fn input<T: Plain>(&self, index: usize) -> &'a [T] {
+        slice(self.inputs[index])
+    }
+
+    /// Elements of an output; each output is asked for once.
+    pub(crate) fn output<T: Plain>(&self, index: usize) -> &'a mut [T] {
+        slice_mut(self.outputs[index])
+    }
+
+    /// Elements of an input that the operation changes in place, being a tensor that nobody else reads in this step.
+    pub(crate) fn in_place<T: Plain>(&self, index: usize) -> &'a mut [T] {
+        slice_mut(self.inputs[index])
+    }
+
+    /// Memory for intermediate results, with any content.
+    pub(crate) fn scratch<T: Plain>(&self) -> &'a mut [T] {
+        slice_mut(self.scratch)
+    }
+
+    /// Whether an input lies where the first output does.
+    pub(crate) fn aliased(&self, index: usize) -> bool {
+        self.inputs[index].address == self.outputs[0].address && self.inputs[index].bytes > 0
+    }
+}
+
+fn slice<'a, T: Plain>(region: Region) -> &'a [T] {
+    if region.bytes == 0 {
+        return &[];
+    }
+    // SAFETY: the region was cut from an initialised buffer aligned to the element, which outlives the run.
+    unsafe { std::slice::from_raw_parts(region.address as *const T, region.bytes / size_of::<T>()) }
+}
+
+fn slice_mut<'a, T: Plain>(region: Region) -> &'a mut [T] {
+    if region.bytes == 0 {
+        return &mut [];
+    }
+    // SAFETY: as above; that nothing else reads or writes the region during the step is the plan's guarantee.
+    unsafe { std::slice::from_raw_parts_mut(region.address as *mut T, region.bytes / size_of::<T>()) }
+}

@@ -1,0 +1,41 @@
+//! Concatenation and embedding: rows copied to their places.
+
+use rayon::prelude::*;
+
+use super::Io;
+use super::real::Real;
+use crate::ops::Embed;
+use crate::shape::Shape;
+
+/// Rows that one task copies.
+const TASK: usize = 256;
+
+pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
+    let inner: usize = input.axes()[op.axis + 1..].iter().product();
+    let (width, whole, start) = (input.axes()[op.axis] * inner, op.whole * inner, op.start * inner);
+    let x = io.input::<T>(0);
+    io.output::<T>(0).par_chunks_mut(whole * TASK).enumerate().for_each(|(task, rows)| {
+        for (i, row) in rows.chunks_mut(whole).enumerate() {
+            let from = (task * TASK + i) * width;
+            row[..start].fill(T::ZERO);
+            row[start..start + width].copy_from_slice(&x[from..from + width]);
+            row[start + width..].fill(T::ZERO);
+        }
+    });
+}
+
+/// Values whose rows have the given widths, side by side.
+pub(super) fn concat<T: Real>(widths: &[usize], io: &Io<'_>) {
+    let whole: usize = widths.iter().sum();
+    io.output::<T>(0).par_chunks_mut(whole * TASK).enumerate().for_each(|(task, rows)| {
+        let mut start = 0;
+        for (i, &width) in widths.iter().enumerate() {
+            let x = io.input::<T>(i);
+            for (row, to) in rows.chunks_mut(whole).enumerate() {
+                let from = (task * TASK + row) * width;
+                to[start..start + width].copy_from_slice(&x[from..from + width]);
+            }
+            start += width;
+        }
+    });
+}

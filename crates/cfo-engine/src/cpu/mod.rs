@@ -1,0 +1,218 @@
+//! The CPU: runs a planned graph on all cores. One file per operation, named as in `ops/`.
+
+mod buffer;
+mod expression;
+mod layout;
+mod loss;
+mod matmul;
+mod optimizer;
+mod random;
+pub(crate) mod real;
+mod reduce;
+mod sample_path;
+pub(crate) mod simd;
+
+pub(crate) use buffer::{Buffer, Io, Region};
+pub(crate) use simd::name as simd_name;
+
+use crate::device::Precision;
+use crate::error::Result;
+use crate::graph::{Graph, Node};
+use crate::memory::Memory;
+use crate::ops::Op;
+use crate::plan::{Place, Plan, Sizes};
+use crate::shape::{Element, Type};
+use real::Real;
+
+/// What the CPU says of a graph's operations to the planner.
+pub(crate) struct Sizing<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) memory: &'a Memory,
+}
+
+impl Sizes for Sizing<'_> {
+    fn element_bytes(&self, _: Node, element: Element) -> usize {
+        self.memory.element_bytes(element)
+    }
+
+    fn scratch_bytes(&self, id: usize) -> usize {
+        scratch(self.graph, id) * self.memory.element_bytes(Element::Real)
+    }
+
+    fn in_place(&self, id: usize) -> Option<usize> {
+        match &self.graph.entries[id].op {
+            Op::Expression(expression) => expression::in_place(expression),
+            _ => None,
+        }
+    }
+}
+
+/// Where a value is found when a run starts.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Arena { offset: usize, bytes: usize },
+    Tensor(usize),
+    Constant(usize),
+}
+
+#[derive(Debug)]
+struct Step {
+    id: usize,
+    inputs: std::ops::Range<usize>,
+    outputs: std::ops::Range<usize>,
+    scratch: (usize, usize),
+}
+
+/// A planned graph with its arena.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    graph: Graph,
+    steps: Vec<Step>,
+    sources: Vec<Source>,
+    regions: Vec<Region>,
+    requested: Vec<(Source, Type)>,
+    arena: Buffer,
+    constants: Vec<Buffer>,
+    precision: Precision,
+}
+
+impl Executor {
+    pub(crate) fn new(graph: Graph, plan: &Plan, outputs: &[Node], memory: &Memory) -> Result<Self> {
+        let mut constants = Vec::new();
+        let mut leaves = vec![None; graph.entries.len()];
+        for (id, entry) in graph.entries.iter().enumerate() {
+            match &entry.op {
+                Op::Tensor(tensor) => {
+                    leaves[id] = Some(Source::Tensor(memory.bind(&tensor.name, &entry.outputs[0])?))
+                }
+                Op::Constant(constant) => {
+                    leaves[id] = Some(Source::Constant(constants.len()));
+                    constants.push(constant_buffer(&constant.values, memory.precision()));
+                }
+                _ => {}
+            }
+        }
+        let source = |node: Node| match plan.places[node.index()][node.output as usize] {
+            Place::Leaf(id) => leaves[id].expect("every leaf has a source"),
+            Place::Arena(offset) => {
+                let value = graph.value_type(node);
+                Source::Arena { offset, bytes: value.shape.len() * memory.element_bytes(value.element) }
+            }
+        };
+        let (mut steps, mut sources) = (Vec::with_capacity(plan.steps.len()), Vec::new());
+        for &id in &plan.steps {
+            let start = sources.len();
+            sources.extend(graph.entries[id].inputs.iter().map(|&node| source(node)));
+            let middle = sources.len();
+            sources.extend((0..graph.entries[id].outputs.len()).map(|output| source(Node::new(id, output))));
+            let end = sources.len();
+            steps.push(Step { id, inputs: start..middle, outputs: middle..end, scratch: plan.scratch[id] });
+        }
+        let requested = outputs.iter().map(|&node| (source(node), graph.value_type(node).clone())).collect();
+        let regions = vec![Region::default(); sources.len()];
+        let arena = Buffer::zeroed(plan.arena_bytes());
+        let precision = memory.precision();
+        Ok(Self { graph, steps, sources, regions, requested, arena, constants, precision })
+    }
+
+    pub(crate) fn run(&mut self, memory: &mut Memory) {
+        for (region, source) in self.regions.iter_mut().zip(&self.sources) {
+            *region = match *source {
+                Source::Arena { offset, bytes } => self.arena.region(offset, bytes),
+                Source::Tensor(index) => whole(&mut memory.tensors[index].buffer),
+                Source::Constant(index) => whole(&mut self.constants[index]),
+            };
+        }
+        for step in &self.steps {
+            let io = Io {
+                inputs: &self.regions[step.inputs.clone()],
+                outputs: &self.regions[step.outputs.clone()],
+                scratch: self.arena.region(step.scratch.0, step.scratch.1),
+            };
+            match self.precision {
+                Precision::F64 => run::<f64>(&self.graph, step.id, &io),
+                _ => run::<f32>(&self.graph, step.id, &io),
+            }
+        }
+    }
+
+    /// Values of a requested output.
+    pub(crate) fn output(&self, index: usize) -> Vec<f64> {
+        let (source, value) = &self.requested[index];
+        let double = value.element == Element::Double || self.precision == Precision::F64;
+        let (buffer, offset) = match *source {
+            Source::Arena { offset, .. } => (&self.arena, offset),
+            Source::Constant(_) | Source::Tensor(_) => {
+                unreachable!("requested leaves are copied into the arena")
+            }
+        };
+        let count = value.shape.len();
+        match double {
+            true => buffer.as_slice::<f64>()[offset / 8..][..count].to_vec(),
+            false => buffer.as_slice::<f32>()[offset / 4..][..count]
+                .iter()
+                .map(|&value| f64::from(value))
+                .collect(),
+        }
+    }
+}
+
+fn whole(buffer: &mut Buffer) -> Region {
+    let bytes = buffer.len();
+    buffer.region(0, bytes)
+}
+
+fn constant_buffer(values: &[f64], precision: Precision) -> Buffer {
+    match precision {
+        Precision::F64 => {
+            let mut buffer = Buffer::zeroed(values.len() * 8);
+            buffer.as_mut_slice::<f64>().copy_from_slice(values);
+            buffer
+        }
+        _ => {
+            let mut buffer = Buffer::zeroed(values.len() * 4);
+            for (to, &from) in buffer.as_mut_slice::<f32>().iter_mut().zip(values) {
+                *to = from as f32;
+            }
+            buffer
+        }
+    }
+}
+
+/// Real elements of scratch memory that an operation needs.
+fn scratch(graph: &Graph, id: usize) -> usize {
+    let entry = &graph.entries[id];
+    match &entry.op {
+        Op::MatMul(op) => matmul::scratch(op),
+        _ => 0,
+    }
+}
+
+/// Runs one operation.
+fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
+    let entry = &graph.entries[id];
+    let input = |index: usize| &graph.value_type(entry.inputs[index]).shape;
+    match &entry.op {
+        Op::Tensor(_) | Op::Constant(_) | Op::Reshape(_) => {}
+        Op::Pointwise(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Permute(_) => {
+            unreachable!("fusion turns these into expressions")
+        }
+        Op::Expression(op) => expression::run::<T>(op, io),
+        Op::Sum(op) => reduce::run::<T>(op, input(0), io),
+        Op::Embed(op) => layout::embed::<T>(op, input(0), io),
+        Op::Concat(op) => {
+            let widths: Vec<usize> =
+                (0..entry.inputs.len()).map(|i| input(i).axes()[op.axis..].iter().product()).collect();
+            layout::concat::<T>(&widths, io);
+        }
+        Op::MatMul(op) => matmul::run::<T>(op, io),
+        Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),
+        Op::Random(op) => random::run::<T>(op, io),
+        Op::SamplePath(op) => sample_path::run::<T>(op, io),
+        Op::Gather(_) => sample_path::gather::<T>(io),
+        Op::GlobalNorm(_) => optimizer::global_norm::<T>(io),
+        Op::Adam(op) => optimizer::adam::<T>(op, io),
+        Op::Assign(_) => optimizer::assign::<T>(io),
+        Op::Advance(_) => optimizer::advance(io),
+    }
+}

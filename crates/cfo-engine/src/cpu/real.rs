@@ -1,0 +1,254 @@
+//! The two kinds of real number that the CPU computes with, and functions of them that vectorise.
+
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
+
+use super::buffer::Plain;
+
+/// `f32` for work, `f64` for checks.
+pub(crate) trait Real:
+    Plain
+    + Default
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + std::iter::Sum
+{
+    const ZERO: Self;
+    const ONE: Self;
+    fn of(value: f64) -> Self;
+    fn double(self) -> f64;
+    fn exp(self) -> Self;
+    fn ln(self) -> Self;
+    fn sin(self) -> Self;
+    fn cos(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn abs(self) -> Self;
+    fn larger(self, other: Self) -> Self;
+    fn smaller(self, other: Self) -> Self;
+
+    #[inline(always)]
+    fn sigmoid(self) -> Self {
+        Self::ONE / (Self::ONE + (-self).exp())
+    }
+
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        // 2 sigmoid(2x) - 1 loses relative accuracy near 0, where the Taylor series to x^9 is exact enough.
+        let two = Self::of(2.0);
+        let square = self * self;
+        let tail = Self::of(17.0 / 315.0) - square * Self::of(62.0 / 2835.0);
+        let series =
+            Self::ONE - square * (Self::of(1.0 / 3.0) - square * (Self::of(2.0 / 15.0) - square * tail));
+        let far = two * (two * self).sigmoid() - Self::ONE;
+        if self.abs() < Self::of(0.25) { self * series } else { far }
+    }
+
+    #[inline(always)]
+    fn silu(self) -> Self {
+        self * self.sigmoid()
+    }
+
+    #[inline(always)]
+    fn silu_slope(self) -> Self {
+        let s = self.sigmoid();
+        s * (Self::ONE + self * (Self::ONE - s))
+    }
+
+    /// `x / 2 (1 + tanh(w))` with `w = sqrt(2/pi) (x + 0.044715 x^3)`, written as `x sigmoid(2w)`.
+    #[inline(always)]
+    fn gelu(self) -> Self {
+        let (c, d) = (Self::of(GELU_SCALE), Self::of(GELU_CUBE));
+        self * (c * self * (Self::ONE + d * self * self)).sigmoid()
+    }
+
+    #[inline(always)]
+    fn gelu_slope(self) -> Self {
+        let (c, d) = (Self::of(GELU_SCALE), Self::of(GELU_CUBE));
+        let square = self * self;
+        let s = (c * self * (Self::ONE + d * square)).sigmoid();
+        s + self * s * (Self::ONE - s) * c * (Self::ONE + Self::of(3.0) * d * square)
+    }
+}
+
+/// `2 sqrt(2 / pi)`.
+const GELU_SCALE: f64 = 1.595_769_121_605_730_9;
+const GELU_CUBE: f64 = 0.044_715;
+
+impl Real for f32 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value as Self
+    }
+
+    #[inline(always)]
+    fn double(self) -> f64 {
+        f64::from(self)
+    }
+
+    /// Range reduction by `ln 2` in two parts and a polynomial of degree 6: 2 units in the last place, no branches,
+    /// so that loops over it vectorise. Below -87.3 it is flushed to the smallest normal's neighbourhood, above 88.7
+    /// it is infinite.
+    #[inline(always)]
+    fn exp(self) -> Self {
+        let x = self.clamp(-87.3, 88.72284);
+        let n = (x * std::f32::consts::LOG2_E + 12_582_912.0) - 12_582_912.0;
+        let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
+        let p = 1.987_569_2e-4;
+        let p = p * r + 1.398_199_9e-3;
+        let p = p * r + 8.333_452e-3;
+        let p = p * r + 4.166_579_6e-2;
+        let p = p * r + 1.666_666_5e-1;
+        let p = p * r + 0.5;
+        let value = p * (r * r) + r + 1.0;
+        // n is between -126 and 128; the power is applied in two halves so that 2^128 does not overflow too early.
+        let half = (n as i32) >> 1;
+        let rest = (n as i32) - half;
+        let power = |k: i32| Self::from_bits(((k + 127) << 23) as u32);
+        let finite = value * power(half) * power(rest);
+        if self > 88.722_84 {
+            Self::INFINITY
+        } else if self.is_nan() {
+            self
+        } else {
+            finite
+        }
+    }
+
+    #[inline(always)]
+    fn ln(self) -> Self {
+        self.ln()
+    }
+
+    #[inline(always)]
+    fn sin(self) -> Self {
+        self.sin()
+    }
+
+    #[inline(always)]
+    fn cos(self) -> Self {
+        self.cos()
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        self.sqrt()
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        self.abs()
+    }
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if self > other || self.is_nan() { self } else { other }
+    }
+
+    #[inline(always)]
+    fn smaller(self, other: Self) -> Self {
+        if self < other || self.is_nan() { self } else { other }
+    }
+}
+
+impl Real for f64 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    fn double(self) -> f64 {
+        self
+    }
+
+    #[inline(always)]
+    fn exp(self) -> Self {
+        self.exp()
+    }
+
+    #[inline(always)]
+    fn ln(self) -> Self {
+        self.ln()
+    }
+
+    #[inline(always)]
+    fn sin(self) -> Self {
+        self.sin()
+    }
+
+    #[inline(always)]
+    fn cos(self) -> Self {
+        self.cos()
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        self.sqrt()
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        self.abs()
+    }
+
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        self.tanh()
+    }
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if self > other || self.is_nan() { self } else { other }
+    }
+
+    #[inline(always)]
+    fn smaller(self, other: Self) -> Self {
+        if self < other || self.is_nan() { self } else { other }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Real;
+
+    #[test]
+    fn exponential_is_accurate_to_its_last_places() {
+        let mut worst = 0.0_f64;
+        for i in -870_000..887_000 {
+            let x = i as f32 * 1e-4;
+            let exact = f64::from(x).exp();
+            worst = worst.max(((f64::from(Real::exp(x)) - exact) / exact).abs());
+        }
+        assert!(worst < 2.5e-7, "relative error {worst}");
+        assert_eq!(Real::exp(0.0_f32), 1.0);
+        assert_eq!(Real::exp(100.0_f32), f32::INFINITY);
+        assert!(Real::exp(f32::NAN).is_nan());
+        assert!(Real::exp(-200.0_f32) < 2e-38);
+    }
+
+    #[test]
+    fn activations_agree_with_their_definitions() {
+        for i in -400..400 {
+            let x = f64::from(i) * 0.025;
+            let w = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            let gelu = 0.5 * x * (1.0 + w.tanh());
+            let near =
+                |found: f32, exact: f64| (f64::from(found) - exact).abs() <= 1e-6 * exact.abs().max(1e-3);
+            assert!(near(Real::gelu(x as f32), gelu), "gelu({x})");
+            assert!(near(Real::tanh(x as f32), x.tanh()), "tanh({x}) {} {}", Real::tanh(x as f32), x.tanh());
+            assert!(near(Real::silu(x as f32), x / (1.0 + (-x).exp())), "silu({x})");
+        }
+    }
+}

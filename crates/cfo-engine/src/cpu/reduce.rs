@@ -1,0 +1,119 @@
+//! Sums over axes. Blocks are fixed, so that results do not depend on the number of threads.
+
+use rayon::prelude::*;
+
+use super::Io;
+use super::real::Real;
+use super::simd::vectorized;
+use crate::ops::Sum;
+use crate::shape::Shape;
+
+/// Elements that one partial sum covers.
+const BLOCK: usize = 1 << 14;
+/// Columns that one task sums.
+const COLUMNS: usize = 64;
+
+pub(super) fn run<T: Real>(op: &Sum, input: &Shape, io: &Io<'_>) {
+    let (x, y) = (io.input::<T>(0), io.output::<T>(0));
+    match groups(op, input)[..] {
+        [(false, kept), (true, reduced)] => rows(x, kept, reduced, y),
+        [(true, reduced), (false, kept)] => columns(x, reduced, kept, y),
+        [(true, reduced)] => rows(x, 1, reduced, y),
+        [(false, outer), (true, reduced), (false, kept)] => {
+            y.par_chunks_mut(kept).enumerate().take(outer).for_each(|(i, y)| {
+                column_sums(&x[i * reduced * kept..][..reduced * kept], kept, 0, y);
+            });
+        }
+        ref groups => general(x, groups, y),
+    }
+}
+
+/// Axes merged into alternating groups of (reduced?, length).
+fn groups(op: &Sum, input: &Shape) -> Vec<(bool, usize)> {
+    let mut groups: Vec<(bool, usize)> = Vec::new();
+    for (axis, &length) in input.axes().iter().enumerate() {
+        let reduced = op.axes.contains(&axis);
+        match groups.last_mut() {
+            Some((same, total)) if *same == reduced => *total *= length,
+            _ if length == 1 => {}
+            _ => groups.push((reduced, length)),
+        }
+    }
+    if groups.is_empty() { vec![(true, 1)] } else { groups }
+}
+
+fn rows<T: Real>(x: &[T], kept: usize, reduced: usize, y: &mut [T]) {
+    if kept == 1 && reduced > BLOCK {
+        let partial: Vec<f64> = x.par_chunks(BLOCK).map(|block| total(block).double()).collect();
+        y[0] = T::of(partial.iter().sum());
+    } else {
+        let task = (BLOCK / reduced.max(1)).max(1);
+        y.par_chunks_mut(task).enumerate().for_each(|(i, y)| {
+            for (j, y) in y.iter_mut().enumerate() {
+                *y = total(&x[(i * task + j) * reduced..][..reduced]);
+            }
+        });
+    }
+}
+
+fn columns<T: Real>(x: &[T], reduced: usize, kept: usize, y: &mut [T]) {
+    y.par_chunks_mut(COLUMNS).enumerate().for_each(|(i, y)| {
+        column_sums(&x[..reduced * kept], kept, i * COLUMNS, y);
+    });
+}
+
+vectorized! {
+/// Sum of a run of elements in sixteen interleaved parts.
+pub(super) fn total<T>(x: &[T]) -> T {
+    let mut parts = [T::ZERO; 16];
+    let chunks = x.chunks_exact(16);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (part, &x) in parts.iter_mut().zip(chunk) {
+            *part += x;
+        }
+    }
+    let mut sum = T::ZERO;
+    for part in parts {
+        sum += part;
+    }
+    for &x in rest {
+        sum += x;
+    }
+    sum
+}
+}
+
+vectorized! {
+/// Sums over the rows of a matrix with `width` columns, for the columns from `start` on.
+fn column_sums<T>(x: &[T], width: usize, start: usize, y: &mut [T]) {
+    y.fill(T::ZERO);
+    for row in x.chunks_exact(width) {
+        for (y, &x) in y.iter_mut().zip(&row[start..]) {
+            *y += x;
+        }
+    }
+}
+}
+
+/// Any alternation of kept and reduced groups.
+fn general<T: Real>(x: &[T], groups: &[(bool, usize)], y: &mut [T]) {
+    y.fill(T::ZERO);
+    let mut index = vec![0usize; groups.len()];
+    for &x in x {
+        let mut to = 0;
+        for (&(reduced, length), &index) in groups.iter().zip(&index) {
+            if !reduced {
+                to = to * length + index;
+            }
+        }
+        y[to] += x;
+        for axis in (0..groups.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < groups[axis].1 {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Vector instructions: one body compiled for AVX-512, for AVX2 and plainly, chosen when it is called.
+
+/// What this processor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Avx512,
+    Avx2,
+    Plain,
+}
+
+/// The best level of this processor.
+#[inline]
+pub(crate) fn level() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            return Level::Avx512;
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Level::Avx2;
+        }
+    }
+    Level::Plain
+}
+
+/// Its name for people.
+pub(crate) fn name() -> &'static str {
+    match level() {
+        Level::Avx512 => "AVX-512",
+        Level::Avx2 => "AVX2",
+        Level::Plain => "plain",
+    }
+}
+
+/// Defines a function over `T: Real` whose body is compiled once for each level and dispatched at run time.
+macro_rules! vectorized {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<$t:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        #[allow(unsafe_code, clippy::too_many_arguments)]
+        $vis fn $name<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? {
+            #[inline(always)]
+            fn plain<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+                fn avx512<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
+                match crate::cpu::simd::level() {
+                    // SAFETY: the level says that the processor has these instructions.
+                    crate::cpu::simd::Level::Avx512 => return unsafe { avx512::<$t>($($arg),*) },
+                    // SAFETY: as above.
+                    crate::cpu::simd::Level::Avx2 => return unsafe { avx2::<$t>($($arg),*) },
+                    crate::cpu::simd::Level::Plain => {}
+                }
+            }
+            plain::<$t>($($arg),*)
+        }
+    };
+}
+
+pub(crate) use vectorized;

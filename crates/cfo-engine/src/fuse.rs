@@ -1,0 +1,338 @@
+//! Fusion: drops what nobody reads and folds chains of pointwise operations, broadcasts and slices into single
+//! expressions, so that each becomes one pass over memory.
+//!
+//! A value with one reader is folded into it when both have the same shape. A value with several readers is folded
+//! into all of them, and so computed anew instead of stored, when that is cheap and reads only one whole operand:
+//! this is what saves forward values from living until the backward pass.
+
+use std::collections::HashMap;
+
+use crate::graph::{Entry, Graph, Node};
+use crate::ops::{Expression, Instruction, Op, Pointwise, Unary, View};
+use crate::shape::{Shape, Type};
+
+/// Lines and operands that one fused expression may have; CPU registers and kernel arguments are bounded.
+const MAX_LINES: usize = 32;
+const MAX_OPERANDS: usize = 8;
+
+/// The fused graph and where the requested values are in it.
+pub(crate) fn fuse(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
+    let uses = Uses::count(graph, outputs);
+    let mut pass = Pass {
+        source: graph,
+        uses: &uses,
+        fused: Graph::new(),
+        placed: HashMap::new(),
+        folded: HashMap::new(),
+    };
+    for id in 0..graph.entries.len() {
+        if uses.live[id] {
+            pass.visit(id);
+        }
+    }
+    let outputs = outputs.iter().map(|&node| pass.request(node)).collect();
+    (pass.fused, outputs)
+}
+
+/// Who is read, how often, and by whom.
+struct Uses {
+    live: Vec<bool>,
+    /// Operations that read each value.
+    readers: HashMap<Node, Vec<usize>>,
+    requested: Vec<Node>,
+}
+
+impl Uses {
+    fn count(graph: &Graph, outputs: &[Node]) -> Self {
+        let mut live = vec![false; graph.entries.len()];
+        for id in outputs.iter().map(|node| node.index()).chain(graph.effects.iter().copied()) {
+            live[id] = true;
+        }
+        let mut readers: HashMap<Node, Vec<usize>> = HashMap::new();
+        for id in (0..graph.entries.len()).rev() {
+            if live[id] {
+                for &input in &graph.entries[id].inputs {
+                    live[input.index()] = true;
+                    readers.entry(input).or_default().push(id);
+                }
+            }
+        }
+        Self { live, readers, requested: outputs.to_vec() }
+    }
+
+    fn readers(&self, node: Node) -> &[usize] {
+        self.readers.get(&node).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// An expression not yet given memory: operands are values of the fused graph.
+#[derive(Clone, Debug)]
+struct Folded {
+    shape: Shape,
+    operands: Vec<(Node, View)>,
+    code: Vec<Instruction>,
+}
+
+impl Folded {
+    fn load(node: Node, shape: &Shape) -> Self {
+        let view = View { offset: 0, strides: shape.strides() };
+        Self { shape: shape.clone(), operands: vec![(node, view)], code: vec![Instruction::Load(0)] }
+    }
+
+    /// The same expression read as if broadcast to `shape`.
+    fn broadcast(mut self, shape: &Shape) -> Self {
+        let lead = shape.rank() - self.shape.rank();
+        for (_, view) in &mut self.operands {
+            view.strides = (0..shape.rank())
+                .map(|axis| {
+                    if axis < lead || self.shape.axes()[axis - lead] == 1 {
+                        0
+                    } else {
+                        view.strides[axis - lead]
+                    }
+                })
+                .collect();
+        }
+        self.shape = shape.clone();
+        self
+    }
+
+    fn slice(mut self, axis: usize, start: usize, shape: &Shape) -> Self {
+        for (_, view) in &mut self.operands {
+            view.offset += start * view.strides[axis];
+        }
+        self.shape = shape.clone();
+        self
+    }
+
+    fn permute(mut self, order: &[usize], shape: &Shape) -> Self {
+        for (_, view) in &mut self.operands {
+            view.strides = order.iter().map(|&axis| view.strides[axis]).collect();
+        }
+        self.shape = shape.clone();
+        self
+    }
+
+    /// Appends another expression of the same shape; returns the line that holds its result.
+    fn append(&mut self, other: &Self) -> usize {
+        let operands: Vec<usize> = other
+            .operands
+            .iter()
+            .map(|operand| {
+                self.operands.iter().position(|known| known == operand).unwrap_or_else(|| {
+                    self.operands.push(operand.clone());
+                    self.operands.len() - 1
+                })
+            })
+            .collect();
+        let mut lines: Vec<usize> = Vec::with_capacity(other.code.len());
+        for line in &other.code {
+            let line = match *line {
+                Instruction::Load(operand) => Instruction::Load(operands[operand]),
+                Instruction::Unary(function, a) => Instruction::Unary(function, lines[a]),
+                Instruction::Binary(function, a, b) => Instruction::Binary(function, lines[a], lines[b]),
+            };
+            lines.push(self.code.iter().position(|known| *known == line).unwrap_or_else(|| {
+                self.code.push(line);
+                self.code.len() - 1
+            }));
+        }
+        *lines.last().expect("an expression has a line")
+    }
+
+    /// The same expression over fewer axes: neighbours that every operand walks as one are merged, and axes of
+    /// length 1 dropped. Elements keep their order.
+    fn collapse(self) -> Self {
+        let mut axes: Vec<usize> = Vec::new();
+        let mut strides: Vec<Vec<usize>> = vec![Vec::new(); self.operands.len()];
+        for (axis, &length) in self.shape.axes().iter().enumerate().filter(|(_, length)| **length != 1) {
+            let merges = !axes.is_empty()
+                && self.operands.iter().zip(&strides).all(|((_, view), merged)| {
+                    merged.last().is_some_and(|&outer| outer == view.strides[axis] * length)
+                });
+            if merges {
+                *axes.last_mut().expect("there is an axis to merge with") *= length;
+            } else {
+                axes.push(length);
+            }
+            for ((_, view), merged) in self.operands.iter().zip(&mut strides) {
+                if merges {
+                    merged.pop();
+                }
+                merged.push(view.strides[axis]);
+            }
+        }
+        let operands = self.operands.into_iter().zip(strides);
+        let operands =
+            operands.map(|((node, view), strides)| (node, View { offset: view.offset, strides })).collect();
+        Self { shape: axes.into(), operands, code: self.code }
+    }
+
+    fn fits(&self) -> bool {
+        self.code.len() <= MAX_LINES && self.operands.len() <= MAX_OPERANDS
+    }
+
+    /// Whether recomputing it costs little and keeps at most one whole operand alive.
+    fn cheap(&self) -> bool {
+        let whole = self.operands.iter().filter(|(_, view)| view.strides == self.shape.strides()).count();
+        let arithmetic = self.code.iter().all(|line| match line {
+            Instruction::Unary(function, _) => matches!(
+                function,
+                Unary::Affine { .. } | Unary::Square | Unary::Relu | Unary::Step | Unary::Sign | Unary::Abs
+            ),
+            _ => true,
+        });
+        arithmetic && whole <= 1 && self.code.len() <= 6
+    }
+}
+
+struct Pass<'a> {
+    source: &'a Graph,
+    uses: &'a Uses,
+    fused: Graph,
+    /// Values of the source that have memory in the fused graph.
+    placed: HashMap<Node, Node>,
+    /// Values of the source that are folded into their readers.
+    folded: HashMap<Node, Folded>,
+}
+
+impl Pass<'_> {
+    fn visit(&mut self, id: usize) {
+        let entry = &self.source.entries[id];
+        let node = Node::new(id, 0);
+        let Some(folded) = self.fold(entry) else {
+            return self.copy(id, entry);
+        };
+        self.folded.insert(node, folded);
+        if !self.foldable(node) {
+            self.materialize(node);
+        }
+    }
+
+    /// The expression of a pointwise or layout operation over real numbers; `None` for any other.
+    fn fold(&mut self, entry: &Entry) -> Option<Folded> {
+        let shape = entry.outputs.first()?.shape.clone();
+        match &entry.op {
+            Op::Pointwise(pointwise) => Some(self.fold_pointwise(*pointwise, &entry.inputs, &shape)),
+            Op::Broadcast(_) => Some(self.expression(entry.inputs[0]).broadcast(&shape)),
+            Op::Slice(slice) => Some(self.expression(entry.inputs[0]).slice(slice.axis, slice.start, &shape)),
+            Op::Permute(permute) => Some(self.expression(entry.inputs[0]).permute(&permute.order, &shape)),
+            _ => None,
+        }
+    }
+
+    fn fold_pointwise(&mut self, pointwise: Pointwise, inputs: &[Node], shape: &Shape) -> Folded {
+        let combined = self.combine(pointwise, inputs, shape);
+        if combined.fits() {
+            return combined;
+        }
+        for &input in inputs {
+            self.materialize(input);
+        }
+        self.combine(pointwise, inputs, shape)
+    }
+
+    fn combine(&mut self, pointwise: Pointwise, inputs: &[Node], shape: &Shape) -> Folded {
+        let mut combined = Folded { shape: shape.clone(), operands: Vec::new(), code: Vec::new() };
+        let lines: Vec<usize> = inputs
+            .iter()
+            .map(|&input| {
+                let expression = self.expression(input).broadcast(shape);
+                combined.append(&expression)
+            })
+            .collect();
+        combined.code.push(match pointwise {
+            Pointwise::Unary(function) => Instruction::Unary(function, lines[0]),
+            Pointwise::Binary(function) => Instruction::Binary(function, lines[0], lines[1]),
+        });
+        combined
+    }
+
+    /// A value as an expression: its own if it is folded, else one that loads it.
+    fn expression(&mut self, node: Node) -> Folded {
+        if !self.placed.contains_key(&node)
+            && let Some(folded) = self.folded.get(&node)
+        {
+            return folded.clone();
+        }
+        let shape = self.source.shape(node).clone();
+        Folded::load(self.materialize(node), &shape)
+    }
+
+    /// Whether a folded value should stay folded rather than be stored.
+    fn foldable(&self, node: Node) -> bool {
+        let readers = self.uses.readers(node);
+        if self.uses.requested.contains(&node) || readers.is_empty() {
+            return false;
+        }
+        let shape = self.source.shape(node);
+        let views_only = !matches!(self.source.entry(node).op, Op::Pointwise(_));
+        let fits_reader = |&id: &usize| {
+            let reader = &self.source.entries[id];
+            match &reader.op {
+                Op::Pointwise(_) | Op::Slice(_) => views_only || reader.outputs[0].shape == *shape,
+                Op::Broadcast(_) => views_only || self.folded[&node].cheap(),
+                _ => false,
+            }
+        };
+        let folded = &self.folded[&node];
+        readers.iter().all(fits_reader)
+            && (readers.len() == 1 || views_only && folded.code.len() == 1 || folded.cheap())
+    }
+
+    /// The place of a requested value; a leaf is copied, because the run may change or move it.
+    fn request(&mut self, node: Node) -> Node {
+        let placed = self.materialize(node);
+        let mut owner = placed;
+        while let Op::Reshape(_) = self.fused.entry(owner).op {
+            owner = self.fused.entry(owner).inputs[0];
+        }
+        if !matches!(self.fused.entry(owner).op, Op::Tensor(_) | Op::Constant(_)) {
+            return placed;
+        }
+        let copy = Folded::load(placed, self.source.shape(node));
+        self.emit(copy, self.source.value_type(node).clone())
+    }
+
+    /// Gives a value memory in the fused graph, if it has none yet.
+    fn materialize(&mut self, node: Node) -> Node {
+        if let Some(&placed) = self.placed.get(&node) {
+            return placed;
+        }
+        let folded = self.folded.get(&node).expect("a value is placed or folded before it is read").clone();
+        let placed = self.emit(folded, self.source.value_type(node).clone());
+        self.placed.insert(node, placed);
+        placed
+    }
+
+    fn emit(&mut self, folded: Folded, output: Type) -> Node {
+        let folded = folded.collapse();
+        let inputs: Vec<Node> = folded.operands.iter().map(|(operand, _)| *operand).collect();
+        let views = folded.operands.into_iter().map(|(_, view)| view).collect();
+        let op = Op::Expression(Expression { shape: folded.shape, views, code: folded.code });
+        self.fused.entries.push(Entry { op, inputs, outputs: vec![output] });
+        Node::new(self.fused.entries.len() - 1, 0)
+    }
+
+    /// Copies an operation that is not folded, without outputs that nobody reads where it can do without.
+    fn copy(&mut self, id: usize, entry: &Entry) {
+        let inputs: Vec<Node> = entry.inputs.iter().map(|&input| self.materialize(input)).collect();
+        let (mut op, mut outputs) = (entry.op.clone(), entry.outputs.clone());
+        if let Op::MatMul(product) = &mut op
+            && product.keep_input
+            && self.uses.readers(Node::new(id, 1)).is_empty()
+            && !self.uses.requested.contains(&Node::new(id, 1))
+        {
+            product.keep_input = false;
+            outputs.truncate(1);
+        }
+        let place = self.fused.entries.len();
+        for output in 0..outputs.len() {
+            self.placed.insert(Node::new(id, output), Node::new(place, output));
+        }
+        if self.source.effects.contains(&id) {
+            self.fused.effects.push(place);
+        }
+        self.fused.entries.push(Entry { op, inputs, outputs });
+    }
+}

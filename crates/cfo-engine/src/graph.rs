@@ -1,0 +1,233 @@
+//! The graph: operations appended one by one, shapes checked as they are added.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::error::{EngineError, Result};
+use crate::initial::Initial;
+use crate::ops::{Constant, Op, Tensor};
+use crate::shape::{Element, Shape, Type};
+
+/// A value of a graph: one output of one operation. Cheap to copy; meaningful only for the graph that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Node {
+    pub(crate) id: u32,
+    pub(crate) output: u32,
+}
+
+impl Node {
+    pub(crate) fn new(id: usize, output: usize) -> Self {
+        Self { id: id as u32, output: output as u32 }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.id as usize
+    }
+}
+
+/// An operation together with what it reads and what it yields.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) op: Op,
+    pub(crate) inputs: Vec<Node>,
+    pub(crate) outputs: Vec<Type>,
+}
+
+/// A trainable tensor of a graph.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Its name in [`Memory`](crate::Memory) and in checkpoints.
+    pub name: String,
+    /// The value that stands for it.
+    pub node: Node,
+    /// Its shape.
+    pub shape: Shape,
+    /// How it is drawn before training.
+    pub initial: Initial,
+}
+
+/// A tensor that a program keeps between runs beside the parameters.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) name: String,
+    pub(crate) shape: Shape,
+    /// The parameter whose first value it takes; zeros otherwise.
+    pub(crate) copy_of: Option<String>,
+}
+
+/// A static graph of tensor operations.
+///
+/// Operations are appended by methods that check shapes at once and return the new value; those methods live beside
+/// the operations in [`ops`](crate::ops). Leaves are named tensors: whatever a program reads from outside, keeps
+/// between runs or trains has a name in [`Memory`](crate::Memory). *Effects* (optimiser steps, counters) change
+/// tensors in place after everything else of a run is done.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) effects: Vec<usize>,
+    parameters: Vec<Parameter>,
+    states: Vec<State>,
+    tensors: HashMap<String, Node>,
+}
+
+impl Graph {
+    /// A graph with nothing in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A named tensor in memory: an input, a data set or a state. Asking twice for a name yields the same value.
+    ///
+    /// # Errors
+    /// If the name already stands for a tensor of another type.
+    pub fn tensor(&mut self, name: &str, element: Element, shape: impl Into<Shape>) -> Result<Node> {
+        let wanted = Type { shape: shape.into(), element };
+        if let Some(&node) = self.tensors.get(name) {
+            let found = self.value_type(node);
+            if *found == wanted {
+                return Ok(node);
+            }
+            return Err(EngineError::TensorMismatch {
+                name: name.into(),
+                found: found.to_string(),
+                needed: wanted.to_string(),
+            });
+        }
+        let node = self.leaf(Op::Tensor(Tensor { name: name.into() }), wanted);
+        self.tensors.insert(name.into(), node);
+        Ok(node)
+    }
+
+    /// A named tensor of real numbers that a caller writes before a run.
+    ///
+    /// # Errors
+    /// If the name already stands for a tensor of another type.
+    pub fn input(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Node> {
+        self.tensor(name, Element::Real, shape)
+    }
+
+    /// A trainable tensor, drawn as `initial` says when [`Memory::initialize`](crate::Memory::initialize) is called.
+    ///
+    /// # Errors
+    /// If the name already stands for another tensor.
+    pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>, initial: Initial) -> Result<Node> {
+        let shape = shape.into();
+        let known = self.tensors.contains_key(name);
+        let node = self.tensor(name, Element::Real, shape.clone())?;
+        if !known {
+            self.parameters.push(Parameter { name: name.into(), node, shape, initial });
+        }
+        Ok(node)
+    }
+
+    /// A counter: an index scalar that starts at 0 and that [`Graph::advance`] moves.
+    ///
+    /// # Errors
+    /// If the name already stands for another tensor.
+    pub fn counter(&mut self, name: &str) -> Result<Node> {
+        self.tensor(name, Element::Index, Shape::scalar())
+    }
+
+    /// A tensor kept between runs, at first zero or equal to the parameter named.
+    pub(crate) fn state(&mut self, name: &str, shape: Shape, copy_of: Option<&str>) -> Result<Node> {
+        let known = self.tensors.contains_key(name);
+        let node = self.tensor(name, Element::Real, shape.clone())?;
+        if !known {
+            self.states.push(State { name: name.into(), shape, copy_of: copy_of.map(Into::into) });
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    /// Numbers fixed when the graph is built.
+    ///
+    /// # Errors
+    /// If there are not as many values as the shape has elements.
+    pub fn constant(&mut self, shape: impl Into<Shape>, values: Vec<f64>) -> Result<Node> {
+        let shape = shape.into();
+        if values.len() != shape.len() {
+            return Err(EngineError::BadShape {
+                operation: "constant",
+                found: shape,
+                needed: format!("{} values were given", values.len()),
+            });
+        }
+        Ok(self.leaf(Op::Constant(Constant { values: values.into() }), Type::real(shape)))
+    }
+
+    /// A fixed scalar.
+    pub fn scalar(&mut self, value: f64) -> Node {
+        self.leaf(Op::Constant(Constant { values: [value].into() }), Type::real(Shape::scalar()))
+    }
+
+    /// The trainable tensors in the order in which they were added.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Shape of a value.
+    pub fn shape(&self, node: Node) -> &Shape {
+        &self.value_type(node).shape
+    }
+
+    /// Shape and element of a value.
+    pub fn value_type(&self, node: Node) -> &Type {
+        &self.entries[node.index()].outputs[node.output as usize]
+    }
+
+    /// Appends an operation with any number of outputs.
+    pub(crate) fn push(&mut self, op: Op, inputs: &[Node]) -> Result<Vec<Node>> {
+        let outputs = {
+            let types: Vec<&Type> = inputs.iter().map(|&node| self.value_type(node)).collect();
+            op.operation().infer(&types)?
+        };
+        let id = self.entries.len();
+        let nodes = (0..outputs.len()).map(|output| Node::new(id, output)).collect();
+        self.entries.push(Entry { op, inputs: inputs.to_vec(), outputs });
+        Ok(nodes)
+    }
+
+    /// Appends an operation with one output.
+    pub(crate) fn push_one(&mut self, op: Op, inputs: &[Node]) -> Result<Node> {
+        Ok(self.push(op, inputs)?[0])
+    }
+
+    /// Appends an operation that changes tensors in place, after everything else of a run.
+    pub(crate) fn push_effect(&mut self, op: Op, inputs: &[Node]) -> Result<()> {
+        self.effects.push(self.entries.len());
+        self.push(op, inputs).map(|_| ())
+    }
+
+    pub(crate) fn entry(&self, node: Node) -> &Entry {
+        &self.entries[node.index()]
+    }
+
+    fn leaf(&mut self, op: Op, output: Type) -> Node {
+        let id = self.entries.len();
+        self.entries.push(Entry { op, inputs: Vec::new(), outputs: vec![output] });
+        Node::new(id, 0)
+    }
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (id, entry) in self.entries.iter().enumerate() {
+            let effect = if self.effects.contains(&id) { "effect " } else { "" };
+            write!(f, "%{id} = {effect}{}", entry.op)?;
+            for (i, input) in entry.inputs.iter().enumerate() {
+                write!(f, "{}%{}", if i == 0 { " " } else { ", " }, input.id)?;
+                if input.output > 0 {
+                    write!(f, ".{}", input.output)?;
+                }
+            }
+            for (i, output) in entry.outputs.iter().enumerate() {
+                write!(f, "{}{output}", if i == 0 { " : " } else { ", " })?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

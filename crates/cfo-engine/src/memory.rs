@@ -1,0 +1,308 @@
+//! The named tensors of one device: parameters, optimiser state, data sets, inputs.
+
+use std::collections::HashMap;
+
+use cfo_numerics::Philox;
+
+use crate::cpu::Buffer;
+use crate::device::{Device, Precision};
+use crate::error::{EngineError, Result};
+use crate::graph::Graph;
+use crate::initial::Initial;
+use crate::ops::Op;
+use crate::shape::{Element, Shape, Type};
+
+/// Numbers on the host, to or from a tensor.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// For real tensors, converted to the program's precision.
+    F32(&'a [f32]),
+    /// For real or double tensors.
+    F64(&'a [f64]),
+    /// For index tensors.
+    Index(&'a [u32]),
+}
+
+impl Data<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::F64(values) => values.len(),
+            Self::Index(values) => values.len(),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::F32(_) => "single",
+            Self::F64(_) => "double",
+            Self::Index(_) => "index",
+        }
+    }
+}
+
+/// One tensor: what it is and where its elements are.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) name: String,
+    pub(crate) value_type: Type,
+    pub(crate) buffer: Buffer,
+}
+
+/// Every tensor that outlives a run, under its name, on one device in one precision. Programs compiled against the
+/// same memory share them: a rollout reads the weights that a training step has just written.
+#[derive(Debug)]
+pub struct Memory {
+    device: Device,
+    precision: Precision,
+    pub(crate) tensors: Vec<Stored>,
+    names: HashMap<String, usize>,
+}
+
+impl Memory {
+    /// An empty memory.
+    ///
+    /// # Errors
+    /// If the device cannot be used, or not in that precision.
+    pub fn new(device: Device, precision: Precision) -> Result<Self> {
+        device.check()?;
+        if device == Device::Cpu && !matches!(precision, Precision::F32 | Precision::F64) {
+            return Err(EngineError::DeviceUnavailable {
+                name: device.to_string(),
+                reason: format!("it computes in `f32`, not in `{precision}`"),
+            });
+        }
+        Ok(Self { device, precision, tensors: Vec::new(), names: HashMap::new() })
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The precision of real numbers.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Names of all tensors, in the order in which they came.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.iter().map(|tensor| tensor.name.as_str())
+    }
+
+    /// Whether there is a tensor of that name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// Shape and element of a tensor.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn value_type(&self, name: &str) -> Result<&Type> {
+        Ok(&self.tensors[self.find(name)?].value_type)
+    }
+
+    /// Bytes that all tensors take.
+    pub fn bytes(&self) -> usize {
+        self.tensors.iter().map(|tensor| tensor.buffer.len()).sum()
+    }
+
+    /// Adds a tensor, or replaces the values of one of the same type.
+    ///
+    /// # Errors
+    /// If the data do not fit the shape, or the name stands for a tensor of another type.
+    pub fn insert(
+        &mut self,
+        name: &str,
+        element: Element,
+        shape: impl Into<Shape>,
+        data: Data<'_>,
+    ) -> Result<()> {
+        let value_type = Type { shape: shape.into(), element };
+        self.check_data(name, &value_type, data)?;
+        if let Some(&index) = self.names.get(name) {
+            self.check_type(index, &value_type)?;
+        } else {
+            let buffer = Buffer::zeroed(value_type.shape.len() * self.element_bytes(element));
+            self.names.insert(name.into(), self.tensors.len());
+            self.tensors.push(Stored { name: name.into(), value_type, buffer });
+        }
+        self.write(name, data)
+    }
+
+    /// Adds a real tensor, or replaces its values.
+    ///
+    /// # Errors
+    /// If the data do not fit the shape.
+    pub fn insert_real(&mut self, name: &str, shape: impl Into<Shape>, values: &[f32]) -> Result<()> {
+        self.insert(name, Element::Real, shape, Data::F32(values))
+    }
+
+    /// Replaces the values of a tensor.
+    ///
+    /// # Errors
+    /// If there is no such tensor, or the data do not fit it.
+    pub fn write(&mut self, name: &str, data: Data<'_>) -> Result<()> {
+        let index = self.find(name)?;
+        self.check_data(name, &self.tensors[index].value_type.clone(), data)?;
+        let double =
+            self.precision == Precision::F64 || self.tensors[index].value_type.element == Element::Double;
+        let buffer = &mut self.tensors[index].buffer;
+        match data {
+            Data::Index(values) => buffer.as_mut_slice::<u32>().copy_from_slice(values),
+            Data::F32(values) if double => convert(values, buffer.as_mut_slice::<f64>(), f64::from),
+            Data::F32(values) => buffer.as_mut_slice::<f32>().copy_from_slice(values),
+            Data::F64(values) if double => buffer.as_mut_slice::<f64>().copy_from_slice(values),
+            Data::F64(values) => convert(values, buffer.as_mut_slice::<f32>(), |value| value as f32),
+        }
+        Ok(())
+    }
+
+    /// The values of a real or double tensor in single precision.
+    ///
+    /// # Errors
+    /// If there is no such tensor or it holds indices.
+    pub fn read(&self, name: &str) -> Result<Vec<f32>> {
+        Ok(self.read_f64(name)?.into_iter().map(|value| value as f32).collect())
+    }
+
+    /// The values of a real or double tensor in double precision.
+    ///
+    /// # Errors
+    /// If there is no such tensor or it holds indices.
+    pub fn read_f64(&self, name: &str) -> Result<Vec<f64>> {
+        let tensor = &self.tensors[self.find(name)?];
+        match tensor.value_type.element {
+            Element::Index => Err(EngineError::DataMismatch {
+                name: name.into(),
+                found: "real numbers".into(),
+                needed: "indices".into(),
+            }),
+            Element::Real if self.precision != Precision::F64 => {
+                Ok(tensor.buffer.as_slice::<f32>().iter().map(|&value| f64::from(value)).collect())
+            }
+            _ => Ok(tensor.buffer.as_slice::<f64>().to_vec()),
+        }
+    }
+
+    /// The values of an index tensor.
+    ///
+    /// # Errors
+    /// If there is no such tensor or it does not hold indices.
+    pub fn read_index(&self, name: &str) -> Result<Vec<u32>> {
+        let tensor = &self.tensors[self.find(name)?];
+        match tensor.value_type.element {
+            Element::Index => Ok(tensor.buffer.as_slice::<u32>().to_vec()),
+            _ => Err(EngineError::DataMismatch {
+                name: name.into(),
+                found: "indices".into(),
+                needed: "real numbers".into(),
+            }),
+        }
+    }
+
+    /// Adds what a graph keeps between runs and memory does not hold yet: parameters drawn from `seed`, optimiser
+    /// state, counters at 0. A parameter's draw depends on the seed and on its position among the parameters.
+    ///
+    /// # Errors
+    /// If a name stands for a tensor of another type.
+    pub fn initialize(&mut self, graph: &Graph, seed: u64) -> Result<()> {
+        for (position, parameter) in graph.parameters().iter().enumerate() {
+            if !self.contains(&parameter.name) {
+                let values = draw(parameter.initial, parameter.shape.len(), seed, position as u64);
+                self.insert(&parameter.name, Element::Real, parameter.shape.clone(), Data::F64(&values))?;
+            }
+        }
+        for state in graph.states() {
+            if !self.contains(&state.name) {
+                let values = match &state.copy_of {
+                    Some(parameter) => self.read_f64(parameter)?,
+                    None => vec![0.0; state.shape.len()],
+                };
+                self.insert(&state.name, Element::Real, state.shape.clone(), Data::F64(&values))?;
+            }
+        }
+        for entry in &graph.entries {
+            if let Op::Tensor(tensor) = &entry.op
+                && entry.outputs[0] == (Type { shape: Shape::scalar(), element: Element::Index })
+                && !self.contains(&tensor.name)
+            {
+                self.insert(&tensor.name, Element::Index, Shape::scalar(), Data::Index(&[0]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Position of the tensor that a graph's leaf stands for.
+    pub(crate) fn bind(&self, name: &str, value_type: &Type) -> Result<usize> {
+        let index = self.find(name)?;
+        self.check_type(index, value_type)?;
+        Ok(index)
+    }
+
+    pub(crate) fn element_bytes(&self, element: Element) -> usize {
+        match element {
+            Element::Double => 8,
+            Element::Index => 4,
+            Element::Real => {
+                if self.precision == Precision::F64 {
+                    8
+                } else {
+                    4
+                }
+            }
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<usize> {
+        self.names.get(name).copied().ok_or_else(|| EngineError::TensorMissing { name: name.into() })
+    }
+
+    fn check_type(&self, index: usize, needed: &Type) -> Result<()> {
+        let stored = &self.tensors[index];
+        if stored.value_type == *needed {
+            return Ok(());
+        }
+        Err(EngineError::TensorMismatch {
+            name: stored.name.clone(),
+            found: stored.value_type.to_string(),
+            needed: needed.to_string(),
+        })
+    }
+
+    fn check_data(&self, name: &str, value_type: &Type, data: Data<'_>) -> Result<()> {
+        let kind_fits = matches!(
+            (value_type.element, data),
+            (Element::Index, Data::Index(_)) | (Element::Real | Element::Double, Data::F32(_) | Data::F64(_))
+        );
+        if kind_fits && data.len() == value_type.shape.len() {
+            return Ok(());
+        }
+        Err(EngineError::DataMismatch {
+            name: name.into(),
+            found: format!("{} {} values", data.len(), data.name()),
+            needed: format!("{} values for {value_type}", value_type.shape.len()),
+        })
+    }
+}
+
+fn convert<A: Copy, B>(from: &[A], to: &mut [B], convert: impl Fn(A) -> B) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = convert(from);
+    }
+}
+
+/// First values of a parameter.
+fn draw(initial: Initial, count: usize, seed: u64, position: u64) -> Vec<f64> {
+    /// Keeps weights apart from the batches drawn with the same seed.
+    const WEIGHTS: u64 = 1 << 32;
+    let mut random = Philox::new(seed, WEIGHTS + position);
+    (0..count)
+        .map(|_| match initial {
+            Initial::Constant(value) => value,
+            Initial::Uniform(bound) => random.uniform_between(-bound, bound),
+            Initial::Normal(deviation) => deviation * random.normal(),
+        })
+        .collect()
+}

@@ -1,0 +1,349 @@
+//! Operations that move elements without computing: reshape, broadcast, permute, slice and its transpose, concatenate.
+
+use super::{Derivative, Op, Operation};
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Shape, Type};
+
+/// The same elements in the same order under another shape; costs nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Reshape {
+    pub(crate) shape: Shape,
+}
+
+impl Operation for Reshape {
+    fn name(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        if inputs[0].shape.len() != self.shape.len() {
+            return Err(EngineError::ShapeMismatch {
+                operation: "reshape",
+                left: inputs[0].shape.clone(),
+                right: self.shape.clone(),
+                needed: "both must have the same number of elements".into(),
+            });
+        }
+        Ok(vec![Type { shape: self.shape.clone(), element: inputs[0].element }])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let shape = at.graph.shape(at.inputs[0]).clone();
+        Ok(vec![Some(at.graph.reshape(at.cotangent(), shape)?)])
+    }
+}
+
+/// Repeats a value along axes of length 1 or along new leading axes.
+#[derive(Clone, Debug)]
+pub(crate) struct Broadcast {
+    pub(crate) shape: Shape,
+}
+
+impl Operation for Broadcast {
+    fn name(&self) -> &'static str {
+        "broadcast"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        if inputs[0].shape.broadcast(&self.shape).as_ref() != Some(&self.shape) {
+            return Err(EngineError::ShapeMismatch {
+                operation: "broadcast",
+                left: inputs[0].shape.clone(),
+                right: self.shape.clone(),
+                needed: "every axis of the first must be 1 or equal to the second's".into(),
+            });
+        }
+        Ok(vec![Type { shape: self.shape.clone(), element: inputs[0].element }])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let shape = at.graph.shape(at.inputs[0]).clone();
+        Ok(vec![Some(at.graph.sum_to(at.cotangent(), &shape)?)])
+    }
+}
+
+/// Reorders axes: output axis `i` is input axis `order[i]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Permute {
+    pub(crate) order: Vec<usize>,
+}
+
+impl Operation for Permute {
+    fn name(&self) -> &'static str {
+        "permute"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        let shape = &inputs[0].shape;
+        let mut sorted = self.order.clone();
+        sorted.sort_unstable();
+        if sorted != (0..shape.rank()).collect::<Vec<_>>() {
+            return Err(EngineError::BadShape {
+                operation: "permute",
+                found: shape.clone(),
+                needed: format!("{:?} must name every axis once", self.order),
+            });
+        }
+        let axes: Vec<usize> = self.order.iter().map(|&axis| shape.axes()[axis]).collect();
+        Ok(vec![Type { shape: axes.into(), element: inputs[0].element }])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let mut inverse = vec![0; self.order.len()];
+        for (to, &from) in self.order.iter().enumerate() {
+            inverse[from] = to;
+        }
+        Ok(vec![Some(at.graph.permute(at.cotangent(), &inverse)?)])
+    }
+
+    fn attributes(&self) -> String {
+        format!(" order={:?}", self.order)
+    }
+}
+
+/// A contiguous range of one axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Slice {
+    pub(crate) axis: usize,
+    pub(crate) start: usize,
+    pub(crate) length: usize,
+}
+
+impl Operation for Slice {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        let mut axes = inputs[0].shape.axes().to_vec();
+        if self.axis >= axes.len() || self.start + self.length > axes[self.axis] {
+            return Err(EngineError::BadShape {
+                operation: "slice",
+                found: inputs[0].shape.clone(),
+                needed: format!(
+                    "axis {} must hold elements {}..{}",
+                    self.axis,
+                    self.start,
+                    self.start + self.length
+                ),
+            });
+        }
+        axes[self.axis] = self.length;
+        Ok(vec![Type { shape: axes.into(), element: inputs[0].element }])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let whole = at.graph.shape(at.inputs[0]).axes()[self.axis];
+        let embed = Embed { axis: self.axis, start: self.start, whole };
+        Ok(vec![Some(at.graph.push_one(Op::Embed(embed), &[at.cotangent()])?)])
+    }
+
+    fn attributes(&self) -> String {
+        format!(" axis={} start={} length={}", self.axis, self.start, self.length)
+    }
+}
+
+/// The transpose of [`Slice`]: the value at its place along an axis, zeros elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Embed {
+    pub(crate) axis: usize,
+    pub(crate) start: usize,
+    pub(crate) whole: usize,
+}
+
+impl Operation for Embed {
+    fn name(&self) -> &'static str {
+        "embed"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        let mut axes = inputs[0].shape.axes().to_vec();
+        if self.axis >= axes.len() || self.start + axes[self.axis] > self.whole {
+            return Err(EngineError::BadShape {
+                operation: "embed",
+                found: inputs[0].shape.clone(),
+                needed: format!("axis {} must fit into {} from {}", self.axis, self.whole, self.start),
+            });
+        }
+        axes[self.axis] = self.whole;
+        Ok(vec![Type { shape: axes.into(), element: inputs[0].element }])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let length = at.graph.shape(at.inputs[0]).axes()[self.axis];
+        Ok(vec![Some(at.graph.slice(at.cotangent(), self.axis, self.start, length)?)])
+    }
+
+    fn attributes(&self) -> String {
+        format!(" axis={} start={} whole={}", self.axis, self.start, self.whole)
+    }
+}
+
+/// Values side by side along one axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Concat {
+    pub(crate) axis: usize,
+}
+
+impl Operation for Concat {
+    fn name(&self) -> &'static str {
+        "concat"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        let first = &inputs[0].shape;
+        let mut axes = first.axes().to_vec();
+        if self.axis >= axes.len() {
+            return Err(EngineError::BadShape {
+                operation: "concat",
+                found: first.clone(),
+                needed: format!("axis {} must exist", self.axis),
+            });
+        }
+        for input in &inputs[1..] {
+            let other = input.shape.axes();
+            let fits = other.len() == axes.len()
+                && input.element == inputs[0].element
+                && (0..axes.len()).all(|i| i == self.axis || axes[i] == other[i]);
+            if !fits {
+                return Err(EngineError::ShapeMismatch {
+                    operation: "concat",
+                    left: first.clone(),
+                    right: input.shape.clone(),
+                    needed: format!("all axes but {} must agree", self.axis),
+                });
+            }
+            axes[self.axis] += other[self.axis];
+        }
+        Ok(vec![Type { shape: axes.into(), element: inputs[0].element }])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let mut start = 0;
+        let mut cotangents = Vec::with_capacity(at.inputs.len());
+        for (i, &input) in at.inputs.iter().enumerate() {
+            let length = at.graph.shape(input).axes()[self.axis];
+            cotangents.push(match at.wanted[i] {
+                true => Some(at.graph.slice(at.cotangent(), self.axis, start, length)?),
+                false => None,
+            });
+            start += length;
+        }
+        Ok(cotangents)
+    }
+
+    fn attributes(&self) -> String {
+        format!(" axis={}", self.axis)
+    }
+}
+
+impl Graph {
+    /// The same elements under another shape.
+    ///
+    /// # Errors
+    /// If the number of elements differs.
+    pub fn reshape(&mut self, x: Node, shape: impl Into<Shape>) -> Result<Node> {
+        let shape = shape.into();
+        if *self.shape(x) == shape {
+            return Ok(x);
+        }
+        self.push_one(Op::Reshape(Reshape { shape }), &[x])
+    }
+
+    /// Repeats a value along axes of length 1 and along new leading axes until it has the given shape.
+    ///
+    /// # Errors
+    /// If the value's shape does not broadcast to it.
+    pub fn broadcast(&mut self, x: Node, shape: impl Into<Shape>) -> Result<Node> {
+        let shape = shape.into();
+        if *self.shape(x) == shape {
+            return Ok(x);
+        }
+        self.push_one(Op::Broadcast(Broadcast { shape }), &[x])
+    }
+
+    /// Reorders axes: axis `i` of the result is axis `order[i]` of `x`.
+    ///
+    /// # Errors
+    /// If `order` does not name every axis once.
+    pub fn permute(&mut self, x: Node, order: &[usize]) -> Result<Node> {
+        self.push_one(Op::Permute(Permute { order: order.to_vec() }), &[x])
+    }
+
+    /// Elements `start .. start + length` of one axis.
+    ///
+    /// # Errors
+    /// If the axis does not hold them.
+    pub fn slice(&mut self, x: Node, axis: usize, start: usize, length: usize) -> Result<Node> {
+        self.push_one(Op::Slice(Slice { axis, start, length }), &[x])
+    }
+
+    /// Values side by side along an axis.
+    ///
+    /// # Errors
+    /// If the list is empty or the other axes differ.
+    pub fn concat(&mut self, values: &[Node], axis: usize) -> Result<Node> {
+        match values {
+            [] => Err(EngineError::BadAttribute {
+                operation: "concat",
+                problem: "nothing to concatenate".into(),
+            }),
+            [only] => Ok(*only),
+            _ => self.push_one(Op::Concat(Concat { axis }), values),
+        }
+    }
+
+    /// Cuts fields `[batch, height, width, channels]` into square patches
+    /// `[batch, rows * columns, patch * patch * channels]`.
+    ///
+    /// # Errors
+    /// If the value is not such a field or the patch does not divide its sides.
+    pub fn patches(&mut self, x: Node, patch: usize) -> Result<Node> {
+        let (b, h, w, c) = self.field(x, "patches", patch)?;
+        let split = self.reshape(x, [b, h / patch, patch, w / patch, patch, c])?;
+        let ordered = self.permute(split, &[0, 1, 3, 2, 4, 5])?;
+        self.reshape(ordered, [b, (h / patch) * (w / patch), patch * patch * c])
+    }
+
+    /// The inverse of [`Graph::patches`] for fields of the given height and width.
+    ///
+    /// # Errors
+    /// If the sizes do not fit together.
+    pub fn unpatch(&mut self, x: Node, patch: usize, height: usize, width: usize) -> Result<Node> {
+        let shape = self.shape(x).clone();
+        let fits = shape.rank() == 3
+            && patch > 0
+            && height % patch == 0
+            && width % patch == 0
+            && shape.axes()[1] == (height / patch) * (width / patch)
+            && shape.axes()[2] % (patch * patch) == 0;
+        if !fits {
+            return Err(EngineError::BadShape {
+                operation: "unpatch",
+                found: shape,
+                needed: format!("patches of side {patch} that tile {height} x {width}"),
+            });
+        }
+        let (b, c) = (shape.axes()[0], shape.axes()[2] / (patch * patch));
+        let split = self.reshape(x, [b, height / patch, width / patch, patch, patch, c])?;
+        let ordered = self.permute(split, &[0, 1, 3, 2, 4, 5])?;
+        self.reshape(ordered, [b, height, width, c])
+    }
+
+    fn field(
+        &self,
+        x: Node,
+        operation: &'static str,
+        divisor: usize,
+    ) -> Result<(usize, usize, usize, usize)> {
+        match *self.shape(x).axes() {
+            [b, h, w, c] if divisor > 0 && h % divisor == 0 && w % divisor == 0 => Ok((b, h, w, c)),
+            _ => Err(EngineError::BadShape {
+                operation,
+                found: self.shape(x).clone(),
+                needed: format!("[batch, height, width, channels] with sides divisible by {divisor}"),
+            }),
+        }
+    }
+}

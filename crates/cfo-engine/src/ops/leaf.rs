@@ -1,0 +1,50 @@
+//! Leaves: tensors that live in memory under a name, and numbers fixed when the graph is built.
+
+use std::sync::Arc;
+
+use super::Operation;
+use crate::error::Result;
+use crate::shape::Type;
+
+/// A tensor in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+}
+
+impl Operation for Tensor {
+    fn name(&self) -> &'static str {
+        "tensor"
+    }
+
+    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>> {
+        unreachable!("leaves carry their type and are never inferred")
+    }
+
+    fn attributes(&self) -> String {
+        format!(" `{}`", self.name)
+    }
+}
+
+/// Fixed numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Constant {
+    pub(crate) values: Arc<[f64]>,
+}
+
+impl Operation for Constant {
+    fn name(&self) -> &'static str {
+        "constant"
+    }
+
+    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>> {
+        unreachable!("leaves carry their type and are never inferred")
+    }
+
+    fn attributes(&self) -> String {
+        match &*self.values {
+            [value] => format!(" {value}"),
+            _ => String::new(),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Losses.
+
+use super::{Derivative, Op, Operation, require};
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Element, Shape, Type};
+
+/// Mean over all elements of the squared difference of two values; a scalar.
+#[derive(Clone, Debug)]
+pub(crate) struct MeanSquaredError;
+
+impl Operation for MeanSquaredError {
+    fn name(&self) -> &'static str {
+        "mean_squared_error"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require(self.name(), inputs, Element::Real)?;
+        if inputs[0].shape != inputs[1].shape {
+            return Err(EngineError::ShapeMismatch {
+                operation: self.name(),
+                left: inputs[0].shape.clone(),
+                right: inputs[1].shape.clone(),
+                needed: "both must be equal".into(),
+            });
+        }
+        Ok(vec![Type::real(Shape::scalar())])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let count = at.graph.shape(at.inputs[0]).len();
+        let difference = at.graph.subtract(at.inputs[0], at.inputs[1])?;
+        let scaled = at.graph.scale(difference, 2.0 / count as f64)?;
+        let first = at.graph.multiply(scaled, at.cotangent())?;
+        let second = match at.wanted[1] {
+            true => Some(at.graph.scale(first, -1.0)?),
+            false => None,
+        };
+        Ok(vec![Some(first), second])
+    }
+}
+
+impl Graph {
+    /// Mean over all elements of `(prediction - target)^2`.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn mean_squared_error(&mut self, prediction: Node, target: Node) -> Result<Node> {
+        self.push_one(Op::MeanSquaredError(MeanSquaredError), &[prediction, target])
+    }
+
+    /// Mean over the first axis of `|prediction - target| / |target|`, norms over the other axes.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn relative_error(&mut self, prediction: Node, target: Node) -> Result<Node> {
+        let difference = self.subtract(prediction, target)?;
+        let axes: Vec<usize> = (1..self.shape(difference).rank()).collect();
+        let norm = |graph: &mut Self, x: Node| -> Result<Node> {
+            let square = graph.square(x)?;
+            let sum = graph.sum(square, &axes)?;
+            graph.sqrt(sum)
+        };
+        let (error, size) = (norm(self, difference)?, norm(self, target)?);
+        let ratio = self.divide(error, size)?;
+        self.mean_all(ratio)
+    }
+}

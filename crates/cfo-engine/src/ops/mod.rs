@@ -1,0 +1,117 @@
+//! The operations: one file each, with its shape rule, its derivative rule and the builder methods that append it.
+//!
+//! The kernels live in the sibling folders `cpu/` and `cuda/`, in files of the same names.
+
+use std::fmt;
+
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Element, Type};
+
+mod layout;
+mod leaf;
+mod loss;
+mod matmul;
+mod optimizer;
+mod pointwise;
+mod random;
+mod reduce;
+mod sample_path;
+
+pub(crate) use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
+pub(crate) use leaf::{Constant, Tensor};
+pub(crate) use loss::MeanSquaredError;
+pub(crate) use matmul::{MatMul, Operand};
+pub(crate) use optimizer::{Adam, Advance, Assign, GlobalNorm};
+pub(crate) use pointwise::{Binary, Expression, Instruction, Pointwise, Unary, View};
+pub(crate) use random::Random;
+pub(crate) use reduce::Sum;
+pub(crate) use sample_path::{Gather, SamplePath};
+
+pub use matmul::Activation;
+pub use optimizer::{AdamConfig, Schedule};
+pub use random::Distribution;
+pub use sample_path::{PathData, PathSample, PathTensors};
+
+/// What an operation says of itself to the graph.
+pub(crate) trait Operation {
+    /// Its name in dumps and messages.
+    fn name(&self) -> &'static str;
+
+    /// The types of its outputs for the given inputs, or why it cannot take them.
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>>;
+
+    /// Appends the cotangents of its inputs; `None` for an input that gets none.
+    fn derivative(&self, _at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        Err(EngineError::NotDifferentiable { operation: self.name() })
+    }
+
+    /// Attributes worth seeing in a dump, as ` key=value ...`.
+    fn attributes(&self) -> String {
+        String::new()
+    }
+}
+
+/// Where a derivative rule stands: the operation's values, and the cotangents that arrived at its outputs.
+pub(crate) struct Derivative<'a> {
+    pub(crate) graph: &'a mut Graph,
+    pub(crate) inputs: &'a [Node],
+    pub(crate) outputs: &'a [Node],
+    /// One for each output; `None` where the loss does not depend on it.
+    pub(crate) cotangents: &'a [Option<Node>],
+    /// One for each input: whether anybody asks for its cotangent.
+    pub(crate) wanted: &'a [bool],
+}
+
+impl Derivative<'_> {
+    /// The cotangent of the first output, which is there whenever an operation with one output is differentiated.
+    pub(crate) fn cotangent(&self) -> Node {
+        self.cotangents[0].expect("an operation is differentiated only when a cotangent arrived")
+    }
+}
+
+macro_rules! operations {
+    ($($name:ident),* $(,)?) => {
+        /// Every operation; a backend that misses one does not compile.
+        #[derive(Clone, Debug)]
+        pub(crate) enum Op {
+            $($name($name)),*
+        }
+
+        impl Op {
+            pub(crate) fn operation(&self) -> &dyn Operation {
+                match self {
+                    $(Self::$name(operation) => operation),*
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    Tensor, Constant,
+    Pointwise, Expression, Sum,
+    Reshape, Broadcast, Permute, Slice, Embed, Concat,
+    MatMul,
+    MeanSquaredError, Random, SamplePath, Gather,
+    GlobalNorm, Adam, Assign, Advance,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.operation().name(), self.operation().attributes())
+    }
+}
+
+/// Refuses operands whose elements are not of the kind needed.
+pub(crate) fn require(operation: &'static str, inputs: &[&Type], needed: Element) -> Result<()> {
+    match inputs.iter().position(|input| input.element != needed) {
+        None => Ok(()),
+        Some(operand) => Err(EngineError::BadElement {
+            operation,
+            operand,
+            found: inputs[operand].element.name(),
+            needed: needed.name(),
+        }),
+    }
+}

@@ -1,0 +1,371 @@
+//! Arithmetic and functions of single elements, with broadcasting; and whole expressions of them fused into one pass.
+
+use super::{Derivative, Op, Operation, require};
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Element, Shape, Type};
+
+/// A function of one number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Unary {
+    /// `scale * x + shift`.
+    Affine {
+        scale: f64,
+        shift: f64,
+    },
+    Reciprocal,
+    Square,
+    Sqrt,
+    Exp,
+    Log,
+    Sin,
+    Cos,
+    Tanh,
+    Sigmoid,
+    Abs,
+    Relu,
+    Silu,
+    /// The tanh form.
+    Gelu,
+    /// Slope of ReLU: 1 where `x > 0`, else 0.
+    Step,
+    /// -1, 0 or 1.
+    Sign,
+    SiluSlope,
+    GeluSlope,
+}
+
+/// A function of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binary {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Maximum,
+    Minimum,
+    /// 1 where the first is at least the second, else 0.
+    AtLeast,
+}
+
+/// One function applied to every element.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pointwise {
+    Unary(Unary),
+    Binary(Binary),
+}
+
+impl Operation for Pointwise {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Unary(function) => function.name(),
+            Self::Binary(function) => function.name(),
+        }
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require(self.name(), inputs, Element::Real)?;
+        let mut shape = inputs[0].shape.clone();
+        for input in &inputs[1..] {
+            shape = shape.broadcast(&input.shape).ok_or_else(|| EngineError::ShapeMismatch {
+                operation: self.name(),
+                left: inputs[0].shape.clone(),
+                right: input.shape.clone(),
+                needed: "axes aligned at the last must be equal or 1".into(),
+            })?;
+        }
+        Ok(vec![Type::real(shape)])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        match self {
+            Self::Unary(function) => Ok(vec![Some(function.derivative(at)?)]),
+            Self::Binary(function) => {
+                let slopes = function.derivative(at)?;
+                let mut cotangents = Vec::with_capacity(2);
+                for (i, slope) in slopes.into_iter().enumerate() {
+                    let shape = at.graph.shape(at.inputs[i]).clone();
+                    cotangents.push(match slope {
+                        Some(slope) => Some(at.graph.sum_to(slope, &shape)?),
+                        None => None,
+                    });
+                }
+                Ok(cotangents)
+            }
+        }
+    }
+
+    fn attributes(&self) -> String {
+        match self {
+            Self::Unary(Unary::Affine { scale, shift }) => format!(" scale={scale} shift={shift}"),
+            _ => String::new(),
+        }
+    }
+}
+
+impl Unary {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Affine { .. } => "affine",
+            Self::Reciprocal => "reciprocal",
+            Self::Square => "square",
+            Self::Sqrt => "sqrt",
+            Self::Exp => "exp",
+            Self::Log => "log",
+            Self::Sin => "sin",
+            Self::Cos => "cos",
+            Self::Tanh => "tanh",
+            Self::Sigmoid => "sigmoid",
+            Self::Abs => "abs",
+            Self::Relu => "relu",
+            Self::Silu => "silu",
+            Self::Gelu => "gelu",
+            Self::Step => "step",
+            Self::Sign => "sign",
+            Self::SiluSlope => "silu_slope",
+            Self::GeluSlope => "gelu_slope",
+        }
+    }
+
+    /// The table of derivatives: cotangent times slope at the input.
+    fn derivative(self, at: &mut Derivative<'_>) -> Result<Node> {
+        let (x, y, dy) = (at.inputs[0], at.outputs[0], at.cotangent());
+        let g = &mut *at.graph;
+        let slope = match self {
+            Self::Affine { scale, .. } => return g.scale(dy, scale),
+            Self::Reciprocal => {
+                let square = g.square(y)?;
+                g.scale(square, -1.0)?
+            }
+            Self::Square => g.scale(x, 2.0)?,
+            Self::Sqrt => {
+                let reciprocal = g.unary(Self::Reciprocal, y)?;
+                g.scale(reciprocal, 0.5)?
+            }
+            Self::Exp => y,
+            Self::Log => return g.divide(dy, x),
+            Self::Sin => g.cos(x)?,
+            Self::Cos => {
+                let sin = g.sin(x)?;
+                g.scale(sin, -1.0)?
+            }
+            Self::Tanh => {
+                let square = g.square(y)?;
+                g.affine(square, -1.0, 1.0)?
+            }
+            Self::Sigmoid => {
+                let rest = g.affine(y, -1.0, 1.0)?;
+                g.multiply(y, rest)?
+            }
+            Self::Abs => g.unary(Self::Sign, x)?,
+            Self::Relu => g.unary(Self::Step, y)?,
+            Self::Silu => g.unary(Self::SiluSlope, x)?,
+            Self::Gelu => g.unary(Self::GeluSlope, x)?,
+            Self::Step | Self::Sign => return g.scale(dy, 0.0),
+            Self::SiluSlope | Self::GeluSlope => {
+                return Err(EngineError::NotDifferentiable { operation: self.name() });
+            }
+        };
+        g.multiply(dy, slope)
+    }
+}
+
+impl Binary {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Subtract => "subtract",
+            Self::Multiply => "multiply",
+            Self::Divide => "divide",
+            Self::Maximum => "maximum",
+            Self::Minimum => "minimum",
+            Self::AtLeast => "at_least",
+        }
+    }
+
+    /// Cotangents before they are summed over broadcast axes; only those that are wanted.
+    fn derivative(self, at: &mut Derivative<'_>) -> Result<[Option<Node>; 2]> {
+        let (a, b, y, dy) = (at.inputs[0], at.inputs[1], at.outputs[0], at.cotangent());
+        let [first, second] = [at.wanted[0], at.wanted[1]];
+        let g = &mut *at.graph;
+        let when = |wanted: bool, make: &mut dyn FnMut() -> Result<Node>| wanted.then(make).transpose();
+        Ok(match self {
+            Self::Add => [Some(dy), Some(dy)],
+            Self::Subtract => [Some(dy), when(second, &mut || g.scale(dy, -1.0))?],
+            Self::Multiply => {
+                [when(first, &mut || g.multiply(dy, b))?, when(second, &mut || g.multiply(dy, a))?]
+            }
+            Self::Divide => {
+                let da = g.divide(dy, b)?;
+                let db = when(second, &mut || {
+                    let product = g.multiply(da, y)?;
+                    g.scale(product, -1.0)
+                })?;
+                [Some(da), db]
+            }
+            Self::Maximum | Self::Minimum => {
+                let (left, right) = if self == Self::Maximum { (a, b) } else { (b, a) };
+                let mask = g.binary(Self::AtLeast, left, right)?;
+                let rest = g.affine(mask, -1.0, 1.0)?;
+                [Some(g.multiply(dy, mask)?), Some(g.multiply(dy, rest)?)]
+            }
+            Self::AtLeast => [Some(g.scale(dy, 0.0)?), Some(g.scale(dy, 0.0)?)],
+        })
+    }
+}
+
+/// One line of a fused expression; its result is named by its position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Instruction {
+    /// The element of an operand.
+    Load(usize),
+    /// A function of an earlier line.
+    Unary(Unary, usize),
+    /// A function of two earlier lines.
+    Binary(Binary, usize, usize),
+}
+
+/// How one operand of a fused expression is read: element `offset + sum(index * stride)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) offset: usize,
+    /// One for each axis of the result; 0 where the operand is broadcast.
+    pub(crate) strides: Vec<usize>,
+}
+
+/// A fused chain of pointwise operations; the last line is the result. Made by the fusion pass only.
+#[derive(Clone, Debug)]
+pub(crate) struct Expression {
+    pub(crate) shape: Shape,
+    pub(crate) views: Vec<View>,
+    pub(crate) code: Vec<Instruction>,
+}
+
+impl Operation for Expression {
+    fn name(&self) -> &'static str {
+        "expression"
+    }
+
+    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>> {
+        Ok(vec![Type::real(self.shape.clone())])
+    }
+
+    fn attributes(&self) -> String {
+        let mut text = String::from(" {");
+        for (i, line) in self.code.iter().enumerate() {
+            let line = match line {
+                Instruction::Load(operand) => format!("in{operand}"),
+                Instruction::Unary(Unary::Affine { scale, shift }, a) => format!("{scale}*r{a}+{shift}"),
+                Instruction::Unary(function, a) => format!("{}(r{a})", function.name()),
+                Instruction::Binary(function, a, b) => format!("{}(r{a}, r{b})", function.name()),
+            };
+            text += &format!("{}r{i}={line}", if i == 0 { "" } else { "; " });
+        }
+        text + "}"
+    }
+}
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $method:ident => $function:ident),* $(,)?) => {
+        impl Graph {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// If `x` does not hold real numbers.
+                pub fn $method(&mut self, x: Node) -> Result<Node> {
+                    self.unary(Unary::$function, x)
+                }
+            )*
+        }
+    };
+}
+
+unary_methods! {
+    /// `1 / x`.
+    reciprocal => Reciprocal,
+    /// `x * x`.
+    square => Square,
+    /// Square root.
+    sqrt => Sqrt,
+    /// Exponential.
+    exp => Exp,
+    /// Natural logarithm.
+    log => Log,
+    /// Sine.
+    sin => Sin,
+    /// Cosine.
+    cos => Cos,
+    /// Hyperbolic tangent.
+    tanh => Tanh,
+    /// `1 / (1 + exp(-x))`.
+    sigmoid => Sigmoid,
+    /// Absolute value.
+    abs => Abs,
+    /// `max(x, 0)`.
+    relu => Relu,
+    /// `x * sigmoid(x)`, also called swish.
+    silu => Silu,
+    /// Gaussian error linear unit, in its tanh form.
+    gelu => Gelu,
+}
+
+macro_rules! binary_methods {
+    ($($(#[$doc:meta])* $method:ident => $function:ident),* $(,)?) => {
+        impl Graph {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// If the shapes do not broadcast to a common one.
+                pub fn $method(&mut self, a: Node, b: Node) -> Result<Node> {
+                    self.binary(Binary::$function, a, b)
+                }
+            )*
+        }
+    };
+}
+
+binary_methods! {
+    /// `a + b`.
+    add => Add,
+    /// `a - b`.
+    subtract => Subtract,
+    /// `a * b`.
+    multiply => Multiply,
+    /// `a / b`.
+    divide => Divide,
+    /// The larger of both.
+    maximum => Maximum,
+    /// The smaller of both.
+    minimum => Minimum,
+}
+
+impl Graph {
+    /// `scale * x`.
+    ///
+    /// # Errors
+    /// If `x` does not hold real numbers.
+    pub fn scale(&mut self, x: Node, scale: f64) -> Result<Node> {
+        self.affine(x, scale, 0.0)
+    }
+
+    /// `scale * x + shift`.
+    ///
+    /// # Errors
+    /// If `x` does not hold real numbers.
+    pub fn affine(&mut self, x: Node, scale: f64, shift: f64) -> Result<Node> {
+        if scale == 1.0 && shift == 0.0 {
+            return Ok(x);
+        }
+        self.unary(Unary::Affine { scale, shift }, x)
+    }
+
+    pub(crate) fn unary(&mut self, function: Unary, x: Node) -> Result<Node> {
+        self.push_one(Op::Pointwise(Pointwise::Unary(function)), &[x])
+    }
+
+    pub(crate) fn binary(&mut self, function: Binary, a: Node, b: Node) -> Result<Node> {
+        self.push_one(Op::Pointwise(Pointwise::Binary(function)), &[a, b])
+    }
+}

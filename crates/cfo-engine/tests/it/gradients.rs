@@ -1,0 +1,119 @@
+//! Every derivative against central differences, on awkward shapes.
+
+use cfo_engine::{Activation, Graph, Node, Result};
+
+use crate::check::gradients;
+
+#[test]
+fn pointwise_functions() {
+    type Function = fn(&mut Graph, Node) -> Result<Node>;
+    let functions: [(&str, Function); 12] = [
+        ("square", Graph::square),
+        ("exp", Graph::exp),
+        ("sin", Graph::sin),
+        ("cos", Graph::cos),
+        ("tanh", Graph::tanh),
+        ("sigmoid", Graph::sigmoid),
+        ("abs", Graph::abs),
+        ("relu", Graph::relu),
+        ("silu", Graph::silu),
+        ("gelu", Graph::gelu),
+        ("reciprocal", Graph::reciprocal),
+        ("affine", |g, x| g.affine(x, -0.7, 0.3)),
+    ];
+    for (name, function) in functions {
+        for shape in [&[1][..], &[3, 1, 5], &[]] {
+            gradients(name, &[shape], &|g, x| function(g, x[0]));
+        }
+    }
+    gradients("log", &[&[7]], &|g, x| {
+        let square = g.square(x[0])?;
+        let shifted = g.affine(square, 1.0, 0.5)?;
+        g.log(shifted)
+    });
+    gradients("sqrt", &[&[7]], &|g, x| {
+        let square = g.square(x[0])?;
+        let shifted = g.affine(square, 1.0, 0.5)?;
+        g.sqrt(shifted)
+    });
+}
+
+#[test]
+fn arithmetic_broadcasts() {
+    type Function = fn(&mut Graph, Node, Node) -> Result<Node>;
+    let functions: [(&str, Function); 6] = [
+        ("add", Graph::add),
+        ("subtract", Graph::subtract),
+        ("multiply", Graph::multiply),
+        ("divide", Graph::divide),
+        ("maximum", Graph::maximum),
+        ("minimum", Graph::minimum),
+    ];
+    let shapes: [[&[usize]; 2]; 6] = [
+        [&[4, 3], &[4, 3]],
+        [&[4, 3], &[3]],
+        [&[4, 3], &[4, 1]],
+        [&[], &[2, 2]],
+        [&[2, 1, 3], &[5, 1]],
+        [&[1], &[1]],
+    ];
+    for (name, function) in functions {
+        for pair in shapes {
+            gradients(name, &pair, &|g, x| function(g, x[0], x[1]));
+        }
+    }
+    gradients("a value used twice", &[&[3, 2]], &|g, x| {
+        let square = g.multiply(x[0], x[0])?;
+        let sin = g.sin(square)?;
+        g.add(sin, square)
+    });
+}
+
+#[test]
+fn reductions_and_layout() {
+    for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+        gradients("sum", &[&[3, 4, 5]], &|g, x| g.sum(x[0], axes));
+        gradients("mean", &[&[1, 4, 1]], &|g, x| g.mean(x[0], axes));
+    }
+    gradients("permute", &[&[2, 3, 4]], &|g, x| g.permute(x[0], &[2, 0, 1]));
+    gradients("slice", &[&[2, 5, 3]], &|g, x| g.slice(x[0], 1, 1, 3));
+    gradients("slice of last", &[&[2, 5, 3]], &|g, x| g.slice(x[0], 2, 2, 1));
+    gradients("concat", &[&[2, 1, 3], &[2, 4, 3]], &|g, x| g.concat(&[x[0], x[1], x[0]], 1));
+    gradients("broadcast", &[&[2, 1, 3]], &|g, x| g.broadcast(x[0], [4, 2, 5, 3]));
+    gradients("reshape", &[&[2, 6]], &|g, x| {
+        let shaped = g.reshape(x[0], [3, 4])?;
+        let sin = g.sin(shaped)?;
+        g.reshape(sin, [12])
+    });
+    gradients("patches", &[&[2, 4, 6, 3]], &|g, x| {
+        let patches = g.patches(x[0], 2)?;
+        let sin = g.sin(patches)?;
+        g.unpatch(sin, 2, 4, 6)
+    });
+}
+
+#[test]
+fn matrix_products() {
+    for activation in [Activation::Identity, Activation::Relu, Activation::Silu, Activation::Gelu] {
+        for (rows, inner, columns) in [(1, 1, 1), (5, 3, 7), (17, 33, 2)] {
+            gradients("linear", &[&[rows, inner], &[inner, columns], &[columns]], &|g, x| {
+                g.linear(x[0], x[1], Some(x[2]), activation)
+            });
+        }
+        gradients("linear without bias", &[&[2, 3, 4], &[4, 5]], &|g, x| {
+            g.linear(x[0], x[1], None, activation)
+        });
+    }
+    for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
+        let a: &[usize] = if ta { &[3, 4, 2] } else { &[3, 2, 4] };
+        let b: &[usize] = if tb { &[3, 5, 4] } else { &[3, 4, 5] };
+        gradients("batched matmul", &[a, b], &|g, x| g.matmul(x[0], x[1], ta, tb));
+        gradients("matmul with a shared left side", &[&a[1..], b], &|g, x| g.matmul(x[0], x[1], ta, tb));
+    }
+}
+
+#[test]
+fn losses() {
+    gradients("mean squared error", &[&[3, 5], &[3, 5]], &|g, x| g.mean_squared_error(x[0], x[1]));
+    gradients("relative error", &[&[3, 5], &[3, 5]], &|g, x| g.relative_error(x[0], x[1]));
+}

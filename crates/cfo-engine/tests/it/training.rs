@@ -1,0 +1,120 @@
+//! Whole training steps.
+
+use cfo_engine::{
+    Activation, AdamConfig, Data, Device, Element, Graph, Initial, Memory, Node, PathData, PathTensors,
+    Precision, Program, Result, Shape,
+};
+use cfo_numerics::{NoiseSchedule, Path};
+
+const TRAJECTORIES: usize = 5;
+const FRAMES: usize = 21;
+
+/// Circles: `u' = (-v, u)` times a rate.
+fn circles(memory: &mut Memory) {
+    let (mut values, mut times, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
+    for i in 0..TRAJECTORIES {
+        for k in 0..FRAMES {
+            let t = k as f64 / (FRAMES - 1) as f64;
+            let angle = 3.0 * t + i as f64;
+            values.extend([angle.cos(), angle.sin()]);
+            times.push(t);
+        }
+        offsets.push(times.len() as u32);
+    }
+    let rows = times.len();
+    memory.insert("values", Element::Real, [rows, 1, 1, 2], Data::F64(&values)).unwrap();
+    memory.insert("times", Element::Double, [rows], Data::F64(&times)).unwrap();
+    memory.insert("offsets", Element::Index, [TRAJECTORIES + 1], Data::Index(&offsets)).unwrap();
+}
+
+fn step(graph: &mut Graph, batch: usize, config: AdamConfig) -> Result<Node> {
+    let rows = TRAJECTORIES * FRAMES;
+    let tensors = PathTensors {
+        values: graph.input("values", [rows, 1, 1, 2])?,
+        times: graph.tensor("times", Element::Double, [rows])?,
+        offsets: graph.tensor("offsets", Element::Index, [TRAJECTORIES + 1])?,
+    };
+    let counter = graph.counter("step")?;
+    let data =
+        PathData::Flow { path: Path::default(), noise: NoiseSchedule { amplitude: 1e-5, exponent: 3 } };
+    let sample = graph.sample_path(tensors, data, batch, (7, 1), counter)?;
+    let mut x = graph.reshape(sample.state, [batch, 2])?;
+    for (layer, (inputs, outputs)) in [(2, 32), (32, 32), (32, 2)].into_iter().enumerate() {
+        let w = graph.parameter(&format!("{layer}.weight"), [inputs, outputs], Initial::fan_in(inputs))?;
+        let b = graph.parameter(&format!("{layer}.bias"), [outputs], Initial::ZEROS)?;
+        let activation = if layer < 2 { Activation::Gelu } else { Activation::Identity };
+        x = graph.linear(x, w, Some(b), activation)?;
+    }
+    let target = graph.reshape(sample.target, [batch, 2])?;
+    let loss = graph.mean_squared_error(x, target)?;
+    graph.adam(loss, counter, config)?;
+    Ok(loss)
+}
+
+fn train(steps: usize, threads: usize) -> (Vec<f64>, Memory) {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    pool.install(|| {
+        let mut graph = Graph::new();
+        let config =
+            AdamConfig { learning_rate: 3e-3, clip: Some(1.0), ema: Some(0.9), ..AdamConfig::default() };
+        let loss = step(&mut graph, 300, config).unwrap();
+        let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+        circles(&mut memory);
+        memory.initialize(&graph, 3).unwrap();
+        let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
+        let losses = (0..steps)
+            .map(|_| {
+                program.run(&mut memory).unwrap();
+                program.scalar(0).unwrap()
+            })
+            .collect();
+        (losses, memory)
+    })
+}
+
+#[test]
+fn a_small_network_learns_a_rotation() {
+    let (losses, memory) = train(400, 2);
+    assert!(losses[399] < 0.01 * losses[0], "{} -> {}", losses[0], losses[399]);
+    assert_eq!(memory.read_index("step").unwrap(), [400]);
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let ((one, a), (two, b)) = (train(20, 1), train(20, 2));
+    assert_eq!(one, two);
+    for name in a.names() {
+        if !["times", "offsets", "step"].contains(&name) {
+            assert_eq!(a.read(name).unwrap(), b.read(name).unwrap(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_plan_is_close_to_what_lives_at_once() {
+    let mut graph = Graph::new();
+    let loss = step(&mut graph, 300, AdamConfig::default()).unwrap();
+    let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    circles(&mut memory);
+    memory.initialize(&graph, 3).unwrap();
+    let program = Program::compile(&graph, &[loss], &memory).unwrap();
+    let (planned, live) = (program.plan().arena_bytes() as f64, program.plan().live_bytes() as f64);
+    assert!(planned <= 1.1 * live, "{planned} bytes planned, {live} alive");
+}
+
+#[test]
+fn bad_use_is_refused_in_words() {
+    let mut graph = Graph::new();
+    let a = graph.input("a", [2, 3]).unwrap();
+    let b = graph.input("b", [4, 5]).unwrap();
+    let message = graph.add(a, b).unwrap_err().to_string();
+    assert!(message.contains("[2, 3]") && message.contains("[4, 5]") && message.contains("add"), "{message}");
+    assert!(graph.gradients(a, &[b]).unwrap_err().hint().is_some());
+    let loss = graph.sum_all(a).unwrap();
+    let unrelated = graph.gradients(loss, &[b]).unwrap()[0];
+    assert_eq!(*graph.shape(unrelated), Shape::from([4, 5]));
+    let memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    assert!(Program::compile(&graph, &[loss], &memory).unwrap_err().to_string().contains("`a`"));
+    assert!(Memory::new(Device::Cpu, Precision::Bf16).is_err());
+    assert!("gpu".parse::<Device>().is_err());
+}
