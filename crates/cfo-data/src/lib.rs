@@ -1,6 +1,14 @@
 //! Trajectories and where they come from: files that users already have, and the simulators of the paper's systems.
 
+mod error;
+mod normalize;
 pub mod simulate;
+pub mod split;
+pub mod store;
+pub mod thin;
 mod trajectory;
 
-pub use trajectory::{Description, FieldShape, Trajectory};
+pub use error::{DataError, Place};
+pub use normalize::{Normalization, Statistics};
+pub use split::Split;
+pub use trajectory::{Defect, Defects, Description, FieldShape, Trajectory};

@@ -1,5 +1,7 @@
 //! What a trajectory is: snapshots of one field at its own increasing times.
 
+use crate::Place;
+
 /// The shape of one snapshot, channels last: `[height, width, channels]`.
 ///
 /// A one-dimensional field has height 1, an ODE system is 1 x 1; `axes` remembers how many of the two are real
@@ -32,6 +34,18 @@ impl FieldShape {
         let space = [self.height, self.width];
         space[2 - self.axes..].iter().copied().chain([self.channels]).collect()
     }
+
+    /// Frame, point and channel of a position among `[frames, height, width, channels]` numbers.
+    pub fn place(&self, position: usize) -> Place {
+        let point = position / self.channels.max(1);
+        let row = point / self.width.max(1);
+        Place {
+            frame: Some(row / self.height.max(1)),
+            point: (self.axes > 0).then_some((row % self.height.max(1), point % self.width.max(1))),
+            channel: Some(position % self.channels.max(1)),
+            ..Place::default()
+        }
+    }
 }
 
 /// One trajectory: strictly increasing times and a snapshot for each, flattened `[frames, height, width, channels]`.
@@ -43,6 +57,79 @@ pub struct Trajectory {
     pub values: Vec<f32>,
     /// PDE parameters of this trajectory, in the order of [`Description::parameter_names`].
     pub parameters: Vec<f64>,
+}
+
+impl Trajectory {
+    /// What is wrong with the times and the values.
+    pub fn defects(&self, shape: &FieldShape) -> Defects {
+        let mut defects = Defects::default();
+        let mut previous = f64::NEG_INFINITY;
+        for (frame, &time) in self.times.iter().enumerate() {
+            if !time.is_finite() || time <= previous {
+                let place = Place::default().at_frame(frame);
+                defects.times += 1;
+                defects.keep(Defect::Time { place, previous, time });
+            }
+            if time.is_finite() {
+                previous = time;
+            }
+        }
+        for (position, &value) in self.values.iter().enumerate() {
+            if !value.is_finite() {
+                defects.values += 1;
+                defects.keep(Defect::Value { place: shape.place(position), value });
+            }
+        }
+        defects
+    }
+}
+
+/// One thing wrong with a trajectory.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Defect {
+    /// A time that is not finite or not after the one before.
+    Time {
+        /// The snapshot.
+        place: Place,
+        /// The last finite time before it; `-inf` for the first.
+        previous: f64,
+        /// The time itself.
+        time: f64,
+    },
+    /// A value that is NaN or infinite.
+    Value {
+        /// Snapshot, point and channel.
+        place: Place,
+        /// The value itself.
+        value: f32,
+    },
+}
+
+/// All that is wrong with a trajectory: how much, and the first places.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Defects {
+    /// Times out of order or not finite.
+    pub times: usize,
+    /// Values that are not finite.
+    pub values: usize,
+    /// The first places, at most [`Defects::KEPT`].
+    pub first: Vec<Defect>,
+}
+
+impl Defects {
+    /// Most places that are remembered.
+    pub const KEPT: usize = 16;
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.times + self.values == 0
+    }
+
+    fn keep(&mut self, defect: Defect) {
+        if self.first.len() < Self::KEPT {
+            self.first.push(defect);
+        }
+    }
 }
 
 /// What holds for every trajectory of a set.

@@ -1,0 +1,307 @@
+//! What can go wrong with trajectory files, with the place where it did.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Where in a file something was found; unknown parts stay `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Dataset, array or attribute, as the file names it.
+    pub dataset: Option<String>,
+    /// Trajectory, counted from 0.
+    pub trajectory: Option<usize>,
+    /// Snapshot of that trajectory, counted from 0.
+    pub frame: Option<usize>,
+    /// Row and column of that snapshot, counted from 0.
+    pub point: Option<(usize, usize)>,
+    /// Channel at that point, counted from 0.
+    pub channel: Option<usize>,
+}
+
+impl Place {
+    /// A dataset, array or attribute.
+    pub fn dataset(name: impl Into<String>) -> Self {
+        Self { dataset: Some(name.into()), ..Self::default() }
+    }
+
+    /// A trajectory.
+    pub fn trajectory(index: usize) -> Self {
+        Self { trajectory: Some(index), ..Self::default() }
+    }
+
+    /// The same place, in this trajectory.
+    #[must_use]
+    pub fn in_trajectory(self, index: usize) -> Self {
+        Self { trajectory: Some(index), ..self }
+    }
+
+    /// The same place, at this snapshot.
+    #[must_use]
+    pub fn at_frame(self, frame: usize) -> Self {
+        Self { frame: Some(frame), ..self }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.dataset.as_ref().map(|name| format!("`{name}`")));
+        parts.extend(self.trajectory.map(|index| format!("trajectory {index}")));
+        parts.extend(self.frame.map(|index| format!("frame {index}")));
+        parts.extend(self.point.map(|(row, column)| format!("point ({row}, {column})")));
+        parts.extend(self.channel.map(|index| format!("channel {index}")));
+        if parts.is_empty() { write!(f, "the file") } else { write!(f, "{}", parts.join(", ")) }
+    }
+}
+
+/// An error about a trajectory file.
+///
+/// [`DataError::is_bad_input`] tells what the user gave wrongly from work that failed, and [`DataError::hint`] says
+/// what to change.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// There is no such file.
+    #[error("`{path}` does not exist", path = path.display())]
+    Missing {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The path names a directory or a device.
+    #[error("`{path}` is not a file", path = path.display())]
+    NotAFile {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The file has no byte.
+    #[error("`{path}` is empty", path = path.display())]
+    Empty {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The output exists and may not be replaced.
+    #[error("`{path}` exists already", path = path.display())]
+    Exists {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The content is none of the layouts that are read.
+    #[error("`{path}` holds no trajectories that can be recognised: {found}", path = path.display())]
+    UnknownLayout {
+        /// The path as given.
+        path: PathBuf,
+        /// What the file holds instead.
+        found: String,
+    },
+    /// The bytes contradict themselves or their format.
+    #[error("`{path}` is damaged at {place}: {detail}", path = path.display())]
+    Damaged {
+        /// The path as given.
+        path: PathBuf,
+        /// Where.
+        place: Box<Place>,
+        /// What does not fit.
+        detail: String,
+    },
+    /// A dataset or attribute that must be there is not.
+    #[error("`{path}` has no `{name}`", path = path.display())]
+    Absent {
+        /// The path as given.
+        path: PathBuf,
+        /// The dataset, array or attribute.
+        name: String,
+    },
+    /// A dataset, attribute or trajectory has another type, shape or value than needed.
+    #[error("`{path}`: {place} has {found}; needed: {needed}", path = path.display())]
+    Unfit {
+        /// The path as given.
+        path: PathBuf,
+        /// Where.
+        place: Box<Place>,
+        /// What is there.
+        found: String,
+        /// What must be there.
+        needed: String,
+    },
+    /// Times do not increase, or one is not finite.
+    #[error("`{path}`: {place}: time {time} after {previous}; times must increase strictly", path = path.display())]
+    Times {
+        /// The path as given.
+        path: PathBuf,
+        /// Where.
+        place: Box<Place>,
+        /// The time before; `-inf` for the first.
+        previous: f64,
+        /// The offending time.
+        time: f64,
+    },
+    /// A value is NaN or infinite.
+    #[error("`{path}`: {place} is {value}; values must be finite", path = path.display())]
+    NotFinite {
+        /// The path as given.
+        path: PathBuf,
+        /// Where.
+        place: Box<Place>,
+        /// The offending value.
+        value: f32,
+    },
+    /// A trajectory or frame beyond the end was asked for.
+    #[error("`{path}`: {place} does not exist: there are {count}", path = path.display())]
+    OutOfRange {
+        /// The path as given.
+        path: PathBuf,
+        /// What was asked for.
+        place: Box<Place>,
+        /// How many there are.
+        count: usize,
+    },
+    /// A true format that this library does not read or write.
+    #[error("`{path}`: {what} is not supported", path = path.display())]
+    Unsupported {
+        /// The path as given.
+        path: PathBuf,
+        /// The feature.
+        what: String,
+    },
+    /// No room is left to write.
+    #[error("no room left to write `{path}`", path = path.display())]
+    DiskFull {
+        /// The output as given.
+        path: PathBuf,
+    },
+    /// The operating system refused a read or a write.
+    #[error("cannot {action} `{path}`", path = path.display())]
+    Io {
+        /// `read` or `write`.
+        action: &'static str,
+        /// The path as given.
+        path: PathBuf,
+        /// What it answered.
+        source: io::Error,
+    },
+    /// The HDF5 writer failed for another reason than the disk.
+    #[error("cannot write `{path}`: {detail}", path = path.display())]
+    Writer {
+        /// The output as given.
+        path: PathBuf,
+        /// What it answered.
+        detail: String,
+    },
+    /// An argument of a function has no meaning.
+    #[error("{what} is {found}; needed: {needed}")]
+    Argument {
+        /// The argument.
+        what: &'static str,
+        /// What was given.
+        found: String,
+        /// What must be given.
+        needed: String,
+    },
+}
+
+impl DataError {
+    /// Whether the user's input or usage is at fault (exit code 2) rather than work that failed (exit code 1).
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::DiskFull { .. } | Self::Writer { .. } => false,
+            Self::Io { source, .. } => {
+                matches!(
+                    source.kind(),
+                    ErrorKind::NotFound
+                        | ErrorKind::PermissionDenied
+                        | ErrorKind::IsADirectory
+                        | ErrorKind::NotADirectory
+                        | ErrorKind::ReadOnlyFilesystem
+                )
+            }
+            _ => true,
+        }
+    }
+
+    /// What the user can change.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Missing { .. } => "check the path, or make a file with `cfo simulate`",
+            Self::NotAFile { path } if path.is_dir() => "give one of the files in that directory",
+            Self::NotAFile { .. } => return None,
+            Self::Empty { .. } => "the file was probably never finished; write or download it again",
+            Self::Exists { .. } => "choose another name or pass `--force` to replace it",
+            Self::UnknownLayout { .. } => {
+                "trajectory files are HDF5 with `/values` and `/times`, `.npz` with the same arrays, PDEBench or The Well"
+            }
+            Self::Damaged { .. } => "the file is probably truncated or corrupted; write or download it again",
+            Self::Absent { .. } => "see the layouts in the documentation of trajectory files",
+            Self::Unfit { .. } | Self::OutOfRange { .. } | Self::Argument { .. } => return None,
+            Self::Times { .. } => {
+                "sort each trajectory by time and drop repeated frames; if trajectories differ in length, store `lengths`"
+            }
+            Self::NotFinite { .. } => "`cfo inspect` lists all such places; cut or drop these trajectories",
+            Self::Unsupported { .. } => "convert the file to the layout `cfo`",
+            Self::DiskFull { .. } => "free some space or choose another directory; nothing was left behind",
+            Self::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+                "check the permissions"
+            }
+            Self::Io { action: "write", source, .. } if source.kind() == ErrorKind::NotFound => {
+                "create the directory first"
+            }
+            Self::Io { .. } | Self::Writer { .. } => return None,
+        };
+        Some(text.to_string())
+    }
+
+    /// An error of the operating system while reading.
+    pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            ErrorKind::NotFound => Self::Missing { path: path.to_owned() },
+            ErrorKind::UnexpectedEof => Self::Damaged {
+                path: path.to_owned(),
+                place: Box::default(),
+                detail: "the file ends too early".to_string(),
+            },
+            _ => Self::Io { action: "read", path: path.to_owned(), source },
+        }
+    }
+
+    /// An error of the operating system while writing.
+    pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            // A limit on file sizes and a spent quota leave as little room as a full disk.
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Self::DiskFull { path: path.to_owned() }
+            }
+            ErrorKind::AlreadyExists => Self::Exists { path: path.to_owned() },
+            _ => Self::Io { action: "write", path: path.to_owned(), source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_read_from_the_outside_in() {
+        let place = Place {
+            dataset: Some("values".into()),
+            trajectory: Some(17),
+            frame: Some(3),
+            point: Some((0, 5)),
+            channel: Some(1),
+        };
+        assert_eq!(place.to_string(), "`values`, trajectory 17, frame 3, point (0, 5), channel 1");
+        assert_eq!(Place::default().to_string(), "the file");
+    }
+
+    #[test]
+    fn a_full_disk_is_not_the_users_fault() {
+        let full = DataError::writing(Path::new("a.h5"), ErrorKind::StorageFull.into());
+        assert!(matches!(full, DataError::DiskFull { .. }));
+        assert!(!full.is_bad_input());
+        let missing = DataError::reading(Path::new("a.h5"), ErrorKind::NotFound.into());
+        assert!(missing.is_bad_input());
+        assert_eq!(missing.to_string(), "`a.h5` does not exist");
+        assert!(missing.hint().is_some());
+    }
+}

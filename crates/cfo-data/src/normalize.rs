@@ -1,0 +1,225 @@
+//! Per-channel statistics in one pass, and the scaling that they define.
+
+/// Mean and standard deviation of each channel over every point of every snapshot.
+///
+/// A channel that never changes gets deviation 1, so that scaling keeps it finite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normalization {
+    /// One mean per channel.
+    pub mean: Vec<f64>,
+    /// One positive standard deviation per channel.
+    pub deviation: Vec<f64>,
+}
+
+impl Normalization {
+    /// The scaling that changes nothing.
+    pub fn identity(channels: usize) -> Self {
+        Self { mean: vec![0.0; channels], deviation: vec![1.0; channels] }
+    }
+
+    /// Scale values in place, channels last.
+    pub fn apply(&self, values: &mut [f32]) {
+        self.transform(values, |value, mean, deviation| (value - mean) / deviation);
+    }
+
+    /// Undo [`Normalization::apply`].
+    pub fn invert(&self, values: &mut [f32]) {
+        self.transform(values, |value, mean, deviation| value * deviation + mean);
+    }
+
+    fn transform(&self, values: &mut [f32], map: impl Fn(f64, f64, f64) -> f64) {
+        for point in values.chunks_mut(self.mean.len().max(1)) {
+            for ((value, &mean), &deviation) in point.iter_mut().zip(&self.mean).zip(&self.deviation) {
+                *value = map(f64::from(*value), mean, deviation) as f32;
+            }
+        }
+    }
+}
+
+/// Running statistics: feed it snapshots in any portions, then ask.
+///
+/// Each portion of a few thousand points is reduced in two passes about its own mean and merged by the pairwise
+/// update of Chan, Golub and LeVeque, so that a mean a million times the spread costs no accuracy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistics {
+    count: u64,
+    mean: Vec<f64>,
+    /// Sum of squared distances from the mean.
+    spread: Vec<f64>,
+    low: Vec<f32>,
+    high: Vec<f32>,
+}
+
+/// Points reduced together; small enough to stay in the first-level cache.
+const PORTION: usize = 2048;
+
+impl Statistics {
+    /// No values yet.
+    pub fn new(channels: usize) -> Self {
+        Self {
+            count: 0,
+            mean: vec![0.0; channels],
+            spread: vec![0.0; channels],
+            low: vec![f32::INFINITY; channels],
+            high: vec![f32::NEG_INFINITY; channels],
+        }
+    }
+
+    /// Take in more points, channels last; an incomplete last point is left out.
+    pub fn add(&mut self, values: &[f32]) {
+        let channels = self.mean.len();
+        if channels == 0 {
+            return;
+        }
+        let whole = values.len() - values.len() % channels;
+        for portion in values[..whole].chunks(PORTION * channels) {
+            self.merge(&Self::of_portion(portion, channels));
+        }
+    }
+
+    fn of_portion(values: &[f32], channels: usize) -> Self {
+        let mut portion = Self::new(channels);
+        portion.count = (values.len() / channels) as u64;
+        for point in values.chunks_exact(channels) {
+            for (channel, &value) in point.iter().enumerate() {
+                portion.mean[channel] += f64::from(value);
+                portion.low[channel] = portion.low[channel].min(value);
+                portion.high[channel] = portion.high[channel].max(value);
+            }
+        }
+        portion.mean.iter_mut().for_each(|sum| *sum /= portion.count as f64);
+        for point in values.chunks_exact(channels) {
+            for (channel, &value) in point.iter().enumerate() {
+                portion.spread[channel] += (f64::from(value) - portion.mean[channel]).powi(2);
+            }
+        }
+        portion
+    }
+
+    /// Take in what another has seen of the same channels.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        let count = self.count + other.count;
+        let (own, theirs) = (self.count as f64 / count as f64, other.count as f64 / count as f64);
+        for channel in 0..self.mean.len() {
+            let distance = other.mean[channel] - self.mean[channel];
+            self.spread[channel] += other.spread[channel] + distance * distance * own * other.count as f64;
+            self.mean[channel] += distance * theirs;
+            self.low[channel] = self.low[channel].min(other.low[channel]);
+            self.high[channel] = self.high[channel].max(other.high[channel]);
+        }
+        self.count = count;
+    }
+
+    /// Points seen.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Least and greatest value of each channel; infinite the wrong way round before the first point.
+    pub fn range(&self) -> Vec<[f32; 2]> {
+        self.low.iter().zip(&self.high).map(|(&low, &high)| [low, high]).collect()
+    }
+
+    /// Mean and standard deviation (of the population) of what was seen.
+    pub fn normalization(&self) -> Normalization {
+        let deviation = |spread: f64, mean: f64| {
+            let deviation = (spread / self.count as f64).sqrt();
+            // Below the resolution of `f32` about the mean a spread is rounding, not signal.
+            if deviation > mean.abs() * f64::from(f32::EPSILON) * 0.25 { deviation } else { 1.0 }
+        };
+        Normalization {
+            mean: self.mean.clone(),
+            deviation: self
+                .spread
+                .iter()
+                .zip(&self.mean)
+                .map(|(&spread, &mean)| deviation(spread, mean))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_numerics::Philox;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reference(values: &[f32], channels: usize, channel: usize) -> (f64, f64) {
+        let own: Vec<f64> =
+            values.iter().skip(channel).step_by(channels).map(|&value| f64::from(value)).collect();
+        let mean = own.iter().sum::<f64>() / own.len() as f64;
+        let spread = own.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        (mean, (spread / own.len() as f64).sqrt())
+    }
+
+    proptest! {
+        #[test]
+        fn portions_do_not_matter(
+            channels in 1usize..4, points in 1usize..9000, cut in 0.0..1.0f64, mean in -1e4..1e4f64, seed: u64,
+        ) {
+            let mut random = Philox::new(seed, 0);
+            let values: Vec<f32> =
+                (0..points * channels).map(|_| (mean + random.normal()) as f32).collect();
+            let middle = (cut * points as f64) as usize * channels;
+            let mut statistics = Statistics::new(channels);
+            statistics.add(&values[..middle]);
+            let mut rest = Statistics::new(channels);
+            rest.add(&values[middle..]);
+            statistics.merge(&rest);
+            prop_assert_eq!(statistics.count(), points as u64);
+            let normalization = statistics.normalization();
+            for channel in 0..channels {
+                let (expected_mean, expected_deviation) = reference(&values, channels, channel);
+                // Sums of n terms of size m round by at most n m eps.
+                let bound = points as f64 * mean.abs().max(1.0) * 4.0 * f64::EPSILON;
+                prop_assert!((normalization.mean[channel] - expected_mean).abs() <= bound);
+                if expected_deviation > 1e-3 * mean.abs().max(1.0) * f64::from(f32::EPSILON) * 1e4 {
+                    prop_assert!((normalization.deviation[channel] - expected_deviation).abs() <= 1e3 * bound);
+                }
+            }
+        }
+
+        #[test]
+        fn scaling_returns(values in prop::collection::vec(-1e3f32..1e3, 6..60)) {
+            let mut statistics = Statistics::new(2);
+            statistics.add(&values);
+            let normalization = statistics.normalization();
+            let mut scaled = values.clone();
+            normalization.apply(&mut scaled);
+            normalization.invert(&mut scaled);
+            for (value, back) in values.iter().zip(&scaled) {
+                // One rounding to f32 of a scaled value of size |v - m| / d, times d.
+                prop_assert!((value - back).abs() <= 4.0 * f32::EPSILON * 2e3);
+            }
+        }
+    }
+
+    /// Spread 1 on a mean of 1e6: the naive sum of squares would lose all but four digits.
+    #[test]
+    fn huge_means_cost_no_accuracy() {
+        let values: Vec<f32> = (0..1_000_000).map(|i| 1e6 + (i % 3) as f32 - 1.0).collect();
+        let mut statistics = Statistics::new(1);
+        values.chunks(777).for_each(|chunk| statistics.add(chunk));
+        let normalization = statistics.normalization();
+        let expected = reference(&values, 1, 0);
+        assert!((normalization.mean[0] - expected.0).abs() < 1e-6);
+        assert!((normalization.deviation[0] - expected.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn constant_channels_stay_finite() {
+        let mut statistics = Statistics::new(2);
+        statistics.add(&[0.1, 1.0, 0.1, 3.0, 0.1, 2.0]);
+        let normalization = statistics.normalization();
+        assert_eq!(normalization.deviation[0], 1.0);
+        assert!((normalization.mean[0] - f64::from(0.1f32)).abs() < 1e-12);
+        assert_eq!(statistics.range(), [[0.1, 0.1], [1.0, 3.0]]);
+        let empty = Statistics::new(1).normalization();
+        assert_eq!((empty.mean[0], empty.deviation[0]), (0.0, 1.0));
+    }
+}

@@ -1,0 +1,175 @@
+//! Which trajectories train, validate and test.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::DataError;
+
+/// The part that a trajectory plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Fitted.
+    Train,
+    /// Watched while fitting.
+    Validation,
+    /// Touched only to report.
+    Test,
+}
+
+impl Split {
+    /// All parts, in the order of their codes.
+    pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
+
+    /// The number that files store.
+    pub fn code(self) -> i8 {
+        self as i8
+    }
+
+    /// The part that a stored number means.
+    pub fn from_code(code: i64) -> Option<Self> {
+        usize::try_from(code).ok().and_then(|code| Self::ALL.get(code).copied())
+    }
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        })
+    }
+}
+
+impl FromStr for Split {
+    type Err = DataError;
+
+    fn from_str(text: &str) -> Result<Self, DataError> {
+        Self::ALL.into_iter().find(|split| split.to_string() == text).ok_or_else(|| DataError::Argument {
+            what: "the split",
+            found: format!("`{text}`"),
+            needed: "`train`, `validation` or `test`".to_string(),
+        })
+    }
+}
+
+/// How many trajectories play each part, in file order: first train, then validation, then test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Portions {
+    /// Exactly so many; what is left over plays no part.
+    Counts {
+        /// Trajectories to train on.
+        train: usize,
+        /// Trajectories to validate on.
+        validation: usize,
+        /// Trajectories to test on.
+        test: usize,
+    },
+    /// Parts of the whole; the rest is the test set.
+    Fractions {
+        /// Fraction to train on.
+        train: f64,
+        /// Fraction to validate on.
+        validation: f64,
+    },
+}
+
+/// The part of each of `count` trajectories; `None` beyond the last part.
+///
+/// Fractions are rounded to the nearest number of trajectories, and a part with a positive fraction gets at least one
+/// trajectory as long as there are enough.
+pub fn assign(count: usize, portions: Portions) -> Result<Vec<Option<Split>>, DataError> {
+    let [train, validation, test] = match portions {
+        Portions::Counts { train, validation, test } => [train, validation, test],
+        Portions::Fractions { train, validation } => counts(count, train, validation)?,
+    };
+    let needed = train.saturating_add(validation).saturating_add(test);
+    if needed > count {
+        return Err(DataError::Argument {
+            what: "the split",
+            found: format!("{train} + {validation} + {test} trajectories"),
+            needed: format!("at most the {count} that there are"),
+        });
+    }
+    let parts = [(train, Split::Train), (validation, Split::Validation), (test, Split::Test)];
+    let mut assigned: Vec<Option<Split>> =
+        parts.iter().flat_map(|&(size, split)| std::iter::repeat_n(Some(split), size)).collect();
+    assigned.resize(count, None);
+    Ok(assigned)
+}
+
+fn counts(count: usize, train: f64, validation: f64) -> Result<[usize; 3], DataError> {
+    let valid = |fraction: f64| (0.0..=1.0).contains(&fraction);
+    // A sum such as 0.7 + 0.2 + 0.1 may exceed 1 by rounding.
+    if !valid(train) || !valid(validation) || train + validation > 1.0 + 1e-9 {
+        return Err(DataError::Argument {
+            what: "the split",
+            found: format!("fractions {train} and {validation}"),
+            needed: "fractions between 0 and 1 with a sum of at most 1".to_string(),
+        });
+    }
+    let test = (1.0 - train - validation).max(0.0);
+    let share = |fraction: f64, left: usize| {
+        let least = usize::from(fraction > 1e-9);
+        ((fraction * count as f64).round() as usize).max(least).min(left)
+    };
+    let test_size = share(test, count);
+    let validation_size = share(validation, count - test_size);
+    Ok([count - test_size - validation_size, validation_size, test_size])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sizes(assigned: &[Option<Split>]) -> [usize; 4] {
+        let of = |part| assigned.iter().filter(|&&split| split == part).count();
+        [of(Some(Split::Train)), of(Some(Split::Validation)), of(Some(Split::Test)), of(None)]
+    }
+
+    #[test]
+    fn the_papers_split_is_900_50_50() {
+        let counts = Portions::Counts { train: 900, validation: 50, test: 50 };
+        let fractions = Portions::Fractions { train: 0.9, validation: 0.05 };
+        let assigned = assign(1000, counts).unwrap();
+        assert_eq!(assigned, assign(1000, fractions).unwrap());
+        assert_eq!(sizes(&assigned), [900, 50, 50, 0]);
+        assert_eq!(assigned[899], Some(Split::Train));
+        assert_eq!(assigned[950], Some(Split::Test));
+    }
+
+    #[test]
+    fn too_many_or_strange_portions_are_refused() {
+        assert!(assign(10, Portions::Counts { train: 9, validation: 1, test: 1 }).is_err());
+        assert!(assign(10, Portions::Counts { train: usize::MAX, validation: 1, test: 1 }).is_err());
+        assert!(assign(10, Portions::Fractions { train: 0.9, validation: 0.2 }).is_err());
+        assert!(assign(10, Portions::Fractions { train: f64::NAN, validation: 0.2 }).is_err());
+    }
+
+    #[test]
+    fn codes_and_names_return() {
+        for split in Split::ALL {
+            assert_eq!(Split::from_code(i64::from(split.code())), Some(split));
+            assert_eq!(split.to_string().parse::<Split>().unwrap(), split);
+        }
+        assert_eq!(Split::from_code(-1), None);
+        assert!("valid".parse::<Split>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn fractions_cover_everything_and_stay_near(
+            count in 3usize..500, train in 0.0..1.0f64, rest in 0.0..1.0f64,
+        ) {
+            let validation = (1.0 - train) * rest;
+            let [first, second, third, none] =
+                sizes(&assign(count, Portions::Fractions { train, validation }).unwrap());
+            prop_assert_eq!(first + second + third, count);
+            prop_assert_eq!(none, 0);
+            let near = |size: usize, fraction: f64| (size as f64 - fraction * count as f64).abs() <= 2.0;
+            prop_assert!(near(first, train) && near(second, validation));
+        }
+    }
+}

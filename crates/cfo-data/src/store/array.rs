@@ -1,0 +1,133 @@
+//! The one way in which layouts see stored numbers: a named array of which any block can be read.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{DataError, Place};
+
+/// A stored array of real numbers.
+pub(crate) trait Array: Send + Sync {
+    /// Where it is stored.
+    fn origin(&self) -> &Origin;
+
+    /// Extent along each axis.
+    fn shape(&self) -> &[usize];
+
+    /// The block of `count` entries from `start` on along each axis, last axis fastest.
+    ///
+    /// Callers keep the block inside [`Array::shape`]; see [`read_block`].
+    fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError>;
+
+    /// The same rounded to single precision.
+    fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError>;
+}
+
+/// File and name of an array, for messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub path: Arc<PathBuf>,
+    pub name: String,
+}
+
+impl Origin {
+    pub fn damaged(&self, detail: impl Into<String>) -> DataError {
+        DataError::Damaged {
+            path: self.path.to_path_buf(),
+            place: Box::new(self.place()),
+            detail: detail.into(),
+        }
+    }
+
+    pub fn unfit(&self, found: impl Into<String>, needed: impl Into<String>) -> DataError {
+        let path = self.path.to_path_buf();
+        DataError::Unfit { path, place: Box::new(self.place()), found: found.into(), needed: needed.into() }
+    }
+
+    pub fn place(&self) -> Place {
+        Place::dataset(&self.name)
+    }
+}
+
+/// A block of an array: first entry and number of entries along each axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub start: Vec<usize>,
+    pub count: Vec<usize>,
+}
+
+impl Block {
+    /// Everything.
+    pub fn whole(shape: &[usize]) -> Self {
+        Self { start: vec![0; shape.len()], count: shape.to_vec() }
+    }
+
+    /// Narrow one axis to `start..start + count`.
+    #[must_use]
+    pub fn narrow(mut self, axis: usize, start: usize, count: usize) -> Self {
+        self.start[axis] = start;
+        self.count[axis] = count;
+        self
+    }
+
+    /// Numbers in the block.
+    pub fn len(&self) -> usize {
+        self.count.iter().product()
+    }
+
+    /// How many leading axes must be walked, so that what remains is one piece of a C-ordered array; and that piece's
+    /// length.
+    pub fn contiguous_tail(&self, shape: &[usize]) -> (usize, usize) {
+        let mut axis = shape.len();
+        let mut length = 1;
+        while axis > 0 {
+            axis -= 1;
+            length *= self.count[axis];
+            if self.count[axis] != shape[axis] {
+                break;
+            }
+        }
+        (axis, length)
+    }
+}
+
+/// Numbers in an array of this shape, if that is a number at all.
+pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+}
+
+/// All entries, for arrays that are small beside the values.
+pub(crate) fn read_all(array: &dyn Array) -> Result<Vec<f64>, DataError> {
+    array.read_f64(&Block::whole(array.shape()))
+}
+
+/// All entries as whole numbers that are not negative.
+pub(crate) fn read_counts(array: &dyn Array) -> Result<Vec<usize>, DataError> {
+    let values = read_all(array)?;
+    let whole =
+        |&value: &f64| (value >= 0.0 && value.fract() == 0.0 && value < 1e15).then_some(value as usize);
+    let found = |value: f64, index: usize| {
+        array.origin().unfit(format!("{value} at {index}"), "whole numbers from 0 on")
+    };
+    values.iter().enumerate().map(|(index, value)| whole(value).ok_or_else(|| found(*value, index))).collect()
+}
+
+/// A shape as people write it.
+pub(crate) fn shape_text(shape: &[usize]) -> String {
+    let extents: Vec<String> = shape.iter().map(usize::to_string).collect();
+    format!("shape [{}]", extents.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tails_are_the_longest_contiguous_pieces() {
+        let shape = [4, 5, 6];
+        assert_eq!(Block::whole(&shape).contiguous_tail(&shape), (0, 120));
+        assert_eq!(Block::whole(&shape).narrow(0, 1, 2).contiguous_tail(&shape), (0, 60));
+        assert_eq!(Block::whole(&shape).narrow(1, 1, 2).contiguous_tail(&shape), (1, 12));
+        assert_eq!(Block::whole(&shape).narrow(2, 0, 1).contiguous_tail(&shape), (2, 1));
+        assert_eq!(Block::whole(&[]).contiguous_tail(&[]), (0, 1));
+    }
+}

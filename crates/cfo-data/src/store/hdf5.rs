@@ -1,0 +1,355 @@
+//! Reading HDF5: the only file that knows which crate decodes it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use half::f16;
+use hdf5_reader::datatype_api::dtype_element_size;
+use hdf5_reader::error::{ByteOrder, Error};
+use hdf5_reader::filters::FilterRegistry;
+use hdf5_reader::messages::datatype::Datatype;
+use hdf5_reader::{Dataset, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem};
+
+use super::array::{Array, Block, Origin, elements};
+use super::lzf;
+use crate::{DataError, Place};
+
+const FILTER_LZF: u16 = 32000;
+
+/// The most that a compressed byte can grow: deflate's limit, above LZF's.
+const GROWTH: u64 = 1032;
+
+/// Decoded chunks kept, so that neighbouring frames of one chunk are decoded once.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// An open HDF5 file.
+pub(crate) struct Hdf5 {
+    file: Hdf5File,
+    path: Arc<PathBuf>,
+    bytes: u64,
+}
+
+/// What a group holds, each sorted by name.
+pub(crate) struct Members {
+    pub groups: Vec<String>,
+    pub datasets: Vec<String>,
+}
+
+impl Hdf5 {
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let bytes = fs_err::metadata(path).map_err(|error| DataError::reading(path, error))?.len();
+        let limit = usize::try_from(bytes.saturating_mul(GROWTH)).unwrap_or(usize::MAX);
+        let mut filters = FilterRegistry::new();
+        filters.register(
+            FILTER_LZF,
+            Box::new(|description, data, _| {
+                // h5py's third parameter is the decoded size of a chunk.
+                let size = description.client_data.get(2).map_or(usize::MAX, |&size| size as usize);
+                lzf::decompress(data, size)
+                    .ok_or_else(|| Error::DecompressionError("LZF stream is damaged".to_string()))
+            }),
+        );
+        let options = OpenOptions::default()
+            .with_filter_registry(filters)
+            .with_chunk_cache_bytes(CACHE_BYTES)
+            .with_max_chunk_bytes(limit.min(hdf5_reader::DEFAULT_MAX_CHUNK_BYTES))
+            .with_max_read_bytes(limit)
+            .with_max_object_header_bytes(limit.min(hdf5_reader::DEFAULT_MAX_OBJECT_HEADER_BYTES));
+        let path = Arc::new(path.to_owned());
+        let file = Hdf5File::open_with_options(path.as_path(), options)
+            .map_err(|error| failure(&path, Place::default(), error))?;
+        Ok(Self { file, path, bytes })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the group `name` holds; empty when there is no such group.
+    pub fn members(&self, name: &str) -> Result<Members, DataError> {
+        let failed = |error| failure(&self.path, Place::dataset(name), error);
+        let group = match self.file.group(name) {
+            Ok(group) => group,
+            Err(error) if is_absent(&error) => return Ok(Members { groups: vec![], datasets: vec![] }),
+            Err(error) => return Err(failed(error)),
+        };
+        let (mut groups, mut datasets) = group.member_names().map_err(failed)?;
+        groups.sort_unstable();
+        datasets.sort_unstable();
+        Ok(Members { groups, datasets })
+    }
+
+    /// The dataset `name`, which must be there.
+    pub fn dataset(&self, name: &str) -> Result<Hdf5Array, DataError> {
+        self.find_dataset(name)?
+            .ok_or_else(|| DataError::Absent { path: self.path.to_path_buf(), name: name.to_string() })
+    }
+
+    /// The dataset `name`, if it is there.
+    pub fn find_dataset(&self, name: &str) -> Result<Option<Hdf5Array>, DataError> {
+        match self.file.dataset(name) {
+            Ok(dataset) => Hdf5Array::new(self, name, dataset).map(Some),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failure(&self.path, Place::dataset(name), error)),
+        }
+    }
+
+    /// The numbers of an attribute of a group, if it is there.
+    pub fn group_numbers(&self, group: &str, name: &str) -> Result<Option<Vec<f64>>, DataError> {
+        self.group_attribute(group, name)?.map(|attribute| numbers(&self.path, &attribute)).transpose()
+    }
+
+    /// The texts of an attribute of a group, if it is there.
+    pub fn group_texts(&self, group: &str, name: &str) -> Result<Option<Vec<String>>, DataError> {
+        self.group_attribute(group, name)?.map(|attribute| texts(&self.path, &attribute)).transpose()
+    }
+
+    fn group_attribute(&self, group: &str, name: &str) -> Result<Option<hdf5_reader::Attribute>, DataError> {
+        let found = self.file.group(group).and_then(|group| group.attribute(name));
+        match found {
+            Ok(attribute) => Ok(Some(attribute)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failure(&self.path, Place::dataset(name), error)),
+        }
+    }
+}
+
+/// A dataset of real numbers.
+pub(crate) struct Hdf5Array {
+    dataset: Dataset,
+    origin: Origin,
+    shape: Vec<usize>,
+    is_single: bool,
+}
+
+impl Hdf5Array {
+    fn new(file: &Hdf5, name: &str, dataset: Dataset) -> Result<Self, DataError> {
+        let origin = Origin { path: file.path.clone(), name: name.to_string() };
+        let shape: Option<Vec<usize>> =
+            dataset.shape().iter().map(|&extent| usize::try_from(extent).ok()).collect();
+        let shape = shape.ok_or_else(|| origin.damaged("its extent is no number of this machine"))?;
+        let size = number_size(dataset.dtype())
+            .ok_or_else(|| origin.unfit(format!("{:?}", dataset.dtype()), "real numbers"))?;
+        let growth = if dataset.chunks().is_some() { GROWTH } else { 1 };
+        let declared = elements(&shape).and_then(|count| count.checked_mul(size));
+        if declared.is_none_or(|declared| declared as u64 > file.bytes.saturating_mul(growth)) {
+            let extent = super::array::shape_text(&shape);
+            return Err(
+                origin.damaged(format!("{extent} is more than a file of {} bytes can hold", file.bytes))
+            );
+        }
+        let is_single = matches!(dataset.dtype(), Datatype::FloatingPoint { size: 4, .. });
+        Ok(Self { dataset, origin, shape, is_single })
+    }
+
+    /// The numbers of an attribute, if it is there.
+    pub fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>, DataError> {
+        self.attribute(name)?.map(|attribute| numbers(&self.origin.path, &attribute)).transpose()
+    }
+
+    /// The texts of an attribute, if it is there.
+    pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>, DataError> {
+        self.attribute(name)?.map(|attribute| texts(&self.origin.path, &attribute)).transpose()
+    }
+
+    fn attribute(&self, name: &str) -> Result<Option<hdf5_reader::Attribute>, DataError> {
+        match self.dataset.attribute(name) {
+            Ok(attribute) => Ok(Some(attribute)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failure(&self.origin.path, Place::dataset(name), error)),
+        }
+    }
+
+    fn read<T: H5Type>(&self, block: &Block) -> Result<Vec<T>, DataError> {
+        if block.len() == 0 {
+            return Ok(Vec::new());
+        }
+        let failed = |error| failure(&self.origin.path, self.origin.place(), error);
+        let array = if self.shape.is_empty() {
+            self.dataset.read_array::<T>().map_err(failed)?
+        } else {
+            let axis = |(&start, &count): (&usize, &usize)| SliceInfoElem::Slice {
+                start: start as u64,
+                end: (start + count) as u64,
+                step: 1,
+            };
+            let selections = block.start.iter().zip(&block.count).map(axis).collect();
+            self.dataset.read_slice::<T>(&SliceInfo { selections }).map_err(failed)?
+        };
+        let (values, offset) = array.into_raw_vec_and_offset();
+        if offset.unwrap_or(0) != 0 || values.len() != block.len() {
+            return Err(self.origin.damaged(format!(
+                "{} numbers where {} belong",
+                values.len(),
+                block.len()
+            )));
+        }
+        Ok(values)
+    }
+}
+
+impl Array for Hdf5Array {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError> {
+        Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value).collect())
+    }
+
+    fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError> {
+        if self.is_single {
+            return self.read::<f32>(block);
+        }
+        Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value as f32).collect())
+    }
+}
+
+/// Any stored real number: floats of 2, 4 and 8 bytes, integers, and enumerations of them (h5py's booleans).
+#[derive(Clone)]
+struct Real(f64);
+
+impl H5Type for Real {
+    fn hdf5_type() -> Datatype {
+        f64::hdf5_type()
+    }
+
+    fn from_bytes(bytes: &[u8], dtype: &Datatype) -> hdf5_reader::error::Result<Self> {
+        decode(bytes, dtype).map(Self).ok_or_else(|| Error::TypeMismatch {
+            expected: "a real number".to_string(),
+            actual: format!("{dtype:?} in {} bytes", bytes.len()),
+        })
+    }
+
+    fn element_size(dtype: &Datatype) -> usize {
+        dtype_element_size(dtype).unwrap_or(0)
+    }
+
+    fn decode_vec(
+        raw: &[u8],
+        dtype: &Datatype,
+        count: usize,
+    ) -> Option<hdf5_reader::error::Result<Vec<Self>>> {
+        let size = number_size(dtype)?;
+        let bytes = raw.get(..count.checked_mul(size)?)?;
+        bytes
+            .chunks_exact(size)
+            .map(|chunk| decode(chunk, dtype).map(Self))
+            .collect::<Option<Vec<_>>>()
+            .map(Ok)
+    }
+}
+
+/// Bytes of one number of this type; `None` when it is no real number.
+fn number_size(dtype: &Datatype) -> Option<usize> {
+    match dtype {
+        Datatype::FloatingPoint { size: size @ (2 | 4 | 8), .. }
+        | Datatype::FixedPoint { size: size @ (1 | 2 | 4 | 8), .. } => Some(usize::from(*size)),
+        Datatype::Enum { base, .. } => number_size(base),
+        _ => None,
+    }
+}
+
+fn decode(bytes: &[u8], dtype: &Datatype) -> Option<f64> {
+    let ordered = |order: &ByteOrder| {
+        let mut word = [0; 8];
+        let length = bytes.len().min(8);
+        word[..length].copy_from_slice(&bytes[..length]);
+        if matches!(order, ByteOrder::BigEndian) {
+            word[..length].reverse();
+        }
+        u64::from_le_bytes(word)
+    };
+    match dtype {
+        Datatype::Enum { base, .. } => decode(bytes, base),
+        Datatype::FloatingPoint { size, byte_order } if bytes.len() == usize::from(*size) => {
+            let word = ordered(byte_order);
+            match size {
+                2 => Some(f16::from_bits(word as u16).to_f64()),
+                4 => Some(f64::from(f32::from_bits(word as u32))),
+                8 => Some(f64::from_bits(word)),
+                _ => None,
+            }
+        }
+        Datatype::FixedPoint { size, signed, byte_order } if bytes.len() == usize::from(*size) => {
+            let word = ordered(byte_order);
+            let unused = 64 - 8 * u32::from(*size).min(8);
+            if *signed { Some(((word << unused) as i64 >> unused) as f64) } else { Some(word as f64) }
+        }
+        _ => None,
+    }
+}
+
+fn numbers(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<f64>, DataError> {
+    if number_size(&attribute.datatype).is_none() {
+        return Err(DataError::Unfit {
+            path: path.to_owned(),
+            place: Box::new(Place::dataset(&attribute.name)),
+            found: format!("{:?}", attribute.datatype),
+            needed: "real numbers".to_string(),
+        });
+    }
+    let values = attribute.read_1d::<Real>();
+    let values = values.map_err(|error| failure(path, Place::dataset(&attribute.name), error))?;
+    Ok(values.into_iter().map(|Real(value)| value).collect())
+}
+
+fn texts(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<String>, DataError> {
+    let texts = match attribute.shape.as_slice() {
+        [] => attribute.read_string().map(|text| vec![text]),
+        _ => attribute.read_strings(),
+    };
+    texts.map_err(|error| failure(path, Place::dataset(&attribute.name), error))
+}
+
+fn is_absent(error: &Error) -> bool {
+    match error {
+        Error::GroupNotFound(_) | Error::DatasetNotFound(_) | Error::AttributeNotFound(_) => true,
+        Error::Context { source, .. } => is_absent(source),
+        _ => false,
+    }
+}
+
+fn failure(path: &Path, place: Place, error: Error) -> DataError {
+    match error {
+        Error::Context { source, .. } => failure(path, place, *source),
+        Error::Io(source) => DataError::reading(path, source),
+        Error::UnsupportedFilter(what) => DataError::Unsupported {
+            path: path.to_owned(),
+            what: format!("the compression of {place} ({what})"),
+        },
+        Error::UnsupportedEncoding(what) => DataError::Unsupported {
+            path: path.to_owned(),
+            what: format!("the encoding of {place} ({what})"),
+        },
+        other => {
+            DataError::Damaged { path: path.to_owned(), place: Box::new(place), detail: other.to_string() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_width_and_order_of_numbers_is_decoded() {
+        let big = ByteOrder::BigEndian;
+        let little = ByteOrder::LittleEndian;
+        let float = |size, byte_order| Datatype::FloatingPoint { size, byte_order };
+        let fixed = |size, signed, byte_order| Datatype::FixedPoint { size, signed, byte_order };
+        assert_eq!(decode(&(-2.5f64).to_be_bytes(), &float(8, big)), Some(-2.5));
+        assert_eq!(decode(&0.1f32.to_le_bytes(), &float(4, little)), Some(f64::from(0.1f32)));
+        assert_eq!(decode(&f16::from_f32(1.5).to_be_bytes(), &float(2, big)), Some(1.5));
+        assert_eq!(decode(&(-3i16).to_be_bytes(), &fixed(2, true, big)), Some(-3.0));
+        assert_eq!(decode(&[255], &fixed(1, true, little)), Some(-1.0));
+        assert_eq!(decode(&[255], &fixed(1, false, little)), Some(255.0));
+        assert_eq!(decode(&i64::MIN.to_le_bytes(), &fixed(8, true, little)), Some(-(2f64.powi(63))));
+        assert_eq!(decode(&[1, 2], &fixed(4, true, little)), None);
+        assert_eq!(number_size(&Datatype::Opaque { size: 4, tag: String::new() }), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! The Kuramoto-Sivashinsky files of LPSDA and PDE-Refiner: a group `train`, `valid` or `test` with one dataset
+//! `pde_*` of all trajectories, and grids of their own in `x` and `t`.
+
+use std::path::{Path, PathBuf};
+
+use super::array::{Array, Block, shape_text};
+use super::hdf5::{Hdf5, Hdf5Array};
+use super::source::Source;
+use crate::{DataError, Description, FieldShape, Split};
+
+/// Group names and the parts that they mean.
+const GROUPS: [(&str, Split); 3] =
+    [("train", Split::Train), ("valid", Split::Validation), ("test", Split::Test)];
+
+/// Trajectories of all such groups of a file, one group after the other.
+pub(crate) struct Lpsda {
+    path: PathBuf,
+    parts: Vec<Part>,
+    description: Description,
+}
+
+struct Part {
+    split: Split,
+    /// `[trajectories, frames, points]`.
+    values: Hdf5Array,
+    /// `[trajectories, frames]`.
+    times: Hdf5Array,
+    /// `[trajectories, points]`.
+    points: Hdf5Array,
+}
+
+impl Lpsda {
+    pub fn open(file: &Hdf5, groups: &[String]) -> Result<Option<Self>, DataError> {
+        let mut parts = Vec::new();
+        for (group, split) in GROUPS {
+            if !groups.iter().any(|name| name == group) {
+                continue;
+            }
+            let members = file.members(group)?;
+            if let Some(name) = members.datasets.iter().find(|name| name.starts_with("pde_")) {
+                parts.push(Part::open(file, group, name, split)?);
+            }
+        }
+        let Some(first) = parts.first() else { return Ok(None) };
+        let width = first.values.shape()[2];
+        if let Some(other) = parts.iter().find(|part| part.values.shape()[2] != width) {
+            let found = shape_text(other.values.shape());
+            return Err(other.values.origin().unfit(found, format!("{width} points, as in the first group")));
+        }
+        let description = Description {
+            system: String::new(),
+            shape: FieldShape { axes: 1, height: 1, width, channels: 1 },
+            periodic: vec![true],
+            domain: vec![[0.0, first.length(0)?]],
+            channel_names: Vec::new(),
+            channel_units: Vec::new(),
+            parameter_names: vec!["length".to_string()],
+        };
+        Ok(Some(Self { path: file.path().to_owned(), parts, description }))
+    }
+
+    /// The group of a trajectory and its row there.
+    fn find(&self, mut trajectory: usize) -> (&Part, usize) {
+        for part in &self.parts {
+            let rows = part.values.shape()[0];
+            if trajectory < rows {
+                return (part, trajectory);
+            }
+            trajectory -= rows;
+        }
+        unreachable!("trajectory numbers are checked against `len`")
+    }
+}
+
+impl Part {
+    fn open(file: &Hdf5, group: &str, name: &str, split: Split) -> Result<Self, DataError> {
+        let values = file.dataset(&format!("{group}/{name}"))?;
+        let &[rows, frames, width] = values.shape() else {
+            return Err(values.origin().unfit(shape_text(values.shape()), "[trajectories, frames, points]"));
+        };
+        if rows == 0 || frames == 0 || width < 2 {
+            return Err(values.origin().unfit(shape_text(values.shape()), "two points and one of all else"));
+        }
+        let times = file.dataset(&format!("{group}/t"))?;
+        let points = file.dataset(&format!("{group}/x"))?;
+        for (array, extent) in [(&times, [rows, frames]), (&points, [rows, width])] {
+            if array.shape() != extent {
+                return Err(array.origin().unfit(shape_text(array.shape()), shape_text(&extent)));
+            }
+        }
+        Ok(Self { split, values, times, points })
+    }
+
+    /// The period of a trajectory: the grid leaves its last point out.
+    fn length(&self, row: usize) -> Result<f64, DataError> {
+        let points = self.points.read_f64(&Block::whole(self.points.shape()).narrow(0, row, 1))?;
+        let span = points[points.len() - 1] - points[0];
+        let length = span * points.len() as f64 / (points.len() - 1) as f64;
+        if length.is_finite() && length > 0.0 {
+            return Ok(length);
+        }
+        Err(DataError::Unfit {
+            path: self.points.origin().path.to_path_buf(),
+            place: Box::new(self.points.origin().place().in_trajectory(row)),
+            found: format!("points over a span of {span}"),
+            needed: "points that increase".to_string(),
+        })
+    }
+}
+
+impl Source for Lpsda {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.values.shape()[0]).sum()
+    }
+
+    fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
+        Ok(self.find(trajectory).0.values.shape()[1])
+    }
+
+    fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        let (part, row) = self.find(trajectory);
+        part.times.read_f64(&Block::whole(part.times.shape()).narrow(0, row, 1))
+    }
+
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
+        let (part, row) = self.find(trajectory);
+        part.values.read_f32(&Block::whole(part.values.shape()).narrow(0, row, 1).narrow(1, first, count))
+    }
+
+    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        let (part, row) = self.find(trajectory);
+        Ok(vec![part.length(row)?])
+    }
+
+    fn split(&self, trajectory: usize) -> Option<Split> {
+        Some(self.find(trajectory).0.split)
+    }
+}

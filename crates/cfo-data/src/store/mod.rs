@@ -1,0 +1,21 @@
+//! Trajectory files: recognised by content, read in pieces, written in one stream.
+
+mod array;
+mod file;
+mod hdf5;
+mod hdf5_writer;
+mod lpsda;
+mod lzf;
+mod npy;
+mod npz_output;
+mod pdebench;
+mod pdebench_output;
+mod source;
+mod table;
+mod table_output;
+mod the_well;
+mod writer;
+mod zip;
+
+pub use file::{Layout, TrajectoryFile};
+pub use writer::{Compression, OutputLayout, TrajectoryWriter, WriteOptions};

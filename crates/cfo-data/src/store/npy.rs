@@ -1,0 +1,375 @@
+//! NumPy's array format: what its header says, and blocks of its numbers.
+
+use std::sync::{Mutex, PoisonError};
+
+use half::f16;
+
+use super::array::{Array, Block, Origin, elements, shape_text};
+use super::zip::Member;
+use crate::DataError;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Headers hold one short dictionary; NumPy itself refuses longer ones.
+const LONGEST_HEADER: usize = 10_000;
+/// Most bytes of rows kept from one pass over an array in Fortran order.
+const ROWS_BYTES: usize = 128 << 20;
+/// Bytes read at a time in such a pass.
+const PASS_BYTES: usize = 1 << 20;
+
+/// What one element is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Float,
+    Signed,
+    Unsigned,
+    /// Characters of four bytes.
+    Unicode,
+    /// Characters of one byte.
+    Bytes,
+}
+
+/// Type and shape of a stored array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub kind: Kind,
+    pub size: usize,
+    pub big_endian: bool,
+    pub fortran: bool,
+    pub shape: Vec<usize>,
+}
+
+/// A member of an `.npz` file.
+pub(crate) struct NpyArray {
+    member: Member,
+    header: Header,
+    /// Bytes before the first number.
+    start: u64,
+    /// Rows of an array in Fortran order, in C order.
+    rows: Mutex<Option<Rows>>,
+}
+
+struct Rows {
+    first: usize,
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+impl NpyArray {
+    pub fn open(mut member: Member) -> Result<Self, DataError> {
+        if let Some(name) = member.origin.name.strip_suffix(".npy") {
+            member.origin.name = name.to_string();
+        }
+        let origin = member.origin.clone();
+        let mut prefix = [0; 12];
+        let known = prefix.len().min(member.size as usize);
+        member.read_at(0, &mut prefix[..known])?;
+        if known < 12 || !prefix.starts_with(MAGIC) {
+            return Err(origin.damaged("it is no NumPy array"));
+        }
+        let (start, length) = match prefix[6] {
+            1 => (10, usize::from(u16::from_le_bytes([prefix[8], prefix[9]]))),
+            2 | 3 => (12, u32::from_le_bytes([prefix[8], prefix[9], prefix[10], prefix[11]]) as usize),
+            version => return Err(origin.damaged(format!("version {version} of NumPy's format is unknown"))),
+        };
+        if length > LONGEST_HEADER {
+            return Err(origin.damaged(format!("its header declares {length} bytes")));
+        }
+        let mut text = vec![0; length];
+        member.read_at(start, &mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        let header = Header::parse(&text, &origin)?;
+        let start = start + length as u64;
+        let declared = elements(&header.shape).and_then(|count| count.checked_mul(header.size));
+        if declared.is_none_or(|bytes| bytes as u64 != member.size - start) {
+            let held = member.size - start;
+            return Err(
+                origin.damaged(format!("{} does not fit its {held} bytes", shape_text(&header.shape)))
+            );
+        }
+        Ok(Self { member, header, start, rows: Mutex::new(None) })
+    }
+
+    /// The texts of an array of strings, in order.
+    pub fn texts(&self) -> Result<Vec<String>, DataError> {
+        let bytes = self.member.read_all()?;
+        let data = &bytes[self.start as usize..];
+        if self.header.size == 0 {
+            return Ok(vec![String::new(); elements(&self.header.shape).unwrap_or(0).min(data.len())]);
+        }
+        let entries = data.chunks_exact(self.header.size);
+        match self.header.kind {
+            Kind::Bytes => Ok(entries
+                .map(|entry| String::from_utf8_lossy(entry).trim_end_matches('\0').to_string())
+                .collect()),
+            Kind::Unicode => entries.map(|entry| self.unicode(entry)).collect(),
+            _ => Err(self.member.origin.unfit("numbers", "text")),
+        }
+    }
+
+    fn unicode(&self, entry: &[u8]) -> Result<String, DataError> {
+        let codes = entry.chunks_exact(4).map(|code| {
+            let code: [u8; 4] = code.try_into().expect("four bytes");
+            if self.header.big_endian { u32::from_be_bytes(code) } else { u32::from_le_bytes(code) }
+        });
+        let text: Option<String> = codes.take_while(|&code| code != 0).map(char::from_u32).collect();
+        text.ok_or_else(|| self.member.origin.damaged("a text is no Unicode"))
+    }
+
+    /// The raw bytes of a block, last axis fastest.
+    fn raw(&self, block: &Block) -> Result<Vec<u8>, DataError> {
+        let size = self.header.size;
+        let mut out = vec![0; block.len() * size];
+        if out.is_empty() {
+            return Ok(out);
+        }
+        if self.header.fortran && self.header.shape.len() > 1 {
+            self.gather_rows(block, &mut out)?;
+        } else {
+            walk(block, &self.header.shape, &mut out, size, |offset, piece| {
+                self.member.read_at(self.start + (offset * size) as u64, piece)
+            })?;
+        }
+        Ok(out)
+    }
+
+    /// A block of an array in Fortran order: a pass over the whole array turns as many rows as fit around.
+    fn gather_rows(&self, block: &Block, out: &mut [u8]) -> Result<(), DataError> {
+        let (first, count) = (block.start[0], block.count[0]);
+        let mut guard = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = |rows: &Rows| rows.first <= first && first + count <= rows.first + rows.count;
+        let rows = match guard.take().filter(held) {
+            Some(rows) => rows,
+            None => self.turn_rows(first, count)?,
+        };
+        let mut shape = self.header.shape.clone();
+        shape[0] = rows.count;
+        let inner = block.clone().narrow(0, first - rows.first, count);
+        let size = self.header.size;
+        walk(&inner, &shape, out, size, |offset, piece| {
+            piece.copy_from_slice(&rows.bytes[offset * size..][..piece.len()]);
+            Ok(())
+        })?;
+        *guard = Some(rows);
+        Ok(())
+    }
+
+    fn turn_rows(&self, first: usize, least: usize) -> Result<Rows, DataError> {
+        let (shape, size) = (&self.header.shape, self.header.size);
+        let inner: usize = shape[1..].iter().product();
+        let count = (ROWS_BYTES / (inner * size).max(1)).clamp(least, shape[0] - first);
+        let mut bytes = vec![0; count * inner * size];
+        // Strides of a row in C order; the counter runs in Fortran order, first axis fastest.
+        let mut strides = vec![1; shape.len() - 1];
+        for axis in (0..strides.len().saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * shape[axis + 2];
+        }
+        let mut counter = vec![0; strides.len()];
+        let mut target = 0;
+        let columns = (PASS_BYTES / (shape[0] * size)).clamp(1, inner);
+        let mut buffer = vec![0; columns * shape[0] * size];
+        for column in (0..inner).step_by(columns) {
+            let read = columns.min(inner - column) * shape[0] * size;
+            self.member.read_at(self.start + (column * shape[0] * size) as u64, &mut buffer[..read])?;
+            for entries in buffer[..read].chunks_exact(shape[0] * size) {
+                for row in 0..count {
+                    let entry = &entries[(first + row) * size..][..size];
+                    bytes[(row * inner + target) * size..][..size].copy_from_slice(entry);
+                }
+                for axis in 0..counter.len() {
+                    counter[axis] += 1;
+                    target += strides[axis];
+                    if counter[axis] < shape[axis + 1] {
+                        break;
+                    }
+                    target -= strides[axis] * shape[axis + 1];
+                    counter[axis] = 0;
+                }
+            }
+        }
+        Ok(Rows { first, count, bytes })
+    }
+
+    fn numbers<T>(&self, block: &Block, convert: impl Fn(f64) -> T) -> Result<Vec<T>, DataError> {
+        if matches!(self.header.kind, Kind::Unicode | Kind::Bytes) {
+            return Err(self.member.origin.unfit("text", "real numbers"));
+        }
+        let raw = self.raw(block)?;
+        let (kind, big_endian) = (self.header.kind, self.header.big_endian);
+        Ok(raw.chunks_exact(self.header.size).map(|bytes| convert(decode(bytes, kind, big_endian))).collect())
+    }
+}
+
+impl Array for NpyArray {
+    fn origin(&self) -> &Origin {
+        &self.member.origin
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.header.shape
+    }
+
+    fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError> {
+        self.numbers(block, |value| value)
+    }
+
+    fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError> {
+        if self.header.kind == Kind::Float && self.header.size == 4 && !self.header.big_endian {
+            let raw = self.raw(block)?;
+            let single = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+            return Ok(raw.chunks_exact(4).map(single).collect());
+        }
+        self.numbers(block, |value| value as f32)
+    }
+}
+
+/// Visit the contiguous pieces of a block of a C-ordered array: their offset in elements, and their part of `out`.
+fn walk(
+    block: &Block,
+    shape: &[usize],
+    out: &mut [u8],
+    size: usize,
+    mut visit: impl FnMut(usize, &mut [u8]) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let (walked, length) = block.contiguous_tail(shape);
+    let mut counter = vec![0; walked];
+    for piece in out.chunks_exact_mut((length * size).max(1)) {
+        let at = |axis: usize| block.start[axis] + counter.get(axis).copied().unwrap_or(0);
+        let offset = (0..shape.len()).fold(0, |offset, axis| offset * shape[axis] + at(axis));
+        visit(offset, piece)?;
+        for axis in (0..walked).rev() {
+            counter[axis] += 1;
+            if counter[axis] < block.count[axis] {
+                break;
+            }
+            counter[axis] = 0;
+        }
+    }
+    Ok(())
+}
+
+fn decode(bytes: &[u8], kind: Kind, big_endian: bool) -> f64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    if big_endian {
+        word[..bytes.len()].reverse();
+    }
+    let bits = u64::from_le_bytes(word);
+    let unused = 64 - 8 * bytes.len() as u32;
+    match (kind, bytes.len()) {
+        (Kind::Float, 2) => f16::from_bits(bits as u16).to_f64(),
+        (Kind::Float, 4) => f64::from(f32::from_bits(bits as u32)),
+        (Kind::Float, _) => f64::from_bits(bits),
+        (Kind::Signed, _) => ((bits << unused) as i64 >> unused) as f64,
+        _ => bits as f64,
+    }
+}
+
+impl Header {
+    /// The dictionary of a header, as Python prints it.
+    fn parse(text: &str, origin: &Origin) -> Result<Self, DataError> {
+        let broken = || origin.damaged("its header is not one of NumPy's");
+        let value = |key: &str| {
+            let quoted = [format!("'{key}'"), format!("\"{key}\"")];
+            let after =
+                quoted.iter().find_map(|quoted| text.split_once(quoted.as_str())).map(|(_, after)| after);
+            after.and_then(|after| after.trim_start().strip_prefix(':')).map(str::trim_start)
+        };
+        let description = value("descr").ok_or_else(broken)?;
+        let quote = description.chars().next().filter(|&quote| quote == '\'' || quote == '"');
+        let Some((_, rest)) = quote.and_then(|quote| description.split_once(quote)) else {
+            return Err(origin.unfit("a compound type", "real numbers"));
+        };
+        let (description, _) = rest.split_once(['\'', '"']).ok_or_else(broken)?;
+        let (kind, size, big_endian) = parse_type(description)
+            .ok_or_else(|| origin.unfit(format!("elements of type `{description}`"), "real numbers"))?;
+        let fortran = match value("fortran_order") {
+            Some(flag) if flag.starts_with("True") => true,
+            Some(flag) if flag.starts_with("False") => false,
+            _ => return Err(broken()),
+        };
+        let shape =
+            value("shape").and_then(|shape| shape.strip_prefix('(')?.split_once(')')).ok_or_else(broken)?.0;
+        let extents = shape.split(',').map(str::trim).filter(|extent| !extent.is_empty());
+        let shape: Result<Vec<usize>, _> = extents.map(str::parse).collect();
+        let shape = shape.map_err(|_| broken())?;
+        if shape.len() > 32 {
+            return Err(broken());
+        }
+        Ok(Self { kind, size, big_endian, fortran, shape })
+    }
+}
+
+/// `<f4` and its like: kind, bytes, whether the first byte is the greatest.
+fn parse_type(description: &str) -> Option<(Kind, usize, bool)> {
+    let mut letters = description.chars();
+    let order = letters.next()?;
+    let kind = letters.next()?;
+    let count: usize = letters.as_str().parse().ok()?;
+    let big_endian = match order {
+        '<' | '|' | '=' => false,
+        '>' => true,
+        _ => return None,
+    };
+    let (kind, size) = match (kind, count) {
+        ('f', 2 | 4 | 8) => (Kind::Float, count),
+        ('i', 1 | 2 | 4 | 8) => (Kind::Signed, count),
+        ('u', 1 | 2 | 4 | 8) | ('b', 1) => (Kind::Unsigned, count),
+        ('U', _) => (Kind::Unicode, count.checked_mul(4)?),
+        ('S', _) => (Kind::Bytes, count),
+        _ => return None,
+    };
+    Some((kind, size, big_endian))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn origin() -> Origin {
+        Origin { path: Arc::new("a.npz".into()), name: "values".to_string() }
+    }
+
+    #[test]
+    fn headers_as_numpy_writes_them() {
+        let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 101, 3), }      \n";
+        let header = Header::parse(text, &origin()).unwrap();
+        let expected =
+            Header { kind: Kind::Float, size: 4, big_endian: false, fortran: false, shape: vec![3, 101, 3] };
+        assert_eq!(header, expected);
+        let scalar = "{'descr': '>i8', 'fortran_order': True, 'shape': (), }";
+        let header = Header::parse(scalar, &origin()).unwrap();
+        assert_eq!((header.kind, header.big_endian, header.shape.len()), (Kind::Signed, true, 0));
+    }
+
+    #[test]
+    fn strange_headers_are_refused() {
+        for text in [
+            "",
+            "{'descr': '<f4'}",
+            "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+            "{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }",
+            "{'descr': '<f4', 'fortran_order': Maybe, 'shape': (1,), }",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (1, ",
+            "{'descr': '<f16', 'fortran_order': False, 'shape': (1,), }",
+        ] {
+            assert!(Header::parse(text, &origin()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn walking_visits_pieces_in_order() {
+        let shape = [3, 4, 2];
+        let data: Vec<u8> = (0..24).collect();
+        let block = Block { start: vec![1, 1, 0], count: vec![2, 2, 2] };
+        let mut out = vec![0; block.len()];
+        walk(&block, &shape, &mut out, 1, |offset, piece| {
+            piece.copy_from_slice(&data[offset..offset + piece.len()]);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(out, [10, 11, 12, 13, 18, 19, 20, 21]);
+    }
+}

@@ -1,0 +1,337 @@
+//! Writing `.npz`: one pass, members stored as they are, sizes filled in at the end.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::table_output::Columns;
+use super::writer::{Compression, Output, WriteOptions};
+use crate::{DataError, Description, Split, Trajectory};
+
+/// Bytes before the numbers of an array: enough for five extents of twenty digits.
+const HEADER_BYTES: usize = 256;
+/// ZIP's version that knows 64-bit sizes.
+const VERSION: u16 = 45;
+/// 1 January 1980, the earliest date that ZIP knows: the same content gives the same bytes.
+const DATE: u16 = 0x21;
+
+/// A NumPy archive that is being written.
+pub(crate) struct NpzOutput {
+    file: BufWriter<File>,
+    target: PathBuf,
+    description: Description,
+    frames: Option<usize>,
+    /// Checksum of the values written so far.
+    checksum: crc32fast::Hasher,
+    first_times: Vec<f64>,
+    /// Rows of times, from the first trajectory whose times differ on.
+    spool: Option<BufWriter<File>>,
+    columns: Columns,
+}
+
+/// An entry of the directory at the end.
+struct Entry {
+    name: String,
+    checksum: u32,
+    size: u64,
+    start: u64,
+}
+
+impl NpzOutput {
+    pub fn create(
+        temporary: &Path,
+        target: &Path,
+        description: &Description,
+        options: &WriteOptions,
+    ) -> Result<Self, DataError> {
+        if options.compression != Compression::None {
+            let what = "compression in the layout `npz`".to_string();
+            return Err(DataError::Unsupported { path: target.to_owned(), what });
+        }
+        let failed = |error| DataError::writing(target, error);
+        let file = fs_err::OpenOptions::new().write(true).open(temporary).map_err(failed)?.into_file();
+        let mut output = Self {
+            file: BufWriter::with_capacity(1 << 18, file),
+            target: target.to_owned(),
+            description: description.clone(),
+            frames: options.frames,
+            checksum: crc32fast::Hasher::new(),
+            first_times: Vec::new(),
+            spool: None,
+            columns: Columns::default(),
+        };
+        // Room for the headers of the values, which are known at the end.
+        let room = member_header("values", 0, 0).len() + HEADER_BYTES;
+        output.file.write_all(&vec![0; room]).map_err(failed)?;
+        Ok(output)
+    }
+
+    fn write_row(&mut self, trajectory: &Trajectory, frames: usize) -> io::Result<()> {
+        let padding = (frames - trajectory.times.len()) * self.description.shape.len();
+        let values = trajectory.values.iter().copied().chain(std::iter::repeat_n(f32::NAN, padding));
+        let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+        self.checksum.update(&bytes);
+        self.file.write_all(&bytes)?;
+        if self.columns.lengths.is_empty() {
+            self.first_times = trajectory.times.clone();
+        } else if self.spool.is_none() && trajectory.times != self.first_times {
+            let directory = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let mut spool = BufWriter::new(tempfile::tempfile_in(directory.unwrap_or(Path::new(".")))?);
+            for _ in 0..self.columns.lengths.len() {
+                write_times(&mut spool, &self.first_times, frames)?;
+            }
+            self.spool = Some(spool);
+        }
+        match &mut self.spool {
+            Some(spool) => write_times(spool, &trajectory.times, frames),
+            None => Ok(()),
+        }
+    }
+
+    fn complete(mut self) -> io::Result<()> {
+        let count = self.columns.lengths.len();
+        let frames = self.frames.unwrap_or(self.first_times.len());
+        let mut shape = vec![count, frames];
+        shape.extend(self.description.shape.dimensions());
+        let header = array_header("<f4", &shape);
+        let size = (header.len() + shape.iter().product::<usize>() * 4) as u64;
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(&header);
+        checksum.combine(&self.checksum);
+        let values = Entry { name: "values".to_string(), checksum: checksum.finalize(), size, start: 0 };
+        let mut entries = vec![];
+        match self.spool.take() {
+            Some(spool) => entries.push(self.append_spool(spool, &[count, frames])?),
+            None => {
+                let mut times = self.first_times.clone();
+                times.resize(frames, f64::NAN);
+                entries.push(self.append("times", "<f8", &[frames], &bytes_of(&times, f64::to_le_bytes))?);
+            }
+        }
+        entries.extend(self.append_columns(frames)?);
+        entries.extend(self.append_labels()?);
+        entries.insert(0, values);
+        write_directory(&mut self.file, &entries)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&member_header("values", entries[0].checksum, size))?;
+        self.file.write_all(&header)?;
+        self.file.flush()
+    }
+
+    fn append_columns(&mut self, frames: usize) -> io::Result<Vec<Entry>> {
+        let columns = std::mem::take(&mut self.columns);
+        let count = columns.lengths.len();
+        let mut entries = vec![];
+        if columns.are_ragged(frames) {
+            let lengths = bytes_of(&columns.lengths, i64::to_le_bytes);
+            entries.push(self.append("lengths", "<i8", &[count], &lengths)?);
+        }
+        if !columns.splits.is_empty() {
+            let splits = bytes_of(&columns.splits, i8::to_le_bytes);
+            entries.push(self.append("split", "|i1", &[count], &splits)?);
+        }
+        let width = self.description.parameter_names.len();
+        if width > 0 {
+            let parameters = bytes_of(&columns.parameters, f64::to_le_bytes);
+            entries.push(self.append("parameters", "<f8", &[count, width], &parameters)?);
+        }
+        Ok(entries)
+    }
+
+    fn append_labels(&mut self) -> io::Result<Vec<Entry>> {
+        let Description { system, shape, periodic, domain, channel_names, channel_units, parameter_names } =
+            self.description.clone();
+        let mut entries = vec![];
+        if shape.axes > 0 {
+            let periodic: Vec<u8> = periodic.iter().map(|&flag| u8::from(flag)).collect();
+            entries.push(self.append("periodic", "|i1", &[shape.axes], &periodic)?);
+            let domain = bytes_of(domain.as_flattened(), f64::to_le_bytes);
+            entries.push(self.append("domain", "<f8", &[shape.axes, 2], &domain)?);
+        }
+        let lists = [("channel_names", channel_names), ("channel_units", channel_units)];
+        for (name, texts) in lists.into_iter().chain([("parameter_names", parameter_names)]) {
+            if !texts.is_empty() {
+                entries.push(self.append_texts(name, &[texts.len()], &texts)?);
+            }
+        }
+        if !system.is_empty() {
+            entries.push(self.append_texts("system", &[], &[system])?);
+        }
+        Ok(entries)
+    }
+
+    fn append_texts(&mut self, name: &str, shape: &[usize], texts: &[String]) -> io::Result<Entry> {
+        let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1);
+        let padded = |text: &String| {
+            let codes: Vec<u32> =
+                text.chars().map(u32::from).chain(std::iter::repeat(0)).take(longest).collect();
+            bytes_of(&codes, u32::to_le_bytes)
+        };
+        let bytes: Vec<u8> = texts.iter().flat_map(padded).collect();
+        self.append(name, &format!("<U{longest}"), shape, &bytes)
+    }
+
+    /// Add an array whose bytes are at hand.
+    fn append(&mut self, name: &str, kind: &str, shape: &[usize], data: &[u8]) -> io::Result<Entry> {
+        let header = array_header(kind, shape);
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(&header);
+        checksum.update(data);
+        let checksum = checksum.finalize();
+        let size = (header.len() + data.len()) as u64;
+        let start = self.file.stream_position()?;
+        self.file.write_all(&member_header(name, checksum, size))?;
+        self.file.write_all(&header)?;
+        self.file.write_all(data)?;
+        Ok(Entry { name: name.to_string(), checksum, size, start })
+    }
+
+    /// Add the times that were set aside.
+    fn append_spool(&mut self, spool: BufWriter<File>, shape: &[usize]) -> io::Result<Entry> {
+        let mut spool = spool.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let header = array_header("<f8", shape);
+        let size = (header.len() + shape.iter().product::<usize>() * 8) as u64;
+        let start = self.file.stream_position()?;
+        self.file.write_all(&member_header("times", 0, size))?;
+        self.file.write_all(&header)?;
+        let mut hashing = Hashing { inner: &mut self.file, checksum: crc32fast::Hasher::new() };
+        hashing.checksum.update(&header);
+        spool.seek(SeekFrom::Start(0))?;
+        io::copy(&mut spool, &mut hashing)?;
+        let checksum = hashing.checksum.finalize();
+        let end = self.file.stream_position()?;
+        self.file.seek(SeekFrom::Start(start))?;
+        self.file.write_all(&member_header("times", checksum, size))?;
+        self.file.seek(SeekFrom::Start(end))?;
+        Ok(Entry { name: "times".to_string(), checksum, size, start })
+    }
+}
+
+impl Output for NpzOutput {
+    fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
+        let length = trajectory.times.len();
+        let frames = *self.frames.get_or_insert(length);
+        if length > frames {
+            return Err(DataError::Unfit {
+                path: self.target.clone(),
+                place: Box::new(crate::Place::trajectory(self.columns.lengths.len())),
+                found: format!("{length} frames"),
+                needed: format!("at most {frames}, the first trajectory's: announce the longest"),
+            });
+        }
+        self.write_row(trajectory, frames).map_err(|error| DataError::writing(&self.target, error))?;
+        self.columns.push(trajectory, split);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), DataError> {
+        let target = self.target.clone();
+        self.complete().map_err(|error| DataError::writing(&target, error))
+    }
+
+    fn abandon(self: Box<Self>) {
+        // What is still buffered is not worth writing.
+        let _ = self.file.into_parts();
+    }
+}
+
+/// Passes bytes on and keeps their checksum.
+struct Hashing<'a> {
+    inner: &'a mut BufWriter<File>,
+    checksum: crc32fast::Hasher,
+}
+
+impl Write for Hashing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.checksum.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+fn write_times(spool: &mut BufWriter<File>, times: &[f64], frames: usize) -> io::Result<()> {
+    let padding = std::iter::repeat_n(f64::NAN, frames - times.len());
+    times.iter().copied().chain(padding).try_for_each(|time| spool.write_all(&time.to_le_bytes()))
+}
+
+fn bytes_of<T: Copy, const N: usize>(values: &[T], encode: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    values.iter().flat_map(|&value| encode(value)).collect()
+}
+
+/// NumPy's header, padded to a fixed length.
+fn array_header(kind: &str, shape: &[usize]) -> Vec<u8> {
+    let extents: String = shape.iter().map(|extent| format!("{extent},")).collect();
+    let text = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({extents}), }}");
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend(((HEADER_BYTES - 10) as u16).to_le_bytes());
+    header.extend(text.as_bytes());
+    assert!(header.len() < HEADER_BYTES, "five extents of twenty digits fit");
+    header.resize(HEADER_BYTES - 1, b' ');
+    header.push(b'\n');
+    header
+}
+
+/// ZIP's header before a stored member, with 64-bit sizes.
+fn member_header(name: &str, checksum: u32, size: u64) -> Vec<u8> {
+    let name = format!("{name}.npy");
+    let mut header = b"PK\x03\x04".to_vec();
+    for word in [VERSION, 0, 0, 0, DATE] {
+        header.extend(word.to_le_bytes());
+    }
+    header.extend(checksum.to_le_bytes());
+    header.extend([0xff; 8]);
+    header.extend((name.len() as u16).to_le_bytes());
+    header.extend(20u16.to_le_bytes());
+    header.extend(name.as_bytes());
+    header.extend([1, 0, 16, 0]);
+    header.extend(size.to_le_bytes());
+    header.extend(size.to_le_bytes());
+    header
+}
+
+/// ZIP's directory after all members.
+fn write_directory(file: &mut BufWriter<File>, entries: &[Entry]) -> io::Result<()> {
+    let start = file.stream_position()?;
+    let mut directory = Vec::new();
+    for entry in entries {
+        let name = format!("{}.npy", entry.name);
+        directory.extend(b"PK\x01\x02");
+        for word in [VERSION, VERSION, 0, 0, 0, DATE] {
+            directory.extend(word.to_le_bytes());
+        }
+        directory.extend(entry.checksum.to_le_bytes());
+        directory.extend([0xff; 8]);
+        directory.extend((name.len() as u16).to_le_bytes());
+        directory.extend(28u16.to_le_bytes());
+        directory.extend([0; 10]);
+        directory.extend([0xff; 4]);
+        directory.extend(name.as_bytes());
+        directory.extend([1, 0, 24, 0]);
+        for number in [entry.size, entry.size, entry.start] {
+            directory.extend(number.to_le_bytes());
+        }
+    }
+    let size = directory.len() as u64;
+    let end = start + size;
+    directory.extend(b"PK\x06\x06");
+    directory.extend(44u64.to_le_bytes());
+    directory.extend(VERSION.to_le_bytes());
+    directory.extend(VERSION.to_le_bytes());
+    directory.extend([0; 8]);
+    for number in [entries.len() as u64, entries.len() as u64, size, start] {
+        directory.extend(number.to_le_bytes());
+    }
+    directory.extend(b"PK\x06\x07\0\0\0\0");
+    directory.extend(end.to_le_bytes());
+    directory.extend(1u32.to_le_bytes());
+    directory.extend(b"PK\x05\x06\0\0\0\0");
+    directory.extend((entries.len() as u16).to_le_bytes());
+    directory.extend((entries.len() as u16).to_le_bytes());
+    directory.extend([0xff; 8]);
+    directory.extend([0; 2]);
+    file.write_all(&directory)
+}

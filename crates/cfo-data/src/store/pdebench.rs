@@ -1,0 +1,318 @@
+//! PDEBench's files: a group for each trajectory, or one dataset for each channel of all trajectories.
+
+use std::path::{Path, PathBuf};
+
+use super::array::{Array, Block, read_all, shape_text};
+use super::hdf5::{Hdf5, Hdf5Array};
+use super::source::Source;
+use crate::{DataError, Description, FieldShape, Place};
+
+/// Groups `0000`, `0001`, ... with `data`, `[frames, (space...,) channels]`, and `grid`.
+pub(crate) struct Groups {
+    file: Hdf5,
+    names: Vec<String>,
+    description: Description,
+}
+
+impl Groups {
+    /// The numbered groups of a file, if it has this layout.
+    pub fn recognise(file: &Hdf5, groups: &[String]) -> Result<Option<Vec<String>>, DataError> {
+        let numbered = |name: &&String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        let names: Vec<String> = groups.iter().filter(numbered).cloned().collect();
+        let Some(first) = names.first() else { return Ok(None) };
+        let has_data = file.members(first)?.datasets.iter().any(|name| name == "data");
+        Ok(has_data.then_some(names))
+    }
+
+    pub fn open(file: Hdf5, names: Vec<String>) -> Result<Self, DataError> {
+        let data = file.dataset(&format!("{}/data", names[0]))?;
+        let extent = data.shape();
+        if !(3..=4).contains(&extent.len()) || extent.contains(&0) {
+            return Err(data
+                .origin()
+                .unfit(shape_text(extent), "[frames, (one or two space axes,) channels]"));
+        }
+        let axes = extent.len() - 2;
+        let shape = FieldShape {
+            axes,
+            height: if axes == 2 { extent[1] } else { 1 },
+            width: extent[axes],
+            channels: extent[axes + 1],
+        };
+        let grid = |axis: &str| coordinates(&file, &format!("{}/grid/{axis}", names[0]));
+        let x = grid("x")?;
+        let domain = if axes == 1 {
+            vec![domain(x, shape.width)]
+        } else {
+            let y = grid("y")?;
+            // Some files store x before y; only grids that are not square can tell.
+            let y_first = y.as_ref().is_none_or(|y| y.len() == shape.height);
+            let (first, second) = if y_first { (y, x) } else { (x, y) };
+            vec![domain(first, shape.height), domain(second, shape.width)]
+        };
+        let description = describe(shape, false, domain);
+        Ok(Self { file, names, description })
+    }
+
+    fn data(&self, trajectory: usize) -> Result<Hdf5Array, DataError> {
+        let data = self.file.dataset(&format!("{}/data", self.names[trajectory]))?;
+        let expected = self.description.shape.dimensions();
+        if data.shape().len() != expected.len() + 1 || data.shape()[1..] != expected || data.shape()[0] == 0 {
+            let needed = format!("at least one frame of {}, as in the first group", shape_text(&expected));
+            return Err(data.origin().unfit(shape_text(data.shape()), needed));
+        }
+        Ok(data)
+    }
+}
+
+impl Source for Groups {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
+        Ok(self.data(trajectory)?.shape()[0])
+    }
+
+    fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        let frames = self.frames(trajectory)?;
+        let times = self.file.dataset(&format!("{}/grid/t", self.names[trajectory]))?;
+        leading_times(&times, frames)
+    }
+
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
+        let data = self.data(trajectory)?;
+        data.read_f32(&Block::whole(data.shape()).narrow(0, first, count))
+    }
+}
+
+/// Datasets `[trajectories, frames, space...]`, one for each channel, or one with channels on its last axis.
+pub(crate) struct Fields {
+    path: PathBuf,
+    fields: Vec<Hdf5Array>,
+    /// Channels on the last axis of each field.
+    widths: Vec<usize>,
+    times: Hdf5Array,
+    description: Description,
+    parameters: Vec<f64>,
+}
+
+/// Physical parameters that PDEBench stores as attributes of its files.
+const PARAMETERS: [&str; 6] = ["Nu", "beta", "rho", "eta", "zeta", "M"];
+
+impl Fields {
+    /// A scalar field with one space axis: advection, Burgers, reaction and diffusion.
+    pub fn open_tensor(file: &Hdf5) -> Result<Self, DataError> {
+        let tensor = file.dataset("tensor")?;
+        if tensor.shape().len() != 3 {
+            let needed = "[trajectories, frames, points]: other tensors of PDEBench have no time";
+            return Err(tensor.origin().unfit(shape_text(tensor.shape()), needed));
+        }
+        let mut fields = Self::build(file, vec![("tensor".to_string(), tensor, false)], "t-coordinate")?;
+        fields.description.channel_names = Vec::new();
+        fields.description.periodic = vec![true];
+        let has = |name: &str| fields.description.parameter_names.iter().any(|known| known == name);
+        fields.description.system = match (has("Nu"), has("rho"), has("beta")) {
+            (true, true, _) => "reaction-diffusion",
+            (true, false, _) => "burgers",
+            (false, _, true) => "advection",
+            _ => "",
+        }
+        .to_string();
+        Ok(fields)
+    }
+
+    /// Compressible flow: `density`, `pressure` and the components of the velocity.
+    pub fn open_compressible(file: &Hdf5) -> Result<Self, DataError> {
+        let mut fields = Vec::new();
+        for name in ["density", "pressure", "Vx", "Vy", "Vz"] {
+            fields.extend(file.find_dataset(name)?.map(|field| (name.to_string(), field, false)));
+        }
+        Self::build(file, fields, "t-coordinate")
+    }
+
+    /// Incompressible flow: `velocity` and `particles`, channels last.
+    pub fn open_incompressible(file: &Hdf5) -> Result<Self, DataError> {
+        let mut fields = vec![("velocity".to_string(), file.dataset("velocity")?, true)];
+        fields.extend(file.find_dataset("particles")?.map(|field| ("particles".to_string(), field, true)));
+        Self::build(file, fields, "t")
+    }
+
+    fn build(file: &Hdf5, fields: Vec<(String, Hdf5Array, bool)>, times: &str) -> Result<Self, DataError> {
+        let times = file.dataset(times)?;
+        let (_, first, channels_last) = fields.first().expect("each layout needs its first field");
+        let rank = first.shape().len() - usize::from(*channels_last && !first.shape().is_empty());
+        let extent = first.shape().get(..rank).unwrap_or_default().to_vec();
+        if !(3..=4).contains(&rank) || extent.contains(&0) {
+            let needed = "[trajectories, frames, one or two space axes]";
+            return Err(first.origin().unfit(shape_text(first.shape()), needed));
+        }
+        let mut names = Vec::new();
+        let mut widths = Vec::new();
+        for (name, field, channels_last) in &fields {
+            let width = if *channels_last { field.shape().last().copied().unwrap_or(0) } else { 1 };
+            let expected = field.shape().len() == rank + usize::from(*channels_last);
+            if !expected || field.shape()[..rank] != extent || width == 0 {
+                let needed = format!("{}, as the other fields", shape_text(&extent));
+                return Err(field.origin().unfit(shape_text(field.shape()), needed));
+            }
+            widths.push(width);
+            match width {
+                1 => names.push(name.clone()),
+                _ => names.extend(
+                    (0..width).map(|index| format!("{name}_{}", ["x", "y", "z"].get(index).unwrap_or(&"?"))),
+                ),
+            }
+        }
+        let axes = rank - 2;
+        let shape = FieldShape {
+            axes,
+            height: if axes == 2 { extent[2] } else { 1 },
+            width: extent[rank - 1],
+            channels: names.len(),
+        };
+        let axis_names = ["x-coordinate", "y-coordinate"];
+        let mut domains = Vec::new();
+        for (axis, name) in axis_names.iter().take(axes).enumerate() {
+            domains.push(domain(coordinates(file, name)?, extent[2 + axis]));
+        }
+        let mut description = describe(shape, false, domains);
+        description.channel_names = names;
+        let mut parameters = Vec::new();
+        for name in PARAMETERS {
+            if let Some(&value) = file.group_numbers("/", name)?.as_ref().and_then(|values| values.first()) {
+                description.parameter_names.push(name.to_string());
+                parameters.push(value);
+            }
+        }
+        check_times(&times, extent[0], extent[1])?;
+        let fields = fields.into_iter().map(|(_, field, _)| field).collect();
+        Ok(Self { path: file.path().to_owned(), fields, widths, times, description, parameters })
+    }
+}
+
+impl Source for Fields {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn len(&self) -> usize {
+        self.fields[0].shape()[0]
+    }
+
+    fn frames(&self, _trajectory: usize) -> Result<usize, DataError> {
+        Ok(self.fields[0].shape()[1])
+    }
+
+    fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        let frames = self.fields[0].shape()[1];
+        let whole = Block::whole(self.times.shape());
+        match self.times.shape().len() {
+            1 => self.times.read_f64(&whole.narrow(0, 0, frames)),
+            _ => self.times.read_f64(&whole.narrow(0, trajectory, 1).narrow(1, 0, frames)),
+        }
+    }
+
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
+        let read = |field: &Hdf5Array| {
+            field.read_f32(&Block::whole(field.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
+        };
+        if let [field] = self.fields.as_slice() {
+            return read(field);
+        }
+        let mut mixer = Mixer::new(count * self.description.shape.len(), self.description.shape.channels);
+        for (field, &width) in self.fields.iter().zip(&self.widths) {
+            mixer.add(&read(field)?, width);
+        }
+        Ok(mixer.values)
+    }
+
+    fn parameters(&self, _trajectory: usize) -> Result<Vec<f64>, DataError> {
+        Ok(self.parameters.clone())
+    }
+}
+
+/// Puts fields that are stored apart side by side, channels last.
+pub(crate) struct Mixer {
+    pub values: Vec<f32>,
+    channels: usize,
+    next: usize,
+}
+
+impl Mixer {
+    pub fn new(count: usize, channels: usize) -> Self {
+        Self { values: vec![0.0; count], channels, next: 0 }
+    }
+
+    /// Add a field with `width` channels of its own at each point.
+    pub fn add(&mut self, field: &[f32], width: usize) {
+        for (point, own) in self.values.chunks_exact_mut(self.channels).zip(field.chunks_exact(width)) {
+            point[self.next..self.next + width].copy_from_slice(own);
+        }
+        self.next += width;
+    }
+}
+
+fn describe(shape: FieldShape, periodic: bool, domain: Vec<[f64; 2]>) -> Description {
+    Description {
+        system: String::new(),
+        shape,
+        periodic: vec![periodic; shape.axes],
+        domain,
+        channel_names: Vec::new(),
+        channel_units: Vec::new(),
+        parameter_names: Vec::new(),
+    }
+}
+
+/// The coordinates of a space axis, if they are stored as a list.
+pub(crate) fn coordinates(file: &Hdf5, name: &str) -> Result<Option<Vec<f64>>, DataError> {
+    match file.find_dataset(name)? {
+        Some(axis) if axis.shape().len() == 1 => read_all(&axis).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The ends of a uniform axis of cell centres; the unit interval when there is none.
+pub(crate) fn domain(centres: Option<Vec<f64>>, points: usize) -> [f64; 2] {
+    let centres = centres.unwrap_or_default();
+    let ends = centres.first().zip(centres.last()).filter(|_| centres.len() == points && points > 1);
+    let Some((&first, &last)) = ends else { return [0.0, 1.0] };
+    let half = (last - first) / (2.0 * (points - 1) as f64);
+    if half.is_finite() && half > 0.0 { [first - half, last + half] } else { [0.0, 1.0] }
+}
+
+/// The first `frames` times: PDEBench's lists may have one more.
+pub(crate) fn leading_times(times: &dyn Array, frames: usize) -> Result<Vec<f64>, DataError> {
+    check_times(times, 0, frames)?;
+    times.read_f64(&Block::whole(times.shape()).narrow(0, 0, frames))
+}
+
+fn check_times(times: &dyn Array, rows: usize, frames: usize) -> Result<(), DataError> {
+    let fits = match times.shape() {
+        [count] => *count == frames || *count == frames + 1,
+        [count, own] => *count == rows && *own == frames,
+        _ => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(DataError::Unfit {
+        path: times.origin().path.to_path_buf(),
+        place: Box::new(Place::dataset(&times.origin().name)),
+        found: shape_text(times.shape()),
+        needed: format!("a time for each of {frames} frames, and at most one more"),
+    })
+}

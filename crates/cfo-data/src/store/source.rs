@@ -1,0 +1,36 @@
+//! What every layout offers: trajectories by number, read in pieces.
+
+use std::path::Path;
+
+use crate::{DataError, Description, Split};
+
+/// Trajectories in a file. Numbers are in range: [`super::TrajectoryFile`] checks them, and what it reads.
+pub(crate) trait Source: Send + Sync {
+    /// Where the trajectories are.
+    fn path(&self) -> &Path;
+
+    /// What holds for all of them.
+    fn description(&self) -> &Description;
+
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Snapshots of one.
+    fn frames(&self, trajectory: usize) -> Result<usize, DataError>;
+
+    /// Times of one, as many as snapshots.
+    fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError>;
+
+    /// Snapshots `first..first + count` of one, `[count, height, width, channels]`.
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError>;
+
+    /// PDE parameters of one.
+    fn parameters(&self, _trajectory: usize) -> Result<Vec<f64>, DataError> {
+        Ok(Vec::new())
+    }
+
+    /// The part that one plays, when the file says so.
+    fn split(&self, _trajectory: usize) -> Option<Split> {
+        None
+    }
+}

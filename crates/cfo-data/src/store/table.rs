@@ -1,0 +1,275 @@
+//! The layout `cfo`, in HDF5 and in `.npz`: one row per trajectory in arrays of agreed names.
+
+use std::path::{Path, PathBuf};
+
+use super::array::{Array, Block, read_all, read_counts, shape_text};
+use super::hdf5::Hdf5;
+use super::npy::NpyArray;
+use super::source::Source;
+use super::zip::Zip;
+use crate::{DataError, Description, FieldShape, Place, Split};
+
+/// Value of the attribute `format` of our files.
+pub(crate) const FORMAT: &str = "cfo-trajectories";
+/// The only version so far.
+pub(crate) const VERSION: i64 = 1;
+
+/// Trajectories as rows of arrays.
+pub(crate) struct Table {
+    path: PathBuf,
+    description: Description,
+    values: Box<dyn Array>,
+    times: Box<dyn Array>,
+    lengths: Option<Vec<usize>>,
+    splits: Option<Vec<Split>>,
+    parameters: Option<Box<dyn Array>>,
+}
+
+/// What a container offers under the agreed names.
+struct Parts {
+    path: PathBuf,
+    values: Option<Box<dyn Array>>,
+    times: Option<Box<dyn Array>>,
+    lengths: Option<Box<dyn Array>>,
+    split: Option<Box<dyn Array>>,
+    parameters: Option<Box<dyn Array>>,
+    labels: Labels,
+}
+
+/// What a container says about its numbers.
+#[derive(Default)]
+struct Labels {
+    system: Option<String>,
+    periodic: Option<Vec<f64>>,
+    domain: Option<Vec<f64>>,
+    channel_names: Option<Vec<String>>,
+    channel_units: Option<Vec<String>>,
+    parameter_names: Option<Vec<String>>,
+}
+
+impl Table {
+    /// Whether an HDF5 file has this layout.
+    pub fn recognises(file: &Hdf5, datasets: &[String]) -> bool {
+        let declared = file.group_texts("/", "format").ok().flatten();
+        declared.is_some_and(|texts| texts.first().is_some_and(|text| text == FORMAT))
+            || ["values", "times"].iter().all(|name| datasets.iter().any(|dataset| dataset == name))
+    }
+
+    pub fn open_hdf5(file: &Hdf5) -> Result<Self, DataError> {
+        let version = file.group_numbers("/", "version")?;
+        if let Some(&found) = version.as_ref().and_then(|version| version.first())
+            && found != VERSION as f64
+        {
+            let what = format!("version {found} of the layout `cfo` (this program knows version {VERSION})");
+            return Err(DataError::Unsupported { path: file.path().to_owned(), what });
+        }
+        let array = |name: &str| -> Result<Option<Box<dyn Array>>, DataError> {
+            Ok(file.find_dataset(name)?.map(|array| Box::new(array) as Box<dyn Array>))
+        };
+        let parameter_names = match file.find_dataset("parameters")? {
+            Some(parameters) => parameters.texts("names")?,
+            None => None,
+        };
+        let labels = Labels {
+            system: file.group_texts("/", "system")?.and_then(|texts| texts.into_iter().next()),
+            periodic: file.group_numbers("/", "periodic")?,
+            domain: file.group_numbers("/", "domain")?,
+            channel_names: file.group_texts("/", "channel_names")?,
+            channel_units: file.group_texts("/", "channel_units")?,
+            parameter_names,
+        };
+        Self::build(Parts {
+            path: file.path().to_owned(),
+            values: array("values")?,
+            times: array("times")?,
+            lengths: array("lengths")?,
+            split: array("split")?,
+            parameters: array("parameters")?,
+            labels,
+        })
+    }
+
+    pub fn open_npz(zip: Zip) -> Result<Self, DataError> {
+        let path = zip.path.to_path_buf();
+        let mut arrays = Vec::new();
+        for member in zip.members {
+            arrays.push((member.origin.name.clone(), Some(member)));
+        }
+        let mut take = |name: &str| -> Result<Option<NpyArray>, DataError> {
+            let named = |member: &str| member.strip_suffix(".npy") == Some(name);
+            let found = arrays.iter_mut().find(|(member, _)| named(member));
+            found.and_then(|(_, member)| member.take()).map(NpyArray::open).transpose()
+        };
+        let mut texts = |name: &str| take(name)?.map(|array| array.texts()).transpose();
+        let system = texts("system")?.and_then(|texts| texts.into_iter().next());
+        let (channel_names, channel_units) = (texts("channel_names")?, texts("channel_units")?);
+        let parameter_names = texts("parameter_names")?;
+        let mut numbers = |name: &str| take(name)?.map(|array| read_all(&array)).transpose();
+        let (periodic, domain) = (numbers("periodic")?, numbers("domain")?);
+        let labels = Labels { system, periodic, domain, channel_names, channel_units, parameter_names };
+        let mut array =
+            |name: &str| take(name).map(|found| found.map(|array| Box::new(array) as Box<dyn Array>));
+        let (values, times) = (array("values")?, array("times")?);
+        let (lengths, split, parameters) = (array("lengths")?, array("split")?, array("parameters")?);
+        Self::build(Parts { path, values, times, lengths, split, parameters, labels })
+    }
+
+    fn build(parts: Parts) -> Result<Self, DataError> {
+        let absent = |name: &str| DataError::Absent { path: parts.path.clone(), name: name.to_string() };
+        let values = parts.values.ok_or_else(|| absent("values"))?;
+        let times = parts.times.ok_or_else(|| absent("times"))?;
+        let shape = values.shape().to_vec();
+        if !(3..=5).contains(&shape.len()) || shape[1..].contains(&0) {
+            let needed = "[trajectories, frames, (one or two space axes,) channels]";
+            return Err(values.origin().unfit(shape_text(&shape), needed));
+        }
+        let (rows, frames) = (shape[0], shape[1]);
+        if times.shape() != [frames] && times.shape() != [rows, frames] {
+            let needed = format!("[{frames}] or [{rows}, {frames}], as in `values`");
+            return Err(times.origin().unfit(shape_text(times.shape()), needed));
+        }
+        let lengths = parts.lengths.map(|lengths| read_lengths(&*lengths, rows, frames)).transpose()?;
+        let splits = parts.split.map(|split| read_splits(&*split, rows)).transpose()?;
+        let parameters = parts.parameters;
+        if let Some(parameters) = &parameters {
+            let found = parameters.shape();
+            if found.len() != 2 || found[0] != rows {
+                return Err(parameters.origin().unfit(shape_text(found), format!("[{rows}, parameters]")));
+            }
+        }
+        let width = parameters.as_ref().map_or(0, |parameters| parameters.shape()[1]);
+        let description = parts.labels.describe(&parts.path, &shape[2..], width)?;
+        Ok(Self { path: parts.path, description, values, times, lengths, splits, parameters })
+    }
+}
+
+fn read_lengths(lengths: &dyn Array, rows: usize, frames: usize) -> Result<Vec<usize>, DataError> {
+    if lengths.shape() != [rows] {
+        return Err(lengths
+            .origin()
+            .unfit(shape_text(lengths.shape()), format!("[{rows}], one per trajectory")));
+    }
+    let counts = read_counts(lengths)?;
+    match counts.iter().position(|&count| count == 0 || count > frames) {
+        None => Ok(counts),
+        Some(row) => Err(DataError::Unfit {
+            path: lengths.origin().path.to_path_buf(),
+            place: Box::new(lengths.origin().place().in_trajectory(row)),
+            found: format!("length {}", counts[row]),
+            needed: format!("1 to {frames}, the frames that `values` has"),
+        }),
+    }
+}
+
+fn read_splits(split: &dyn Array, rows: usize) -> Result<Vec<Split>, DataError> {
+    if split.shape() != [rows] {
+        return Err(split.origin().unfit(shape_text(split.shape()), format!("[{rows}], one per trajectory")));
+    }
+    let codes = read_all(split)?;
+    let part = |code: f64| if code.fract() == 0.0 { Split::from_code(code as i64) } else { None };
+    let parts = codes.iter().enumerate().map(|(row, &code)| {
+        part(code).ok_or_else(|| DataError::Unfit {
+            path: split.origin().path.to_path_buf(),
+            place: Box::new(split.origin().place().in_trajectory(row)),
+            found: format!("{code}"),
+            needed: "0 (train), 1 (validation) or 2 (test)".to_string(),
+        })
+    });
+    parts.collect()
+}
+
+impl Labels {
+    fn describe(self, path: &Path, field: &[usize], parameters: usize) -> Result<Description, DataError> {
+        let axes = field.len() - 1;
+        let fits = |name: &str, found: usize, needed: usize| {
+            if found == needed {
+                return Ok(());
+            }
+            Err(DataError::Unfit {
+                path: path.to_owned(),
+                place: Box::new(Place::dataset(name)),
+                found: format!("{found} entries"),
+                needed: format!("{needed}, as many as `values` asks for"),
+            })
+        };
+        let channels = field[axes];
+        let periodic = self.periodic.unwrap_or_else(|| vec![0.0; axes]);
+        fits("periodic", periodic.len(), axes)?;
+        let domain = self.domain.unwrap_or_else(|| [0.0, 1.0].repeat(axes));
+        fits("domain", domain.len(), 2 * axes)?;
+        let domain: Vec<[f64; 2]> = domain.chunks_exact(2).map(|ends| [ends[0], ends[1]]).collect();
+        if let Some(ends) = domain.iter().find(|[low, high]| !(low < high && (high - low).is_finite())) {
+            return Err(DataError::Unfit {
+                path: path.to_owned(),
+                place: Box::new(Place::dataset("domain")),
+                found: format!("[{}, {}]", ends[0], ends[1]),
+                needed: "a lower end below the upper".to_string(),
+            });
+        }
+        let channel_names = self.channel_names.unwrap_or_default();
+        let channel_units = self.channel_units.unwrap_or_default();
+        for (name, texts) in [("channel_names", &channel_names), ("channel_units", &channel_units)] {
+            if !texts.is_empty() {
+                fits(name, texts.len(), channels)?;
+            }
+        }
+        let numbered = || (0..parameters).map(|index| format!("parameter {index}")).collect();
+        let parameter_names = self.parameter_names.unwrap_or_else(numbered);
+        fits("names", parameter_names.len(), parameters)?;
+        let space = |back: usize| if axes >= back { field[axes - back] } else { 1 };
+        Ok(Description {
+            system: self.system.unwrap_or_default(),
+            shape: FieldShape { axes, height: space(2), width: space(1), channels },
+            periodic: periodic.iter().map(|&flag| flag != 0.0).collect(),
+            domain,
+            channel_names,
+            channel_units,
+            parameter_names,
+        })
+    }
+}
+
+impl Source for Table {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn len(&self) -> usize {
+        self.values.shape()[0]
+    }
+
+    fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
+        Ok(self.lengths.as_ref().map_or(self.values.shape()[1], |lengths| lengths[trajectory]))
+    }
+
+    fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        let frames = self.frames(trajectory)?;
+        let whole = Block::whole(self.times.shape());
+        match self.times.shape().len() {
+            1 => self.times.read_f64(&whole.narrow(0, 0, frames)),
+            _ => self.times.read_f64(&whole.narrow(0, trajectory, 1).narrow(1, 0, frames)),
+        }
+    }
+
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
+        self.values
+            .read_f32(&Block::whole(self.values.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
+    }
+
+    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        match &self.parameters {
+            Some(parameters) => {
+                parameters.read_f64(&Block::whole(parameters.shape()).narrow(0, trajectory, 1))
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn split(&self, trajectory: usize) -> Option<Split> {
+        self.splits.as_ref().map(|splits| splits[trajectory])
+    }
+}

@@ -1,0 +1,304 @@
+//! The Well's files: fields by tensor order, any of whose axes may be left out where they do not vary.
+
+use std::path::{Path, PathBuf};
+
+use super::array::{Array, Block, shape_text};
+use super::hdf5::{Hdf5, Hdf5Array};
+use super::pdebench::{Mixer, domain, leading_times};
+use super::source::Source;
+use crate::{DataError, Description, FieldShape};
+
+/// Groups of fields by tensor order: scalars, vectors, matrices.
+const ORDERS: [&str; 3] = ["t0_fields", "t1_fields", "t2_fields"];
+
+/// Trajectories of one file of The Well. Fields that do not vary in time are left out.
+pub(crate) struct TheWell {
+    path: PathBuf,
+    description: Description,
+    count: usize,
+    times: Hdf5Array,
+    frames: usize,
+    fields: Vec<Field>,
+    parameters: Vec<Parameter>,
+}
+
+struct Field {
+    array: Hdf5Array,
+    /// Whether the trajectories have an axis.
+    by_sample: bool,
+    /// Whether each of the two space axes of a snapshot has an axis.
+    by_axis: [bool; 2],
+    /// Components at a point.
+    width: usize,
+}
+
+enum Parameter {
+    /// The same for all.
+    Common(f64),
+    /// One for each trajectory.
+    PerTrajectory(Box<Hdf5Array>),
+}
+
+impl TheWell {
+    /// Whether a file has this layout.
+    pub fn recognises(groups: &[String]) -> bool {
+        let has = |name: &str| groups.iter().any(|group| group == name);
+        has("dimensions") && ORDERS.iter().any(|order| has(order))
+    }
+
+    pub fn open(file: &Hdf5) -> Result<Self, DataError> {
+        let axes = file.group_texts("dimensions", "spatial_dims")?;
+        let axes = axes.ok_or_else(|| absent(file, "dimensions/spatial_dims"))?;
+        if axes.is_empty() || axes.len() > 2 {
+            let what = format!("{} space axes", axes.len());
+            return Err(DataError::Unsupported { path: file.path().to_owned(), what });
+        }
+        let count = file.group_numbers("/", "n_trajectories")?.and_then(|numbers| numbers.first().copied());
+        let count = count.filter(|count| *count >= 0.0 && count.fract() == 0.0 && *count < 1e15);
+        let count = count.ok_or_else(|| absent(file, "n_trajectories"))? as usize;
+        let times = file.dataset("dimensions/time")?;
+        let frames = match times.shape() {
+            [frames] => *frames,
+            [rows, frames] if *rows == count => *frames,
+            other => {
+                return Err(times
+                    .origin()
+                    .unfit(shape_text(other), format!("[frames] or [{count}, frames]")));
+            }
+        };
+        let mut description = describe(file, &axes)?;
+        let mut fields = Vec::new();
+        for (order, group) in ORDERS.iter().enumerate() {
+            for name in file.group_texts(group, "field_names")?.unwrap_or_default() {
+                let array = file.dataset(&format!("{group}/{name}"))?;
+                if let Some(field) = Field::open(array, order, [count, frames], &description.shape)? {
+                    description.channel_names.extend(component_names(&name, order, &axes));
+                    fields.push(field);
+                }
+            }
+        }
+        description.shape.channels = description.channel_names.len();
+        if fields.is_empty() || frames == 0 {
+            return Err(DataError::UnknownLayout {
+                path: file.path().to_owned(),
+                found: "a file of The Well without fields that vary in time".to_string(),
+            });
+        }
+        let parameters = read_parameters(file, count, &mut description)?;
+        Ok(Self { path: file.path().to_owned(), description, count, times, frames, fields, parameters })
+    }
+}
+
+/// What the file says of its space axes; channels are added field by field.
+fn describe(file: &Hdf5, axes: &[String]) -> Result<Description, DataError> {
+    let mut extents = Vec::new();
+    let mut domains = Vec::new();
+    for axis in axes {
+        let array = file.dataset(&format!("dimensions/{axis}"))?;
+        let Some(&points) = array.shape().last().filter(|&&points| points > 0) else {
+            return Err(array.origin().unfit(shape_text(array.shape()), "at least one point"));
+        };
+        let first_row = match array.shape() {
+            [_] => Some(array.read_f64(&Block::whole(array.shape()))?),
+            [rows, _] if *rows > 0 => Some(array.read_f64(&Block::whole(array.shape()).narrow(0, 0, 1))?),
+            _ => None,
+        };
+        extents.push(points);
+        domains.push(domain(first_row, points));
+    }
+    let mut periodic = vec![false; axes.len()];
+    for name in file.members("boundary_conditions")?.groups {
+        let group = format!("boundary_conditions/{name}");
+        let kind = file.group_texts(&group, "bc_type")?.unwrap_or_default();
+        if kind.first().is_some_and(|kind| kind.eq_ignore_ascii_case("periodic")) {
+            let along = file.group_texts(&group, "associated_dims")?.unwrap_or_default();
+            for (axis, flag) in axes.iter().zip(&mut periodic) {
+                *flag |= along.contains(axis);
+            }
+        }
+    }
+    let system = file.group_texts("/", "dataset_name")?.and_then(|texts| texts.into_iter().next());
+    let height = if axes.len() == 2 { extents[0] } else { 1 };
+    Ok(Description {
+        system: system.unwrap_or_default(),
+        shape: FieldShape { axes: axes.len(), height, width: extents[axes.len() - 1], channels: 0 },
+        periodic,
+        domain: domains,
+        channel_names: Vec::new(),
+        channel_units: Vec::new(),
+        parameter_names: Vec::new(),
+    })
+}
+
+/// `velocity_x` and its like.
+fn component_names(field: &str, order: usize, axes: &[String]) -> Vec<String> {
+    let mut names = vec![String::new()];
+    for _ in 0..order {
+        names = names.iter().flat_map(|name| axes.iter().map(move |axis| format!("{name}{axis}"))).collect();
+    }
+    names
+        .iter()
+        .map(|suffix| if order == 0 { field.to_string() } else { format!("{field}_{suffix}") })
+        .collect()
+}
+
+fn read_parameters(
+    file: &Hdf5,
+    count: usize,
+    description: &mut Description,
+) -> Result<Vec<Parameter>, DataError> {
+    let mut parameters = Vec::new();
+    for name in file.group_texts("/", "simulation_parameters")?.unwrap_or_default() {
+        // Parameters that are text name a setup and are no numbers to condition on.
+        if let Ok(Some(values)) = file.group_numbers("/", &name)
+            && let [value] = values[..]
+        {
+            description.parameter_names.push(name);
+            parameters.push(Parameter::Common(value));
+        }
+    }
+    for name in file.group_texts("scalars", "field_names")?.unwrap_or_default() {
+        let known = description.parameter_names.contains(&name);
+        let array = file.dataset(&format!("scalars/{name}"))?;
+        if !known && !flag(&array, "time_varying", true)? && array.shape() == [count] {
+            description.parameter_names.push(name);
+            parameters.push(Parameter::PerTrajectory(Box::new(array)));
+        }
+    }
+    Ok(parameters)
+}
+
+/// A truth value stored with a field.
+fn flag(array: &Hdf5Array, name: &str, default: bool) -> Result<bool, DataError> {
+    Ok(array.numbers(name)?.and_then(|values| values.first().copied()).map_or(default, |value| value != 0.0))
+}
+
+fn absent(file: &Hdf5, name: &str) -> DataError {
+    DataError::Absent { path: file.path().to_owned(), name: name.to_string() }
+}
+
+impl Field {
+    /// The field, unless it does not vary in time; `rows` are trajectories and frames.
+    fn open(
+        array: Hdf5Array,
+        order: usize,
+        rows: [usize; 2],
+        shape: &FieldShape,
+    ) -> Result<Option<Self>, DataError> {
+        if !flag(&array, "time_varying", true)? {
+            return Ok(None);
+        }
+        let by_sample = flag(&array, "sample_varying", true)?;
+        let varying = array.numbers("dim_varying")?.unwrap_or_else(|| vec![1.0; shape.axes]);
+        if varying.len() != shape.axes {
+            return Err(array
+                .origin()
+                .unfit(format!("{} entries in `dim_varying`", varying.len()), "one for each space axis"));
+        }
+        let mut by_axis = [false; 2];
+        by_axis[2 - shape.axes..].iter_mut().zip(&varying).for_each(|(axis, &flag)| *axis = flag != 0.0);
+        let mut expected = Vec::new();
+        expected.extend(by_sample.then_some(rows[0]));
+        expected.push(rows[1]);
+        expected.extend(by_axis[0].then_some(shape.height));
+        expected.extend(by_axis[1].then_some(shape.width));
+        expected.extend(vec![shape.axes; order]);
+        if array.shape() != expected {
+            return Err(array.origin().unfit(shape_text(array.shape()), shape_text(&expected)));
+        }
+        Ok(Some(Self { array, by_sample, by_axis, width: shape.axes.pow(order as u32) }))
+    }
+
+    /// Some frames, `[count, height, width, components]`, repeated along the axes that are left out.
+    fn read(
+        &self,
+        trajectory: usize,
+        first: usize,
+        count: usize,
+        shape: &FieldShape,
+    ) -> Result<Vec<f32>, DataError> {
+        let mut block = Block::whole(self.array.shape());
+        if self.by_sample {
+            block = block.narrow(0, trajectory, 1);
+        }
+        let stored = self.array.read_f32(&block.narrow(usize::from(self.by_sample), first, count))?;
+        let height = if self.by_axis[0] { shape.height } else { 1 };
+        let width = if self.by_axis[1] { shape.width } else { 1 };
+        if (height, width) == (shape.height, shape.width) {
+            return Ok(stored);
+        }
+        let mut values = Vec::with_capacity(count * shape.height * shape.width * self.width);
+        for frame in 0..count {
+            for row in 0..shape.height {
+                for column in 0..shape.width {
+                    let point = (frame * height + row.min(height - 1)) * width + column.min(width - 1);
+                    values.extend_from_slice(&stored[point * self.width..(point + 1) * self.width]);
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+impl Source for TheWell {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn frames(&self, _trajectory: usize) -> Result<usize, DataError> {
+        Ok(self.frames)
+    }
+
+    fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        match self.times.shape().len() {
+            1 => leading_times(&self.times, self.frames),
+            _ => self.times.read_f64(&Block::whole(self.times.shape()).narrow(0, trajectory, 1)),
+        }
+    }
+
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
+        let shape = &self.description.shape;
+        if let [field] = self.fields.as_slice() {
+            return field.read(trajectory, first, count, shape);
+        }
+        let mut mixer = Mixer::new(count * shape.len(), shape.channels);
+        for field in &self.fields {
+            mixer.add(&field.read(trajectory, first, count, shape)?, field.width);
+        }
+        Ok(mixer.values)
+    }
+
+    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        let mut values = Vec::new();
+        for parameter in &self.parameters {
+            match parameter {
+                Parameter::Common(value) => values.push(*value),
+                Parameter::PerTrajectory(array) => {
+                    values.extend(array.read_f64(&Block::whole(array.shape()).narrow(0, trajectory, 1))?);
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_are_named_row_by_row() {
+        let axes = ["x".to_string(), "y".to_string()];
+        assert_eq!(component_names("A", 0, &axes), ["A"]);
+        assert_eq!(component_names("v", 1, &axes), ["v_x", "v_y"]);
+        assert_eq!(component_names("s", 2, &axes), ["s_xx", "s_xy", "s_yx", "s_yy"]);
+    }
+}

@@ -1,0 +1,322 @@
+//! Reading the ZIP container of `.npz` files: members at any offset, without holding them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flate2::read::DeflateDecoder;
+
+use super::array::Origin;
+use crate::{DataError, Place};
+
+const END: &[u8] = b"PK\x05\x06";
+const END_BYTES: usize = 22;
+const ENTRY: &[u8] = b"PK\x01\x02";
+const ENTRY_BYTES: usize = 46;
+const LOCAL: &[u8] = b"PK\x03\x04";
+const LOCAL_BYTES: usize = 30;
+const LARGE_LOCATOR: &[u8] = b"PK\x06\x07";
+const LARGE_LOCATOR_BYTES: usize = 20;
+const LARGE_END: &[u8] = b"PK\x06\x06";
+const LARGE_END_BYTES: usize = 56;
+/// The tag of the extra field with 64-bit sizes.
+const LARGE_TAG: u16 = 1;
+const LONGEST_COMMENT: usize = 65535;
+const STORED: u16 = 0;
+const DEFLATED: u16 = 8;
+/// The most that deflate can grow.
+const GROWTH: u64 = 1032;
+
+/// The directory of an open ZIP file.
+pub(crate) struct Zip {
+    pub path: Arc<PathBuf>,
+    pub members: Vec<Member>,
+}
+
+/// One member, readable at any offset.
+pub(crate) struct Member {
+    pub origin: Origin,
+    /// Bytes after decompression.
+    pub size: u64,
+    file: Arc<File>,
+    start: u64,
+    stored_size: u64,
+    method: u16,
+    checksum: u32,
+    /// Where decompression stands, so that reading onward needs no new start.
+    cursor: Mutex<Option<Cursor>>,
+}
+
+struct Cursor {
+    decoder: DeflateDecoder<Section>,
+    position: u64,
+    checksum: crc32fast::Hasher,
+}
+
+impl Zip {
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let path = Arc::new(path.to_owned());
+        let failed = |error| DataError::reading(&path, error);
+        let file = Arc::new(fs_err::File::open(path.as_path()).map_err(failed)?.into_file());
+        let bytes = file.metadata().map_err(failed)?.len();
+        let directory = read_directory(&file, bytes).map_err(|fault| fault.at(&path, Place::default()))?;
+        let mut members = Vec::new();
+        let mut rest = directory.as_slice();
+        while !rest.is_empty() {
+            let (entry, length) = Entry::parse(rest)
+                .ok_or_else(|| Fault::Damaged("its directory is broken").at(&path, Place::default()))?;
+            let origin = Origin { path: path.clone(), name: entry.name.clone() };
+            members.push(Member::open(&file, bytes, entry, origin)?);
+            rest = &rest[length..];
+        }
+        Ok(Self { path, members })
+    }
+}
+
+/// A failure that does not know its file yet.
+enum Fault {
+    Io(io::Error),
+    Damaged(&'static str),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Fault {
+    fn at(self, path: &Path, place: Place) -> DataError {
+        match self {
+            Self::Io(error) => DataError::reading(path, error),
+            Self::Damaged(detail) => DataError::Damaged {
+                path: path.to_owned(),
+                place: Box::new(place),
+                detail: detail.to_string(),
+            },
+        }
+    }
+}
+
+/// The bytes of the central directory, which follow all members.
+fn read_directory(file: &File, bytes: u64) -> Result<Vec<u8>, Fault> {
+    let tail_bytes = bytes.min((END_BYTES + LONGEST_COMMENT + LARGE_LOCATOR_BYTES) as u64) as usize;
+    let tail_start = bytes - tail_bytes as u64;
+    let mut tail = vec![0; tail_bytes];
+    read_exact_at(file, &mut tail, tail_start)?;
+    let last = tail_bytes.checked_sub(END_BYTES).ok_or(Fault::Damaged("it is too short"))?;
+    let end = (0..=last)
+        .rev()
+        .find(|&at| tail[at..].starts_with(END))
+        .ok_or(Fault::Damaged("it has no directory at its end"))?;
+    let mut size = u64::from(word32(&tail, end + 12));
+    let mut start = u64::from(word32(&tail, end + 16));
+    let locator = end.checked_sub(LARGE_LOCATOR_BYTES).filter(|&at| tail[at..].starts_with(LARGE_LOCATOR));
+    if let Some(locator) = locator {
+        let mut large = [0; LARGE_END_BYTES];
+        read_exact_at(file, &mut large, word64(&tail, locator + 8))?;
+        if !large.starts_with(LARGE_END) {
+            return Err(Fault::Damaged("its 64-bit directory is not where it should be"));
+        }
+        (size, start) = (word64(&large, 40), word64(&large, 48));
+    }
+    if start.checked_add(size).is_none_or(|stop| stop > tail_start + end as u64) {
+        return Err(Fault::Damaged("its directory lies outside the file"));
+    }
+    let mut directory = vec![0; size as usize];
+    read_exact_at(file, &mut directory, start)?;
+    Ok(directory)
+}
+
+/// One entry of the central directory.
+struct Entry {
+    name: String,
+    flags: u16,
+    method: u16,
+    checksum: u32,
+    stored_size: u64,
+    size: u64,
+    local: u64,
+}
+
+impl Entry {
+    /// The first entry of `bytes` and its length.
+    fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
+        if bytes.len() < ENTRY_BYTES || !bytes.starts_with(ENTRY) {
+            return None;
+        }
+        let lengths = [28, 30, 32].map(|at| usize::from(word16(bytes, at)));
+        let name = bytes.get(ENTRY_BYTES..ENTRY_BYTES + lengths[0])?;
+        let extra_start = ENTRY_BYTES + lengths[0];
+        let extra = bytes.get(extra_start..extra_start + lengths[1])?;
+        let length = extra_start + lengths[1] + lengths[2];
+        bytes.get(..length)?;
+        let mut entry = Self {
+            name: String::from_utf8_lossy(name).into_owned(),
+            flags: word16(bytes, 8),
+            method: word16(bytes, 10),
+            checksum: word32(bytes, 16),
+            stored_size: u64::from(word32(bytes, 20)),
+            size: u64::from(word32(bytes, 24)),
+            local: u64::from(word32(bytes, 42)),
+        };
+        entry.widen(extra)?;
+        Some((entry, length))
+    }
+
+    /// Take the 64-bit numbers of the extra field for those that did not fit.
+    fn widen(&mut self, mut extra: &[u8]) -> Option<()> {
+        while extra.len() >= 4 {
+            let length = usize::from(word16(extra, 2));
+            let field = extra.get(4..4 + length)?;
+            if word16(extra, 0) == LARGE_TAG {
+                let mut numbers = field.chunks_exact(8).map(|number| word64(number, 0));
+                for number in [&mut self.size, &mut self.stored_size, &mut self.local] {
+                    if *number == u64::from(u32::MAX) {
+                        *number = numbers.next()?;
+                    }
+                }
+            }
+            extra = &extra[4 + length..];
+        }
+        Some(())
+    }
+}
+
+impl Member {
+    fn open(file: &Arc<File>, bytes: u64, entry: Entry, origin: Origin) -> Result<Self, DataError> {
+        if entry.flags & 1 != 0 || ![STORED, DEFLATED].contains(&entry.method) {
+            let what = format!("the compression or encryption of `{}`", entry.name);
+            return Err(DataError::Unsupported { path: origin.path.to_path_buf(), what });
+        }
+        let mut local = [0; LOCAL_BYTES];
+        read_exact_at(file, &mut local, entry.local)
+            .map_err(|error| DataError::reading(&origin.path, error))?;
+        if !local.starts_with(LOCAL) {
+            return Err(origin.damaged("its header is not where the directory says"));
+        }
+        let header = LOCAL_BYTES as u64 + u64::from(word16(&local, 26)) + u64::from(word16(&local, 28));
+        let start = entry.local + header;
+        let consistent = match entry.method {
+            STORED => entry.size == entry.stored_size,
+            _ => entry.size <= entry.stored_size.saturating_mul(GROWTH),
+        };
+        if !consistent || start.checked_add(entry.stored_size).is_none_or(|stop| stop > bytes) {
+            return Err(origin.damaged(format!("{} bytes do not fit a file of {bytes} bytes", entry.size)));
+        }
+        Ok(Self {
+            origin,
+            size: entry.size,
+            file: file.clone(),
+            start,
+            stored_size: entry.stored_size,
+            method: entry.method,
+            checksum: entry.checksum,
+            cursor: Mutex::new(None),
+        })
+    }
+
+    /// Fill `out` with the member's bytes from `offset` on.
+    ///
+    /// Stored members are read in place. Compressed ones are decompressed from the last position when it lies before
+    /// `offset`, otherwise from the start; nothing but the window is held.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
+        if offset.checked_add(out.len() as u64).is_none_or(|stop| stop > self.size) {
+            return Err(self.origin.damaged("it ends too early"));
+        }
+        if self.method == STORED {
+            let read = read_exact_at(&self.file, out, self.start + offset);
+            return read.map_err(|error| DataError::reading(&self.origin.path, error));
+        }
+        let mut guard = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cursor =
+            guard.take().filter(|cursor| cursor.position <= offset).unwrap_or_else(|| self.rewind());
+        let mut skipped = [0; 8192];
+        while cursor.position < offset {
+            let length = (offset - cursor.position).min(skipped.len() as u64) as usize;
+            self.advance(&mut cursor, &mut skipped[..length])?;
+        }
+        self.advance(&mut cursor, out)?;
+        *guard = Some(cursor);
+        Ok(())
+    }
+
+    /// The whole member, its checksum verified.
+    pub fn read_all(&self) -> Result<Vec<u8>, DataError> {
+        let mut bytes = vec![0; self.size as usize];
+        self.read_at(0, &mut bytes)?;
+        if crc32fast::hash(&bytes) != self.checksum {
+            return Err(self.origin.damaged("its checksum is wrong"));
+        }
+        Ok(bytes)
+    }
+
+    fn rewind(&self) -> Cursor {
+        let section =
+            Section { file: self.file.clone(), position: self.start, end: self.start + self.stored_size };
+        Cursor { decoder: DeflateDecoder::new(section), position: 0, checksum: crc32fast::Hasher::new() }
+    }
+
+    fn advance(&self, cursor: &mut Cursor, out: &mut [u8]) -> Result<(), DataError> {
+        cursor.decoder.read_exact(out).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+                self.origin.damaged("its compressed bytes are corrupt")
+            }
+            io::ErrorKind::UnexpectedEof => self.origin.damaged("its compressed bytes end too early"),
+            _ => DataError::reading(&self.origin.path, error),
+        })?;
+        cursor.position += out.len() as u64;
+        cursor.checksum.update(out);
+        if cursor.position == self.size && cursor.checksum.clone().finalize() != self.checksum {
+            return Err(self.origin.damaged("its checksum is wrong"));
+        }
+        Ok(())
+    }
+}
+
+/// The compressed bytes of a member as a stream.
+struct Section {
+    file: Arc<File>,
+    position: u64,
+    end: u64,
+}
+
+impl Read for Section {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let length = (self.end - self.position).min(out.len() as u64) as usize;
+        read_exact_at(&self.file, &mut out[..length], self.position)?;
+        self.position += length as u64;
+        Ok(length)
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !out.is_empty() {
+        let length = std::os::windows::fs::FileExt::seek_read(file, out, offset)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        out = &mut out[length..];
+        offset += length as u64;
+    }
+    Ok(())
+}
+
+fn word16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+fn word32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn word64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}

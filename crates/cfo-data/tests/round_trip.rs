@@ -1,0 +1,120 @@
+//! What is written comes back, whatever the shapes, lengths, labels and layout.
+
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
+
+use cfo_data::store::{Compression, Layout, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
+use cfo_data::{DataError, Description, FieldShape, Split, Trajectory};
+use cfo_numerics::Philox;
+use proptest::prelude::*;
+
+/// A set of random trajectories.
+#[derive(Clone, Debug)]
+struct Case {
+    description: Description,
+    trajectories: Vec<Trajectory>,
+    splits: Vec<Option<Split>>,
+}
+
+fn case(
+    axes: usize,
+    extent: [usize; 2],
+    channels: usize,
+    lengths: &[usize],
+    shared: bool,
+    seed: u64,
+) -> Case {
+    let mut random = Philox::new(seed, 0);
+    let height = if axes == 2 { extent[0] } else { 1 };
+    let width = if axes > 0 { extent[1] } else { 1 };
+    let shape = FieldShape { axes, height, width, channels };
+    let parameters = random.below(3) as usize;
+    let named = random.below(2) == 1;
+    let names = |prefix: &str, count: usize| (0..count).map(|index| format!("{prefix}{index} é")).collect();
+    let description = Description {
+        system: if named { "täst".to_string() } else { String::new() },
+        shape,
+        periodic: (0..axes).map(|axis| axis == 0).collect(),
+        domain: (0..axes).map(|axis| [-1.5, 2.0 + axis as f64]).collect(),
+        channel_names: if named { names("channel", channels) } else { vec![] },
+        channel_units: if named { names("unit", channels) } else { vec![] },
+        parameter_names: names("parameter", parameters),
+    };
+    let trajectory = |&frames: &usize| {
+        let mut time = if shared { 0.0 } else { random.normal() };
+        let times = (0..frames).map(|_| {
+            time += if shared { 0.25 } else { random.uniform() + 1e-3 };
+            time
+        });
+        Trajectory {
+            times: times.collect(),
+            values: (0..frames * shape.len()).map(|_| random.normal() as f32).collect(),
+            parameters: (0..parameters).map(|_| random.normal()).collect(),
+        }
+    };
+    let trajectories: Vec<Trajectory> = lengths.iter().map(trajectory).collect();
+    let splits = (0..lengths.len()).map(|index| named.then(|| Split::ALL[index % 3])).collect();
+    Case { description, trajectories, splits }
+}
+
+fn write(path: &std::path::Path, case: &Case, options: WriteOptions) -> Result<(), DataError> {
+    let mut writer = TrajectoryWriter::create(path, &case.description, options)?;
+    for (trajectory, &split) in case.trajectories.iter().zip(&case.splits) {
+        writer.push(trajectory, split)?;
+    }
+    writer.finish()
+}
+
+fn check(path: &std::path::Path, case: &Case, layout: Layout) {
+    let file = TrajectoryFile::open(path).unwrap();
+    assert_eq!(file.layout(), layout);
+    assert_eq!(file.description(), &case.description);
+    assert_eq!(file.len(), case.trajectories.len());
+    let size = case.description.shape.len();
+    for (index, (trajectory, &split)) in case.trajectories.iter().zip(&case.splits).enumerate() {
+        assert_eq!(&file.trajectory(index).unwrap(), trajectory, "trajectory {index}");
+        assert_eq!(file.split(index), split);
+        assert_eq!(file.frame_count(index).unwrap(), trajectory.times.len());
+        let last = trajectory.times.len() - 1;
+        let frames = file.frames(index, &[last, 0, last / 2]).unwrap();
+        for (piece, frame) in frames.chunks(size).zip([last, 0, last / 2]) {
+            assert_eq!(piece, &trajectory.values[frame * size..(frame + 1) * size]);
+        }
+        let (audited, defects) = file.audit(index).unwrap();
+        assert!(defects.is_empty());
+        assert_eq!(&audited, trajectory);
+    }
+    assert!(matches!(file.trajectory(file.len()), Err(DataError::OutOfRange { .. })));
+    assert!(matches!(file.frames(0, &[usize::MAX]), Err(DataError::OutOfRange { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_layout_returns_what_it_was_given(
+        axes in 0usize..3,
+        extent in [1usize..9, 1usize..9],
+        channels in 1usize..4,
+        lengths in prop::collection::vec(1usize..40, 1..6),
+        ragged: bool,
+        shared: bool,
+        announced: bool,
+        gzip: bool,
+        seed: u64,
+    ) {
+        let longest = *lengths.iter().max().unwrap();
+        let lengths = if ragged { lengths } else { vec![longest; lengths.len()] };
+        let case = case(axes, extent, channels, &lengths, shared, seed);
+        let directory = tempfile::tempdir().unwrap();
+        let compression = if gzip { Compression::Gzip(4) } else { Compression::None };
+        let frames = announced.then_some(longest);
+        let path = directory.path().join("set.data");
+        write(&path, &case, WriteOptions { compression, frames, ..WriteOptions::default() }).unwrap();
+        check(&path, &case, Layout::Cfo);
+        let options =
+            WriteOptions { layout: OutputLayout::Npz, frames: Some(longest), force: true, ..WriteOptions::default() };
+        write(&path, &case, options).unwrap();
+        check(&path, &case, Layout::Npz);
+        prop_assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+}
