@@ -19,6 +19,7 @@
 //! Times, weights and metrics are `f64` throughout; fields may be `f32`.
 
 mod hermite;
+pub mod metric;
 mod noise;
 pub mod ode;
 mod path;

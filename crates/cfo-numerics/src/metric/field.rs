@@ -1,0 +1,393 @@
+//! Errors of fields on a grid: PDEBench's metrics and The Well's.
+
+use super::fourier::{Complex, Transform};
+use super::ratio;
+
+/// First frequency of the middle band of fRMSE.
+const LOW_BAND_END: usize = 4;
+/// First frequency of the high band of fRMSE.
+const MIDDLE_BAND_END: usize = 12;
+/// What The Well adds to the variance.
+const VARIANCE_FLOOR: f64 = 1e-7;
+
+/// Shape of one frame, `[height, width, channels]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Grid {
+    /// Space axes: 0 for an ODE, 1 or 2 for a field.
+    pub axes: usize,
+    /// Points along the first of two axes; 1 otherwise.
+    pub height: usize,
+    /// Points along the last axis; 1 for an ODE.
+    pub width: usize,
+    /// Values at a point.
+    pub channels: usize,
+    /// Lengths of the domain along height and width. They scale fRMSE; PDEBench takes 1.
+    pub extent: [f64; 2],
+}
+
+impl Grid {
+    /// Grid of an ODE system.
+    pub fn system(channels: usize) -> Self {
+        Self { axes: 0, height: 1, width: 1, channels, extent: [1.0; 2] }
+    }
+
+    /// One space axis of length 1.
+    pub fn line(width: usize, channels: usize) -> Self {
+        Self { axes: 1, width, ..Self::system(channels) }
+    }
+
+    /// Two space axes of length 1.
+    pub fn plane(height: usize, width: usize, channels: usize) -> Self {
+        Self { axes: 2, height, ..Self::line(width, channels) }
+    }
+
+    fn points(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// Entries of the error's spectrum: frequencies `0..=width/2` on a line, shells below half the shorter side on a plane.
+    fn shells(&self) -> usize {
+        match self.axes {
+            0 => 0,
+            1 => self.width / 2 + 1,
+            _ => self.height.min(self.width) / 2,
+        }
+    }
+}
+
+/// Collects errors of predicted fields over a test set, one trajectory after another, which may differ in length.
+///
+/// With `e = p - q` (prediction minus truth) on `n` points, for each time and channel, `mean_b` the mean over trajectories:
+///
+/// ```text
+/// RMSE   mean_b sqrt(mean_x e^2)
+/// nRMSE  mean_b sqrt(mean_x e^2) / sqrt(mean_x q^2)
+/// cRMSE  sqrt(mean_b (sum_x p - sum_x q)^2) / n
+/// max    max_b max_x |e|
+/// bRMSE  mean_b sqrt(mean e^2 over the boundary)            1D: both ends; 2D: four edges, corners counted twice
+/// fRMSE  mean over a band of f(k), f(k) = L/n sqrt(mean_b |F_k|^2)
+///        F the unnormalised DFT of e; 2D: |F|^2 summed over shells floor(|k|) = s of the non-negative quadrant
+/// VRMSE  mean_b sqrt(mean_x e^2 / (var_x q + 1e-7))          The Well's, with the unbiased variance of its code
+/// ```
+///
+/// PDEBench's own driver divides by one batch too few and leaves out context frames; here the whole set counts once, and what is not
+/// to count is not to be pushed.
+#[derive(Clone, Debug)]
+pub struct FieldErrors {
+    grid: Grid,
+    /// `[time, channel]`.
+    cells: Vec<Cell>,
+    workspace: Workspace,
+}
+
+/// Sums over trajectories at one time, of one channel.
+#[derive(Clone, Debug, Default)]
+struct Cell {
+    count: f64,
+    rmse: f64,
+    nrmse: f64,
+    squared_sum_error: f64,
+    maximum: f64,
+    brmse: f64,
+    vrmse: f64,
+    spectrum: Vec<f64>,
+}
+
+/// The metrics of a test set, each the mean over times and channels; see [`FieldErrors`] for the definitions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldReport {
+    /// Root mean square error.
+    pub rmse: f64,
+    /// Root mean square error relative to the truth's root mean square.
+    pub nrmse: f64,
+    /// Root mean square error of the conserved quantity, the sum over space.
+    pub crmse: f64,
+    /// Largest absolute error (its mean over times and channels, as PDEBench reports it).
+    pub maximum: f64,
+    /// Root mean square error on the boundary; none without space axes.
+    pub brmse: Option<f64>,
+    /// Error in Fourier space in the low, middle and high band (frequencies 0-3, 4-11, 12 and above); NaN for a band
+    /// that the grid does not resolve, none without space axes.
+    pub frmse: Option<[f64; 3]>,
+    /// Root mean square error relative to the truth's deviation in space; none where a frame is one point.
+    pub vrmse: Option<f64>,
+}
+
+impl FieldErrors {
+    /// An empty collection for frames of that shape.
+    pub fn new(grid: Grid) -> Self {
+        Self { grid, cells: Vec::new(), workspace: Workspace::new(&grid) }
+    }
+
+    /// Adds a trajectory, frame after frame, each `[height, width, channels]`.
+    ///
+    /// # Panics
+    /// If the lengths differ or are not whole frames.
+    pub fn push<P: Copy + Into<f64>, T: Copy + Into<f64>>(&mut self, prediction: &[P], truth: &[T]) {
+        super::assert_same_length(prediction, truth);
+        let channels = self.grid.channels;
+        let size = self.grid.points() * channels;
+        assert!(truth.len().is_multiple_of(size), "{} numbers are not whole frames of {size}", truth.len());
+        let times = truth.len() / size;
+        if self.cells.len() < times * channels {
+            let empty = Cell { spectrum: vec![0.0; self.grid.shells()], ..Cell::default() };
+            self.cells.resize(times * channels, empty);
+        }
+        for (time, (p, q)) in prediction.chunks_exact(size).zip(truth.chunks_exact(size)).enumerate() {
+            for channel in 0..channels {
+                let pairs = p.iter().zip(q).skip(channel).step_by(channels);
+                self.workspace.load(pairs.map(|(&p, &q)| (p.into(), q.into())));
+                self.workspace.add_to(&mut self.cells[time * channels + channel], &self.grid);
+            }
+        }
+    }
+
+    /// Adds what another collection holds, as if its trajectories had been pushed here: parts of a test set can be
+    /// evaluated side by side.
+    ///
+    /// # Panics
+    /// If the grids differ.
+    pub fn merge(&mut self, other: Self) {
+        assert_eq!(self.grid, other.grid, "collections of different grids");
+        if self.cells.len() < other.cells.len() {
+            return self.swap_and_merge(other);
+        }
+        for (mine, theirs) in self.cells.iter_mut().zip(other.cells) {
+            mine.count += theirs.count;
+            mine.rmse += theirs.rmse;
+            mine.nrmse += theirs.nrmse;
+            mine.squared_sum_error += theirs.squared_sum_error;
+            mine.maximum = larger(mine.maximum, theirs.maximum);
+            mine.brmse += theirs.brmse;
+            mine.vrmse += theirs.vrmse;
+            for (mine, theirs) in mine.spectrum.iter_mut().zip(theirs.spectrum) {
+                *mine += theirs;
+            }
+        }
+    }
+
+    fn swap_and_merge(&mut self, other: Self) {
+        let shorter = std::mem::replace(self, other);
+        self.merge(shorter);
+    }
+
+    /// The metrics over all times and channels pushed so far; NaN if nothing was.
+    pub fn report(&self) -> FieldReport {
+        self.summarise(&self.cells)
+    }
+
+    /// The metrics of each time, over its channels.
+    pub fn per_time(&self) -> Vec<FieldReport> {
+        self.cells.chunks(self.grid.channels).map(|cells| self.summarise(cells)).collect()
+    }
+
+    fn summarise(&self, cells: &[Cell]) -> FieldReport {
+        let grid = &self.grid;
+        let mean = |metric: &dyn Fn(&Cell) -> f64| cells.iter().map(metric).sum::<f64>() / cells.len() as f64;
+        let points = grid.points() as f64;
+        let spacing: f64 = match grid.axes {
+            1 => grid.extent[1] / points,
+            _ => grid.extent[0] * grid.extent[1] / points,
+        };
+        let band = |from: usize, to: usize| {
+            mean(&|cell| {
+                let band = &cell.spectrum[from.min(cell.spectrum.len())..to.min(cell.spectrum.len())];
+                band.iter().map(|square| (square / cell.count).sqrt() * spacing).sum::<f64>()
+                    / band.len() as f64
+            })
+        };
+        let space = grid.axes > 0;
+        FieldReport {
+            rmse: mean(&|cell| cell.rmse / cell.count),
+            nrmse: mean(&|cell| cell.nrmse / cell.count),
+            crmse: mean(&|cell| (cell.squared_sum_error / cell.count).sqrt() / points),
+            maximum: mean(&|cell| cell.maximum),
+            brmse: space.then(|| mean(&|cell| cell.brmse / cell.count)),
+            frmse: space.then(|| {
+                [
+                    band(0, LOW_BAND_END),
+                    band(LOW_BAND_END, MIDDLE_BAND_END),
+                    band(MIDDLE_BAND_END, usize::MAX),
+                ]
+            }),
+            vrmse: (grid.points() > 1).then(|| mean(&|cell| cell.vrmse / cell.count)),
+        }
+    }
+}
+
+/// The larger of two numbers; unlike `f64::max` it keeps a NaN.
+fn larger(a: f64, b: f64) -> f64 {
+    if b <= a || a.is_nan() { a } else { b }
+}
+
+/// One frame of one channel, and what its spectrum needs.
+#[derive(Clone, Debug)]
+struct Workspace {
+    error: Vec<f64>,
+    truth: Vec<f64>,
+    along_width: Transform,
+    along_height: Transform,
+    /// Transforms of the rows at the kept frequencies, `[frequency, height]`.
+    rows: Vec<Complex>,
+}
+
+impl Workspace {
+    fn new(grid: &Grid) -> Self {
+        Self {
+            error: Vec::with_capacity(grid.points()),
+            truth: Vec::with_capacity(grid.points()),
+            along_width: Transform::new(grid.width),
+            along_height: Transform::new(grid.height),
+            rows: vec![[0.0; 2]; grid.width / 2 * grid.height],
+        }
+    }
+
+    fn load(&mut self, pairs: impl Iterator<Item = (f64, f64)>) {
+        self.error.clear();
+        self.truth.clear();
+        for (p, q) in pairs {
+            self.error.push(p - q);
+            self.truth.push(q);
+        }
+    }
+
+    fn add_to(&mut self, cell: &mut Cell, grid: &Grid) {
+        let points = grid.points() as f64;
+        let mean_square = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>() / points;
+        let square = mean_square(&self.error);
+        cell.count += 1.0;
+        cell.rmse += square.sqrt();
+        cell.nrmse += ratio(square.sqrt(), mean_square(&self.truth).sqrt());
+        cell.squared_sum_error += self.error.iter().sum::<f64>().powi(2);
+        for error in &self.error {
+            cell.maximum = larger(cell.maximum, error.abs());
+        }
+        let mean = self.truth.iter().sum::<f64>() / points;
+        let variance = self.truth.iter().map(|q| (q - mean).powi(2)).sum::<f64>() / (points - 1.0);
+        cell.vrmse += (square / (variance + VARIANCE_FLOOR)).sqrt();
+        if grid.axes > 0 {
+            cell.brmse += self.boundary_square(grid).sqrt();
+            self.add_spectrum(&mut cell.spectrum, grid);
+        }
+    }
+
+    /// Mean squared error on the boundary.
+    fn boundary_square(&self, grid: &Grid) -> f64 {
+        let (height, width, error) = (grid.height, grid.width, &self.error);
+        if grid.axes == 1 {
+            return (error[0].powi(2) + error[width - 1].powi(2)) / 2.0;
+        }
+        let rows = (0..width).map(|x| error[x].powi(2) + error[(height - 1) * width + x].powi(2));
+        let columns = (0..height).map(|y| error[y * width].powi(2) + error[y * width + width - 1].powi(2));
+        rows.chain(columns).sum::<f64>() / (2 * (height + width)) as f64
+    }
+
+    /// Adds the squared spectrum of the error, by frequency or by shell.
+    fn add_spectrum(&mut self, spectrum: &mut [f64], grid: &Grid) {
+        let square = |[re, im]: Complex| re * re + im * im;
+        if grid.axes == 1 {
+            let pairs = self.error.iter().map(|&error| [error, 0.0]);
+            self.along_width.of_two_real(pairs, spectrum.len(), |k, error, _| spectrum[k] += square(error));
+            return;
+        }
+        let (height, width) = (grid.height, grid.width);
+        let (kept, rows) = (width / 2, &mut self.rows);
+        for y in (0..height).step_by(2) {
+            // Two rows at a time; the last of an odd number is paired with itself and stored once.
+            let other = (y + 1).min(height - 1);
+            let (first, second) = (&self.error[y * width..], &self.error[other * width..]);
+            let pairs = first.iter().zip(second).take(width).map(|(&a, &b)| [a, b]);
+            self.along_width.of_two_real(pairs, kept, |k, a, b| {
+                rows[k * height + other] = b;
+                rows[k * height + y] = a;
+            });
+        }
+        for (i, column) in rows.chunks_exact(height).enumerate() {
+            let transform = self.along_height.of(column.iter().copied());
+            for (j, &value) in transform[..height / 2].iter().enumerate() {
+                let shell = ((i * i + j * j) as f64).sqrt() as usize;
+                if let Some(sum) = spectrum.get_mut(shell) {
+                    *sum += square(value);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_error_is_seen_by_all() {
+        for grid in [Grid::line(32, 2), Grid::plane(30, 34, 2)] {
+            let size = grid.points() * 2;
+            let truth: Vec<f32> = (0..3 * size).map(|i| (i as f32 * 0.37).sin()).collect();
+            let prediction: Vec<f32> = truth.iter().map(|q| q + 0.5).collect();
+            let mut errors = FieldErrors::new(grid);
+            errors.push(&prediction, &truth);
+            let report = errors.report();
+            let near = |found: f64, expected: f64| (found - expected).abs() < 1e-6;
+            assert!(near(report.rmse, 0.5) && near(report.crmse, 0.5) && near(report.maximum, 0.5));
+            assert!(near(report.brmse.unwrap(), 0.5));
+            // All of it in frequency 0, the mean: f(0) = 0.5, the other three of the band 0.
+            let [low, middle, high] = report.frmse.unwrap();
+            assert!(near(low, 0.125) && near(middle, 0.0) && near(high, 0.0));
+            assert_eq!(errors.per_time().len(), 3);
+        }
+    }
+
+    #[test]
+    fn systems_have_no_space() {
+        let mut errors = FieldErrors::new(Grid::system(3));
+        errors.push(&[1.0, 2.0, 3.0, 1.0, 2.0, 3.0], &[1.0, 2.0, 4.0, 1.0, 2.0, 3.0]);
+        let report = errors.report();
+        assert!((report.rmse - 1.0 / 6.0).abs() < 1e-15 && (report.nrmse - 0.25 / 6.0).abs() < 1e-15);
+        assert_eq!((report.brmse, report.frmse, report.vrmse), (None, None, None));
+    }
+
+    #[test]
+    fn trajectories_may_differ_in_length() {
+        let mut errors = FieldErrors::new(Grid::line(2, 1));
+        errors.push(&[1.0, 1.0], &[0.0, 0.0]);
+        errors.push(&[3.0, 3.0, 5.0, 5.0], &[0.0, 0.0, 0.0, 0.0]);
+        let per_time: Vec<f64> = errors.per_time().iter().map(|report| report.rmse).collect();
+        assert_eq!(per_time, [2.0, 5.0]);
+        assert_eq!(errors.report().maximum, 4.0);
+        // A grid of two points has no middle or high band.
+        let bands = errors.report().frmse.unwrap();
+        assert!(bands[0].is_finite() && bands[1].is_nan() && bands[2].is_nan());
+    }
+
+    #[test]
+    fn merging_is_pushing() {
+        let frame =
+            |n: u32| -> Vec<f64> { (0..n * 64).map(|i| f64::from(i * i % 17) - f64::from(n)).collect() };
+        let parts = [(frame(2), frame(2)), (frame(3), vec![1.0; 192]), (frame(1), vec![0.5; 64])];
+        let mut whole = FieldErrors::new(Grid::plane(8, 8, 1));
+        let mut merged = FieldErrors::new(Grid::plane(8, 8, 1));
+        for (p, q) in &parts {
+            whole.push(p, q);
+            let mut part = FieldErrors::new(Grid::plane(8, 8, 1));
+            part.push(p, q);
+            merged.merge(part);
+        }
+        // A grid of 8 points has an empty high band, NaN, so the reports are compared as text.
+        assert_eq!(format!("{:?}", whole.per_time()), format!("{:?}", merged.per_time()));
+    }
+
+    #[test]
+    fn nothing_and_not_a_number() {
+        assert!(FieldErrors::new(Grid::line(4, 1)).report().rmse.is_nan());
+        let mut errors = FieldErrors::new(Grid::line(4, 1));
+        errors.push(&[f64::NAN, 0.0, 0.0, 0.0], &[1.0; 4]);
+        let report = errors.report();
+        assert!(report.rmse.is_nan() && report.maximum.is_nan());
+    }
+
+    #[test]
+    #[should_panic(expected = "not whole frames of 4")]
+    fn frames_must_be_whole() {
+        FieldErrors::new(Grid::line(4, 1)).push(&[0.0; 6], &[0.0; 6]);
+    }
+}
