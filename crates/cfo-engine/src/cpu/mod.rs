@@ -1,6 +1,7 @@
 //! The CPU: runs a planned graph on all cores. One file per operation, named as in `ops/`.
 
 mod buffer;
+mod conv;
 mod expression;
 mod layout;
 mod loss;
@@ -206,6 +207,11 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
             layout::concat::<T>(&widths, io);
         }
         Op::MatMul(op) => matmul::run::<T>(op, io),
+        Op::Pad(op) => conv::pad::<T>(op, input(0), io),
+        Op::Fold(op) => conv::fold::<T>(op, &entry.outputs[0].shape, io),
+        Op::Conv(op) => conv::forward::<T>(conv::Geometry::of_conv(op, input(0), input(1)), io),
+        Op::ConvInput(op) => conv::input::<T>(conv::Geometry::of_input(op, input(0), input(1)), io),
+        Op::ConvWeight(op) => conv::weight::<T>(conv::Geometry::of_weight(op, input(0), input(1)), io),
         Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),
         Op::Random(op) => random::run::<T>(op, io),
         Op::SamplePath(op) => sample_path::run::<T>(op, io),

@@ -8,6 +8,7 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
+mod conv;
 mod layout;
 mod leaf;
 mod loss;
@@ -18,6 +19,7 @@ mod random;
 mod reduce;
 mod sample_path;
 
+pub(crate) use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
 pub(crate) use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
 pub(crate) use leaf::{Constant, Tensor};
 pub(crate) use loss::MeanSquaredError;
@@ -28,6 +30,7 @@ pub(crate) use random::Random;
 pub(crate) use reduce::Sum;
 pub(crate) use sample_path::{Gather, SamplePath};
 
+pub use conv::PadMode;
 pub use matmul::Activation;
 pub use optimizer::{AdamConfig, Schedule};
 pub use random::Distribution;
@@ -93,6 +96,7 @@ operations! {
     Pointwise, Expression, Sum,
     Reshape, Broadcast, Permute, Slice, Embed, Concat,
     MatMul,
+    Pad, Fold, Conv, ConvInput, ConvWeight,
     MeanSquaredError, Random, SamplePath, Gather,
     GlobalNorm, Adam, Assign, Advance,
 }
