@@ -22,7 +22,10 @@ pub use error::{EngineError, Result};
 pub use graph::{Graph, Node, Parameter};
 pub use initial::Initial;
 pub use memory::{Data, Memory};
-pub use ops::{Activation, AdamConfig, Distribution, PadMode, PathData, PathSample, PathTensors, Schedule};
+pub use ops::{
+    Activation, AdamConfig, Distribution, GroupNormInputs, PadMode, PathData, PathSample, PathTensors,
+    Schedule,
+};
 pub use plan::Plan;
 pub use program::Program;
 pub use shape::{Element, Shape, Type};

@@ -3,6 +3,7 @@
 mod buffer;
 mod conv;
 mod expression;
+mod group_norm;
 mod layout;
 mod loss;
 mod matmul;
@@ -183,8 +184,11 @@ fn constant_buffer(values: &[f64], precision: Precision) -> Buffer {
 /// Real elements of scratch memory that an operation needs.
 fn scratch(graph: &Graph, id: usize) -> usize {
     let entry = &graph.entries[id];
+    let input = |index: usize| &graph.value_type(entry.inputs[index]).shape;
     match &entry.op {
         Op::MatMul(op) => matmul::scratch(op),
+        Op::GroupNorm(op) => group_norm::scratch(op, input(0)),
+        Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0)),
         _ => 0,
     }
 }
@@ -212,6 +216,8 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::Conv(op) => conv::forward::<T>(conv::Geometry::of_conv(op, input(0), input(1)), io),
         Op::ConvInput(op) => conv::input::<T>(conv::Geometry::of_input(op, input(0), input(1)), io),
         Op::ConvWeight(op) => conv::weight::<T>(conv::Geometry::of_weight(op, input(0), input(1)), io),
+        Op::GroupNorm(op) => group_norm::run::<T>(op, input(0), io),
+        Op::GroupNormBackward(op) => group_norm::run_backward::<T>(&op.forward, input(0), io),
         Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),
         Op::Random(op) => random::run::<T>(op, io),
         Op::SamplePath(op) => sample_path::run::<T>(op, io),

@@ -314,10 +314,10 @@ impl Graph {
         let shape = self.shape(x).clone();
         let fits = shape.rank() == 3
             && patch > 0
-            && height % patch == 0
-            && width % patch == 0
+            && height.is_multiple_of(patch)
+            && width.is_multiple_of(patch)
             && shape.axes()[1] == (height / patch) * (width / patch)
-            && shape.axes()[2] % (patch * patch) == 0;
+            && shape.axes()[2].is_multiple_of(patch * patch);
         if !fits {
             return Err(EngineError::BadShape {
                 operation: "unpatch",

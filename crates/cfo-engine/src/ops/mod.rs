@@ -9,6 +9,7 @@ use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
 mod conv;
+mod group_norm;
 mod layout;
 mod leaf;
 mod loss;
@@ -20,6 +21,7 @@ mod reduce;
 mod sample_path;
 
 pub(crate) use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
+pub(crate) use group_norm::{GroupNorm, GroupNormBackward};
 pub(crate) use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
 pub(crate) use leaf::{Constant, Tensor};
 pub(crate) use loss::MeanSquaredError;
@@ -31,6 +33,7 @@ pub(crate) use reduce::Sum;
 pub(crate) use sample_path::{Gather, SamplePath};
 
 pub use conv::PadMode;
+pub use group_norm::GroupNormInputs;
 pub use matmul::Activation;
 pub use optimizer::{AdamConfig, Schedule};
 pub use random::Distribution;
@@ -97,6 +100,7 @@ operations! {
     Reshape, Broadcast, Permute, Slice, Embed, Concat,
     MatMul,
     Pad, Fold, Conv, ConvInput, ConvWeight,
+    GroupNorm, GroupNormBackward,
     MeanSquaredError, Random, SamplePath, Gather,
     GlobalNorm, Adam, Assign, Advance,
 }

@@ -1,6 +1,6 @@
 //! Every derivative against central differences, on awkward shapes.
 
-use cfo_engine::{Activation, Graph, Node, Result};
+use cfo_engine::{Activation, Graph, GroupNormInputs, Node, Result};
 
 use crate::check::gradients;
 
@@ -116,4 +116,35 @@ fn matrix_products() {
 fn losses() {
     gradients("mean squared error", &[&[3, 5], &[3, 5]], &|g, x| g.mean_squared_error(x[0], x[1]));
     gradients("relative error", &[&[3, 5], &[3, 5]], &|g, x| g.relative_error(x[0], x[1]));
+}
+
+#[test]
+fn group_norms() {
+    // One group, one channel a group, one channel, odd sides, more than one block and lanes that do not divide it.
+    let cases: [([usize; 4], usize); 6] = [
+        ([2, 3, 5, 6], 1),
+        ([2, 3, 5, 6], 6),
+        ([3, 1, 7, 4], 2),
+        ([1, 5, 5, 1], 1),
+        ([2, 1, 1, 8], 2),
+        ([2, 33, 25, 20], 4),
+    ];
+    for activation in [Activation::Identity, Activation::Relu, Activation::Silu, Activation::Gelu] {
+        // A step crosses a kink of ReLU somewhere among thousands of elements.
+        let large = |field: [usize; 4]| field.iter().product::<usize>() > 1000;
+        let smooth = activation != Activation::Relu;
+        for (field, groups) in cases.into_iter().filter(|&(field, _)| smooth || !large(field)) {
+            let (b, c) = (field[0], field[3]);
+            let shapes: [&[usize]; 5] = [&field, &[c], &[c], &[c], &[b, c]];
+            gradients("group norm", &shapes, &|g, x| {
+                let inputs =
+                    GroupNormInputs { scale: x[1], bias: x[2], offset: Some(x[3]), shift: Some(x[4]) };
+                g.group_norm(x[0], inputs, groups, activation)
+            });
+            gradients("group norm alone", &shapes[..3], &|g, x| {
+                let inputs = GroupNormInputs { scale: x[1], bias: x[2], offset: None, shift: None };
+                g.group_norm(x[0], inputs, groups, activation)
+            });
+        }
+    }
 }

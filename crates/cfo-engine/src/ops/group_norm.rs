@@ -1,0 +1,154 @@
+//! Group normalisation fused with what surrounds it in a convolution block: the convolution's bias before it,
+//! activation and a time term per sample and channel after it.
+
+use super::{Activation, Derivative, Op, Operation, require};
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Element, Shape, Type};
+
+/// Added to variances by [`Graph::group_norm`].
+const EPSILON: f64 = 1e-5;
+
+/// `y = activation(((x + offset) - mean) * deviation_inverse * scale + bias) + shift`, where mean and deviation of
+/// `x + offset` are taken per sample and group over height, width and the group's channels.
+///
+/// Inputs: `x [b, h, w, c]`, `scale [c]`, `bias [c]`, `offset [c]` if `offset` holds, `shift [b, c]` if `shift` holds.
+/// Outputs: `y`, `mean [b, groups]`, `deviation_inverse [b, groups]`.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupNorm {
+    pub(crate) groups: usize,
+    pub(crate) epsilon: f64,
+    pub(crate) activation: Activation,
+    pub(crate) offset: bool,
+    pub(crate) shift: bool,
+}
+
+impl GroupNorm {
+    /// Refuses a field that the groups do not divide; returns its batch and channels.
+    fn check(&self, operation: &'static str, x: &Shape) -> Result<(usize, usize)> {
+        match *x.axes() {
+            [b, h, w, c] if self.groups > 0 && c > 0 && c % self.groups == 0 && h * w > 0 => Ok((b, c)),
+            _ => Err(EngineError::BadShape {
+                operation,
+                found: x.clone(),
+                needed: format!("[batch, height, width, channels] with channels in {} groups", self.groups),
+            }),
+        }
+    }
+}
+
+impl Operation for GroupNorm {
+    fn name(&self) -> &'static str {
+        "group_norm"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require("group_norm", inputs, Element::Real)?;
+        let x = &inputs[0].shape;
+        let (b, c) = self.check("group_norm", x)?;
+        let channels = 2 + usize::from(self.offset);
+        for (i, input) in inputs[1..].iter().enumerate() {
+            let needed = if i < channels { Shape::from([c]) } else { Shape::from([b, c]) };
+            if input.shape != needed {
+                return Err(EngineError::ShapeMismatch {
+                    operation: "group_norm",
+                    left: x.clone(),
+                    right: input.shape.clone(),
+                    needed: format!("operand {} must have shape {needed}", i + 1),
+                });
+            }
+        }
+        let statistics = Type::real([b, self.groups]);
+        Ok(vec![inputs[0].clone(), statistics.clone(), statistics])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        if at.cotangents[1..].iter().any(Option::is_some) {
+            return Err(EngineError::NotDifferentiable { operation: "group_norm statistics" });
+        }
+        let mut inputs = vec![at.inputs[0], at.inputs[1], at.inputs[2], at.outputs[1], at.outputs[2]];
+        if self.offset {
+            inputs.push(at.inputs[3]);
+        }
+        inputs.push(at.cotangent());
+        let backward = GroupNormBackward { forward: self.clone() };
+        // The outputs come in the order of the forward operation's inputs.
+        Ok(at.graph.push(Op::GroupNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
+    }
+
+    fn attributes(&self) -> String {
+        let Self { groups, activation, offset, shift, .. } = self;
+        format!(" groups={groups} {activation:?} offset={offset} shift={shift}")
+    }
+}
+
+/// The cotangents of [`GroupNorm`]'s inputs.
+///
+/// Inputs: `x`, `scale`, `bias`, `mean`, `deviation_inverse`, `offset` if there is one, the cotangent of `y`.
+/// Outputs: those of `x`, `scale`, `bias`, `offset` if there is one, `shift` if there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupNormBackward {
+    pub(crate) forward: GroupNorm,
+}
+
+impl Operation for GroupNormBackward {
+    fn name(&self) -> &'static str {
+        "group_norm_backward"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require(self.name(), inputs, Element::Real)?;
+        let (b, c) = self.forward.check(self.name(), &inputs[0].shape)?;
+        let mut outputs = vec![inputs[0].clone(), Type::real([c]), Type::real([c])];
+        if self.forward.offset {
+            outputs.push(Type::real([c]));
+        }
+        if self.forward.shift {
+            outputs.push(Type::real([b, c]));
+        }
+        Ok(outputs)
+    }
+
+    fn attributes(&self) -> String {
+        self.forward.attributes()
+    }
+}
+
+/// What [`Graph::group_norm`] takes beside the field.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupNormInputs {
+    /// Factor of each channel, `[channels]`.
+    pub scale: Node,
+    /// Term of each channel, `[channels]`.
+    pub bias: Node,
+    /// Added to each channel before it is normalised, `[channels]`: the bias of the convolution before.
+    pub offset: Option<Node>,
+    /// Added after the activation, `[batch, channels]`: the time term.
+    pub shift: Option<Node>,
+}
+
+impl Graph {
+    /// `activation(normalise(x + offset) * scale + bias) + shift`: fields `[batch, height, width, channels]` are
+    /// normalised per sample and group of neighbouring channels. One pass over memory each way.
+    ///
+    /// # Errors
+    /// If the shapes do not fit or the groups do not divide the channels.
+    pub fn group_norm(
+        &mut self,
+        x: Node,
+        inputs: GroupNormInputs,
+        groups: usize,
+        activation: Activation,
+    ) -> Result<Node> {
+        let GroupNormInputs { scale, bias, offset, shift } = inputs;
+        let op = GroupNorm {
+            groups,
+            epsilon: EPSILON,
+            activation,
+            offset: offset.is_some(),
+            shift: shift.is_some(),
+        };
+        let nodes: Vec<Node> = [x, scale, bias].into_iter().chain(offset).chain(shift).collect();
+        self.push_one(Op::GroupNorm(op), &nodes)
+    }
+}
