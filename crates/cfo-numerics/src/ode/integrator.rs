@@ -1,33 +1,6 @@
-//! From an initial state through a list of output times.
+//! Integration on the host: from an initial state through a list of output times.
 
-use super::{Controller, OdeError, Stepper, Tableau, VectorField};
-
-/// How long the steps are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Steps {
-    /// Equal steps inside each interval between output times, as few as keep them no longer than `step`.
-    Fixed {
-        /// Longest step, in units of time.
-        step: f64,
-    },
-    /// That many equal steps in each interval between output times.
-    PerInterval(usize),
-    /// That many equal steps from the initial to the last output time; states between come from dense output.
-    Total(usize),
-    /// As long as the error estimate allows; states between come from dense output.
-    Adaptive(Controller),
-}
-
-/// What an integration cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Steps taken.
-    pub steps: u64,
-    /// Steps attempted and thrown away.
-    pub rejections: u64,
-    /// Evaluations of the field (the paper's NFE).
-    pub evaluations: u64,
-}
+use super::{Advance, Counts, OdeError, Stepper, Steps, Tableau, VectorField, drive};
 
 /// States at the output times, and what they cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,208 +85,61 @@ impl Integrator {
         t0: f64,
         u0: &[f64],
         output_times: &[f64],
-        mut sink: impl FnMut(usize, &[f64]),
+        sink: impl FnMut(usize, &[f64]),
     ) -> Result<Counts, OdeError> {
-        check_input(t0, u0, output_times)?;
-        let Some(&end) = output_times.last() else { return Ok(Counts::default()) };
+        if let Some((index, &value)) = u0.iter().enumerate().find(|(_, u)| !u.is_finite()) {
+            return Err(OdeError::InitialState { index, value });
+        }
         self.stepper.reset(t0, u0);
         self.output.resize(u0.len(), 0.0);
-        let mut run = Run {
-            field,
-            stepper: &mut self.stepper,
-            output: &mut self.output,
-            times: output_times,
-            sink: &mut sink,
-            done: 0,
-            counts: Counts::default(),
-        };
-        run.deliver_reached();
-        match self.steps {
-            Steps::Fixed { step } => {
-                if step.is_nan() || step <= 0.0 {
-                    return Err(OdeError::InvalidStep { step });
-                }
-                // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
-                run.by_intervals(|length| (length / step * (1.0 - 1e-12)).ceil().max(1.0))?;
-            }
-            Steps::PerInterval(0) | Steps::Total(0) => return Err(OdeError::NoSteps),
-            Steps::PerInterval(count) => run.by_intervals(|_| count as f64)?,
-            Steps::Total(count) => run.equal_steps(end, count as f64, Stop::Pass)?,
-            Steps::Adaptive(controller) => run.adaptive(end, &controller)?,
-        }
-        let counts = run.counts;
+        let tableau = *self.stepper.tableau();
+        let mut run = Run { field, stepper: &mut self.stepper, output: &mut self.output, sink };
+        let counts = drive(&mut run, &tableau, t0, output_times, self.steps)?;
         Ok(Counts { evaluations: self.stepper.evaluations(), ..counts })
     }
 }
 
-/// Whether steps pass output times and interpolate, or end at them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    Pass,
-    AtOutputs,
-}
-
-/// One integration under way.
+/// A stepper with its field and the place that states go to.
 struct Run<'a, F: ?Sized, S> {
     field: &'a F,
     stepper: &'a mut Stepper,
     output: &'a mut [f64],
-    times: &'a [f64],
-    sink: &'a mut S,
-    done: usize,
-    counts: Counts,
+    sink: S,
 }
 
-impl<F: VectorField + ?Sized, S: FnMut(usize, &[f64])> Run<'_, F, S> {
-    /// Delivers outputs at the very time of the accepted state.
-    fn deliver_reached(&mut self) {
-        while self.times.get(self.done) == Some(&self.stepper.time()) {
-            (self.sink)(self.done, self.stepper.state());
-            self.done += 1;
-        }
+impl<F: VectorField + ?Sized, S: FnMut(usize, &[f64])> Advance for Run<'_, F, S> {
+    type Error = OdeError;
+
+    fn first_step(&mut self, end: f64, rtol: f64, atol: f64) -> Result<f64, OdeError> {
+        Ok(self.stepper.first_step(self.field, end, rtol, atol))
     }
 
-    /// Delivers outputs inside the attempted step by dense output.
-    fn deliver_passed(&mut self) {
-        let (start, end) = (self.stepper.time(), self.stepper.next_time());
-        while let Some(&t) = self.times.get(self.done) {
-            let inside = if end > start { t < end } else { t > end };
-            if !inside {
-                break;
-            }
-            self.stepper.interpolate(self.field, t, self.output);
-            (self.sink)(self.done, self.output);
-            self.done += 1;
-        }
+    fn attempt(&mut self, _: f64, end: f64) -> Result<(), OdeError> {
+        self.stepper.attempt(self.field, end);
+        Ok(())
     }
 
-    fn accept(&mut self, stop: Stop) {
-        if stop == Stop::Pass {
-            self.deliver_passed();
-        }
+    fn error(&mut self, rtol: f64, atol: f64) -> Result<f64, OdeError> {
+        Ok(self.stepper.error(rtol, atol))
+    }
+
+    fn is_finite(&mut self) -> Result<bool, OdeError> {
+        Ok(self.stepper.next_is_finite())
+    }
+
+    fn interpolate(&mut self, index: usize, t: f64) -> Result<(), OdeError> {
+        self.stepper.interpolate(self.field, t, self.output);
+        (self.sink)(index, self.output);
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<(), OdeError> {
         self.stepper.accept();
-        self.counts.steps += 1;
-        self.deliver_reached();
-    }
-
-    fn by_intervals(&mut self, count: impl Fn(f64) -> f64) -> Result<(), OdeError> {
-        while let Some(&target) = self.times.get(self.done) {
-            let steps = count((target - self.stepper.time()).abs());
-            self.equal_steps(target, steps, Stop::AtOutputs)?;
-        }
         Ok(())
     }
 
-    /// Equal steps from here to `target`.
-    fn equal_steps(&mut self, target: f64, count: f64, stop: Stop) -> Result<(), OdeError> {
-        let start = self.stepper.time();
-        let step = (target - start) / count;
-        if step == 0.0 && target == start {
-            return Ok(());
-        }
-        if step.abs() < resolution(start).max(resolution(target)) {
-            return Err(OdeError::StepTooSmall { time: start, step: step.abs() });
-        }
-        let count = count as u64;
-        for n in 1..=count {
-            let end = if n == count { target } else { start + step * n as f64 };
-            self.stepper.attempt(self.field, end);
-            if !self.stepper.next_is_finite() {
-                return Err(OdeError::Diverged { time: self.stepper.time() });
-            }
-            self.accept(stop);
-        }
+    fn deliver(&mut self, index: usize) -> Result<(), OdeError> {
+        (self.sink)(index, self.stepper.state());
         Ok(())
     }
-
-    fn adaptive(&mut self, end: f64, controller: &Controller) -> Result<(), OdeError> {
-        controller.check()?;
-        let tableau = *self.stepper.tableau();
-        if !tableau.estimates_error() {
-            return Err(OdeError::NoErrorEstimate { method: tableau.name });
-        }
-        if self.done == self.times.len() {
-            return Ok(());
-        }
-        let Controller { rtol, atol, max_steps, max_step, .. } = *controller;
-        let stop = if controller.stop_at_outputs { Stop::AtOutputs } else { Stop::Pass };
-        let direction = (end - self.stepper.time()).signum();
-        let mut control = controller.start(tableau.error_order);
-        let mut step = match controller.first_step {
-            Some(step) => step,
-            None => self.stepper.first_step(self.field, end, rtol, atol),
-        };
-        let mut rejected = false;
-        for _ in 0..max_steps {
-            let time = self.stepper.time();
-            let least = resolution(time);
-            // NaN from a field that is not finite at the start ends here too.
-            if step.is_nan() || step < least && rejected {
-                return Err(self.stuck(step));
-            }
-            step = step.clamp(least, max_step.max(least));
-            let target = if stop == Stop::Pass { end } else { self.times[self.done] };
-            let mut next = time + direction * step;
-            let clipped = direction * (target - next) < 10.0 * least;
-            if clipped {
-                next = target;
-            }
-            self.stepper.attempt(self.field, next);
-            let mut error = self.stepper.error(rtol, atol);
-            if error < 1.0 && !self.stepper.next_is_finite() {
-                // An infinite state makes its own scale infinite and would pass as exact.
-                error = f64::INFINITY;
-            }
-            let decision = control.decide(error);
-            let length = (next - time).abs();
-            // A step cut short to end at an output says nothing against the length it was cut from.
-            let kept = if clipped && target != end { step } else { 0.0 };
-            step = length * decision.factor;
-            rejected = !decision.accept;
-            if rejected {
-                self.counts.rejections += 1;
-                continue;
-            }
-            step = step.max(kept);
-            self.accept(stop);
-            if self.done == self.times.len() {
-                return Ok(());
-            }
-        }
-        Err(OdeError::TooManySteps { time: self.stepper.time(), target: end, limit: max_steps })
-    }
-
-    /// The error of an adaptive integration whose step vanished.
-    fn stuck(&self, step: f64) -> OdeError {
-        let time = self.stepper.time();
-        if self.stepper.next_is_finite() && !step.is_nan() {
-            OdeError::StepTooSmall { time, step }
-        } else {
-            OdeError::Diverged { time }
-        }
-    }
-}
-
-/// Ten units in the last place of a time: the least step.
-fn resolution(time: f64) -> f64 {
-    10.0 * (time.abs().next_up() - time.abs())
-}
-
-fn check_input(t0: f64, u0: &[f64], times: &[f64]) -> Result<(), OdeError> {
-    if !t0.is_finite() {
-        return Err(OdeError::InitialTime { time: t0 });
-    }
-    if let Some((index, &value)) = u0.iter().enumerate().find(|(_, u)| !u.is_finite()) {
-        return Err(OdeError::InitialState { index, value });
-    }
-    let direction = times.last().map_or(0.0, |end| (end - t0).signum());
-    let mut previous = t0;
-    for (index, &time) in times.iter().enumerate() {
-        let back = if direction < 0.0 { time > previous } else { time < previous };
-        if back || !time.is_finite() {
-            return Err(OdeError::OutputTimes { index, time, previous, start: t0 });
-        }
-        previous = time;
-    }
-    Ok(())
 }

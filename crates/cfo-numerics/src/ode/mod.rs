@@ -2,10 +2,13 @@
 //!
 //! The nouns: a [`VectorField`] is what is integrated, a [`Tableau`] says how one step is made, [`Steps`] how long the
 //! steps are, a [`Stepper`] makes them, an [`Integrator`] visits output times, a [`Solution`] is what came out.
-//! Whether a step of an adaptive method is good enough, and how long the next one is, is decided by a [`StepControl`],
-//! which never sees a state, so that integrators on other devices share it.
+//!
+//! None of the decisions needs to see a state: [`drive`] decides which steps are attempted and when outputs are due, a
+//! [`StepControl`] whether an adaptive step is good enough and how long the next one is. So integrations on other devices
+//! share them: they implement [`Advance`].
 
 mod control;
+mod drive;
 mod error;
 mod integrator;
 mod stepper;
@@ -14,8 +17,9 @@ mod tableau;
 mod tests;
 
 pub use control::{Controller, Decision, StepControl, first_step};
+pub use drive::{Advance, Counts, Steps, drive};
 pub use error::OdeError;
-pub use integrator::{Counts, Integrator, Solution, Steps, integrate};
+pub use integrator::{Integrator, Solution, integrate};
 pub use stepper::Stepper;
 pub use tableau::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau, UnknownMethod};
 

@@ -280,6 +280,8 @@ fn nothing_loops_for_ever() {
     // Steps below the resolution of time.
     let error = integrate(&DECAY, &RK4, 1e9, &[1.0], &[1e9 + 1.0], Steps::Fixed { step: 1e-12 }).unwrap_err();
     assert!(matches!(error, OdeError::StepTooSmall { time: 1e9, .. }), "{error}");
+    let error = integrate(&DECAY, &RK4, 0.0, &[1.0], &[1.0], Steps::Fixed { step: 1e-12 }).unwrap_err();
+    assert!(matches!(error, OdeError::TooManySteps { time: 0.0, target: 1.0, .. }), "{error}");
     // A state that overflows although the field is bounded.
     let steep = |_: f64, _: &[f64], out: &mut [f64]| out[0] = 1e306;
     let error = integrate(&steep, &TSIT5, 0.0, &[0.0], &[1e6], adaptive(1e-3)).unwrap_err();

@@ -1,0 +1,275 @@
+//! The course of an integration: which steps are attempted, kept and cut, and when outputs are due.
+
+use super::{Controller, OdeError, Tableau};
+
+/// Equal steps to one output time that are still taken for meant: a few minutes of the cheapest field there is.
+const MOST_EQUAL_STEPS: u64 = 1 << 32;
+
+/// How long the steps are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Steps {
+    /// Equal steps inside each interval between output times, as few as keep them no longer than `step`.
+    Fixed {
+        /// Longest step, in units of time.
+        step: f64,
+    },
+    /// That many equal steps in each interval between output times.
+    PerInterval(usize),
+    /// That many equal steps from the initial to the last output time; states between come from dense output.
+    Total(usize),
+    /// As long as the error estimate allows; states between come from dense output.
+    Adaptive(Controller),
+}
+
+/// What an integration cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps taken.
+    pub steps: u64,
+    /// Steps attempted and thrown away.
+    pub rejections: u64,
+    /// Evaluations of the field (the paper's NFE). [`drive`] leaves them to the one who makes them.
+    pub evaluations: u64,
+}
+
+/// A state that can be moved in time. [`drive`] says where; what a state is, and where it lives, is the implementor's own. The
+/// host's [`Integrator`](super::Integrator) is one; a rollout on a device, whose states never leave it, another.
+///
+/// ```
+/// use cfo_numerics::ode::{Advance, OdeError, RK4, Steps, drive};
+///
+/// /// Moves along the exact solution of `u' = -u`.
+/// struct Exact { state: f64, next: f64, outputs: Vec<f64> }
+/// impl Advance for Exact {
+///     type Error = OdeError;
+///     fn first_step(&mut self, _end: f64, _rtol: f64, _atol: f64) -> Result<f64, OdeError> { Ok(0.1) }
+///     fn attempt(&mut self, start: f64, end: f64) -> Result<(), OdeError> {
+///         self.next = self.state * (start - end).exp();
+///         Ok(())
+///     }
+///     fn error(&mut self, _rtol: f64, _atol: f64) -> Result<f64, OdeError> { Ok(0.0) }
+///     fn is_finite(&mut self) -> Result<bool, OdeError> { Ok(self.next.is_finite()) }
+///     fn interpolate(&mut self, _index: usize, _t: f64) -> Result<(), OdeError> { unreachable!("steps end at outputs") }
+///     fn accept(&mut self) -> Result<(), OdeError> { self.state = self.next; Ok(()) }
+///     fn deliver(&mut self, _index: usize) -> Result<(), OdeError> { self.outputs.push(self.state); Ok(()) }
+/// }
+/// let mut exact = Exact { state: 1.0, next: 1.0, outputs: Vec::new() };
+/// let counts = drive(&mut exact, &RK4, 0.0, &[0.5, 1.0], Steps::Fixed { step: 0.1 })?;
+/// assert_eq!((counts.steps, exact.outputs.len()), (10, 2));
+/// # Ok::<(), OdeError>(())
+/// ```
+pub trait Advance {
+    /// What can go wrong, besides an integration that cannot go on.
+    type Error: From<OdeError>;
+
+    /// Length of a good first step towards `end`; see [`first_step`](super::first_step). Asked of adaptive steps only.
+    fn first_step(&mut self, end: f64, rtol: f64, atol: f64) -> Result<f64, Self::Error>;
+
+    /// Attempts a step from the accepted state, at `start`, to `end`. What was attempted before is forgotten.
+    fn attempt(&mut self, start: f64, end: f64) -> Result<(), Self::Error>;
+
+    /// Scaled error of the attempted step: root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`. Asked of adaptive steps only.
+    fn error(&mut self, rtol: f64, atol: f64) -> Result<f64, Self::Error>;
+
+    /// Whether the attempted state is finite throughout. Who cannot afford to look at every step may answer yes and look at the outputs.
+    fn is_finite(&mut self) -> Result<bool, Self::Error>;
+
+    /// Delivers output `index`, which is due at time `t` inside the attempted step, by dense output.
+    fn interpolate(&mut self, index: usize, t: f64) -> Result<(), Self::Error>;
+
+    /// Makes the attempted state the accepted one.
+    fn accept(&mut self) -> Result<(), Self::Error>;
+
+    /// Delivers output `index`: the accepted state.
+    fn deliver(&mut self, index: usize) -> Result<(), Self::Error>;
+}
+
+/// Moves a state that is at `t0` through the output times. The rules are those of [`integrate`](super::integrate).
+pub fn drive<A: Advance>(
+    state: &mut A,
+    tableau: &Tableau,
+    t0: f64,
+    output_times: &[f64],
+    steps: Steps,
+) -> Result<Counts, A::Error> {
+    check_times(t0, output_times)?;
+    let Some(&end) = output_times.last() else { return Ok(Counts::default()) };
+    let mut course = Course { state, time: t0, times: output_times, done: 0, counts: Counts::default() };
+    course.deliver_reached()?;
+    match steps {
+        Steps::Fixed { step } if step.is_nan() || step <= 0.0 => Err(OdeError::InvalidStep { step })?,
+        Steps::PerInterval(0) | Steps::Total(0) => Err(OdeError::NoSteps)?,
+        // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
+        Steps::Fixed { step } => {
+            course.by_intervals(|length| (length / step * (1.0 - 1e-12)).ceil().max(1.0))?
+        }
+        Steps::PerInterval(count) => course.by_intervals(|_| count as f64)?,
+        Steps::Total(count) => course.equal_steps(end, count as f64, Stop::Pass)?,
+        Steps::Adaptive(controller) => course.adaptive(end, &controller, tableau)?,
+    }
+    Ok(course.counts)
+}
+
+/// Whether steps pass output times and interpolate, or end at them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Pass,
+    AtOutputs,
+}
+
+/// One integration under way.
+struct Course<'a, A> {
+    state: &'a mut A,
+    time: f64,
+    times: &'a [f64],
+    done: usize,
+    counts: Counts,
+}
+
+impl<A: Advance> Course<'_, A> {
+    /// Delivers outputs at the very time of the accepted state.
+    fn deliver_reached(&mut self) -> Result<(), A::Error> {
+        while self.times.get(self.done) == Some(&self.time) {
+            self.state.deliver(self.done)?;
+            self.done += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes the step attempted to `end` and delivers what is due on it.
+    fn accept(&mut self, end: f64, stop: Stop) -> Result<(), A::Error> {
+        let forward = end > self.time;
+        while let Some(&t) = self.times.get(self.done) {
+            let inside = if forward { t < end } else { t > end };
+            if stop == Stop::AtOutputs || !inside {
+                break;
+            }
+            self.state.interpolate(self.done, t)?;
+            self.done += 1;
+        }
+        self.state.accept()?;
+        self.time = end;
+        self.counts.steps += 1;
+        self.deliver_reached()
+    }
+
+    fn by_intervals(&mut self, count: impl Fn(f64) -> f64) -> Result<(), A::Error> {
+        while let Some(&target) = self.times.get(self.done) {
+            let steps = count((target - self.time).abs());
+            self.equal_steps(target, steps, Stop::AtOutputs)?;
+        }
+        Ok(())
+    }
+
+    /// Equal steps from here to `target`.
+    fn equal_steps(&mut self, target: f64, count: f64, stop: Stop) -> Result<(), A::Error> {
+        let start = self.time;
+        if target == start {
+            return Ok(());
+        }
+        let step = (target - start) / count;
+        if step.abs() < resolution(start).max(resolution(target)) {
+            Err(OdeError::StepTooSmall { time: start, step: step.abs() })?;
+        }
+        if count > MOST_EQUAL_STEPS as f64 {
+            Err(OdeError::TooManySteps { time: start, target, limit: MOST_EQUAL_STEPS })?;
+        }
+        let count = count as u64;
+        for n in 1..=count {
+            let end = if n == count { target } else { start + step * n as f64 };
+            self.state.attempt(self.time, end)?;
+            if !self.state.is_finite()? {
+                Err(OdeError::Diverged { time: self.time })?;
+            }
+            self.accept(end, stop)?;
+        }
+        Ok(())
+    }
+
+    fn adaptive(&mut self, end: f64, controller: &Controller, tableau: &Tableau) -> Result<(), A::Error> {
+        controller.check()?;
+        if !tableau.estimates_error() {
+            Err(OdeError::NoErrorEstimate { method: tableau.name })?;
+        }
+        if self.done == self.times.len() {
+            return Ok(());
+        }
+        let Controller { rtol, atol, max_steps, .. } = *controller;
+        let stop = if controller.stop_at_outputs { Stop::AtOutputs } else { Stop::Pass };
+        let mut control = controller.start(tableau.error_order);
+        let mut step = match controller.first_step {
+            Some(step) => step,
+            None => self.state.first_step(end, rtol, atol)?,
+        };
+        let mut rejected = false;
+        for _ in 0..max_steps {
+            let least = resolution(self.time);
+            // NaN comes from a field that is not finite at the start.
+            if step.is_nan() || step < least && rejected {
+                Err(self.stuck(step)?)?;
+            }
+            step = step.clamp(least, controller.max_step.max(least));
+            let target = if stop == Stop::Pass { end } else { self.times[self.done] };
+            let next = self.reach(step, target);
+            self.state.attempt(self.time, next)?;
+            let decision = control.decide(self.judge(rtol, atol)?);
+            rejected = !decision.accept;
+            if rejected {
+                step = (next - self.time).abs() * decision.factor;
+                self.counts.rejections += 1;
+                continue;
+            }
+            // A step cut short to end at an output says nothing against the length it was cut from.
+            let cut_from = if next == target && target != end { step } else { 0.0 };
+            step = f64::max((next - self.time).abs() * decision.factor, cut_from);
+            self.accept(next, stop)?;
+            if self.done == self.times.len() {
+                return Ok(());
+            }
+        }
+        Err(OdeError::TooManySteps { time: self.time, target: end, limit: max_steps })?
+    }
+
+    /// End of a step of that length towards `target`, which is neither passed nor missed by a hair.
+    fn reach(&self, step: f64, target: f64) -> f64 {
+        let direction = (target - self.time).signum();
+        let next = self.time + direction * step;
+        if direction * (target - next) < 10.0 * resolution(self.time) { target } else { next }
+    }
+
+    /// Error of the attempted step. An infinite state makes its own scale infinite and would pass as exact.
+    fn judge(&mut self, rtol: f64, atol: f64) -> Result<f64, A::Error> {
+        let error = self.state.error(rtol, atol)?;
+        Ok(if error < 1.0 && !self.state.is_finite()? { f64::INFINITY } else { error })
+    }
+
+    /// The error of an adaptive integration whose step vanished.
+    fn stuck(&mut self, step: f64) -> Result<OdeError, A::Error> {
+        let tame = !step.is_nan() && self.state.is_finite()?;
+        Ok(match tame {
+            true => OdeError::StepTooSmall { time: self.time, step },
+            false => OdeError::Diverged { time: self.time },
+        })
+    }
+}
+
+/// Ten units in the last place of a time: the least step.
+fn resolution(time: f64) -> f64 {
+    10.0 * (time.abs().next_up() - time.abs())
+}
+
+fn check_times(t0: f64, times: &[f64]) -> Result<(), OdeError> {
+    if !t0.is_finite() {
+        return Err(OdeError::InitialTime { time: t0 });
+    }
+    let direction = times.last().map_or(0.0, |end| (end - t0).signum());
+    let mut previous = t0;
+    for (index, &time) in times.iter().enumerate() {
+        let back = if direction < 0.0 { time > previous } else { time < previous };
+        if back || !time.is_finite() {
+            return Err(OdeError::OutputTimes { index, time, previous, start: t0 });
+        }
+        previous = time;
+    }
+    Ok(())
+}
