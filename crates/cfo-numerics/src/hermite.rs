@@ -12,20 +12,18 @@
 /// Largest number of matched derivatives that is supported.
 pub(crate) const MAX_SMOOTHNESS: usize = 8;
 
-/// One polynomial for each matched derivative `0..=s`.
-pub(crate) type Row = [f64; MAX_SMOOTHNESS + 1];
-
-/// The basis polynomials and their derivatives in `tau` at one point.
+/// The basis polynomials and their derivatives in `tau` at one point, with room for `N` matched derivatives; zero from `s + 1` on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Basis {
-    /// Weights on the left knot's derivatives, `[L_k, R_k]` in turn for the left and the right knot.
-    pub value: [Row; 2],
+pub(crate) struct Basis<const N: usize> {
+    /// `[L_k, R_k]`: weights on the derivatives at the left and at the right knot.
+    pub value: [[f64; N]; 2],
     /// Derivatives of the same with respect to `tau`.
-    pub rate: [Row; 2],
+    pub rate: [[f64; N]; 2],
 }
 
-impl Basis {
-    /// Basis of smoothness `s <= MAX_SMOOTHNESS` at `tau`.
+impl<const N: usize> Basis<N> {
+    /// Basis of smoothness `s < N` at `tau`.
+    #[inline]
     pub(crate) fn new(smoothness: usize, tau: f64) -> Self {
         let sigma = 1.0 - tau;
         let (left, left_rate) = side(smoothness, tau, sigma);
@@ -44,8 +42,8 @@ impl Basis {
 
 /// `L_k(tau)` and `L_k'(tau)` for `k = 0..=s`; closed forms where the paper has them.
 #[inline]
-fn side(smoothness: usize, tau: f64, sigma: f64) -> (Row, Row) {
-    let (mut value, mut rate) = ([0.0; MAX_SMOOTHNESS + 1], [0.0; MAX_SMOOTHNESS + 1]);
+fn side<const N: usize>(smoothness: usize, tau: f64, sigma: f64) -> ([f64; N], [f64; N]) {
+    let (mut value, mut rate) = ([0.0; N], [0.0; N]);
     match smoothness {
         0 => {
             value[0] = sigma;
@@ -72,7 +70,7 @@ fn side(smoothness: usize, tau: f64, sigma: f64) -> (Row, Row) {
 }
 
 /// The formula at the head of this file, by the product rule, for any smoothness.
-fn general_side(smoothness: usize, tau: f64, sigma: f64, value: &mut Row, rate: &mut Row) {
+fn general_side(smoothness: usize, tau: f64, sigma: f64, value: &mut [f64], rate: &mut [f64]) {
     let fall = sigma.powi(smoothness as i32);
     let mut power = 1.0; // tau^k / k!
     let mut power_rate = 0.0; // its derivative, tau^(k-1) / (k-1)!
@@ -97,6 +95,8 @@ fn binomial(n: usize, k: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    type Basis = super::Basis<{ MAX_SMOOTHNESS + 1 }>;
 
     /// Coefficients of the polynomial of the paper's appendix, lowest power first.
     const QUINTIC: [[[f64; 6]; 3]; 2] = [
@@ -134,7 +134,7 @@ mod tests {
         for smoothness in 0..3 {
             for step in -5..=25 {
                 let tau = f64::from(step) / 20.0;
-                let (value, rate) = side(smoothness, tau, 1.0 - tau);
+                let (value, rate) = side::<9>(smoothness, tau, 1.0 - tau);
                 let (mut general, mut general_rate) = ([0.0; 9], [0.0; 9]);
                 general_side(smoothness, tau, 1.0 - tau, &mut general, &mut general_rate);
                 for k in 0..=smoothness {
@@ -159,7 +159,7 @@ mod tests {
                 for step in 0..=10 {
                     let tau = f64::from(step) / 10.0;
                     let basis = Basis::new(smoothness, tau);
-                    let combine = |rows: &[Row; 2]| -> (f64, f64) {
+                    let combine = |rows: &[[f64; MAX_SMOOTHNESS + 1]; 2]| -> (f64, f64) {
                         let terms = (0..=smoothness)
                             .flat_map(|k| [rows[0][k] * derivative(0.0, k), rows[1][k] * derivative(1.0, k)]);
                         terms.fold((0.0, 1.0), |(sum, size), x| (sum + x, f64::max(size, x.abs())))

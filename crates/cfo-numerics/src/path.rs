@@ -248,77 +248,75 @@ impl Path {
     pub fn weights_in(&self, times: &[f64], segment: Segment) -> PathWeights {
         let Self { spline, stencil: width } = self.supported(times.len());
         let smoothness = spline.smoothness();
-        let Segment { index, tau, length } = segment;
-        if smoothness == 0 {
-            let rate = 1.0 / length;
-            return PathWeights::new(segment, index, &[1.0 - tau, tau], &[-rate, rate]);
+        let inside = segment.index > 0 && segment.index + 2 < times.len();
+        match (smoothness, width) {
+            (0, _) => PathWeights::line(segment),
+            (_, 3) if inside => interior_three_points(smoothness, times, segment),
+            _ => general_weights(smoothness, width, times, segment),
         }
-        let windows = [index, index + 1].map(|knot| stencil::window(knot, width, times.len()));
-        let basis = Basis::new(smoothness, tau);
-        let mut weights = PathWeights::new(segment, windows[0].start, &[], &[]);
-        weights.count = windows[1].end - windows[0].start;
-        for (side, window) in windows.into_iter().enumerate() {
-            let knot = index + side;
-            let shift = window.start - weights.first;
-            weights.value[knot - weights.first] += basis.value[side][0];
-            weights.velocity[knot - weights.first] += basis.rate[side][0];
-            let value = &mut weights.value[shift..shift + width];
-            let velocity = &mut weights.velocity[shift..shift + width];
-            // Derivative weights in units of the segment: the k-th times `length^k`.
-            let mut add = |k: usize, j: usize, weight: f64| {
-                value[j] += basis.value[side][k] * weight;
-                velocity[j] += basis.rate[side][k] * weight;
-            };
-            if width == 3 {
-                let [slope, bend] = three_points(&times[window.clone()], knot - window.start, length);
-                for j in 0..3 {
-                    add(1, j, slope[j]);
-                    if smoothness == 2 {
-                        add(2, j, bend[j]);
-                    }
-                }
-            } else {
-                let mut nodes = [0.0; Self::MAX_STENCIL];
-                for (node, time) in nodes.iter_mut().zip(&times[window]) {
-                    *node = (time - times[knot]) / length;
-                }
-                let mut table = [0.0; Self::MAX_STENCIL * (MAX_SMOOTHNESS + 1)];
-                let table = &mut table[..width * (smoothness + 1)];
-                stencil::table_of_weights(&nodes[..width], 0.0, smoothness, table);
-                for (k, row) in table.chunks_exact(width).enumerate().skip(1) {
-                    for (j, &weight) in row.iter().enumerate() {
-                        add(k, j, weight);
-                    }
-                }
-            }
-        }
-        for velocity in &mut weights.velocity[..weights.count] {
-            *velocity /= length;
-        }
-        weights
     }
 }
 
-/// First and second derivative weights at node `at` of three nodes, in units of `length`: equation (3-point stencil) of the
-/// paper in its middle, one-sided at its ends. The derivatives of Lagrange's polynomials, `(2x - x_a - x_b) / ((x_j - x_a)(x_j - x_b))`.
-#[inline]
-fn three_points(nodes: &[f64], at: usize, length: f64) -> [[f64; 3]; 2] {
+/// Any spline with any stencil on any segment.
+fn general_weights(smoothness: usize, width: usize, times: &[f64], segment: Segment) -> PathWeights {
+    let Segment { index, tau, length } = segment;
+    let windows = [index, index + 1].map(|knot| stencil::window(knot, width, times.len()));
+    let basis: Basis<{ MAX_SMOOTHNESS + 1 }> = Basis::new(smoothness, tau);
+    let mut weights = PathWeights::zero(segment, windows[0].start, windows[1].end - windows[0].start);
+    for (side, window) in windows.into_iter().enumerate() {
+        let knot = index + side;
+        weights.value[knot - weights.first] += basis.value[side][0];
+        weights.velocity[knot - weights.first] += basis.rate[side][0];
+        // Derivative weights in units of the segment: the k-th times `length^k`.
+        let mut nodes = [0.0; Path::MAX_STENCIL];
+        for (node, time) in nodes.iter_mut().zip(&times[window.clone()]) {
+            *node = (time - times[knot]) / length;
+        }
+        let mut table = [0.0; Path::MAX_STENCIL * (MAX_SMOOTHNESS + 1)];
+        let table = &mut table[..width * (smoothness + 1)];
+        stencil::table_of_weights(&nodes[..width], 0.0, smoothness, table);
+        for (k, row) in table.chunks_exact(width).enumerate().skip(1) {
+            for (j, weight) in (window.start - weights.first..).zip(row) {
+                weights.value[j] += basis.value[side][k] * weight;
+                weights.velocity[j] += basis.rate[side][k] * weight;
+            }
+        }
+    }
+    for velocity in &mut weights.velocity[..weights.count] {
+        *velocity /= length;
+    }
+    weights
+}
+
+/// Cubic and quintic with three-point stencils away from the ends, where nearly every sample of a training batch falls: equation
+/// (3-point stencil) of the paper at both knots, in units of the segment. With `a` and `c` the lengths of the segments at its left and right:
+///
+/// ```text
+/// left knot    d = [-1/(a(1+a)), (1-a)/a, a/(1+a)]       a = 2 [1/(a(1+a)), -1/a, 1/(1+a)]
+/// right knot   d = [-c/(1+c), (c-1)/c, 1/(c(1+c))]       a = 2 [1/(1+c), -1/c, 1/(c(1+c))]
+/// ```
+fn interior_three_points(smoothness: usize, times: &[f64], segment: Segment) -> PathWeights {
+    let Segment { index, tau, length } = segment;
     let unit = 1.0 / length;
-    let (near, far) = ((nodes[1] - nodes[0]) * unit, (nodes[2] - nodes[1]) * unit);
-    let both = (nodes[2] - nodes[0]) * unit;
-    let share = [1.0 / (near * both), -1.0 / (near * far), 1.0 / (both * far)];
-    // The distances from the nodes to the point, by which node it is.
-    let offset = match at {
-        0 => [0.0, -near, -both],
-        1 => [near, 0.0, -far],
-        _ => [both, far, 0.0],
+    let [before, left, right, after] = [index - 1, index, index + 1, index + 2].map(|i| times[i]);
+    let (a, c) = ((left - before) * unit, (after - right) * unit);
+    let (per_a, per_both_a) = (1.0 / a, 1.0 / (1.0 + a));
+    let (per_c, per_both_c) = (1.0 / c, 1.0 / (1.0 + c));
+    let (far_a, far_c) = (per_a * per_both_a, per_c * per_both_c);
+    let left_slope = [-far_a, (1.0 - a) * per_a, a * per_both_a];
+    let left_bend = [2.0 * far_a, -2.0 * per_a, 2.0 * per_both_a];
+    let right_slope = [-c * per_both_c, (c - 1.0) * per_c, far_c];
+    let right_bend = [2.0 * per_both_c, -2.0 * per_c, 2.0 * far_c];
+    let contract = |[[l0, l1, l2], [r0, r1, r2]]: [[f64; 3]; 2]| {
+        let left = |j: usize| l1 * left_slope[j] + l2 * left_bend[j];
+        let right = |j: usize| r1 * right_slope[j] + r2 * right_bend[j];
+        [left(0), l0 + left(1) + right(0), r0 + left(2) + right(1), right(2)]
     };
-    let slope = [
-        (offset[1] + offset[2]) * share[0],
-        (offset[0] + offset[2]) * share[1],
-        (offset[0] + offset[1]) * share[2],
-    ];
-    [slope, share.map(|share| 2.0 * share)]
+    let basis: Basis<3> = Basis::new(smoothness, tau);
+    let mut weights = PathWeights::zero(segment, index - 1, 4);
+    weights.value[..4].copy_from_slice(&contract(basis.value));
+    weights.velocity[..4].copy_from_slice(&contract(basis.rate).map(|weight| weight * unit));
+    weights
 }
 
 /// The path at one time as a linear map: snapshots `first..first + count` with a weight each in the value `s(t)` and in
@@ -341,17 +339,24 @@ impl PathWeights {
     /// Most snapshots that can have a weight.
     pub const MAX: usize = 10;
 
-    fn new(segment: Segment, first: usize, value: &[f64], velocity: &[f64]) -> Self {
-        let mut weights =
-            Self { first, count: value.len(), value: [0.0; Self::MAX], velocity: [0.0; Self::MAX], segment };
-        weights.value[..value.len()].copy_from_slice(value);
-        weights.velocity[..velocity.len()].copy_from_slice(velocity);
+    fn zero(segment: Segment, first: usize, count: usize) -> Self {
+        Self { first, count, value: [0.0; Self::MAX], velocity: [0.0; Self::MAX], segment }
+    }
+
+    /// Equation (linear spline) of the paper.
+    fn line(segment: Segment) -> Self {
+        let mut weights = Self::zero(segment, segment.index, 2);
+        let rate = 1.0 / segment.length;
+        (weights.value[0], weights.value[1]) = (1.0 - segment.tau, segment.tau);
+        (weights.velocity[0], weights.velocity[1]) = (-rate, rate);
         weights
     }
 
     /// A single snapshot: it stays.
     fn constant() -> Self {
-        Self::new(Segment { index: 0, tau: 0.0, length: f64::INFINITY }, 0, &[1.0], &[0.0])
+        let mut weights = Self::zero(Segment { index: 0, tau: 0.0, length: f64::INFINITY }, 0, 1);
+        weights.value[0] = 1.0;
+        weights
     }
 
     /// The snapshots with a weight.
