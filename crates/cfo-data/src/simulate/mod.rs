@@ -8,12 +8,16 @@
 //! state that was integrated.
 
 mod burgers;
+mod diffusion_reaction;
 mod error;
 mod kuramoto_sivashinsky;
+mod legacy_random;
 mod lorenz;
 mod options;
 mod random_field;
+mod roe;
 mod run;
+mod shallow_water;
 mod spectral;
 #[cfg(test)]
 mod testing;
@@ -21,11 +25,13 @@ mod testing;
 use std::sync::atomic::AtomicBool;
 
 pub use burgers::Burgers;
+pub use diffusion_reaction::DiffusionReaction;
 pub use error::SimulationError;
 pub use kuramoto_sivashinsky::KuramotoSivashinsky;
 pub use lorenz::Lorenz;
 pub use random_field::RandomField;
 pub use run::run;
+pub use shallow_water::{ShallowWater, Variant};
 
 use crate::{Description, Trajectory};
 
