@@ -288,6 +288,67 @@ fn nothing_loops_for_ever() {
     assert!(error.time_reached().unwrap() <= 200.0, "{error}");
 }
 
+/// Two half steps of RK4 written as one method of eight stages: a table of any size needs no other code.
+const TWICE_RK4: Tableau = {
+    const SIXTH: f64 = 1.0 / 6.0;
+    const TWELFTH: f64 = 1.0 / 12.0;
+    Tableau {
+        name: "twice-rk4",
+        order: 4,
+        c: &[0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0],
+        a: &[
+            &[],
+            &[0.25],
+            &[0.0, 0.25],
+            &[0.0, 0.0, 0.5],
+            &[TWELFTH, SIXTH, SIXTH, TWELFTH],
+            &[TWELFTH, SIXTH, SIXTH, TWELFTH, 0.25],
+            &[TWELFTH, SIXTH, SIXTH, TWELFTH, 0.0, 0.25],
+            &[TWELFTH, SIXTH, SIXTH, TWELFTH, 0.0, 0.0, 0.5],
+        ],
+        b: &[TWELFTH, SIXTH, SIXTH, TWELFTH, TWELFTH, SIXTH, SIXTH, TWELFTH],
+        error: &[TWELFTH, SIXTH, SIXTH, TWELFTH, TWELFTH, SIXTH, SIXTH, TWELFTH],
+        error_order: 1,
+        dense: &[
+            &[1.0, 0.25 - 2.0, 1.0 - SIXTH],
+            &[0.0, 0.5, -2.0 * SIXTH],
+            &[0.0, 0.5, -2.0 * SIXTH],
+            &[0.0, 0.25, -SIXTH],
+            &[0.0, 0.25, -SIXTH],
+            &[0.0, 0.5, -2.0 * SIXTH],
+            &[0.0, 0.5, -2.0 * SIXTH],
+            &[0.0, 0.25, -SIXTH],
+            &[0.0, -1.0, 1.0],
+        ],
+        dense_order: 3,
+        first_same_as_last: false,
+    }
+};
+
+#[test]
+fn tables_of_any_size_work() {
+    let initial = [1.0, 2.0, 3.0];
+    let lorenz = Lorenz::default();
+    let once = integrate(&lorenz, &TWICE_RK4, 0.0, &initial, &[0.1, 0.2], Steps::PerInterval(1)).unwrap();
+    let twice = integrate(&lorenz, &RK4, 0.0, &initial, &[0.1, 0.2], Steps::PerInterval(2)).unwrap();
+    assert!(distance(&once.states, &twice.states) < 1e-13);
+    assert_eq!(once.evaluations, twice.evaluations);
+    let mut stepper = Stepper::new(&TWICE_RK4, 0.0, &initial);
+    stepper.attempt(&lorenz, 0.02);
+    // Its error weights are those of the state, so the "error" is the whole step.
+    let squares = stepper.next_state().iter().zip(initial).map(|(new, old)| (new - old).powi(2));
+    assert!((stepper.error(0.0, 1.0) - (squares.sum::<f64>() / 3.0).sqrt()).abs() < 1e-13);
+    let mut between = initial;
+    stepper.interpolate(&lorenz, 0.01, &mut between);
+    // A cubic errs by h^4 / 384 of the fourth derivative, some 1e5 here.
+    assert!(distance(&between, &close_state(&lorenz, &initial)) < 1e-4);
+}
+
+/// The Lorenz state at t = 0.01, closely.
+fn close_state(lorenz: &Lorenz, initial: &[f64]) -> Vec<f64> {
+    integrate(lorenz, &TSIT5, 0.0, initial, &[0.01], adaptive(1e-10)).expect("Lorenz is tame").states
+}
+
 /// A limit on the step is kept, also where the error would allow more.
 #[test]
 fn longest_step_is_kept() {
