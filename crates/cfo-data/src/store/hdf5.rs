@@ -6,15 +6,19 @@ use std::sync::Arc;
 use half::f16;
 use hdf5_reader::datatype_api::dtype_element_size;
 use hdf5_reader::error::{ByteOrder, Error};
-use hdf5_reader::filters::FilterRegistry;
+use hdf5_reader::filters::{FILTER_FLETCHER32, FILTER_SHUFFLE, FilterRegistry};
+use hdf5_reader::messages::HdfMessage;
 use hdf5_reader::messages::datatype::Datatype;
 use hdf5_reader::{Dataset, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem};
 
-use super::array::{Array, Block, Origin, elements};
+use super::array::{Array, Block, Origin, elements, shape_text};
 use super::lzf;
 use crate::{DataError, Place};
 
 const FILTER_LZF: u16 = 32000;
+
+/// Filters that reorder or check bytes and so do not shrink them.
+const KEEPING_FILTERS: [u16; 2] = [FILTER_SHUFFLE, FILTER_FLETCHER32];
 
 /// The most that a compressed byte can grow: deflate's limit, above LZF's.
 const GROWTH: u64 = 1032;
@@ -120,6 +124,10 @@ pub(crate) struct Hdf5Array {
     origin: Origin,
     shape: Vec<usize>,
     is_single: bool,
+    /// Bytes of one number.
+    size: usize,
+    /// The most bytes of numbers that the file can stand for.
+    capacity: u64,
 }
 
 impl Hdf5Array {
@@ -130,16 +138,33 @@ impl Hdf5Array {
         let shape = shape.ok_or_else(|| origin.damaged("its extent is no number of this machine"))?;
         let size = number_size(dataset.dtype())
             .ok_or_else(|| origin.unfit(format!("{:?}", dataset.dtype()), "real numbers"))?;
-        let growth = if dataset.chunks().is_some() { GROWTH } else { 1 };
-        let declared = elements(&shape).and_then(|count| count.checked_mul(size));
-        if declared.is_none_or(|declared| declared as u64 > file.bytes.saturating_mul(growth)) {
-            let extent = super::array::shape_text(&shape);
-            return Err(
-                origin.damaged(format!("{extent} is more than a file of {} bytes can hold", file.bytes))
-            );
-        }
+        let capacity = file.bytes.saturating_mul(growth(file, &dataset)?);
         let is_single = matches!(dataset.dtype(), Datatype::FloatingPoint { size: 4, .. });
-        Ok(Self { dataset, origin, shape, is_single })
+        let array = Self { dataset, origin, shape, is_single, size, capacity };
+        array.check_extent()?;
+        Ok(array)
+    }
+
+    /// Refuse an extent that the file cannot hold. Chunks that were never written take no room, as the ends of short
+    /// trajectories; so of a chunked array the second axis, which is time, counts once.
+    fn check_extent(&self) -> Result<(), DataError> {
+        let mut extent = self.shape.clone();
+        if let Some(chunk) = self.dataset.chunks().filter(|_| elements(&extent) != Some(0)) {
+            let chunk: Vec<usize> = chunk.iter().map(|&extent| extent as usize).collect();
+            self.check_size(&chunk)?;
+            if let Some(frames) = extent.get_mut(1) {
+                *frames = 1;
+            }
+        }
+        self.check_size(&extent)
+    }
+
+    fn check_size(&self, extent: &[usize]) -> Result<(), DataError> {
+        let bytes = elements(extent).and_then(|count| count.checked_mul(self.size));
+        if bytes.is_some_and(|bytes| bytes as u64 <= self.capacity) {
+            return Ok(());
+        }
+        Err(self.origin.damaged(format!("{} is more than the file can hold", shape_text(extent))))
     }
 
     /// The numbers of an attribute, if it is there.
@@ -164,6 +189,7 @@ impl Hdf5Array {
         if block.len() == 0 {
             return Ok(Vec::new());
         }
+        self.check_size(&block.count)?;
         let failed = |error| failure(&self.origin.path, self.origin.place(), error);
         let array = if self.shape.is_empty() {
             self.dataset.read_array::<T>().map_err(failed)?
@@ -207,6 +233,22 @@ impl Array for Hdf5Array {
         }
         Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value as f32).collect())
     }
+}
+
+/// How many bytes of numbers a stored byte of this dataset can stand for.
+fn growth(file: &Hdf5, dataset: &Dataset) -> Result<u64, DataError> {
+    if dataset.chunks().is_none() {
+        return Ok(1);
+    }
+    let header = file.file.get_or_parse_header(dataset.address());
+    let header = header.map_err(|error| failure(&file.path, Place::dataset(dataset.name()), error))?;
+    let shrinks = |message: &HdfMessage| match message {
+        HdfMessage::FilterPipeline(pipeline) => {
+            pipeline.filters.iter().any(|filter| !KEEPING_FILTERS.contains(&filter.id))
+        }
+        _ => false,
+    };
+    Ok(if header.messages.iter().any(shrinks) { GROWTH } else { 1 })
 }
 
 /// Any stored real number: floats of 2, 4 and 8 bytes, integers, and enumerations of them (h5py's booleans).

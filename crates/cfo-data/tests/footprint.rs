@@ -1,0 +1,86 @@
+//! Memory and disk traffic: writing holds one trajectory, reading touches what was asked for.
+//!
+//! One test alone in its process, because both counters are the process's.
+
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
+
+mod common;
+
+use std::path::Path;
+
+use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
+use cfo_data::{Description, FieldShape, Trajectory};
+use common::peak_of;
+
+const SHAPE: FieldShape = FieldShape { axes: 2, height: 32, width: 32, channels: 2 };
+const FRAMES: usize = 16;
+/// 131,072 bytes.
+const TRAJECTORY: usize = FRAMES * 32 * 32 * 2 * 4;
+
+fn write(path: &Path, count: usize, layout: OutputLayout, compression: Compression) {
+    let description = Description {
+        system: String::new(),
+        shape: SHAPE,
+        periodic: vec![false; 2],
+        domain: vec![[0.0, 1.0]; 2],
+        channel_names: vec![],
+        channel_units: vec![],
+        parameter_names: vec![],
+    };
+    let options = WriteOptions { layout, compression, force: true, ..WriteOptions::default() };
+    let mut writer = TrajectoryWriter::create(path, &description, options).unwrap();
+    for index in 0..count {
+        let number = |position: usize| ((index * 7919 + position * 31) % 1013) as f32;
+        let values = (0..TRAJECTORY / 4).map(number).collect();
+        // The second half has times of its own, so that rows of times are written too.
+        let shift = if layout != OutputLayout::Pdebench && index >= count / 2 { index as f64 } else { 0.0 };
+        let times = (0..FRAMES).map(|frame| shift + frame as f64).collect();
+        writer.push(&Trajectory { times, values, parameters: vec![] }, None).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// Bytes that this process has read, where the system counts them.
+fn bytes_read() -> Option<u64> {
+    let counters = std::fs::read_to_string("/proc/self/io").ok()?;
+    counters.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok())
+}
+
+#[test]
+fn memory_and_traffic_are_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("set");
+    let cases = [
+        (OutputLayout::Cfo, Compression::None),
+        (OutputLayout::Cfo, Compression::Gzip(1)),
+        (OutputLayout::Npz, Compression::None),
+        (OutputLayout::Pdebench, Compression::None),
+    ];
+    for (layout, compression) in cases {
+        let ((), few) = peak_of(|| write(&path, 20, layout, compression));
+        let ((), many) = peak_of(|| write(&path, 200, layout, compression));
+        // An index and a few numbers for each trajectory remain; groups cost PDEBench's layout some headers more.
+        let entry = if layout == OutputLayout::Pdebench { 16 << 10 } else { 2 << 10 };
+        println!("{layout} {compression:?}: {few} bytes held for 20 trajectories, {many} for 200");
+        assert!(many <= few + 180 * entry, "{layout} {compression:?}: {few} bytes for 20, {many} for 200");
+
+        let ((), held) = peak_of(|| {
+            let file = TrajectoryFile::open(&path).unwrap();
+            let before = bytes_read();
+            let trajectory = file.trajectory(150).unwrap();
+            assert_eq!(trajectory.values.len(), TRAJECTORY / 4);
+            let frame = file.frames(17, &[9]).unwrap();
+            assert_eq!(frame.len(), SHAPE.len());
+            if let (Some(before), Some(after)) = (before, bytes_read()) {
+                println!("{layout} {compression:?}: {} bytes read", after - before);
+                // The trajectory, the chunk that holds the frame (at most a trajectory), and an index.
+                assert!(
+                    after - before <= 2 * TRAJECTORY as u64 + (64 << 10),
+                    "{} bytes read",
+                    after - before
+                );
+            }
+        });
+        assert!(held <= 8 * TRAJECTORY + (1 << 20), "{layout} {compression:?}: {held} bytes held to read");
+    }
+}

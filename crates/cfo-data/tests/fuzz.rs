@@ -1,0 +1,158 @@
+//! Damaged files: no panic, no hang, and no more memory than the file's own size justifies.
+
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
+use cfo_data::{DataError, Description, FieldShape, Trajectory};
+use cfo_numerics::Philox;
+use common::peak_of;
+
+/// Read everything that a reader offers; errors are fine.
+fn read(path: &Path) -> Result<usize, DataError> {
+    let file = TrajectoryFile::open(path)?;
+    let mut numbers = 0;
+    for trajectory in 0..file.len().min(8) {
+        let _ = file.split(trajectory);
+        let _ = file.parameters(trajectory);
+        let _ = file.times(trajectory);
+        numbers += file.trajectory(trajectory).map_or(0, |trajectory| trajectory.values.len());
+        let _ = file.audit(trajectory);
+        let count = file.frame_count(trajectory).unwrap_or(0);
+        let _ = file.frames(trajectory, &[count / 2, 0, count.saturating_sub(1)]);
+    }
+    Ok(numbers)
+}
+
+/// Files of every layout and storage: those kept from h5py and NumPy, and our own.
+fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut paths: Vec<_> = std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let layouts = [OutputLayout::Cfo, OutputLayout::Npz, OutputLayout::Pdebench];
+    for layout in layouts {
+        for (axes, gzip) in [(1, false), (2, false), (2, true)] {
+            let compression = if gzip { Compression::Gzip(6) } else { Compression::None };
+            if layout == OutputLayout::Npz && gzip {
+                continue;
+            }
+            let height = if axes == 2 { 3 } else { 1 };
+            let description = Description {
+                system: "seed".to_string(),
+                shape: FieldShape { axes, height, width: 5, channels: 1 },
+                periodic: vec![true; axes],
+                domain: vec![[0.0, 1.0]; axes],
+                channel_names: vec!["u".to_string()],
+                channel_units: vec![],
+                parameter_names: vec!["length".to_string()],
+            };
+            let path = directory.join(format!("{layout}-{axes}-{gzip}"));
+            let options = WriteOptions { layout, compression, ..WriteOptions::default() };
+            let mut writer = TrajectoryWriter::create(&path, &description, options).unwrap();
+            for index in 0..3 {
+                let values = (0..4 * height * 5).map(|position| (index + position) as f32).collect();
+                let times = vec![0.0, 0.5, 1.0, 2.0];
+                writer.push(&Trajectory { times, values, parameters: vec![2.0] }, None).unwrap();
+            }
+            writer.finish().unwrap();
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let read = |path: &std::path::PathBuf| {
+        (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap())
+    };
+    paths.iter().map(read).collect()
+}
+
+/// Damage a file in one of the ways that disks, networks and adversaries do.
+fn mutate(original: &[u8], donor: &[u8], random: &mut Philox) -> Vec<u8> {
+    let mut bytes = original.to_vec();
+    let mut below = |bound: usize| random.below(bound.max(1) as u64) as usize;
+    match below(7) {
+        // Single bits anywhere.
+        0 => (0..1 + below(8)).for_each(|_| {
+            let at = below(bytes.len());
+            bytes[at] ^= 1 << below(8);
+        }),
+        // One bit of the first part, where the structure stands.
+        1 => {
+            let at = below(bytes.len().min(1024));
+            bytes[at] ^= 1 << below(8);
+        }
+        // Cut off.
+        2 => bytes.truncate(below(original.len())),
+        // A piece of another file.
+        3 => {
+            let length = 1 + below(donor.len().min(200));
+            let (from, to) = (below(donor.len() - length + 1), below(bytes.len()));
+            let length = length.min(bytes.len() - to);
+            bytes[to..to + length].copy_from_slice(&donor[from..from + length]);
+        }
+        // A piece moved within the file, which shifts what follows.
+        4 => {
+            let (from, to) = (below(bytes.len()), below(bytes.len()));
+            let piece = bytes[from..(from + 1 + below(64)).min(bytes.len())].to_vec();
+            bytes.splice(to..to, piece);
+        }
+        // Huge, negative and zero numbers, aligned as structures are.
+        5 => (0..1 + below(3)).for_each(|_| {
+            let numbers = [u64::MAX, 1 << 40, 1 << 32, u64::from(u32::MAX), 1 << 31, 0, 1, 1 << 62];
+            let number = numbers[below(numbers.len())].to_le_bytes();
+            let width = [1, 2, 4, 8][below(4)];
+            let at = below(bytes.len().saturating_sub(8)) & !(width - 1);
+            bytes[at..at + width].copy_from_slice(&number[..width]);
+        }),
+        // A hole.
+        _ => {
+            let at = below(bytes.len());
+            let length = (1 + below(512)).min(bytes.len() - at);
+            bytes[at..at + length].fill(0);
+        }
+    }
+    bytes
+}
+
+/// Room that does not depend on the file: the HDF5 decoder makes place for the 65,535 messages that an object's header
+/// can declare, 272 bytes each, before it reads them.
+const OVERHEAD: usize = 20 << 20;
+/// A byte of a file can stand for several: each number as `f64` and once more while it is converted, and what
+/// compression saved.
+const PER_BYTE: usize = 64;
+
+#[test]
+fn damaged_files_end_in_errors() {
+    const MUTATIONS: u64 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let seeds = seeds(directory.path());
+    assert!(seeds.len() as u64 * MUTATIONS >= 2000);
+    let path = directory.path().join("mutated");
+    let (mut opened, mut most) = (0, 0);
+    for (stream, (name, original)) in seeds.iter().enumerate() {
+        std::fs::write(&path, original).unwrap();
+        assert!(read(&path).unwrap_or_else(|error| panic!("{name}: {error}")) > 0);
+        let mut random = Philox::new(2026, stream as u64);
+        for mutation in 0..MUTATIONS {
+            let donor = &seeds[random.below(seeds.len() as u64) as usize].1;
+            let bytes = mutate(original, donor, &mut random);
+            std::fs::write(&path, &bytes).unwrap();
+            let (outcome, peak) = peak_of(|| catch_unwind(AssertUnwindSafe(|| read(&path))));
+            let outcome = outcome.unwrap_or_else(|_| panic!("{name}, mutation {mutation}: panicked"));
+            if let Err(error) = &outcome {
+                assert!(error.is_bad_input(), "{name}, mutation {mutation}: {error}");
+                assert!(error.to_string().contains("mutated"), "{name}, mutation {mutation}: {error}");
+            }
+            let bound = OVERHEAD + PER_BYTE * bytes.len();
+            assert!(peak <= bound, "{name}, mutation {mutation}: {peak} bytes for a file of {}", bytes.len());
+            most = most.max(peak);
+            opened += usize::from(outcome.is_ok());
+        }
+    }
+    println!(
+        "{} files, {opened} of them still readable, at most {most} bytes held",
+        seeds.len() as u64 * MUTATIONS
+    );
+}
