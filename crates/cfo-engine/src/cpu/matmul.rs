@@ -133,3 +133,30 @@ unsafe fn multiply<T: Real>(
         }
     }
 }
+
+/// `c = alpha a b + beta c` for matrices given by pointer, row and column stride; the columns of `c` are dense.
+///
+/// # Safety
+/// Every element that the strides reach must exist.
+pub(super) unsafe fn product<T: Real>(
+    [m, k, n]: [usize; 3],
+    alpha: T,
+    (a, a_row, a_column): (*const T, usize, usize),
+    (b, b_row, b_column): (*const T, usize, usize),
+    beta: T,
+    (c, c_row): (*mut T, usize),
+) {
+    let [ar, ac, br, bc, cr] = [a_row, a_column, b_row, b_column, c_row].map(|stride| stride as isize);
+    let (single, alpha, beta) =
+        (std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>(), alpha.double(), beta.double());
+    // SAFETY: by the caller; `T` is one of the two types compared with.
+    unsafe {
+        if single {
+            let (a, b, c) = (a.cast(), b.cast(), c.cast());
+            matrixmultiply::sgemm(m, k, n, alpha as f32, a, ar, ac, b, br, bc, beta as f32, c, cr, 1);
+        } else {
+            let (a, b, c) = (a.cast(), b.cast(), c.cast());
+            matrixmultiply::dgemm(m, k, n, alpha, a, ar, ac, b, br, bc, beta, c, cr, 1);
+        }
+    }
+}

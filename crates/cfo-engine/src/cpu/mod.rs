@@ -1,9 +1,11 @@
 //! The CPU: runs a planned graph on all cores. One file per operation, named as in `ops/`.
 
+mod attention;
 mod buffer;
 mod conv;
 mod expression;
 mod group_norm;
+mod layer_norm;
 mod layout;
 mod loss;
 mod matmul;
@@ -189,6 +191,7 @@ fn scratch(graph: &Graph, id: usize) -> usize {
         Op::MatMul(op) => matmul::scratch(op),
         Op::GroupNorm(op) => group_norm::scratch(op, input(0)),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0)),
+        Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0)),
         _ => 0,
     }
 }
@@ -218,6 +221,10 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::ConvWeight(op) => conv::weight::<T>(conv::Geometry::of_weight(op, input(0), input(1)), io),
         Op::GroupNorm(op) => group_norm::run::<T>(op, input(0), io),
         Op::GroupNormBackward(op) => group_norm::run_backward::<T>(&op.forward, input(0), io),
+        Op::LayerNorm(op) => layer_norm::run::<T>(op, input(0), io),
+        Op::LayerNormBackward(op) => layer_norm::run_backward::<T>(op, input(0), io),
+        Op::Attention(op) => attention::run::<T>(op.heads, input(0), io),
+        Op::AttentionBackward(op) => attention::run_backward::<T>(op.heads, input(0), io),
         Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),
         Op::Random(op) => random::run::<T>(op, io),
         Op::SamplePath(op) => sample_path::run::<T>(op, io),

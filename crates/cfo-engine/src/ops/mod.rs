@@ -8,8 +8,10 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
+mod attention;
 mod conv;
 mod group_norm;
+mod layer_norm;
 mod layout;
 mod leaf;
 mod loss;
@@ -20,8 +22,10 @@ mod random;
 mod reduce;
 mod sample_path;
 
+pub(crate) use attention::{Attention, AttentionBackward};
 pub(crate) use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
 pub(crate) use group_norm::{GroupNorm, GroupNormBackward};
+pub(crate) use layer_norm::{LayerNorm, LayerNormBackward};
 pub(crate) use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
 pub(crate) use leaf::{Constant, Tensor};
 pub(crate) use loss::MeanSquaredError;
@@ -100,7 +104,8 @@ operations! {
     Reshape, Broadcast, Permute, Slice, Embed, Concat,
     MatMul,
     Pad, Fold, Conv, ConvInput, ConvWeight,
-    GroupNorm, GroupNormBackward,
+    GroupNorm, GroupNormBackward, LayerNorm, LayerNormBackward,
+    Attention, AttentionBackward,
     MeanSquaredError, Random, SamplePath, Gather,
     GlobalNorm, Adam, Assign, Advance,
 }

@@ -148,3 +148,22 @@ fn group_norms() {
         }
     }
 }
+
+#[test]
+fn layer_norms() {
+    for shape in [[2, 3, 5], [1, 1, 4], [2, 67, 33], [3, 5, 2]] {
+        let [b, _, d] = shape;
+        gradients("layer norm", &[&shape, &[b, d], &[b, d]], &|g, x| {
+            g.layer_norm(x[0], Some((x[1], x[2])), 1e-6)
+        });
+        gradients("layer norm alone", &[&shape], &|g, x| g.layer_norm(x[0], None, 1e-5));
+    }
+}
+
+#[test]
+fn attentions() {
+    // One token, one head, heads of one element, and more tokens than blocks of queries and of keys.
+    for (shape, heads) in [([2, 5, 12], 2), ([1, 1, 6], 1), ([2, 3, 9], 3), ([1, 131, 12], 2)] {
+        gradients("attention", &[&shape], &|g, x| g.attention(x[0], heads));
+    }
+}

@@ -1,0 +1,85 @@
+//! Multi-head attention of tokens to each other.
+
+use super::{Derivative, Op, Operation, require};
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Element, Shape, Type};
+
+/// `softmax(q k^T / sqrt(width of a head)) v` for each sample and head.
+///
+/// Input: `qkv [b, n, 3 d]`, queries, keys and values side by side, each `heads` times `d / heads` wide. Outputs: the
+/// result `[b, n, d]`, and `[b, heads, n]` the logarithms of the sums of exponentials, from which the backward
+/// operation recomputes the probabilities instead of keeping them.
+#[derive(Clone, Debug)]
+pub(crate) struct Attention {
+    pub(crate) heads: usize,
+}
+
+/// Batch, tokens and width `d` of `[b, n, 3 d]`.
+fn sizes(operation: &'static str, heads: usize, qkv: &Shape) -> Result<[usize; 3]> {
+    match *qkv.axes() {
+        [b, n, d] if heads > 0 && d > 0 && n > 0 && d.is_multiple_of(3 * heads) => Ok([b, n, d / 3]),
+        _ => Err(EngineError::BadShape {
+            operation,
+            found: qkv.clone(),
+            needed: format!("[batch, tokens, 3 * width] with a width in {heads} heads"),
+        }),
+    }
+}
+
+impl Operation for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require("attention", inputs, Element::Real)?;
+        let [b, n, d] = sizes("attention", self.heads, &inputs[0].shape)?;
+        Ok(vec![Type::real([b, n, d]), Type::real([b, self.heads, n])])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        if at.cotangents[1].is_some() {
+            return Err(EngineError::NotDifferentiable { operation: "attention log_sum_exp" });
+        }
+        let inputs = [at.inputs[0], at.outputs[0], at.outputs[1], at.cotangent()];
+        let backward = AttentionBackward { heads: self.heads };
+        Ok(vec![Some(at.graph.push_one(Op::AttentionBackward(backward), &inputs)?)])
+    }
+
+    fn attributes(&self) -> String {
+        format!(" heads={}", self.heads)
+    }
+}
+
+/// The cotangent of [`Attention`]'s input. Inputs: `qkv`, the result, `log_sum_exp`, the result's cotangent.
+#[derive(Clone, Debug)]
+pub(crate) struct AttentionBackward {
+    pub(crate) heads: usize,
+}
+
+impl Operation for AttentionBackward {
+    fn name(&self) -> &'static str {
+        "attention_backward"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require(self.name(), inputs, Element::Real)?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn attributes(&self) -> String {
+        format!(" heads={}", self.heads)
+    }
+}
+
+impl Graph {
+    /// Attention of tokens to each other: from queries, keys and values side by side, `[batch, tokens, 3 * width]`, to
+    /// `[batch, tokens, width]`.
+    ///
+    /// # Errors
+    /// If the heads do not divide the width.
+    pub fn attention(&mut self, qkv: Node, heads: usize) -> Result<Node> {
+        self.push_one(Op::Attention(Attention { heads }), &[qkv])
+    }
+}

@@ -1,0 +1,113 @@
+//! Layer normalisation of tokens, with a scale and shift for each sample where a network is conditioned by them.
+
+use super::{Derivative, Op, Operation, require};
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Element, Shape, Type};
+
+/// `y = (x - mean) * deviation_inverse * (1 + scale) + shift`, mean and deviation over the last axis.
+///
+/// Inputs: `x [b, n, d]` and, if `modulated` holds, `shift [b, d]` and `scale [b, d]`. Outputs: `y`, `mean [b, n]`,
+/// `deviation_inverse [b, n]`.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerNorm {
+    pub(crate) epsilon: f64,
+    pub(crate) modulated: bool,
+}
+
+/// Batch, tokens and width of `[b, n, d]`.
+fn tokens(operation: &'static str, x: &Shape) -> Result<[usize; 3]> {
+    match *x.axes() {
+        [b, n, d] if d > 0 => Ok([b, n, d]),
+        _ => Err(EngineError::BadShape {
+            operation,
+            found: x.clone(),
+            needed: "[batch, tokens, width]".into(),
+        }),
+    }
+}
+
+impl Operation for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer_norm"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require("layer_norm", inputs, Element::Real)?;
+        let [b, n, d] = tokens("layer_norm", &inputs[0].shape)?;
+        if let Some(wrong) = inputs[1..].iter().find(|input| input.shape.axes() != [b, d]) {
+            return Err(EngineError::ShapeMismatch {
+                operation: "layer_norm",
+                left: inputs[0].shape.clone(),
+                right: wrong.shape.clone(),
+                needed: format!("shift and scale must have shape [{b}, {d}]"),
+            });
+        }
+        let statistics = Type::real([b, n]);
+        Ok(vec![inputs[0].clone(), statistics.clone(), statistics])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        if at.cotangents[1..].iter().any(Option::is_some) {
+            return Err(EngineError::NotDifferentiable { operation: "layer_norm statistics" });
+        }
+        let scale = self.modulated.then(|| at.inputs[2]);
+        let inputs: Vec<Node> = [at.inputs[0]]
+            .into_iter()
+            .chain(scale)
+            .chain([at.outputs[1], at.outputs[2], at.cotangent()])
+            .collect();
+        let backward = LayerNormBackward { modulated: self.modulated };
+        // The outputs come in the order of the forward operation's inputs.
+        Ok(at.graph.push(Op::LayerNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
+    }
+
+    fn attributes(&self) -> String {
+        format!(" epsilon={} modulated={}", self.epsilon, self.modulated)
+    }
+}
+
+/// The cotangents of [`LayerNorm`]'s inputs.
+///
+/// Inputs: `x`, `scale` if modulated, `mean`, `deviation_inverse`, the cotangent of `y`. Outputs: those of `x` and, if
+/// modulated, `shift` and `scale`.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerNormBackward {
+    pub(crate) modulated: bool,
+}
+
+impl Operation for LayerNormBackward {
+    fn name(&self) -> &'static str {
+        "layer_norm_backward"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        require(self.name(), inputs, Element::Real)?;
+        let [b, _, d] = tokens(self.name(), &inputs[0].shape)?;
+        let mut outputs = vec![inputs[0].clone()];
+        if self.modulated {
+            outputs.extend([Type::real([b, d]), Type::real([b, d])]);
+        }
+        Ok(outputs)
+    }
+
+    fn attributes(&self) -> String {
+        format!(" modulated={}", self.modulated)
+    }
+}
+
+impl Graph {
+    /// Tokens `[batch, tokens, width]` normalised over their width; with a modulation `(shift, scale)`, both
+    /// `[batch, width]`, the result is `normalised * (1 + scale) + shift`.
+    ///
+    /// # Errors
+    /// If the shapes do not fit.
+    pub fn layer_norm(&mut self, x: Node, modulation: Option<(Node, Node)>, epsilon: f64) -> Result<Node> {
+        let op = LayerNorm { epsilon, modulated: modulation.is_some() };
+        let mut inputs = vec![x];
+        if let Some((shift, scale)) = modulation {
+            inputs.extend([shift, scale]);
+        }
+        self.push_one(Op::LayerNorm(op), &inputs)
+    }
+}
