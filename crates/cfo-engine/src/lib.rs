@@ -24,7 +24,7 @@ pub use initial::Initial;
 pub use memory::{Data, Memory};
 pub use ops::{
     Activation, AdamConfig, Distribution, GroupNormInputs, PadMode, PathData, PathSample, PathTensors,
-    Schedule,
+    ResampleMode, Schedule, WaveletFamily, spectral_modes,
 };
 pub use plan::Plan;
 pub use program::Program;

@@ -13,8 +13,10 @@ mod optimizer;
 mod random;
 pub(crate) mod real;
 mod reduce;
+mod resample;
 mod sample_path;
 pub(crate) mod simd;
+mod wavelet;
 
 pub(crate) use buffer::{Buffer, Io, Region};
 pub(crate) use simd::name as simd_name;
@@ -192,6 +194,7 @@ fn scratch(graph: &Graph, id: usize) -> usize {
         Op::GroupNorm(op) => group_norm::scratch(op, input(0)),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0)),
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0)),
+        Op::Wavelet(_) => wavelet::scratch(input(0)),
         _ => 0,
     }
 }
@@ -225,6 +228,11 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::LayerNormBackward(op) => layer_norm::run_backward::<T>(op, input(0), io),
         Op::Attention(op) => attention::run::<T>(op.heads, input(0), io),
         Op::AttentionBackward(op) => attention::run_backward::<T>(op.heads, input(0), io),
+        Op::Resample(op) => resample::run::<T>(op.mode, input(0), &entry.outputs[0].shape, io),
+        Op::ResampleBackward(op) => {
+            resample::run_backward::<T>(op.mode, input(0), &entry.outputs[0].shape, io);
+        }
+        Op::Wavelet(op) => wavelet::run::<T>(op, input(0), io),
         Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),
         Op::Random(op) => random::run::<T>(op, io),
         Op::SamplePath(op) => sample_path::run::<T>(op, io),

@@ -20,7 +20,10 @@ mod optimizer;
 mod pointwise;
 mod random;
 mod reduce;
+mod resample;
 mod sample_path;
+mod spectral;
+mod wavelet;
 
 pub(crate) use attention::{Attention, AttentionBackward};
 pub(crate) use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
@@ -34,14 +37,19 @@ pub(crate) use optimizer::{Adam, Advance, Assign, GlobalNorm};
 pub(crate) use pointwise::{Binary, Expression, Instruction, Pointwise, Unary, View};
 pub(crate) use random::Random;
 pub(crate) use reduce::Sum;
+pub(crate) use resample::{Resample, ResampleBackward};
 pub(crate) use sample_path::{Gather, SamplePath};
+pub(crate) use wavelet::Wavelet;
 
 pub use conv::PadMode;
 pub use group_norm::GroupNormInputs;
 pub use matmul::Activation;
 pub use optimizer::{AdamConfig, Schedule};
 pub use random::Distribution;
+pub use resample::ResampleMode;
 pub use sample_path::{PathData, PathSample, PathTensors};
+pub use spectral::spectral_modes;
+pub use wavelet::WaveletFamily;
 
 /// What an operation says of itself to the graph.
 pub(crate) trait Operation {
@@ -106,6 +114,7 @@ operations! {
     Pad, Fold, Conv, ConvInput, ConvWeight,
     GroupNorm, GroupNormBackward, LayerNorm, LayerNormBackward,
     Attention, AttentionBackward,
+    Resample, ResampleBackward, Wavelet,
     MeanSquaredError, Random, SamplePath, Gather,
     GlobalNorm, Adam, Assign, Advance,
 }

@@ -1,6 +1,8 @@
 //! Every derivative against central differences, on awkward shapes.
 
-use cfo_engine::{Activation, Graph, GroupNormInputs, Node, Result};
+use cfo_engine::{
+    Activation, Graph, GroupNormInputs, Node, ResampleMode, Result, WaveletFamily, spectral_modes,
+};
 
 use crate::check::gradients;
 
@@ -165,5 +167,44 @@ fn attentions() {
     // One token, one head, heads of one element, and more tokens than blocks of queries and of keys.
     for (shape, heads) in [([2, 5, 12], 2), ([1, 1, 6], 1), ([2, 3, 9], 3), ([1, 131, 12], 2)] {
         gradients("attention", &[&shape], &|g, x| g.attention(x[0], heads));
+    }
+}
+
+#[test]
+fn spectral_products() {
+    let cases: [([usize; 4], [usize; 2], usize); 6] = [
+        ([3, 1, 10, 2], [1, 3], 4),
+        ([2, 1, 7, 3], [1, 4], 1),
+        ([1, 1, 1, 1], [1, 1], 2),
+        ([2, 6, 5, 2], [2, 3], 3),
+        ([1, 4, 8, 1], [2, 5], 2),
+        ([2, 5, 4, 3], [1, 1], 1),
+    ];
+    for (field, modes, outputs) in cases {
+        let weight = [spectral_modes(field[1], modes), field[3], 2 * outputs];
+        gradients("spectral", &[&field, &weight], &|g, x| g.spectral(x[0], x[1], modes));
+    }
+}
+
+#[test]
+fn resampling() {
+    for mode in [ResampleMode::Nearest, ResampleMode::Bilinear] {
+        for size in [[6, 10], [2, 3], [1, 1], [5, 4], [7, 5]] {
+            gradients("resample", &[&[2, 3, 5, 2]], &|g, x| g.resample(x[0], mode, size[0], size[1]));
+        }
+        gradients("resample of one point", &[&[1, 1, 1, 3]], &|g, x| g.resample(x[0], mode, 1, 4));
+    }
+}
+
+#[test]
+fn wavelets() {
+    for family in [WaveletFamily::Haar, WaveletFamily::Daubechies4] {
+        for (field, levels) in [([2, 4, 12, 3], 2), ([1, 1, 8, 1], 3), ([2, 2, 2, 1], 1), ([1, 3, 5, 2], 0)] {
+            gradients("wavelet", &[&field], &|g, x| g.wavelet(x[0], family, levels));
+            gradients("inverse wavelet", &[&field], &|g, x| {
+                let square = g.square(x[0])?;
+                g.wavelet_inverse(square, family, levels)
+            });
+        }
     }
 }

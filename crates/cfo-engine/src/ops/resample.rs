@@ -1,0 +1,117 @@
+//! Fields on a grid of another size.
+
+use super::{Derivative, Op, Operation, require};
+use crate::error::{EngineError, Result};
+use crate::graph::{Graph, Node};
+use crate::shape::{Element, Shape, Type};
+
+/// How values between grid points are found. Points are centres of cells that tile the same square whatever their
+/// number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResampleMode {
+    /// The value of the cell in which the new centre lies.
+    Nearest,
+    /// Linear in each direction between the nearest centres, constant beyond the outermost.
+    Bilinear,
+}
+
+/// Fields `[b, h, w, c]` to `[b, height, width, c]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Resample {
+    pub(crate) mode: ResampleMode,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+}
+
+/// The transpose of [`Resample`] from fields of `height x width`: brings cotangents back to that size.
+#[derive(Clone, Debug)]
+pub(crate) struct ResampleBackward {
+    pub(crate) mode: ResampleMode,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+}
+
+fn resized(operation: &'static str, inputs: &[&Type], height: usize, width: usize) -> Result<Vec<Type>> {
+    require(operation, inputs, Element::Real)?;
+    match *inputs[0].shape.axes() {
+        [b, h, w, c] if h * w * height * width > 0 => Ok(vec![Type::real([b, height, width, c])]),
+        _ => Err(EngineError::BadShape {
+            operation,
+            found: inputs[0].shape.clone(),
+            needed: "[batch, height, width, channels] and a size that is not 0".into(),
+        }),
+    }
+}
+
+/// Height and width of a field.
+fn size(shape: &Shape) -> (usize, usize) {
+    (shape.axes()[1], shape.axes()[2])
+}
+
+impl Operation for Resample {
+    fn name(&self) -> &'static str {
+        "resample"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        resized("resample", inputs, self.height, self.width)
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let (height, width) = size(at.graph.shape(at.inputs[0]));
+        let back = ResampleBackward { mode: self.mode, height, width };
+        Ok(vec![Some(at.graph.push_one(Op::ResampleBackward(back), &[at.cotangent()])?)])
+    }
+
+    fn attributes(&self) -> String {
+        format!(" {:?} {}x{}", self.mode, self.height, self.width)
+    }
+}
+
+impl Operation for ResampleBackward {
+    fn name(&self) -> &'static str {
+        "resample_backward"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+        resized("resample_backward", inputs, self.height, self.width)
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        let (height, width) = size(at.graph.shape(at.inputs[0]));
+        let forward = Resample { mode: self.mode, height, width };
+        Ok(vec![Some(at.graph.push_one(Op::Resample(forward), &[at.cotangent()])?)])
+    }
+
+    fn attributes(&self) -> String {
+        format!(" {:?} {}x{}", self.mode, self.height, self.width)
+    }
+}
+
+impl ResampleMode {
+    /// Where point `to` of `new` lies among `old` points: two neighbours and the weight of the second.
+    pub(crate) fn neighbors(self, to: usize, new: usize, old: usize) -> (usize, usize, f64) {
+        match self {
+            Self::Nearest => {
+                let cell = (2 * to + 1) * old / (2 * new);
+                (cell, cell, 0.0)
+            }
+            Self::Bilinear => {
+                let at = ((to as f64 + 0.5) * old as f64 / new as f64 - 0.5).max(0.0);
+                let first = (at as usize).min(old - 1);
+                let second = (first + 1).min(old - 1);
+                (first, second, if second == first { 0.0 } else { at - first as f64 })
+            }
+        }
+    }
+}
+
+impl Graph {
+    /// Fields `[batch, height, width, channels]` on a grid of the given height and width.
+    ///
+    /// # Errors
+    /// If the value is not such a field or a size is 0.
+    pub fn resample(&mut self, x: Node, mode: ResampleMode, height: usize, width: usize) -> Result<Node> {
+        self.push_one(Op::Resample(Resample { mode, height, width }), &[x])
+    }
+}
