@@ -4,6 +4,7 @@ mod attention;
 mod buffer;
 mod conv;
 mod expression;
+mod gemm;
 mod group_norm;
 mod layer_norm;
 mod layout;
@@ -28,6 +29,7 @@ use crate::memory::Memory;
 use crate::ops::Op;
 use crate::plan::{Place, Plan, Sizes};
 use crate::shape::{Element, Type};
+use conv::{Form, Geometry};
 use real::Real;
 
 /// What the CPU says of a graph's operations to the planner.
@@ -191,6 +193,9 @@ fn scratch(graph: &Graph, id: usize) -> usize {
     let input = |index: usize| &graph.value_type(entry.inputs[index]).shape;
     match &entry.op {
         Op::MatMul(op) => matmul::scratch(op),
+        Op::Conv(op) => conv::scratch(Form::Forward, &Geometry::of_conv(op, input(0), input(1))),
+        Op::ConvInput(op) => conv::scratch(Form::Input, &Geometry::of_input(op, input(0), input(1))),
+        Op::ConvWeight(op) => conv::scratch(Form::Weight, &Geometry::of_weight(op, input(0), input(1))),
         Op::GroupNorm(op) => group_norm::scratch(op, input(0)),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0)),
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0)),
@@ -219,9 +224,9 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::MatMul(op) => matmul::run::<T>(op, io),
         Op::Pad(op) => conv::pad::<T>(op, input(0), io),
         Op::Fold(op) => conv::fold::<T>(op, &entry.outputs[0].shape, io),
-        Op::Conv(op) => conv::forward::<T>(conv::Geometry::of_conv(op, input(0), input(1)), io),
-        Op::ConvInput(op) => conv::input::<T>(conv::Geometry::of_input(op, input(0), input(1)), io),
-        Op::ConvWeight(op) => conv::weight::<T>(conv::Geometry::of_weight(op, input(0), input(1)), io),
+        Op::Conv(op) => conv::run::<T>(Form::Forward, &Geometry::of_conv(op, input(0), input(1)), io),
+        Op::ConvInput(op) => conv::run::<T>(Form::Input, &Geometry::of_input(op, input(0), input(1)), io),
+        Op::ConvWeight(op) => conv::run::<T>(Form::Weight, &Geometry::of_weight(op, input(0), input(1)), io),
         Op::GroupNorm(op) => group_norm::run::<T>(op, input(0), io),
         Op::GroupNormBackward(op) => group_norm::run_backward::<T>(&op.forward, input(0), io),
         Op::LayerNorm(op) => layer_norm::run::<T>(op, input(0), io),

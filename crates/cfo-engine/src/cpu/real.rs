@@ -3,10 +3,12 @@
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
 use super::buffer::Plain;
+use super::gemm::Dispatch;
 
 /// `f32` for work, `f64` for checks.
 pub(crate) trait Real:
     Plain
+    + Dispatch
     + Default
     + PartialOrd
     + Add<Output = Self>

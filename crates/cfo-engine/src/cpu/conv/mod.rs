@@ -1,9 +1,45 @@
 //! Convolutions and padding.
 
-mod direct;
+mod gather;
 mod geometry;
 mod pad;
+mod weight;
 
-pub(super) use direct::{forward, input, weight};
 pub(super) use geometry::Geometry;
 pub(super) use pad::{fold, pad};
+
+use gather::Gather;
+
+use super::Io;
+use super::real::Real;
+
+/// Which of the three forms of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Forward,
+    Input,
+    Weight,
+}
+
+/// The products that the adjoint in the input consists of: one for each remainder of the pixels by the stride.
+fn inputs(g: &Geometry) -> impl Iterator<Item = Gather> {
+    let (g, [down, across]) = (*g, g.stride);
+    (0..down * across).map(move |i| Gather::input(g, [i / across, i % across]))
+}
+
+/// Real elements of scratch memory.
+pub(super) fn scratch(form: Form, g: &Geometry) -> usize {
+    match form {
+        Form::Forward => Gather::forward(*g).scratch(),
+        Form::Input => inputs(g).map(|gather| gather.scratch()).max().unwrap_or(0),
+        Form::Weight => weight::scratch(g),
+    }
+}
+
+pub(super) fn run<T: Real>(form: Form, g: &Geometry, io: &Io<'_>) {
+    match form {
+        Form::Forward => Gather::forward(*g).run::<T>(io),
+        Form::Input => inputs(g).for_each(|gather| gather.run::<T>(io)),
+        Form::Weight => weight::run::<T>(g, io),
+    }
+}

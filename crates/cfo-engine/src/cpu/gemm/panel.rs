@@ -1,0 +1,44 @@
+//! Packing: a panel of columns laid out as the micro-kernels read it.
+#![allow(unsafe_code)]
+
+use super::vector::Vector;
+use crate::cpu::real::Real;
+
+/// A matrix somewhere in memory: element `(k, j)` at `start + k * row + j * column`.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<T> {
+    pub(crate) start: *const T,
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+}
+
+/// Copies `rows` rows of up to [`Vector::PANEL`] columns, `valid` of which exist, one after another; the missing
+/// columns are zero.
+///
+/// # Safety
+/// All elements exist, `to` has room for `rows` panels and the vector's instructions exist.
+#[inline(always)]
+pub(crate) unsafe fn pack<V: Vector>(from: Matrix<V::Scalar>, rows: usize, valid: usize, to: *mut V::Scalar) {
+    // SAFETY: by the caller.
+    unsafe {
+        if from.column == 1 && valid == V::PANEL {
+            for k in 0..rows {
+                let (source, to) = (from.start.add(k * from.row), to.add(k * V::PANEL));
+                V::load(source).store(to);
+                V::load(source.add(V::WIDTH)).store(to.add(V::WIDTH));
+            }
+            return;
+        }
+        // Sixteen rows at a time, so that a cache line that is read along its length is read once.
+        for first in (0..rows).step_by(16) {
+            let last = rows.min(first + 16);
+            for j in 0..V::PANEL {
+                let source = from.start.wrapping_add(j * from.column);
+                for k in first..last {
+                    *to.add(k * V::PANEL + j) =
+                        if j < valid { *source.add(k * from.row) } else { V::Scalar::ZERO };
+                }
+            }
+        }
+    }
+}

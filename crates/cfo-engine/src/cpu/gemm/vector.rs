@@ -1,0 +1,235 @@
+//! Vectors of a few numbers: one body of code, compiled for AVX-512, for AVX2 and plainly.
+#![allow(unsafe_code)]
+
+use super::kernel::{self, Columns, Rows};
+use crate::cpu::real::Real;
+
+/// A vector register, or what stands for one.
+///
+/// # Safety
+/// All functions may be called only where the instructions of the implementor exist, and pointers must be valid for
+/// [`Vector::WIDTH`] numbers.
+pub(crate) trait Vector: Copy {
+    /// What it holds.
+    type Scalar: Real;
+    /// How many of them.
+    const WIDTH: usize;
+    /// Numbers in a panel: the columns that the micro-kernels compute at once.
+    const PANEL: usize = 2 * Self::WIDTH;
+    /// Rows that the micro-kernels compute at once: as many as registers hold.
+    const ROWS: usize;
+
+    unsafe fn splat(value: Self::Scalar) -> Self;
+    unsafe fn load(from: *const Self::Scalar) -> Self;
+    unsafe fn store(self, to: *mut Self::Scalar);
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn subtract(self, other: Self) -> Self;
+    unsafe fn multiply(self, other: Self) -> Self;
+    /// `self * b + c`.
+    unsafe fn multiply_add(self, b: Self, c: Self) -> Self;
+    /// The micro-kernels, each compiled on its own.
+    unsafe fn rows<const R: usize>(product: &Rows<Self::Scalar>);
+    unsafe fn columns<const R: usize>(product: &Columns<Self::Scalar>);
+}
+
+/// Work that is written once over all vectors. `run` must be inlined always.
+pub(crate) trait Work<T> {
+    /// # Safety
+    /// As for [`Vector`].
+    unsafe fn run<V: Vector<Scalar = T>>(self);
+}
+
+/// Chooses the vector for a kind of number.
+pub(crate) trait Dispatch: Sized {
+    /// Does the work with the widest vector that this processor has.
+    fn dispatch<W: Work<Self>>(work: W);
+}
+
+/// Eight numbers without any special instructions.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain<T>([T; 8]);
+
+macro_rules! outlined {
+    ($(#[$feature:meta])*) => {
+        #[inline(always)]
+        unsafe fn rows<const R: usize>(product: &Rows<Self::Scalar>) {
+            $(#[$feature])*
+            unsafe fn outlined<const R: usize>(product: &Rows<<Own as Vector>::Scalar>) {
+                // SAFETY: by the caller.
+                unsafe { kernel::rows::<Own, R>(product) }
+            }
+            // SAFETY: by the caller.
+            unsafe { outlined::<R>(product) }
+        }
+        #[inline(always)]
+        unsafe fn columns<const R: usize>(product: &Columns<Self::Scalar>) {
+            $(#[$feature])*
+            unsafe fn outlined<const R: usize>(product: &Columns<<Own as Vector>::Scalar>) {
+                // SAFETY: by the caller.
+                unsafe { kernel::columns::<Own, R>(product) }
+            }
+            // SAFETY: by the caller.
+            unsafe { outlined::<R>(product) }
+        }
+    };
+}
+
+impl<T: Real> Vector for Plain<T> {
+    type Scalar = T;
+    const WIDTH: usize = 8;
+    const ROWS: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(value: T) -> Self {
+        Self([value; 8])
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const T) -> Self {
+        // SAFETY: by the caller.
+        Self(unsafe { from.cast::<[T; 8]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut T) {
+        // SAFETY: by the caller.
+        unsafe { to.cast::<[T; 8]>().write_unaligned(self.0) }
+    }
+    #[inline(always)]
+    unsafe fn add(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a += b);
+        self
+    }
+    #[inline(always)]
+    unsafe fn subtract(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a -= b);
+        self
+    }
+    #[inline(always)]
+    unsafe fn multiply(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a *= b);
+        self
+    }
+    #[inline(always)]
+    unsafe fn multiply_add(self, b: Self, mut c: Self) -> Self {
+        for i in 0..8 {
+            c.0[i] += self.0[i] * b.0[i];
+        }
+        c
+    }
+    #[inline(always)]
+    unsafe fn rows<const R: usize>(product: &Rows<T>) {
+        // SAFETY: by the caller.
+        unsafe { kernel::rows::<Self, R>(product) }
+    }
+    #[inline(always)]
+    unsafe fn columns<const R: usize>(product: &Columns<T>) {
+        // SAFETY: by the caller.
+        unsafe { kernel::columns::<Self, R>(product) }
+    }
+}
+
+impl Dispatch for f64 {
+    fn dispatch<W: Work<Self>>(work: W) {
+        // SAFETY: plain code runs everywhere.
+        unsafe { work.run::<Plain<Self>>() }
+    }
+}
+
+impl Dispatch for f32 {
+    fn dispatch<W: Work<Self>>(work: W) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use crate::cpu::simd::{Level, level};
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            unsafe fn wide<W: Work<f32>>(work: W) {
+                // SAFETY: this function has the instructions.
+                unsafe { work.run::<x86::Wide>() }
+            }
+            #[target_feature(enable = "avx2,fma")]
+            unsafe fn half<W: Work<f32>>(work: W) {
+                // SAFETY: this function has the instructions.
+                unsafe { work.run::<x86::Half>() }
+            }
+            match level() {
+                // SAFETY: the level says that the processor has the instructions.
+                Level::Avx512 => return unsafe { wide(work) },
+                // SAFETY: as above.
+                Level::Avx2 => return unsafe { half(work) },
+                Level::Plain => {}
+            }
+        }
+        // SAFETY: plain code runs everywhere.
+        unsafe { work.run::<Plain<Self>>() }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Columns, Rows, Vector, kernel};
+
+    macro_rules! vector {
+        ($(#[$doc:meta])* $name:ident, $module:ident, $register:ty, $width:literal, $rows:literal, $features:literal,
+         $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $fma:ident) => {
+            $(#[$doc])*
+            #[derive(Clone, Copy)]
+            pub(crate) struct $name($register);
+
+            mod $module {
+                use super::*;
+                type Own = $name;
+
+                // SAFETY of all: by the caller, as the trait says.
+                impl Vector for $name {
+                    type Scalar = f32;
+                    const WIDTH: usize = $width;
+                    const ROWS: usize = $rows;
+
+                    #[inline(always)]
+                    unsafe fn splat(value: f32) -> Self {
+                        Self(unsafe { $splat(value) })
+                    }
+                    #[inline(always)]
+                    unsafe fn load(from: *const f32) -> Self {
+                        Self(unsafe { $load(from) })
+                    }
+                    #[inline(always)]
+                    unsafe fn store(self, to: *mut f32) {
+                        unsafe { $store(to, self.0) }
+                    }
+                    #[inline(always)]
+                    unsafe fn add(self, other: Self) -> Self {
+                        Self(unsafe { $add(self.0, other.0) })
+                    }
+                    #[inline(always)]
+                    unsafe fn subtract(self, other: Self) -> Self {
+                        Self(unsafe { $sub(self.0, other.0) })
+                    }
+                    #[inline(always)]
+                    unsafe fn multiply(self, other: Self) -> Self {
+                        Self(unsafe { $mul(self.0, other.0) })
+                    }
+                    #[inline(always)]
+                    unsafe fn multiply_add(self, b: Self, c: Self) -> Self {
+                        Self(unsafe { $fma(self.0, b.0, c.0) })
+                    }
+                    outlined!(#[target_feature(enable = $features)]);
+                }
+            }
+        };
+    }
+
+    vector! {
+        /// Sixteen numbers in an AVX-512 register.
+        Wide, wide, __m512, 16, 8, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
+        _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
+        _mm512_fmadd_ps
+    }
+
+    vector! {
+        /// Eight numbers in an AVX2 register.
+        Half, half, __m256, 8, 6, "avx2,fma",
+        _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
+        _mm256_fmadd_ps
+    }
+}
