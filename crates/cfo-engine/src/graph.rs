@@ -67,6 +67,7 @@ pub struct Graph {
     pub(crate) effects: Vec<usize>,
     parameters: Vec<Parameter>,
     states: Vec<State>,
+    prefix: String,
     tensors: HashMap<String, Node>,
 }
 
@@ -74,6 +75,11 @@ impl Graph {
     /// A graph with nothing in it.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A graph whose parameters have names that start with `prefix`, for instance `ema/` to read averaged weights.
+    pub fn with_prefix(prefix: &str) -> Self {
+        Self { prefix: prefix.into(), ..Self::default() }
     }
 
     /// A named tensor in memory: an input, a data set or a state. Asking twice for a name yields the same value.
@@ -112,10 +118,11 @@ impl Graph {
     /// If the name already stands for another tensor.
     pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>, initial: Initial) -> Result<Node> {
         let shape = shape.into();
+        let name = &format!("{}{name}", self.prefix);
         let known = self.tensors.contains_key(name);
         let node = self.tensor(name, Element::Real, shape.clone())?;
         if !known {
-            self.parameters.push(Parameter { name: name.into(), node, shape, initial });
+            self.parameters.push(Parameter { name: name.clone(), node, shape, initial });
         }
         Ok(node)
     }

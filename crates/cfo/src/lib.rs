@@ -1,1 +1,29 @@
 //! Learn the continuous-time dynamics of PDEs and ODEs by flow matching on temporal splines.
+//!
+//! The way of the data: a [`TrajectorySet`] is scaled and thinned into [`TrainingData`]; [`training_step`] appends the
+//! drawing of a batch from its splines, the network and the optimiser to one graph; [`train`] runs it; a checkpoint keeps it; a [`Rollout`]
+//! integrates the learned field to any time; [`evaluate`] compares it with the truth.
+
+mod checkpoint;
+mod error;
+mod evaluate;
+mod model;
+mod objective;
+mod operator;
+mod recipe;
+mod rollout;
+mod train;
+mod trajectories;
+
+pub use checkpoint::{Checkpoints, State, write_atomically};
+pub use error::{CfoError, Result};
+pub use evaluate::{RelativeL2, Report, TimeError, evaluate, relative};
+pub use model::{Model, Scaling};
+pub use objective::{TrainingData, training_step};
+pub use operator::{MlpConfig, Operator, OperatorConfig, OperatorInputs, Setting, parameter_count};
+pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
+pub use rollout::{Budget, Prediction, Request, Rollout, Solver};
+pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
+pub use trajectories::TrajectorySet;
+
+pub use {cfo_data as data, cfo_engine as engine, cfo_numerics as numerics};

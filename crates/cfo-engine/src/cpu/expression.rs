@@ -231,6 +231,7 @@ fn binary<T: Real>(function: Binary, a: &[T], b: &[T], y: &mut [T]) {
         Binary::Divide => zip(a, b, y, |a, b| a / b),
         Binary::Maximum => zip(a, b, y, T::larger),
         Binary::Minimum => zip(a, b, y, T::smaller),
+        Binary::Mask => zip(a, b, y, |a, b| if b != T::ZERO { a } else { T::ZERO }),
         Binary::AtLeast => zip(a, b, y, |a, b| if a >= b { T::ONE } else { T::ZERO }),
     }
 }

@@ -46,6 +46,8 @@ pub(crate) enum Binary {
     Minimum,
     /// 1 where the first is at least the second, else 0.
     AtLeast,
+    /// The first where the second is not 0, else 0, even if the first is not a number.
+    Mask,
 }
 
 /// One function applied to every element.
@@ -180,6 +182,7 @@ impl Binary {
             Self::Maximum => "maximum",
             Self::Minimum => "minimum",
             Self::AtLeast => "at_least",
+            Self::Mask => "mask",
         }
     }
 
@@ -210,6 +213,7 @@ impl Binary {
                 [Some(g.multiply(dy, mask)?), Some(g.multiply(dy, rest)?)]
             }
             Self::AtLeast => [Some(g.scale(dy, 0.0)?), Some(g.scale(dy, 0.0)?)],
+            Self::Mask => [Some(g.mask(dy, b)?), when(second, &mut || g.scale(dy, 0.0))?],
         })
     }
 }
@@ -339,6 +343,8 @@ binary_methods! {
     maximum => Maximum,
     /// The smaller of both.
     minimum => Minimum,
+    /// `a` where `b` is not 0, else 0, even where `a` is not a number.
+    mask => Mask,
 }
 
 impl Graph {

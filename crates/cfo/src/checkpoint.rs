@@ -1,0 +1,281 @@
+//! Checkpoints: a folder that appears whole or not at all, and is refused if a bit of it changed.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use cfo_engine::{Data, Element, Memory};
+use fs_err as fs;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+
+/// Version of the format of `state.json`.
+const VERSION: u32 = 1;
+const WEIGHTS: &str = "weights.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const STATE: &str = "state.json";
+
+/// Everything of a run but its tensors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    version: u32,
+    /// Version of the program that wrote it.
+    pub program: String,
+    /// Optimiser steps made.
+    pub step: u32,
+    /// The model.
+    pub model: Model,
+    /// Hash of the training data.
+    pub data_fingerprint: String,
+    /// Lowest validation error so far, with its step.
+    pub best: Option<(f64, u32)>,
+    /// SHA-256 of the tensor files, by name.
+    files: HashMap<String, String>,
+}
+
+impl State {
+    /// The state of a run at a step.
+    pub fn new(model: &Model, step: u32, data_fingerprint: &str, best: Option<(f64, u32)>) -> Self {
+        Self {
+            version: VERSION,
+            program: env!("CARGO_PKG_VERSION").into(),
+            step,
+            model: model.clone(),
+            data_fingerprint: data_fingerprint.into(),
+            best,
+            files: HashMap::new(),
+        }
+    }
+}
+
+/// What `state.json` holds: the state as text, and the hash of that text.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    sha256: String,
+    state: serde_json::Value,
+}
+
+/// The checkpoints of one run, under `RUN/checkpoints`.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+}
+
+impl Checkpoints {
+    /// Those of a run.
+    pub fn of(run: &Path) -> Self {
+        Self { folder: run.join("checkpoints") }
+    }
+
+    /// Whether there is a latest one.
+    pub fn exist(&self) -> bool {
+        self.folder.join("latest").exists()
+    }
+
+    /// Writes `step-N`, makes it the latest and, if asked, the best, then removes those that are neither.
+    ///
+    /// # Errors
+    /// If the disk refuses; the earlier checkpoints are then untouched.
+    pub fn save(&self, memory: &Memory, mut state: State, best: bool) -> Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let name = format!("step-{}", state.step);
+        let temporary = self.folder.join(format!(".{name}.tmp"));
+        if temporary.exists() {
+            fs::remove_dir_all(&temporary)?;
+        }
+        fs::create_dir(&temporary)?;
+        let written = self.fill(&temporary, memory, &mut state);
+        if let Err(error) = written {
+            let _ = fs::remove_dir_all(&temporary);
+            return Err(error);
+        }
+        let target = self.folder.join(&name);
+        if target.exists() {
+            fs::remove_dir_all(&target)?;
+        }
+        fs::rename(&temporary, &target)?;
+        sync_folder(&self.folder)?;
+        self.point("latest", &name)?;
+        if best {
+            self.point("best", &name)?;
+        }
+        self.prune()
+    }
+
+    fn fill(&self, folder: &Path, memory: &Memory, state: &mut State) -> Result<()> {
+        for (file, chosen) in [(WEIGHTS, true), (OPTIMIZER, false)] {
+            let names = memory.names().filter(|name| is_weight(name) == chosen && is_kept(name));
+            let bytes = pack(memory, names)?;
+            state.files.insert(file.into(), hash(&bytes));
+            write_synced(&folder.join(file), &bytes)?;
+        }
+        let value = serde_json::to_value(&*state).map_err(|error| bad(&folder.join(STATE), error))?;
+        let sealed = Sealed { sha256: hash(value.to_string().as_bytes()), state: value };
+        let text = serde_json::to_string_pretty(&sealed).map_err(|error| bad(&folder.join(STATE), error))?;
+        write_synced(&folder.join(STATE), text.as_bytes())?;
+        sync_folder(folder)
+    }
+
+    /// Reads the state of `latest`, `best` or `step-N`.
+    ///
+    /// # Errors
+    /// If it is missing, of another version, or changed since it was written.
+    pub fn state(&self, name: &str) -> Result<State> {
+        let path = self.folder.join(name).join(STATE);
+        let text = fs::read_to_string(&path)?;
+        let sealed: Sealed = serde_json::from_str(&text).map_err(|error| bad(&path, error))?;
+        if hash(sealed.state.to_string().as_bytes()) != sealed.sha256 {
+            return Err(bad(&path, "its content does not match its checksum"));
+        }
+        match sealed.state.get("version").and_then(serde_json::Value::as_u64) {
+            Some(version) if version == u64::from(VERSION) => {}
+            found => {
+                let found = found.map_or("none".into(), |version| version.to_string());
+                return Err(bad(
+                    &path,
+                    format!("it has format version {found}, this program reads {VERSION}"),
+                ));
+            }
+        }
+        serde_json::from_value(sealed.state).map_err(|error| bad(&path, error))
+    }
+
+    /// Reads a checkpoint's tensors into memory; the optimiser's only if asked.
+    ///
+    /// # Errors
+    /// If a file is missing, torn or changed since it was written.
+    pub fn load(&self, name: &str, state: &State, memory: &mut Memory, optimizer: bool) -> Result<()> {
+        for file in [WEIGHTS, OPTIMIZER].into_iter().take(if optimizer { 2 } else { 1 }) {
+            let path = self.folder.join(name).join(file);
+            let bytes = fs::read(&path)?;
+            if state.files.get(file) != Some(&hash(&bytes)) {
+                return Err(bad(&path, "its content does not match the checksum in `state.json`"));
+            }
+            unpack(&path, &bytes, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Points a link at a checkpoint, in one step.
+    fn point(&self, link: &str, name: &str) -> Result<()> {
+        let temporary = self.folder.join(format!(".{link}.tmp"));
+        let _ = fs::remove_file(&temporary);
+        #[cfg(unix)]
+        fs_err::os::unix::fs::symlink(name, &temporary)?;
+        #[cfg(not(unix))]
+        fs::write(&temporary, name)?;
+        fs::rename(&temporary, self.folder.join(link))?;
+        sync_folder(&self.folder)
+    }
+
+    /// Removes checkpoints that no link points at.
+    fn prune(&self) -> Result<()> {
+        let kept: Vec<PathBuf> =
+            ["latest", "best"].iter().filter_map(|link| fs::read_link(self.folder.join(link)).ok()).collect();
+        for entry in fs::read_dir(&self.folder)? {
+            let name = PathBuf::from(entry?.file_name());
+            if name.to_string_lossy().starts_with("step-") && !kept.contains(&name) {
+                fs::remove_dir_all(self.folder.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parameters and their averages; not optimiser state.
+fn is_weight(name: &str) -> bool {
+    !name.starts_with("adam.") && !name.starts_with("train.")
+}
+
+/// What a checkpoint keeps: not data sets, not the tensors of rollouts.
+fn is_kept(name: &str) -> bool {
+    !name.starts_with("data.") && !name.starts_with("rollout.")
+}
+
+fn pack<'a>(memory: &Memory, names: impl Iterator<Item = &'a str>) -> Result<Vec<u8>> {
+    let mut tensors = Vec::new();
+    for name in names {
+        let value_type = memory.value_type(name)?;
+        let (dtype, bytes) = match value_type.element {
+            Element::Index => {
+                (Dtype::U32, memory.read_index(name)?.iter().flat_map(|v| v.to_le_bytes()).collect())
+            }
+            _ => (Dtype::F32, memory.read(name)?.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()),
+        };
+        tensors.push((name.to_owned(), dtype, value_type.shape.axes().to_vec(), bytes));
+    }
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
+    });
+    let views =
+        views.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| bad(Path::new(WEIGHTS), error))?;
+    safetensors::serialize(views, None).map_err(|error| bad(Path::new(WEIGHTS), error))
+}
+
+fn unpack(path: &Path, bytes: &[u8], memory: &mut Memory) -> Result<()> {
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| bad(path, error))?;
+    for (name, view) in tensors.iter() {
+        let words = view.data().chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]);
+        match view.dtype() {
+            Dtype::F32 => {
+                let values: Vec<f32> = words.map(f32::from_le_bytes).collect();
+                memory.insert_real(name, view.shape(), &values)?;
+            }
+            Dtype::U32 => {
+                let values: Vec<u32> = words.map(u32::from_le_bytes).collect();
+                memory.insert(name, Element::Index, view.shape(), Data::Index(&values))?;
+            }
+            other => return Err(bad(path, format!("tensor `{name}` has type {other:?}"))),
+        }
+    }
+    Ok(())
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hash of the training data, to notice that a run is resumed on other data.
+pub(crate) fn fingerprint<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bad(path: &Path, problem: impl ToString) -> CfoError {
+    CfoError::BadCheckpoint { path: path.into(), problem: problem.to_string() }
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)?;
+    Ok(file.sync_all()?)
+}
+
+fn sync_folder(folder: &Path) -> Result<()> {
+    #[cfg(unix)]
+    fs::File::open(folder)?.sync_all()?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}
+
+/// Writes a file so that it appears whole or not at all.
+///
+/// # Errors
+/// If the disk refuses; an earlier file is then untouched.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let temporary = path.with_file_name(format!(".{name}.tmp"));
+    if let Err(error) = write_synced(&temporary, bytes) {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    Ok(fs::rename(&temporary, path)?)
+}

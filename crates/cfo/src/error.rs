@@ -1,0 +1,133 @@
+//! What can go wrong between a recipe and a prediction.
+
+use std::path::PathBuf;
+
+use cfo_data::simulate::SimulationError;
+use cfo_engine::EngineError;
+
+/// Every failure of this crate; each says what was found and what was needed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CfoError {
+    /// The recipe is not what the format asks for.
+    #[error("the recipe is not valid: {problem}")]
+    BadRecipe {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The recipe has a key that does not exist.
+    #[error("the recipe has an unknown key or choice `{found}`")]
+    UnknownKey {
+        /// What was found.
+        found: String,
+        /// The most similar word that exists.
+        nearest: Option<String>,
+    },
+    /// A key has a value out of range.
+    #[error("`{key}`: {problem}")]
+    InvalidKey {
+        /// Its path.
+        key: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The data do not fit what was asked of them.
+    #[error("{problem}")]
+    BadData {
+        /// What was found and what was needed.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The network cannot take the data's grid.
+    #[error("operator `{operator}` cannot take {found}: {needed}")]
+    BadGrid {
+        /// Which network.
+        operator: &'static str,
+        /// The grid found.
+        found: String,
+        /// What it takes.
+        needed: String,
+    },
+    /// A run's file is missing, torn or of another version.
+    #[error("{}: {problem}", path.display())]
+    BadCheckpoint {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The loss left the realm of numbers, or grew without bound.
+    #[error("the loss became {loss} at step {step}")]
+    Diverged {
+        /// The step.
+        step: u32,
+        /// The loss.
+        loss: f64,
+        /// The last checkpoint from before.
+        last_good: Option<String>,
+    },
+    /// A rollout left the realm of numbers.
+    #[error("the integration of trajectory {trajectory} became infinite or undefined after time {time}")]
+    RolloutDiverged {
+        /// Which trajectory of the batch.
+        trajectory: usize,
+        /// The last time that was finite, in the user's units.
+        time: f64,
+    },
+    /// The work was stopped from outside.
+    #[error("interrupted at step {step}")]
+    Interrupted {
+        /// The step reached.
+        step: u32,
+    },
+    /// The operating system refused.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A simulator refused.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    /// A trajectory file refused.
+    #[error(transparent)]
+    Data(#[from] cfo_data::DataError),
+}
+
+impl CfoError {
+    /// What to do next, where that can be said.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::UnknownKey { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
+            Self::BadData { hint, .. } => Some(hint.clone()),
+            Self::BadGrid { .. } => Some("choose another operator or its sizes, or resample the data".into()),
+            Self::Diverged { last_good, .. } => Some(match last_good {
+                Some(name) => format!(
+                    "lower `train.learning_rate` or set `train.clip`; `{name}` is the last good checkpoint"
+                ),
+                None => "lower `train.learning_rate` or set `train.clip`".into(),
+            }),
+            Self::RolloutDiverged { .. } => Some("train longer, or raise `--nfe`".into()),
+            Self::Engine(error) => error.hint(),
+            Self::Simulation(error) => error.hint(),
+            Self::Data(error) => error.hint(),
+            _ => None,
+        }
+    }
+
+    /// Whether the fault lies in what the user gave rather than in the work itself.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Diverged { .. } | Self::RolloutDiverged { .. } | Self::Interrupted { .. } | Self::Io(_) => {
+                false
+            }
+            Self::Engine(error) => matches!(error, EngineError::DeviceUnavailable { .. }),
+            Self::Data(error) => error.is_bad_input(),
+            _ => true,
+        }
+    }
+}
+
+/// The result of this crate's functions.
+pub type Result<T, E = CfoError> = std::result::Result<T, E>;

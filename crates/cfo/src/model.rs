@@ -1,0 +1,215 @@
+//! A model: the recipe, what it must know of the data, and the scaling between the user's units and the network's.
+
+use cfo_data::{Description, FieldShape, Split, Trajectory};
+use cfo_engine::{Graph, Node};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CfoError, Result};
+use crate::operator::{Operator, OperatorInputs, Setting, parameter_count};
+use crate::recipe::{ObjectiveConfig, Recipe};
+use crate::trajectories::TrajectorySet;
+
+/// Between the user's units and the network's: values to mean 0 and deviation 1, times to [0, 1].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Mean of each channel.
+    pub mean: Vec<f64>,
+    /// Deviation of each channel.
+    pub deviation: Vec<f64>,
+    /// Deviation of the change between neighbouring snapshots of each channel, in normalised units.
+    pub change: Vec<f64>,
+    /// Time that becomes 0.
+    pub start: f64,
+    /// Time between 0 and 1.
+    pub span: f64,
+    /// Mean and deviation of each PDE parameter.
+    pub conditions: Vec<[f64; 2]>,
+}
+
+impl Scaling {
+    /// From the training trajectories.
+    fn measure(set: &TrajectorySet, normalize: bool) -> Result<Self> {
+        let channels = set.description.shape.channels;
+        let train: Vec<&Trajectory> = set.part(Split::Train).map(|(_, trajectory)| trajectory).collect();
+        let start = train.iter().map(|trajectory| trajectory.times[0]).fold(f64::INFINITY, f64::min);
+        let ends = train.iter().filter_map(|trajectory| trajectory.times.last().copied());
+        let span = ends.fold(f64::NEG_INFINITY, f64::max) - start;
+        if train.is_empty() || !(span > 0.0 && span.is_finite()) {
+            return Err(CfoError::BadData {
+                problem: format!("{} training trajectories span no time", train.len()),
+                hint: "`cfo inspect` shows times and splits".into(),
+            });
+        }
+        let (mut mean, mut deviation) = (vec![0.0; channels], vec![1.0; channels]);
+        if normalize {
+            for channel in 0..channels {
+                let values = train
+                    .iter()
+                    .flat_map(|trajectory| trajectory.values.iter().skip(channel).step_by(channels));
+                let [m, d] = moments(values.map(|&value| f64::from(value)));
+                mean[channel] = m;
+                deviation[channel] = if d > 1e-12 * m.abs().max(1e-300) { d } else { 1.0 };
+            }
+        }
+        let size = set.description.shape.len();
+        let change = (0..channels)
+            .map(|channel| {
+                let changes = train.iter().flat_map(|trajectory| {
+                    let values = &trajectory.values;
+                    (size + channel..values.len())
+                        .step_by(channels)
+                        .map(|i| f64::from(values[i]) - f64::from(values[i - size]))
+                });
+                let [m, d] = moments(changes);
+                let root = m.hypot(d) / deviation[channel];
+                if root > 0.0 { root } else { 1.0 }
+            })
+            .collect();
+        let conditions = (0..set.description.parameter_names.len())
+            .map(|p| {
+                let [m, d] = moments(train.iter().map(|trajectory| trajectory.parameters[p]));
+                [m, if d > 0.0 { d } else { 1.0 }]
+            })
+            .collect();
+        Ok(Self { mean, deviation, change, start, span, conditions })
+    }
+
+    /// A time in the network's units.
+    pub fn time(&self, time: f64) -> f64 {
+        (time - self.start) / self.span
+    }
+
+    /// Values in the network's units.
+    pub fn normalize(&self, values: &[f32]) -> Vec<f32> {
+        self.each(values, |value, mean, deviation| (value - mean) / deviation)
+    }
+
+    /// Values in the user's units.
+    pub fn restore(&self, values: &[f32]) -> Vec<f32> {
+        self.each(values, |value, mean, deviation| value * deviation + mean)
+    }
+
+    fn each(&self, values: &[f32], map: impl Fn(f64, f64, f64) -> f64) -> Vec<f32> {
+        let channels = self.mean.len();
+        let scaled = values.iter().enumerate().map(|(i, &value)| {
+            let channel = i % channels;
+            map(f64::from(value), self.mean[channel], self.deviation[channel]) as f32
+        });
+        scaled.collect()
+    }
+}
+
+/// Mean and deviation in one pass, exact for huge means.
+fn moments(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    let (mut count, mut mean, mut squares) = (0.0, 0.0, 0.0);
+    for value in values {
+        count += 1.0;
+        let difference = value - mean;
+        mean += difference / count;
+        squares += difference * (value - mean);
+    }
+    [mean, (squares / f64::max(count, 1.0)).sqrt()]
+}
+
+/// A network with everything needed to train it further or to predict with it, except its weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// The recipe it was made by.
+    pub recipe: Recipe,
+    /// Name of the system.
+    pub system: String,
+    /// Space axes of the data.
+    pub axes: usize,
+    /// What the network must know of the data.
+    pub setting: Setting,
+    /// Between the user's units and the network's.
+    pub scaling: Scaling,
+    /// Names of the channels, for reports.
+    pub channel_names: Vec<String>,
+}
+
+impl Model {
+    /// A model for a data set.
+    ///
+    /// # Errors
+    /// If the data do not suit the recipe.
+    pub fn new(recipe: &Recipe, set: &TrajectorySet) -> Result<Self> {
+        let Description { system, shape, periodic, channel_names, parameter_names, .. } = &set.description;
+        let conditions = if recipe.data.condition { parameter_names.len() } else { 0 };
+        let model = Self {
+            recipe: recipe.clone(),
+            system: system.clone(),
+            axes: shape.axes,
+            setting: Setting::new(*shape, periodic, conditions),
+            scaling: Scaling::measure(set, recipe.data.normalize)?,
+            channel_names: channel_names.clone(),
+        };
+        model.operator()?;
+        Ok(model)
+    }
+
+    /// Shape of a snapshot.
+    pub fn shape(&self) -> FieldShape {
+        let [height, width, channels] = self.setting.field;
+        FieldShape { axes: self.axes, height, width, channels }
+    }
+
+    /// The network.
+    ///
+    /// # Errors
+    /// If the grid does not suit it.
+    pub fn operator(&self) -> Result<Box<dyn Operator>> {
+        self.recipe.operator.build(&self.setting)
+    }
+
+    /// Whether one step of the network leads to the next snapshot rather than being a velocity.
+    pub fn is_autoregressive(&self) -> bool {
+        matches!(self.recipe.objective, ObjectiveConfig::Autoregressive { .. })
+    }
+
+    /// Shape of a batch of states.
+    pub(crate) fn batch_shape(&self, batch: usize) -> [usize; 4] {
+        let [height, width, channels] = self.setting.field;
+        [batch, height, width, channels]
+    }
+
+    /// Appends the network; time is left out where the objective or the recipe says so.
+    pub(crate) fn velocity(
+        &self,
+        graph: &mut Graph,
+        [time, state]: [Node; 2],
+        conditions: Option<Node>,
+    ) -> Result<Node> {
+        let timed = self.recipe.operator.time_embedding() && !self.is_autoregressive();
+        let inputs = OperatorInputs { time: timed.then_some(time), state, conditions };
+        Ok(self.operator()?.velocity(graph, &inputs)?)
+    }
+
+    /// Appends the state that follows one of an autoregressive model.
+    pub(crate) fn next_state(&self, graph: &mut Graph, state: Node, output: Node) -> Result<Node> {
+        match self.recipe.objective {
+            ObjectiveConfig::Autoregressive { residual: true } => {
+                let change = graph.constant([self.scaling.change.len()], self.scaling.change.clone())?;
+                let scaled = graph.multiply(output, change)?;
+                Ok(graph.add(state, scaled)?)
+            }
+            _ => Ok(output),
+        }
+    }
+
+    /// Trainable numbers, a complex weight counted once.
+    ///
+    /// # Errors
+    /// If the grid does not suit the network.
+    pub fn parameters(&self) -> Result<usize> {
+        let mut graph = Graph::new();
+        let time = graph.input("time", [1])?;
+        let state = graph.input("state", self.batch_shape(1))?;
+        let conditions = match self.setting.conditions {
+            0 => None,
+            count => Some(graph.input("conditions", [1, count])?),
+        };
+        self.velocity(&mut graph, [time, state], conditions)?;
+        Ok(parameter_count(&graph))
+    }
+}

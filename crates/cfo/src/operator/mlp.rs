@@ -1,0 +1,91 @@
+//! The multilayer perceptron: for ODE systems and small one-dimensional fields.
+
+use cfo_engine::{Activation, EngineError, Graph, Node};
+use serde::{Deserialize, Serialize};
+
+use super::layers::{linear, sinusoids};
+use super::{Operator, OperatorInputs, Setting};
+use crate::error::{CfoError, Result};
+
+/// Sizes of the perceptron; the default is the paper's for Lorenz, 202,499 parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MlpConfig {
+    /// Widths of the hidden layers.
+    pub hidden: Vec<usize>,
+    /// Frequencies of the time code, each a sine and a cosine.
+    pub bands: usize,
+    /// Whether the network sees the time; switch it off for autonomous systems.
+    pub time_embedding: bool,
+}
+
+impl Default for MlpConfig {
+    fn default() -> Self {
+        Self { hidden: vec![128, 256, 256, 256, 128], bands: 16, time_embedding: true }
+    }
+}
+
+impl MlpConfig {
+    pub(super) fn build(&self, _: &Setting) -> Result<Mlp> {
+        let invalid = |key: &str, problem: &str| {
+            Err(CfoError::InvalidKey { key: format!("operator.{key}"), problem: problem.into() })
+        };
+        if self.hidden.contains(&0) {
+            return invalid("hidden", "a layer needs at least one unit");
+        }
+        if self.time_embedding && self.bands == 0 {
+            return invalid(
+                "bands",
+                "0 bands cannot code the time; set `operator.time_embedding = false` instead",
+            );
+        }
+        Ok(Mlp { config: self.clone() })
+    }
+}
+
+/// The network: state, time code and conditions side by side, then layers with ReLU.
+pub(super) struct Mlp {
+    config: MlpConfig,
+}
+
+impl Operator for Mlp {
+    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
+        let shape = graph.shape(inputs.state).clone();
+        let batch = shape.axes()[0];
+        let size = shape.len() / batch;
+        let mut parts = vec![graph.reshape(inputs.state, [batch, size])?];
+        if let Some(time) = inputs.time {
+            parts.push(sinusoids(graph, time, 2 * self.config.bands)?);
+        }
+        parts.extend(inputs.conditions);
+        let mut x = graph.concat(&parts, 1)?;
+        for (layer, &width) in self.config.hidden.iter().enumerate() {
+            x = linear(graph, &format!("hidden.{layer}"), x, width, Activation::Relu)?;
+        }
+        let velocity = linear(graph, "head", x, size, Activation::Identity)?;
+        graph.reshape(velocity, shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::parameter_count;
+
+    fn parameters(timed: bool) -> usize {
+        let mut graph = Graph::new();
+        let setting = Setting { field: [1, 1, 3], periodic: [false; 2], conditions: 0 };
+        let mlp = MlpConfig::default().build(&setting).unwrap();
+        let time = timed.then(|| graph.input("time", [7]).unwrap());
+        let state = graph.input("state", [7, 1, 1, 3]).unwrap();
+        let velocity = mlp.velocity(&mut graph, &OperatorInputs { time, state, conditions: None }).unwrap();
+        assert_eq!(graph.shape(velocity), graph.shape(state));
+        parameter_count(&graph)
+    }
+
+    #[test]
+    fn it_has_the_papers_size() {
+        assert_eq!(parameters(true), 202_499);
+        assert_eq!(parameters(false), 198_403);
+    }
+}

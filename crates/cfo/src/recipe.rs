@@ -1,0 +1,431 @@
+//! The recipe of a run: one TOML file, every key with a default that is the paper's.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use cfo_engine::{AdamConfig, Precision, Schedule};
+use cfo_numerics::{NoiseSchedule, Path, Spline};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CfoError, Result};
+use crate::operator::OperatorConfig;
+
+/// Everything that a run depends on besides its data.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Recipe {
+    /// Where trajectories come from and what is kept of them.
+    pub data: DataConfig,
+    /// The spline and its noise.
+    pub path: PathConfig,
+    /// The network.
+    pub operator: OperatorConfig,
+    /// What the network is trained for.
+    pub objective: ObjectiveConfig,
+    /// The training loop.
+    pub train: TrainConfig,
+    /// How a trained network is integrated.
+    pub evaluate: EvaluateConfig,
+}
+
+/// Where trajectories come from and what is kept of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// A trajectory file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// A system to simulate instead: `lorenz`, `burgers`, ...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulate: Option<String>,
+    /// Trajectories to simulate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<usize>,
+    /// Share of each training trajectory's snapshots that is kept, drawn at random, both ends always.
+    pub keep_rate: f64,
+    /// Whether each trajectory's first snapshot is dropped.
+    pub drop_first: bool,
+    /// Trajectories for training, validation and test, in the order of the file; by default what the file says, else 80, 10 and 10 %.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<[usize; 3]>,
+    /// Whether each channel is shifted and scaled to mean 0 and deviation 1 of the training set.
+    pub normalize: bool,
+    /// Whether the network is given each trajectory's PDE parameters.
+    pub condition: bool,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            simulate: None,
+            samples: None,
+            keep_rate: 1.0,
+            drop_first: false,
+            split: None,
+            normalize: true,
+            condition: false,
+        }
+    }
+}
+
+/// The spline and its noise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PathConfig {
+    /// `linear`, `cubic` or `quintic`.
+    pub spline: String,
+    /// Snapshots that estimate the derivatives at a knot.
+    pub stencil: usize,
+    /// The noise between knots.
+    pub noise: NoiseConfig,
+}
+
+impl Default for PathConfig {
+    fn default() -> Self {
+        Self { spline: "quintic".into(), stencil: 3, noise: NoiseConfig::default() }
+    }
+}
+
+impl PathConfig {
+    /// The path that these keys describe.
+    ///
+    /// # Errors
+    /// If the spline is unknown or its stencil cannot estimate what it needs.
+    pub fn path(&self) -> Result<Path> {
+        let invalid = |problem: String| CfoError::InvalidKey { key: "path.spline".into(), problem };
+        let spline = Spline::from_str(&self.spline).map_err(|error| invalid(error.to_string()))?;
+        if spline == Spline::Linear {
+            return Ok(Path { spline, stencil: self.stencil });
+        }
+        Path::new(spline, self.stencil)
+            .map_err(|error| CfoError::InvalidKey { key: "path.stencil".into(), problem: error.to_string() })
+    }
+
+    /// The noise schedule that these keys describe.
+    pub fn schedule(&self) -> NoiseSchedule {
+        NoiseSchedule { amplitude: self.noise.amplitude, exponent: self.noise.exponent }
+    }
+}
+
+/// Amplitude and exponent of the noise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NoiseConfig {
+    /// Its height, in normalised units.
+    pub amplitude: f64,
+    /// Its exponent.
+    pub exponent: u32,
+}
+
+impl Default for NoiseConfig {
+    fn default() -> Self {
+        Self { amplitude: 1e-5, exponent: 3 }
+    }
+}
+
+/// What the network is trained for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ObjectiveConfig {
+    /// To match the velocity of the spline.
+    #[default]
+    FlowMatching,
+    /// To predict the next snapshot of a uniform grid.
+    Autoregressive {
+        /// Whether the change is predicted rather than the next state.
+        #[serde(default)]
+        residual: bool,
+    },
+}
+
+impl ObjectiveConfig {
+    /// Its name in recipes and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FlowMatching => "flow-matching",
+            Self::Autoregressive { .. } => "autoregressive",
+        }
+    }
+}
+
+/// The training loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Optimiser steps.
+    pub steps: u32,
+    /// Samples a step.
+    pub batch: usize,
+    /// Highest learning rate.
+    pub learning_rate: f64,
+    /// `constant`, `cosine` or `warmup`.
+    pub schedule: String,
+    /// Steps over which the rate rises, for `cosine` and `warmup`.
+    pub warmup: u32,
+    /// Adam's decay rates.
+    pub betas: [f64; 2],
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Decay of the moving average of the weights, which then is what is evaluated; 0 for none.
+    pub ema: f64,
+    /// Global gradient norm to which gradients are clipped; 0 for none.
+    pub clip: f64,
+    /// `f32`, `tf32` or `bf16`.
+    pub precision: String,
+    /// Seed of everything random in the run.
+    pub seed: u64,
+    /// Steps between reports.
+    pub report_every: u32,
+    /// Steps between validation rollouts; 0 for none before the end.
+    pub validate_every: u32,
+    /// Validation trajectories rolled out at most.
+    pub validate_trajectories: usize,
+    /// Steps between checkpoints.
+    pub checkpoint_every: u32,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            steps: 60_000,
+            batch: 256,
+            learning_rate: 1e-4,
+            schedule: "constant".into(),
+            warmup: 0,
+            betas: [0.9, 0.99],
+            weight_decay: 0.0,
+            ema: 0.0,
+            clip: 0.0,
+            precision: "f32".into(),
+            seed: 0,
+            report_every: 100,
+            validate_every: 5_000,
+            validate_trajectories: 50,
+            checkpoint_every: 1_000,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// The optimiser's settings.
+    ///
+    /// # Errors
+    /// If the schedule is unknown or a number is out of range.
+    pub fn adam(&self) -> Result<AdamConfig> {
+        let invalid =
+            |key: &str, problem: String| CfoError::InvalidKey { key: format!("train.{key}"), problem };
+        let schedule = match self.schedule.as_str() {
+            "constant" => Schedule::Constant,
+            "warmup" => Schedule::WarmUp(self.warmup),
+            "cosine" => Schedule::Cosine { warmup: self.warmup, total: self.steps, floor: 0.0 },
+            other => {
+                return Err(invalid(
+                    "schedule",
+                    format!("`{other}` is none of `constant`, `cosine`, `warmup`"),
+                ));
+            }
+        };
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return Err(invalid("learning_rate", format!("{} is not a positive number", self.learning_rate)));
+        }
+        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
+            return Err(invalid("betas", format!("{:?} must lie in [0, 1)", self.betas)));
+        }
+        if !(0.0..1.0).contains(&self.ema) {
+            return Err(invalid("ema", format!("{} must lie in [0, 1)", self.ema)));
+        }
+        let when = |value: f64| (value > 0.0).then_some(value);
+        Ok(AdamConfig {
+            learning_rate: self.learning_rate,
+            schedule,
+            betas: self.betas,
+            weight_decay: self.weight_decay,
+            clip: when(self.clip),
+            ema: when(self.ema),
+            ..AdamConfig::default()
+        })
+    }
+
+    /// The precision.
+    ///
+    /// # Errors
+    /// If it is unknown.
+    pub fn precision(&self) -> Result<Precision> {
+        Precision::from_str(&self.precision).map_err(|error| CfoError::InvalidKey {
+            key: "train.precision".into(),
+            problem: error.to_string(),
+        })
+    }
+}
+
+/// How a trained network is integrated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluateConfig {
+    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    pub solver: String,
+    /// Network evaluations for the whole horizon; 0 for one step an output interval.
+    pub nfe: usize,
+    /// Relative tolerance of adaptive solvers.
+    pub rtol: f64,
+    /// Absolute tolerance of adaptive solvers.
+    pub atol: f64,
+}
+
+impl Default for EvaluateConfig {
+    fn default() -> Self {
+        Self { solver: "rk4".into(), nfe: 0, rtol: 1e-4, atol: 1e-6 }
+    }
+}
+
+impl Recipe {
+    /// Reads a recipe from TOML text, with `key=value` overrides applied by their path.
+    ///
+    /// # Errors
+    /// If the text is not TOML, or a key is unknown or has a value of the wrong kind.
+    pub fn parse(text: &str, overrides: &[String]) -> Result<Self> {
+        let mut table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| CfoError::BadRecipe { problem: error.to_string() })?;
+        for assignment in overrides {
+            apply(&mut table, assignment)?;
+        }
+        let recipe: Self = table.try_into().map_err(|error: toml::de::Error| bad_recipe(error.message()))?;
+        recipe.check()?;
+        Ok(recipe)
+    }
+
+    /// The resolved recipe as TOML.
+    ///
+    /// # Errors
+    /// Never for a recipe that was parsed.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(|error| CfoError::BadRecipe { problem: error.to_string() })
+    }
+
+    /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// If a number is out of range or a choice unknown.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |key: &str, problem: String| Err(CfoError::InvalidKey { key: key.into(), problem });
+        if !(self.data.keep_rate > 0.0 && self.data.keep_rate <= 1.0) {
+            return invalid("data.keep_rate", format!("{} must lie in (0, 1]", self.data.keep_rate));
+        }
+        if !self.path.noise.amplitude.is_finite() || self.path.noise.amplitude < 0.0 {
+            return invalid(
+                "path.noise.amplitude",
+                format!("{} must be 0 or positive", self.path.noise.amplitude),
+            );
+        }
+        for (key, value) in [("train.steps", self.train.steps as usize), ("train.batch", self.train.batch)] {
+            if value == 0 {
+                return invalid(key, "0 must be positive".into());
+            }
+        }
+        self.path.path()?;
+        self.train.adam()?;
+        self.train.precision()?;
+        crate::rollout::Solver::from_config(&self.evaluate)?;
+        Ok(())
+    }
+}
+
+/// Sets `a.b.c = value` in a table; the value is TOML, or a bare word taken as a string.
+fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
+    let Some((key, value)) = assignment.split_once('=') else {
+        return Err(CfoError::BadRecipe { problem: format!("`{assignment}` is not of the form key=value") });
+    };
+    let value = value.trim();
+    let parsed =
+        format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    let value = parsed.unwrap_or_else(|| toml::Value::String(value.into()));
+    let mut parts: Vec<&str> = key.trim().split('.').collect();
+    let last = parts.pop().filter(|part| !part.is_empty());
+    let Some(last) = last else {
+        return Err(CfoError::BadRecipe { problem: format!("`{assignment}` names no key") });
+    };
+    let mut at = table;
+    for part in parts {
+        let next = at.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = next.as_table_mut().ok_or_else(|| CfoError::BadRecipe {
+            problem: format!("`{key}` goes through `{part}`, which is not a section"),
+        })?;
+    }
+    at.insert(last.into(), value);
+    Ok(())
+}
+
+/// Turns the parser's message about an unknown key into one that names the nearest known key.
+fn bad_recipe(message: &str) -> CfoError {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match quoted.split_first() {
+        Some((&found, known))
+            if message.starts_with("unknown field") || message.starts_with("unknown variant") =>
+        {
+            CfoError::UnknownKey { found: found.into(), nearest: nearest(found, known).map(Into::into) }
+        }
+        _ => CfoError::BadRecipe { problem: message.trim().into() },
+    }
+}
+
+/// The known word with the fewest edits to the one found.
+pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    known.iter().copied().min_by_key(|word| edits(found, word))
+}
+
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_reach_their_keys_and_survive_a_round_trip() {
+        let text = "[train]\nsteps = 10\n[operator]\nkind = \"mlp\"\n";
+        let set = ["train.steps=20", "path.spline=linear", "path.noise.amplitude=0", "data.keep_rate = 0.25"];
+        let recipe = Recipe::parse(text, &set.map(String::from)).unwrap();
+        assert_eq!((recipe.train.steps, recipe.path.spline.as_str()), (20, "linear"));
+        assert_eq!((recipe.path.noise.amplitude, recipe.data.keep_rate), (0.0, 0.25));
+        assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
+        assert_eq!(Recipe::parse("", &[]).unwrap(), Recipe::default());
+    }
+
+    #[test]
+    fn wrong_keys_and_values_are_named() {
+        let refused = |set: &str| Recipe::parse("", &[set.to_owned()]).unwrap_err();
+        let unknown = refused("train.stpes=3");
+        assert!(unknown.to_string().contains("stpes"), "{unknown}");
+        assert!(unknown.hint().unwrap().contains("`steps`"));
+        for set in [
+            "train.steps=0",
+            "train.batch=-1",
+            "train.schedule=sawtooth",
+            "train.learning_rate=nan",
+            "data.keep_rate=0",
+            "path.spline=septic-ish",
+            "path.stencil=1",
+            "evaluate.solver=rk5",
+            "operator.kind=cnn",
+            "objective.kind=gan",
+            "train=3",
+            "nonsense",
+        ] {
+            assert!(!refused(set).to_string().is_empty(), "{set}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Trajectories in memory, split three ways: from a file, from a simulator, or from the user's own program.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use cfo_data::simulate::{self, Equation};
+use cfo_data::store::TrajectoryFile;
+use cfo_data::{Description, Split, Trajectory};
+
+use crate::error::{CfoError, Result};
+
+/// Trajectories with what holds for all of them and the part each belongs to.
+#[derive(Clone, Debug)]
+pub struct TrajectorySet {
+    /// What holds for all.
+    pub description: Description,
+    /// The trajectories.
+    pub trajectories: Vec<Trajectory>,
+    /// The part of each.
+    pub splits: Vec<Split>,
+}
+
+impl TrajectorySet {
+    /// Trajectories with 80 % for training, 10 % for validation and 10 % for test, in their order.
+    ///
+    /// # Errors
+    /// If a trajectory does not fit the description.
+    pub fn new(description: Description, trajectories: Vec<Trajectory>) -> Result<Self> {
+        let size = description.shape.len();
+        for (i, trajectory) in trajectories.iter().enumerate() {
+            if trajectory.values.len() != trajectory.times.len() * size {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "trajectory {i} has {} values for {} times of {size} values each",
+                        trajectory.values.len(),
+                        trajectory.times.len()
+                    ),
+                    hint: "values are flattened `[frames, height, width, channels]`".into(),
+                });
+            }
+        }
+        let count = trajectories.len();
+        let held_out = (count / 10).max(usize::from(count > 2));
+        let splits =
+            by_counts(count, [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]);
+        Ok(Self { description, trajectories, splits })
+    }
+
+    /// All trajectories of a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = TrajectoryFile::open(path)?;
+        let trajectories = (0..file.len()).map(|i| file.trajectory(i)).collect::<Result<Vec<_>, _>>()?;
+        let mut set = Self::new(file.description().clone(), trajectories)?;
+        if let Some(splits) = (0..file.len()).map(|i| file.split(i)).collect::<Option<Vec<_>>>() {
+            set.splits = splits;
+        }
+        Ok(set)
+    }
+
+    /// Simulates trajectories `0..samples` of a seed.
+    ///
+    /// # Errors
+    /// If the simulator's options are wrong or it diverges.
+    pub fn simulate(
+        equation: &dyn Equation,
+        samples: usize,
+        seed: u64,
+        interrupt: &AtomicBool,
+    ) -> Result<Self> {
+        let mut trajectories = Vec::with_capacity(samples);
+        simulate::run(equation, samples, seed, interrupt, |_, trajectory| {
+            trajectories.push(trajectory);
+            Ok::<(), CfoError>(())
+        })?;
+        Self::new(equation.description(), trajectories)
+    }
+
+    /// The same with other parts: so many for training, validation and test, in their order; the rest is left out.
+    ///
+    /// # Errors
+    /// If there are fewer trajectories.
+    pub fn with_split(mut self, counts: [usize; 3]) -> Result<Self> {
+        let needed: usize = counts.iter().sum();
+        if needed > self.trajectories.len() {
+            return Err(CfoError::BadData {
+                problem: format!(
+                    "the split asks for {needed} trajectories, but there are {}",
+                    self.trajectories.len()
+                ),
+                hint: "lower `data.split` or simulate more".into(),
+            });
+        }
+        self.trajectories.truncate(needed);
+        self.splits = by_counts(needed, counts);
+        Ok(self)
+    }
+
+    /// Trajectories of a part, with their positions.
+    pub fn part(&self, split: Split) -> impl Iterator<Item = (usize, &Trajectory)> {
+        self.trajectories.iter().enumerate().filter(move |(i, _)| self.splits[*i] == split)
+    }
+}
+
+fn by_counts(total: usize, [train, validation, _]: [usize; 3]) -> Vec<Split> {
+    (0..total)
+        .map(|i| match i {
+            i if i < train => Split::Train,
+            i if i < train + validation => Split::Validation,
+            _ => Split::Test,
+        })
+        .collect()
+}

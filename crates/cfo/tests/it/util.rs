@@ -1,0 +1,59 @@
+//! A small system with a known solution, and a recipe that learns it in seconds.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::engine::Device;
+use cfo::numerics::Philox;
+use cfo::{Recipe, Result, Session, Trained, TrajectorySet, train};
+
+/// A damped oscillator `x'' = -4 x - 0.5 x'` from random starts at irregular times of each trajectory's own.
+pub fn oscillators(count: usize) -> TrajectorySet {
+    let shape = FieldShape { axes: 0, height: 1, width: 1, channels: 2 };
+    let description = Description {
+        system: "oscillator".into(),
+        shape,
+        periodic: vec![],
+        domain: vec![],
+        channel_names: vec!["x".into(), "v".into()],
+        channel_units: vec![],
+        parameter_names: vec![],
+    };
+    let trajectories = (0..count).map(|i| oscillator(&mut Philox::new(5, i as u64), 24 + i % 9)).collect();
+    TrajectorySet::new(description, trajectories).unwrap()
+}
+
+fn oscillator(random: &mut Philox, frames: usize) -> Trajectory {
+    let (a, b) = (random.normal(), random.normal());
+    let mut times: Vec<f64> = (0..frames).map(|_| random.uniform_between(0.02, 2.98)).collect();
+    times.extend([0.0, 3.0]);
+    times.sort_by(f64::total_cmp);
+    times.dedup_by(|a, b| *a - *b < 1e-3);
+    let (damping, frequency) = (0.25, (4.0_f64 - 0.0625).sqrt());
+    let values = times.iter().flat_map(|t| {
+        let (sine, cosine) = (frequency * t).sin_cos();
+        let envelope = (-damping * t).exp();
+        let x = envelope * (a * cosine + b * sine);
+        let v = envelope * frequency * (b * cosine - a * sine) - damping * x;
+        [x as f32, v as f32]
+    });
+    Trajectory { values: values.collect(), times, parameters: vec![] }
+}
+
+pub fn recipe(steps: u32) -> Recipe {
+    let text = format!(
+        "[operator]\nkind = \"mlp\"\nhidden = [32, 32]\ntime_embedding = false\n\
+         [train]\nsteps = {steps}\nbatch = 128\nlearning_rate = 3e-3\nschedule = \"cosine\"\nema = 0.9\n\
+         report_every = 20\ncheckpoint_every = 40\nvalidate_every = 0\n"
+    );
+    Recipe::parse(&text, &[]).unwrap()
+}
+
+pub fn trained(recipe: &Recipe, set: &TrajectorySet, folder: Option<&Path>, resume: bool) -> Result<Trained> {
+    let interrupt = AtomicBool::new(false);
+    let mut observer = |_: &cfo::StepReport| {};
+    let session =
+        Session { device: Device::Cpu, folder, resume, interrupt: &interrupt, observer: &mut observer };
+    train(recipe, set, session)
+}
