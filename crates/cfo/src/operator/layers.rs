@@ -1,6 +1,9 @@
 //! Parts that several networks share.
 
-use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
+use cfo_engine::{Activation, EngineError, Graph, Initial, Node, PadMode};
+use serde::{Deserialize, Serialize};
+
+use super::Setting;
 
 /// Multiplies times in [0, 1] before the sinusoids, so that all frequencies of the code vary over the horizon.
 const TIME_SCALE: f64 = 1000.0;
@@ -44,4 +47,78 @@ pub(super) fn sinusoids(graph: &mut Graph, time: Node, features: usize) -> Resul
     let angle = graph.multiply(time, frequencies)?;
     let shifted = graph.add(angle, phases)?;
     graph.cos(shifted)
+}
+
+/// What a convolution finds beyond the edges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Padding {
+    /// Circular along periodic axes, replicate along the others.
+    #[default]
+    Auto,
+    /// Zeros.
+    Zeros,
+    /// The field again.
+    Circular,
+    /// The nearest value.
+    Replicate,
+}
+
+impl Padding {
+    pub(super) fn boundary(self, setting: &Setting) -> Boundary {
+        Boundary(match self {
+            Self::Zeros => [PadMode::Zero; 2],
+            Self::Circular => [PadMode::Circular; 2],
+            Self::Replicate => [PadMode::Replicate; 2],
+            Self::Auto => setting.periodic.map(|periodic| if periodic { PadMode::Circular } else { PadMode::Replicate }),
+        })
+    }
+}
+
+/// The padding of the two axes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Boundary([PadMode; 2]);
+
+impl Boundary {
+    /// The mode of a field whose two axes agree, or whose height is 1 and so has no edge of its own.
+    fn common(self, graph: &Graph, x: Node) -> Option<PadMode> {
+        let [rows, columns] = self.0;
+        (rows == columns || graph.shape(x).axes()[1] == 1).then_some(columns)
+    }
+
+    pub(super) fn conv(
+        self,
+        graph: &mut Graph,
+        x: Node,
+        weight: Node,
+        stride: [usize; 2],
+        amount: [usize; 2],
+    ) -> Result<Node, EngineError> {
+        match self.common(graph, x) {
+            Some(mode) => graph.conv(x, weight, stride, mode, amount),
+            None => {
+                let rows = graph.pad(x, self.0[0], [amount[0], 0], [amount[0], 0])?;
+                let both = graph.pad(rows, self.0[1], [0, amount[1]], [0, amount[1]])?;
+                graph.conv(both, weight, stride, PadMode::Zero, [0, 0])
+            }
+        }
+    }
+
+    pub(super) fn conv_transpose(
+        self,
+        graph: &mut Graph,
+        x: Node,
+        weight: Node,
+        stride: [usize; 2],
+        amount: [usize; 2],
+    ) -> Result<Node, EngineError> {
+        match self.common(graph, x) {
+            Some(mode) => graph.conv_transpose(x, weight, stride, mode, amount),
+            None => {
+                let rows = graph.pad(x, self.0[0], [1, 0], [1, 0])?;
+                let both = graph.pad(rows, self.0[1], [0, 1], [0, 1])?;
+                graph.conv_transpose(both, weight, stride, PadMode::Zero, [amount[0] + stride[0], amount[1] + stride[1]])
+            }
+        }
+    }
 }

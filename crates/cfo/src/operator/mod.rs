@@ -1,7 +1,12 @@
 //! Operators: networks that map a time and a state to a velocity by appending themselves to a graph.
 
+mod dit;
+mod fno;
 mod layers;
 mod mlp;
+#[cfg(test)]
+mod tests;
+mod unet;
 
 use cfo_data::FieldShape;
 use cfo_engine::{Graph, Node};
@@ -9,7 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 
+pub use dit::DitConfig;
+pub use fno::FnoConfig;
+pub use layers::Padding;
 pub use mlp::MlpConfig;
+pub use unet::UnetConfig;
 
 /// What an operator is given.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +83,12 @@ impl Setting {
 pub enum OperatorConfig {
     /// A multilayer perceptron on the whole state.
     Mlp(MlpConfig),
+    /// A Fourier neural operator.
+    Fno(FnoConfig),
+    /// A U-Net.
+    Unet(UnetConfig),
+    /// A diffusion transformer.
+    Dit(DitConfig),
 }
 
 impl Default for OperatorConfig {
@@ -90,6 +105,9 @@ impl OperatorConfig {
     pub fn build(&self, setting: &Setting) -> Result<Box<dyn Operator>> {
         match self {
             Self::Mlp(config) => Ok(Box::new(config.build(setting)?)),
+            Self::Fno(config) => Ok(Box::new(config.build(setting)?)),
+            Self::Unet(config) => Ok(Box::new(config.build(setting)?)),
+            Self::Dit(config) => Ok(Box::new(config.build(setting)?)),
         }
     }
 
@@ -97,6 +115,9 @@ impl OperatorConfig {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Mlp(_) => "mlp",
+            Self::Fno(_) => "fno",
+            Self::Unet(_) => "unet",
+            Self::Dit(_) => "dit",
         }
     }
 
@@ -104,6 +125,9 @@ impl OperatorConfig {
     pub fn time_embedding(&self) -> bool {
         match self {
             Self::Mlp(config) => config.time_embedding,
+            Self::Fno(config) => config.time_embedding,
+            Self::Unet(config) => config.time_embedding,
+            Self::Dit(config) => config.time_embedding,
         }
     }
 }

@@ -1,0 +1,157 @@
+//! The diffusion transformer: patches, attention, and normalisation modulated by the time (adaLN-Zero).
+
+use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
+use serde::{Deserialize, Serialize};
+
+use super::layers::{linear_drawn, sinusoids};
+use super::{Operator, OperatorInputs, Setting};
+use crate::error::{CfoError, Result};
+
+/// Added to the variance in layer normalisation.
+const EPSILON: f64 = 1e-6;
+
+/// Sizes of the transformer; the default is the paper's, 13.6 M trainable parameters on a plane with two channels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DitConfig {
+    /// Side of a patch.
+    pub patch: usize,
+    /// Width of a token.
+    pub hidden: usize,
+    /// Blocks.
+    pub depth: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Width of the perceptron inside a block, in units of `hidden`.
+    pub mlp_ratio: usize,
+    /// Features of the time code.
+    pub time_features: usize,
+    /// Whether the network sees the time.
+    pub time_embedding: bool,
+}
+
+impl Default for DitConfig {
+    fn default() -> Self {
+        Self { patch: 8, hidden: 384, depth: 4, heads: 8, mlp_ratio: 6, time_features: 256, time_embedding: true }
+    }
+}
+
+impl DitConfig {
+    pub(super) fn build(&self, setting: &Setting) -> Result<Dit> {
+        let [height, width, _] = setting.field;
+        let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio, self.time_features];
+        if sizes.contains(&0) || self.hidden % self.heads != 0 || self.hidden % 4 != 0 {
+            return Err(CfoError::InvalidKey {
+                key: "operator".into(),
+                problem: format!("sizes must be positive and `hidden` = {} divisible by `heads` and by 4", self.hidden),
+            });
+        }
+        if height % self.patch != 0 || width % self.patch != 0 {
+            return Err(CfoError::BadGrid {
+                operator: "dit",
+                found: format!("a grid of {height} x {width}"),
+                needed: format!("patches of {0} x {0} must tile the grid", self.patch),
+            });
+        }
+        Ok(Dit { config: self.clone() })
+    }
+}
+
+/// The network.
+pub(super) struct Dit {
+    config: DitConfig,
+}
+
+impl Dit {
+    fn xavier(graph: &mut Graph, name: &str, x: Node, outputs: usize, activation: Activation) -> Result<Node, EngineError> {
+        let inputs = graph.shape(x).last();
+        linear_drawn(graph, name, x, outputs, activation, [Initial::xavier(inputs, outputs), Initial::ZEROS])
+    }
+
+    fn zero(graph: &mut Graph, name: &str, x: Node, outputs: usize) -> Result<Node, EngineError> {
+        linear_drawn(graph, name, x, outputs, Activation::Identity, [Initial::ZEROS; 2])
+    }
+
+    /// The conditioning vector `[batch, hidden]`, already through SiLU.
+    fn code(&self, graph: &mut Graph, inputs: &OperatorInputs, batch: usize) -> Result<Node, EngineError> {
+        let hidden = self.config.hidden;
+        let small = [Initial::Normal(0.02), Initial::ZEROS];
+        let mut code = match inputs.time {
+            Some(time) => {
+                let features = sinusoids(graph, time, self.config.time_features)?;
+                let x = linear_drawn(graph, "time.0", features, hidden, Activation::Silu, small)?;
+                linear_drawn(graph, "time.1", x, hidden, Activation::Identity, small)?
+            }
+            None => {
+                let constant = graph.parameter("constant", [1, hidden], Initial::ZEROS)?;
+                graph.broadcast(constant, [batch, hidden])?
+            }
+        };
+        if let Some(conditions) = inputs.conditions {
+            let x = linear_drawn(graph, "conditions.0", conditions, hidden, Activation::Silu, small)?;
+            let more = linear_drawn(graph, "conditions.1", x, hidden, Activation::Identity, small)?;
+            code = graph.add(code, more)?;
+        }
+        graph.silu(code)
+    }
+
+    /// `x + gate * y` with one gate for each sample and feature.
+    fn gated(graph: &mut Graph, x: Node, gate: Node, y: Node) -> Result<Node, EngineError> {
+        let axes = graph.shape(gate).axes().to_vec();
+        let gate = graph.reshape(gate, [axes[0], 1, axes[1]])?;
+        let scaled = graph.multiply(gate, y)?;
+        graph.add(x, scaled)
+    }
+
+    fn block(&self, graph: &mut Graph, name: &str, x: Node, code: Node) -> Result<Node, EngineError> {
+        let width = self.config.hidden;
+        let modulation = Self::zero(graph, &format!("{name}.modulation"), code, 6 * width)?;
+        let mut part = [x; 6];
+        for (i, part) in part.iter_mut().enumerate() {
+            *part = graph.slice(modulation, 1, i * width, width)?;
+        }
+        let [shift, scale, gate, shift_mlp, scale_mlp, gate_mlp] = part;
+        let y = graph.layer_norm(x, Some((shift, scale)), EPSILON)?;
+        let qkv = Self::xavier(graph, &format!("{name}.qkv"), y, 3 * width, Activation::Identity)?;
+        let y = graph.attention(qkv, self.config.heads)?;
+        let y = Self::xavier(graph, &format!("{name}.out"), y, width, Activation::Identity)?;
+        let x = Self::gated(graph, x, gate, y)?;
+        let y = graph.layer_norm(x, Some((shift_mlp, scale_mlp)), EPSILON)?;
+        let y = Self::xavier(graph, &format!("{name}.mlp.0"), y, self.config.mlp_ratio * width, Activation::Gelu)?;
+        let y = Self::xavier(graph, &format!("{name}.mlp.1"), y, width, Activation::Identity)?;
+        Self::gated(graph, x, gate_mlp, y)
+    }
+}
+
+impl Operator for Dit {
+    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
+        let DitConfig { patch, hidden, depth, .. } = self.config;
+        let axes = graph.shape(inputs.state).axes().to_vec();
+        let [batch, h, w, channels] = [axes[0], axes[1], axes[2], axes[3]];
+        let code = self.code(graph, inputs, batch)?;
+        let patches = graph.patches(inputs.state, patch)?;
+        let tokens = Self::xavier(graph, "embed", patches, hidden, Activation::Identity)?;
+        let position = position_code(h / patch, w / patch, hidden);
+        let position = graph.constant([1, (h / patch) * (w / patch), hidden], position)?;
+        let mut x = graph.add(tokens, position)?;
+        for block in 0..depth {
+            x = self.block(graph, &format!("block.{block}"), x, code)?;
+        }
+        let modulation = Self::zero(graph, "final.modulation", code, 2 * hidden)?;
+        let shift = graph.slice(modulation, 1, 0, hidden)?;
+        let scale = graph.slice(modulation, 1, hidden, hidden)?;
+        let x = graph.layer_norm(x, Some((shift, scale)), EPSILON)?;
+        let x = Self::zero(graph, "head", x, patch * patch * channels)?;
+        graph.unpatch(x, patch, h, w)
+    }
+}
+
+/// Sines and cosines of a token's column, then of its row.
+fn position_code(rows: usize, columns: usize, width: usize) -> Vec<f64> {
+    let quarter = width / 4;
+    let code = |position: usize| {
+        let angle = move |d: usize| position as f64 * 10_000_f64.powf(-(d as f64) / quarter as f64);
+        (0..quarter).map(move |d| angle(d).sin()).chain((0..quarter).map(move |d| angle(d).cos()))
+    };
+    (0..rows * columns).flat_map(|i| code(i % columns).chain(code(i / columns))).collect()
+}

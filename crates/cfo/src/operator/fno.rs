@@ -1,0 +1,99 @@
+//! The Fourier neural operator, for fields on a line or a plane of any length.
+
+use cfo_engine::{Activation, EngineError, Graph, Initial, Node, spectral_modes};
+use serde::{Deserialize, Serialize};
+
+use super::layers::{linear, sinusoids};
+use super::{Operator, OperatorInputs, Setting};
+use crate::error::{CfoError, Result};
+
+/// Sizes of the operator; the default is the paper's, 591,105 parameters on a line with a complex weight counted once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FnoConfig {
+    /// Channels inside.
+    pub width: usize,
+    /// Spectral blocks.
+    pub blocks: usize,
+    /// Fourier modes kept along each axis.
+    pub modes: usize,
+    /// Whether the network sees the time.
+    pub time_embedding: bool,
+}
+
+impl Default for FnoConfig {
+    fn default() -> Self {
+        Self { width: 128, blocks: 5, modes: 6, time_embedding: true }
+    }
+}
+
+impl FnoConfig {
+    pub(super) fn build(&self, setting: &Setting) -> Result<Fno> {
+        let [height, width, _] = setting.field;
+        let shortest = if height > 1 { height.min(width) } else { width };
+        if self.modes == 0 || self.width < 2 || self.width % 2 != 0 || self.blocks == 0 {
+            return Err(CfoError::InvalidKey {
+                key: "operator".into(),
+                problem: "`modes` and `blocks` must be positive and `width` positive and even".into(),
+            });
+        }
+        if 2 * self.modes > shortest + 1 {
+            return Err(CfoError::BadGrid {
+                operator: "fno",
+                found: format!("a grid of {height} x {width}"),
+                needed: format!("{} modes need sides of {} points or more", self.modes, 2 * self.modes - 1),
+            });
+        }
+        Ok(Fno { config: self.clone() })
+    }
+}
+
+/// The network: lift, spectral blocks, head. The time's code is added to the lifted field, without weights of its own.
+pub(super) struct Fno {
+    config: FnoConfig,
+}
+
+impl Operator for Fno {
+    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
+        let FnoConfig { width, blocks, modes, .. } = self.config;
+        let axes = graph.shape(inputs.state).axes().to_vec();
+        let [batch, h, w, channels] = [axes[0], axes[1], axes[2], axes[3]];
+        let mut parts = vec![inputs.state, coordinates(graph, batch, h, w)?];
+        if let Some(conditions) = inputs.conditions {
+            let count = graph.shape(conditions).last();
+            let wide = graph.reshape(conditions, [batch, 1, 1, count])?;
+            parts.push(graph.broadcast(wide, [batch, h, w, count])?);
+        }
+        let lifted = graph.concat(&parts, 3)?;
+        let mut x = linear(graph, "lift", lifted, width, Activation::Identity)?;
+        if let Some(time) = inputs.time {
+            let code = sinusoids(graph, time, width)?;
+            let code = graph.reshape(code, [batch, 1, 1, width])?;
+            x = graph.add(x, code)?;
+        }
+        let kept = [if h > 1 { modes } else { 1 }, modes];
+        let count = spectral_modes(h, kept);
+        for block in 0..blocks {
+            let name = format!("block.{block}.spectral");
+            let initial = Initial::Uniform(1.0 / width as f64);
+            let weight = graph.parameter(&name, [count, width, 2 * width], initial)?;
+            let spectral = graph.spectral(x, weight, kept)?;
+            let local = linear(graph, &format!("block.{block}.local"), x, width, Activation::Identity)?;
+            let sum = graph.add(spectral, local)?;
+            x = graph.gelu(sum)?;
+        }
+        let hidden = linear(graph, "head.0", x, width, Activation::Gelu)?;
+        linear(graph, "head.1", hidden, channels, Activation::Identity)
+    }
+}
+
+/// The position of every point, between 0 and 1 along each axis that is longer than 1.
+fn coordinates(graph: &mut Graph, batch: usize, h: usize, w: usize) -> Result<Node, EngineError> {
+    let values = (0..h * w).flat_map(|i| {
+        let (row, column) = ((i / w) as f64 / h as f64, (i % w) as f64 / w as f64);
+        if h > 1 { vec![row, column] } else { vec![column] }
+    });
+    let count = if h > 1 { 2 } else { 1 };
+    let grid = graph.constant([1, h, w, count], values.collect())?;
+    graph.broadcast(grid, [batch, h, w, count])
+}

@@ -1,0 +1,107 @@
+//! Laws over all networks.
+
+use cfo_engine::{Device, Graph, Memory, Precision, Program};
+
+use super::*;
+
+/// Each network with its setting and the size that the paper gives it, with the time and without.
+fn networks() -> Vec<(OperatorConfig, Setting, usize)> {
+    let setting = |field| Setting { field, periodic: [false, true], conditions: 0 };
+    vec![
+        (OperatorConfig::Mlp(MlpConfig::default()), setting([1, 1, 3]), 202_499),
+        (OperatorConfig::Fno(FnoConfig::default()), setting([1, 100, 1]), 591_105),
+        (OperatorConfig::Unet(UnetConfig::default()), setting([1, 100, 1]), 602_433),
+        (OperatorConfig::Unet(UnetConfig::default()), setting([16, 8, 2]), 8_161_794),
+        (OperatorConfig::Dit(DitConfig::default()), setting([128, 128, 2]), 13_643_264),
+    ]
+}
+
+/// Small networks of each kind, with what they take.
+fn small_networks() -> Vec<(OperatorConfig, Setting)> {
+    let setting = |field, periodic| Setting { field, periodic, conditions: 2 };
+    let unet = UnetConfig { channels: Some(vec![4, 8]), groups: 2, ..UnetConfig::default() };
+    let fno = FnoConfig { width: 6, blocks: 2, modes: 3, ..FnoConfig::default() };
+    let dit = DitConfig { patch: 2, hidden: 8, depth: 2, heads: 2, mlp_ratio: 2, ..DitConfig::default() };
+    vec![
+        (OperatorConfig::Mlp(MlpConfig { hidden: vec![5, 7], ..MlpConfig::default() }), setting([1, 1, 3], [false; 2])),
+        (OperatorConfig::Fno(fno.clone()), setting([1, 9, 1], [false, true])),
+        (OperatorConfig::Fno(fno), setting([8, 7, 2], [true; 2])),
+        (OperatorConfig::Unet(unet.clone()), setting([1, 12, 1], [false, true])),
+        (OperatorConfig::Unet(unet.clone()), setting([8, 4, 2], [true; 2])),
+        (OperatorConfig::Unet(unet), setting([4, 8, 3], [true, false])),
+        (OperatorConfig::Dit(dit), setting([4, 6, 2], [false; 2])),
+    ]
+}
+
+fn append(graph: &mut Graph, config: &OperatorConfig, setting: &Setting, timed: bool) -> [cfo_engine::Node; 2] {
+    let [h, w, c] = setting.field;
+    let time = timed.then(|| graph.input("time", [3]).unwrap());
+    let state = graph.input("state", [3, h, w, c]).unwrap();
+    let conditions = (setting.conditions > 0).then(|| graph.input("conditions", [3, setting.conditions]).unwrap());
+    let velocity = config.build(setting).unwrap().velocity(graph, &OperatorInputs { time, state, conditions }).unwrap();
+    [state, velocity]
+}
+
+#[test]
+fn sizes_are_the_papers() {
+    for (config, setting, expected) in networks() {
+        let mut graph = Graph::new();
+        let [state, velocity] = append(&mut graph, &config, &setting, true);
+        assert_eq!(graph.shape(velocity), graph.shape(state));
+        assert_eq!(parameter_count(&graph), expected, "{}", config.name());
+    }
+}
+
+#[test]
+fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
+    for (config, setting) in small_networks() {
+        for timed in [true, false] {
+            let mut graph = Graph::new();
+            let [state, velocity] = append(&mut graph, &config, &setting, timed);
+            let square = graph.square(velocity).unwrap();
+            let loss = graph.sum_all(square).unwrap();
+            let parameters = graph.parameters().to_vec();
+            let nodes: Vec<_> = parameters.iter().map(|parameter| parameter.node).collect();
+            let gradients = graph.gradients(loss, &nodes).unwrap();
+            let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+            let draw = |count: usize, seed| {
+                let mut random = cfo_numerics::Philox::new(seed, 0);
+                (0..count).map(|_| random.normal() as f32).collect::<Vec<_>>()
+            };
+            for (i, parameter) in parameters.iter().enumerate() {
+                let values: Vec<f32> = draw(parameter.shape.len(), i as u64).iter().map(|v| 0.3 * v + 0.1).collect();
+                memory.insert_real(&parameter.name, parameter.shape.clone(), &values).unwrap();
+            }
+            if timed {
+                memory.insert_real("time", [3], &[0.1, 0.5, 0.9]).unwrap();
+            }
+            memory.insert_real("conditions", [3, 2], &draw(6, 99)).unwrap();
+            let shape = graph.shape(state).clone();
+            memory.insert_real("state", shape.clone(), &draw(shape.len(), 100)).unwrap();
+            let mut program = Program::compile(&graph, &gradients, &memory).unwrap();
+            program.run(&mut memory).unwrap();
+            for (i, parameter) in parameters.iter().enumerate() {
+                let gradient = program.output(i).unwrap();
+                let alive = gradient.iter().all(|g| g.is_finite()) && gradient.iter().any(|&g| g != 0.0);
+                assert!(alive, "{} {:?}: {}", config.name(), setting.field, parameter.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn grids_that_do_not_fit_are_refused_in_words() {
+    let setting = |field| Setting { field, periodic: [false; 2], conditions: 0 };
+    for (config, field) in [
+        (OperatorConfig::Unet(UnetConfig::default()), [1, 50, 1]),
+        (OperatorConfig::Unet(UnetConfig::default()), [12, 16, 1]),
+        (OperatorConfig::Unet(UnetConfig { groups: 7, ..UnetConfig::default() }), [1, 64, 1]),
+        (OperatorConfig::Fno(FnoConfig::default()), [1, 10, 1]),
+        (OperatorConfig::Dit(DitConfig::default()), [1, 128, 1]),
+        (OperatorConfig::Dit(DitConfig { heads: 5, ..DitConfig::default() }), [64, 64, 1]),
+        (OperatorConfig::Mlp(MlpConfig { hidden: vec![0], ..MlpConfig::default() }), [1, 1, 1]),
+    ] {
+        let refused = config.build(&setting(field)).err().expect("the grid does not fit");
+        assert!(!refused.to_string().is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+//! The U-Net of the paper, for fields on a line or a plane.
+//!
+//! At every scale a block of two (convolution, group normalisation, SiLU), then a 4-tap convolution of stride 2; a
+//! block at the bottom; on the way up a transposed convolution, the block's output of the same scale beside it, a block.
+//! The time enters every block after its first activation.
+
+use cfo_engine::{Activation, EngineError, Graph, GroupNormInputs, Initial, Node};
+use serde::{Deserialize, Serialize};
+
+use super::layers::{Boundary, Padding, linear, sinusoids};
+use super::{Operator, OperatorInputs, Setting};
+use crate::error::{CfoError, Result};
+
+/// Sizes of the U-Net; unset ones follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
+/// on a plane (8.16 M).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UnetConfig {
+    /// Channels of each scale; each halves the grid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channels: Option<Vec<usize>>,
+    /// Features of the time code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_features: Option<usize>,
+    /// Width of the hidden layer between time code and blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_hidden: Option<usize>,
+    /// Groups of the normalisation.
+    pub groups: usize,
+    /// What lies beyond the edges; `auto` is circular where the data are periodic and replicate elsewhere.
+    pub padding: Padding,
+    /// Whether the network sees the time.
+    pub time_embedding: bool,
+}
+
+impl Default for UnetConfig {
+    fn default() -> Self {
+        Self {
+            channels: None,
+            time_features: None,
+            time_hidden: None,
+            groups: 8,
+            padding: Padding::Auto,
+            time_embedding: true,
+        }
+    }
+}
+
+impl UnetConfig {
+    pub(super) fn build(&self, setting: &Setting) -> Result<Unet> {
+        let [height, width, _] = setting.field;
+        let planar = height > 1;
+        let channels = self.channels.clone().unwrap_or(if planar { vec![64, 128, 256] } else { vec![64, 128] });
+        if channels.is_empty() || self.groups == 0 || channels.iter().any(|&c| c == 0 || c % self.groups != 0) {
+            return Err(CfoError::InvalidKey {
+                key: "operator.channels".into(),
+                problem: format!("{channels:?} must each be a multiple of `operator.groups` = {}", self.groups),
+            });
+        }
+        let divisor = 1 << channels.len();
+        if width % divisor != 0 || (planar && height % divisor != 0) || width == 1 {
+            return Err(CfoError::BadGrid {
+                operator: "unet",
+                found: format!("a grid of {height} x {width}"),
+                needed: format!("{} scales need sides divisible by {divisor}", channels.len()),
+            });
+        }
+        Ok(Unet {
+            channels,
+            time_features: self.time_features.unwrap_or(if planar { 256 } else { 64 }),
+            time_hidden: self.time_hidden.unwrap_or(if planar { 256 } else { 128 }),
+            groups: self.groups,
+            boundary: self.padding.boundary(setting),
+            planar,
+        })
+    }
+}
+
+/// The network.
+pub(super) struct Unet {
+    channels: Vec<usize>,
+    time_features: usize,
+    time_hidden: usize,
+    groups: usize,
+    boundary: Boundary,
+    planar: bool,
+}
+
+impl Unet {
+    /// A side of the plane or the line: kernels and strides are 1 along a height of 1.
+    fn sides(&self, side: usize, height: usize) -> [usize; 2] {
+        if self.planar { [side, side] } else { [height, side] }
+    }
+
+    fn weight(&self, graph: &mut Graph, name: &str, axes: [usize; 2], side: usize, fan: usize) -> Result<Node, EngineError> {
+        let [kh, kw] = self.sides(side, 1);
+        graph.parameter(name, [axes[0], kh, kw, axes[1]], Initial::fan_in(fan * kh * kw))
+    }
+
+    /// Convolution, group normalisation, SiLU and, if there is one, the time term.
+    fn layer(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize, shift: Option<Node>) -> Result<Node, EngineError> {
+        let inputs = graph.shape(x).last();
+        let weight = self.weight(graph, &format!("{name}.weight"), [outputs, inputs], 3, inputs)?;
+        let taps = self.sides(3, 1).iter().product::<usize>();
+        let offset = graph.parameter(&format!("{name}.bias"), [outputs], Initial::fan_in(inputs * taps))?;
+        let y = self.boundary.conv(graph, x, weight, [1, 1], self.sides(1, 0))?;
+        let scale = graph.parameter(&format!("{name}.norm.scale"), [outputs], Initial::ONES)?;
+        let bias = graph.parameter(&format!("{name}.norm.bias"), [outputs], Initial::ZEROS)?;
+        let inputs = GroupNormInputs { scale, bias, offset: Some(offset), shift };
+        graph.group_norm(y, inputs, self.groups, Activation::Silu)
+    }
+
+    /// Two layers; the time enters after the first.
+    fn block(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize, time: Option<Node>) -> Result<Node, EngineError> {
+        let shift = match time {
+            Some(code) => Some(linear(graph, &format!("{name}.time"), code, outputs, Activation::Identity)?),
+            None => None,
+        };
+        let x = self.layer(graph, &format!("{name}.0"), x, outputs, shift)?;
+        self.layer(graph, &format!("{name}.1"), x, outputs, None)
+    }
+
+    /// Half the grid.
+    fn down(&self, graph: &mut Graph, name: &str, x: Node) -> Result<Node, EngineError> {
+        let channels = graph.shape(x).last();
+        let weight = self.weight(graph, &format!("{name}.weight"), [channels, channels], 4, channels)?;
+        let taps = self.sides(4, 1).iter().product::<usize>();
+        let bias = graph.parameter(&format!("{name}.bias"), [channels], Initial::fan_in(channels * taps))?;
+        let y = self.boundary.conv(graph, x, weight, self.sides(2, 1), self.sides(1, 0))?;
+        graph.add(y, bias)
+    }
+
+    /// Twice the grid.
+    fn up(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize) -> Result<Node, EngineError> {
+        let inputs = graph.shape(x).last();
+        let weight = self.weight(graph, &format!("{name}.weight"), [inputs, outputs], 4, outputs)?;
+        let taps = self.sides(4, 1).iter().product::<usize>();
+        let bias = graph.parameter(&format!("{name}.bias"), [outputs], Initial::fan_in(outputs * taps))?;
+        let y = self.boundary.conv_transpose(graph, x, weight, self.sides(2, 1), self.sides(1, 0))?;
+        graph.add(y, bias)
+    }
+
+    /// The time's code, through two layers; PDE parameters enter by a layer of their own.
+    fn code(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Option<Node>, EngineError> {
+        let mut code = None;
+        if let Some(time) = inputs.time {
+            let features = sinusoids(graph, time, self.time_features)?;
+            let hidden = linear(graph, "time.0", features, self.time_hidden, Activation::Silu)?;
+            code = Some(linear(graph, "time.1", hidden, self.time_features, Activation::Silu)?);
+        }
+        if let Some(conditions) = inputs.conditions {
+            let hidden = linear(graph, "conditions.0", conditions, self.time_hidden, Activation::Silu)?;
+            let more = linear(graph, "conditions.1", hidden, self.time_features, Activation::Silu)?;
+            code = Some(match code {
+                Some(code) => graph.add(code, more)?,
+                None => more,
+            });
+        }
+        Ok(code)
+    }
+}
+
+impl Operator for Unet {
+    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
+        let code = self.code(graph, inputs)?;
+        let outputs = graph.shape(inputs.state).last();
+        let mut x = inputs.state;
+        let mut skips = Vec::new();
+        for (scale, &channels) in self.channels.iter().enumerate() {
+            x = self.block(graph, &format!("down.{scale}.block"), x, channels, code)?;
+            skips.push(x);
+            x = self.down(graph, &format!("down.{scale}.conv"), x)?;
+        }
+        let lowest = graph.shape(x).last();
+        x = self.block(graph, "middle", x, lowest, code)?;
+        for (scale, &channels) in self.channels.iter().enumerate().rev() {
+            let wide = self.up(graph, &format!("up.{scale}.conv"), x, channels)?;
+            x = graph.concat(&[wide, skips[scale]], 3)?;
+            x = self.block(graph, &format!("up.{scale}.block"), x, channels, code)?;
+        }
+        linear(graph, "head", x, outputs, Activation::Identity)
+    }
+}
