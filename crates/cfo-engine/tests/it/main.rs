@@ -4,4 +4,5 @@
 mod check;
 mod conv;
 mod gradients;
+mod references;
 mod training;
