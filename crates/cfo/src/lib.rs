@@ -21,7 +21,8 @@ pub use evaluate::{RelativeL2, Report, TimeError, evaluate, relative};
 pub use model::{Model, Scaling};
 pub use objective::{TrainingData, training_step};
 pub use operator::{
-    DitConfig, FnoConfig, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding, Setting, UnetConfig, parameter_count,
+    DitConfig, FnoConfig, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding, Setting, UnetConfig,
+    parameter_count,
 };
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Prediction, Request, Rollout, Solver};

@@ -32,7 +32,15 @@ pub struct DitConfig {
 
 impl Default for DitConfig {
     fn default() -> Self {
-        Self { patch: 8, hidden: 384, depth: 4, heads: 8, mlp_ratio: 6, time_features: 256, time_embedding: true }
+        Self {
+            patch: 8,
+            hidden: 384,
+            depth: 4,
+            heads: 8,
+            mlp_ratio: 6,
+            time_features: 256,
+            time_embedding: true,
+        }
     }
 }
 
@@ -43,7 +51,10 @@ impl DitConfig {
         if sizes.contains(&0) || self.hidden % self.heads != 0 || self.hidden % 4 != 0 {
             return Err(CfoError::InvalidKey {
                 key: "operator".into(),
-                problem: format!("sizes must be positive and `hidden` = {} divisible by `heads` and by 4", self.hidden),
+                problem: format!(
+                    "sizes must be positive and `hidden` = {} divisible by `heads` and by 4",
+                    self.hidden
+                ),
             });
         }
         if height % self.patch != 0 || width % self.patch != 0 {
@@ -63,7 +74,13 @@ pub(super) struct Dit {
 }
 
 impl Dit {
-    fn xavier(graph: &mut Graph, name: &str, x: Node, outputs: usize, activation: Activation) -> Result<Node, EngineError> {
+    fn xavier(
+        graph: &mut Graph,
+        name: &str,
+        x: Node,
+        outputs: usize,
+        activation: Activation,
+    ) -> Result<Node, EngineError> {
         let inputs = graph.shape(x).last();
         linear_drawn(graph, name, x, outputs, activation, [Initial::xavier(inputs, outputs), Initial::ZEROS])
     }
@@ -117,7 +134,13 @@ impl Dit {
         let y = Self::xavier(graph, &format!("{name}.out"), y, width, Activation::Identity)?;
         let x = Self::gated(graph, x, gate, y)?;
         let y = graph.layer_norm(x, Some((shift_mlp, scale_mlp)), EPSILON)?;
-        let y = Self::xavier(graph, &format!("{name}.mlp.0"), y, self.config.mlp_ratio * width, Activation::Gelu)?;
+        let y = Self::xavier(
+            graph,
+            &format!("{name}.mlp.0"),
+            y,
+            self.config.mlp_ratio * width,
+            Activation::Gelu,
+        )?;
         let y = Self::xavier(graph, &format!("{name}.mlp.1"), y, width, Activation::Identity)?;
         Self::gated(graph, x, gate_mlp, y)
     }

@@ -70,7 +70,9 @@ impl Padding {
             Self::Zeros => [PadMode::Zero; 2],
             Self::Circular => [PadMode::Circular; 2],
             Self::Replicate => [PadMode::Replicate; 2],
-            Self::Auto => setting.periodic.map(|periodic| if periodic { PadMode::Circular } else { PadMode::Replicate }),
+            Self::Auto => {
+                setting.periodic.map(|periodic| if periodic { PadMode::Circular } else { PadMode::Replicate })
+            }
         })
     }
 }
@@ -117,7 +119,13 @@ impl Boundary {
             None => {
                 let rows = graph.pad(x, self.0[0], [1, 0], [1, 0])?;
                 let both = graph.pad(rows, self.0[1], [0, 1], [0, 1])?;
-                graph.conv_transpose(both, weight, stride, PadMode::Zero, [amount[0] + stride[0], amount[1] + stride[1]])
+                graph.conv_transpose(
+                    both,
+                    weight,
+                    stride,
+                    PadMode::Zero,
+                    [amount[0] + stride[0], amount[1] + stride[1]],
+                )
             }
         }
     }

@@ -23,7 +23,10 @@ fn small_networks() -> Vec<(OperatorConfig, Setting)> {
     let fno = FnoConfig { width: 6, blocks: 2, modes: 3, ..FnoConfig::default() };
     let dit = DitConfig { patch: 2, hidden: 8, depth: 2, heads: 2, mlp_ratio: 2, ..DitConfig::default() };
     vec![
-        (OperatorConfig::Mlp(MlpConfig { hidden: vec![5, 7], ..MlpConfig::default() }), setting([1, 1, 3], [false; 2])),
+        (
+            OperatorConfig::Mlp(MlpConfig { hidden: vec![5, 7], ..MlpConfig::default() }),
+            setting([1, 1, 3], [false; 2]),
+        ),
         (OperatorConfig::Fno(fno.clone()), setting([1, 9, 1], [false, true])),
         (OperatorConfig::Fno(fno), setting([8, 7, 2], [true; 2])),
         (OperatorConfig::Unet(unet.clone()), setting([1, 12, 1], [false, true])),
@@ -33,12 +36,19 @@ fn small_networks() -> Vec<(OperatorConfig, Setting)> {
     ]
 }
 
-fn append(graph: &mut Graph, config: &OperatorConfig, setting: &Setting, timed: bool) -> [cfo_engine::Node; 2] {
+fn append(
+    graph: &mut Graph,
+    config: &OperatorConfig,
+    setting: &Setting,
+    timed: bool,
+) -> [cfo_engine::Node; 2] {
     let [h, w, c] = setting.field;
     let time = timed.then(|| graph.input("time", [3]).unwrap());
     let state = graph.input("state", [3, h, w, c]).unwrap();
-    let conditions = (setting.conditions > 0).then(|| graph.input("conditions", [3, setting.conditions]).unwrap());
-    let velocity = config.build(setting).unwrap().velocity(graph, &OperatorInputs { time, state, conditions }).unwrap();
+    let conditions =
+        (setting.conditions > 0).then(|| graph.input("conditions", [3, setting.conditions]).unwrap());
+    let velocity =
+        config.build(setting).unwrap().velocity(graph, &OperatorInputs { time, state, conditions }).unwrap();
     [state, velocity]
 }
 
@@ -69,7 +79,8 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
                 (0..count).map(|_| random.normal() as f32).collect::<Vec<_>>()
             };
             for (i, parameter) in parameters.iter().enumerate() {
-                let values: Vec<f32> = draw(parameter.shape.len(), i as u64).iter().map(|v| 0.3 * v + 0.1).collect();
+                let values: Vec<f32> =
+                    draw(parameter.shape.len(), i as u64).iter().map(|v| 0.3 * v + 0.1).collect();
                 memory.insert_real(&parameter.name, parameter.shape.clone(), &values).unwrap();
             }
             if timed {

@@ -50,11 +50,16 @@ impl UnetConfig {
     pub(super) fn build(&self, setting: &Setting) -> Result<Unet> {
         let [height, width, _] = setting.field;
         let planar = height > 1;
-        let channels = self.channels.clone().unwrap_or(if planar { vec![64, 128, 256] } else { vec![64, 128] });
-        if channels.is_empty() || self.groups == 0 || channels.iter().any(|&c| c == 0 || c % self.groups != 0) {
+        let channels =
+            self.channels.clone().unwrap_or(if planar { vec![64, 128, 256] } else { vec![64, 128] });
+        if channels.is_empty() || self.groups == 0 || channels.iter().any(|&c| c == 0 || c % self.groups != 0)
+        {
             return Err(CfoError::InvalidKey {
                 key: "operator.channels".into(),
-                problem: format!("{channels:?} must each be a multiple of `operator.groups` = {}", self.groups),
+                problem: format!(
+                    "{channels:?} must each be a multiple of `operator.groups` = {}",
+                    self.groups
+                ),
             });
         }
         let divisor = 1 << channels.len();
@@ -92,13 +97,27 @@ impl Unet {
         if self.planar { [side, side] } else { [height, side] }
     }
 
-    fn weight(&self, graph: &mut Graph, name: &str, axes: [usize; 2], side: usize, fan: usize) -> Result<Node, EngineError> {
+    fn weight(
+        &self,
+        graph: &mut Graph,
+        name: &str,
+        axes: [usize; 2],
+        side: usize,
+        fan: usize,
+    ) -> Result<Node, EngineError> {
         let [kh, kw] = self.sides(side, 1);
         graph.parameter(name, [axes[0], kh, kw, axes[1]], Initial::fan_in(fan * kh * kw))
     }
 
     /// Convolution, group normalisation, SiLU and, if there is one, the time term.
-    fn layer(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize, shift: Option<Node>) -> Result<Node, EngineError> {
+    fn layer(
+        &self,
+        graph: &mut Graph,
+        name: &str,
+        x: Node,
+        outputs: usize,
+        shift: Option<Node>,
+    ) -> Result<Node, EngineError> {
         let inputs = graph.shape(x).last();
         let weight = self.weight(graph, &format!("{name}.weight"), [outputs, inputs], 3, inputs)?;
         let taps = self.sides(3, 1).iter().product::<usize>();
@@ -111,7 +130,14 @@ impl Unet {
     }
 
     /// Two layers; the time enters after the first.
-    fn block(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize, time: Option<Node>) -> Result<Node, EngineError> {
+    fn block(
+        &self,
+        graph: &mut Graph,
+        name: &str,
+        x: Node,
+        outputs: usize,
+        time: Option<Node>,
+    ) -> Result<Node, EngineError> {
         let shift = match time {
             Some(code) => Some(linear(graph, &format!("{name}.time"), code, outputs, Activation::Identity)?),
             None => None,
