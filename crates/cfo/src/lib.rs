@@ -19,7 +19,7 @@ pub use checkpoint::{Checkpoints, State, write_atomically};
 pub use error::{CfoError, Result};
 pub use evaluate::{RelativeL2, Report, TimeError, evaluate, relative};
 pub use model::{Model, Scaling};
-pub use objective::{TrainingData, training_step};
+pub use objective::{TrainingData, sampler, training_step};
 pub use operator::{
     DitConfig, FnoConfig, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding, Setting, UnetConfig,
     parameter_count,
@@ -27,6 +27,6 @@ pub use operator::{
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Prediction, Request, Rollout, Solver};
 pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
-pub use trajectories::TrajectorySet;
+pub use trajectories::{TrajectorySet, paper_system};
 
 pub use {cfo_data as data, cfo_engine as engine, cfo_numerics as numerics};

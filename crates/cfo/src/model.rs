@@ -1,7 +1,7 @@
 //! A model: the recipe, what it must know of the data, and the scaling between the user's units and the network's.
 
 use cfo_data::{Description, FieldShape, Split, Trajectory};
-use cfo_engine::{Graph, Node};
+use cfo_engine::{Graph, Memory, Node};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
@@ -195,6 +195,29 @@ impl Model {
             }
             _ => Ok(output),
         }
+    }
+
+    /// The network alone, on a batch of states that it puts into memory.
+    ///
+    /// # Errors
+    /// If memory holds other tensors under the names `forward.*`.
+    pub fn forward(&self, batch: usize, memory: &mut Memory) -> Result<(Graph, Node)> {
+        let mut graph = Graph::new();
+        let shape = self.batch_shape(batch);
+        let time = graph.input("forward.time", [batch])?;
+        let state = graph.input("forward.state", shape)?;
+        let wave = |count: usize| (0..count).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<f32>>();
+        memory.insert_real("forward.time", [batch], &wave(batch))?;
+        memory.insert_real("forward.state", shape, &wave(shape.iter().product()))?;
+        let conditions = match self.setting.conditions {
+            0 => None,
+            count => {
+                memory.insert_real("forward.conditions", [batch, count], &wave(batch * count))?;
+                Some(graph.input("forward.conditions", [batch, count])?)
+            }
+        };
+        let velocity = self.velocity(&mut graph, [time, state], conditions)?;
+        Ok((graph, velocity))
     }
 
     /// Trainable numbers, a complex weight counted once.

@@ -1,7 +1,7 @@
 //! What is trained for: the graph of one whole training step, from drawing the batch to Adam.
 
 use cfo_data::{Split, thin};
-use cfo_engine::{Data, Element, Graph, Memory, Node, PathData, PathTensors};
+use cfo_engine::{Data, Element, Graph, Memory, Node, PathData, PathSample, PathTensors};
 
 use crate::checkpoint::fingerprint;
 use crate::error::{CfoError, Result};
@@ -11,6 +11,8 @@ use crate::trajectories::TrajectorySet;
 
 /// Stream of the batch sampler under the run's seed.
 const BATCHES: u32 = 1;
+/// The tensor that counts optimiser steps.
+const COUNTER: &str = "train.step";
 
 /// The training trajectories as the sampler wants them: normalised, thinned, one after another.
 #[derive(Clone, Debug)]
@@ -120,12 +122,11 @@ fn check_uniform(index: usize, times: &[f64], step: &mut Option<f64>, keep_rate:
     }
 }
 
-/// The graph of one training step: draw the batch, forward, loss, backward, clip, Adam, EMA. Returns the loss; its
-/// sum over steps is kept in the tensor `train.loss`.
+/// The graph that draws a batch, and the batch.
 ///
 /// # Errors
-/// If the network cannot take the data's grid.
-pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
+/// If the path is not valid.
+pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)> {
     let mut graph = Graph::new();
     let train = &model.recipe.train;
     let [_, height, width, channels] = model.batch_shape(1);
@@ -134,7 +135,7 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
         times: graph.tensor("data.times", Element::Double, [data.rows()])?,
         offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
     };
-    let counter = graph.counter("train.step")?;
+    let counter = graph.counter(COUNTER)?;
     let drawn = match model.recipe.objective {
         ObjectiveConfig::FlowMatching => {
             PathData::Flow { path: model.recipe.path.path()?, noise: model.recipe.path.schedule() }
@@ -142,6 +143,19 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
         ObjectiveConfig::Autoregressive { .. } => PathData::Pair,
     };
     let sample = graph.sample_path(tensors, drawn, train.batch, (train.seed, BATCHES), counter)?;
+    Ok((graph, sample))
+}
+
+/// The graph of one training step: draw the batch, forward, loss, backward, clip, Adam, EMA. Returns the loss; its
+/// sum over steps is kept in the tensor `train.loss`.
+///
+/// # Errors
+/// If the network cannot take the data's grid.
+pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
+    let (mut graph, sample) = sampler(model, data)?;
+    let train = &model.recipe.train;
+    let counter = graph.counter(COUNTER)?;
+    let channels = model.shape().channels;
     let conditions = match model.setting.conditions {
         0 => None,
         count => {

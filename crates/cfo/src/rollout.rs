@@ -160,6 +160,11 @@ impl<'a> Rollout<'a> {
         Ok(Self { model, batch, tableau, step, commit, names })
     }
 
+    /// The compiled step alone, for timing.
+    pub fn into_step(self) -> Program {
+        self.step
+    }
+
     /// Trajectories that one call integrates at most.
     pub fn batch(&self) -> usize {
         self.batch

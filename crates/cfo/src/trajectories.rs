@@ -8,6 +8,7 @@ use cfo_data::store::TrajectoryFile;
 use cfo_data::{Description, Split, Trajectory};
 
 use crate::error::{CfoError, Result};
+use crate::recipe::{DataConfig, nearest};
 
 /// Trajectories with what holds for all of them and the part each belongs to.
 #[derive(Clone, Debug)]
@@ -78,6 +79,38 @@ impl TrajectorySet {
         Self::new(equation.description(), trajectories)
     }
 
+    /// What a recipe asks for: the file given, its own file, or a simulation of the paper's size.
+    ///
+    /// # Errors
+    /// If there is no source, or it cannot be read or simulated.
+    pub fn from_recipe(
+        config: &DataConfig,
+        file: Option<&Path>,
+        seed: u64,
+        interrupt: &AtomicBool,
+    ) -> Result<Self> {
+        let set = match (file.or(config.path.as_deref()), &config.simulate) {
+            (Some(path), _) => Self::read(path)?,
+            (None, Some(system)) => {
+                let (equation, counts) = paper_system(system)?;
+                let samples = config.samples.or(config.split.map(|split| split.iter().sum()));
+                let set =
+                    Self::simulate(&*equation, samples.unwrap_or(counts.iter().sum()), seed, interrupt)?;
+                if samples.is_none() { set.with_split(counts)? } else { set }
+            }
+            (None, None) => {
+                return Err(CfoError::BadData {
+                    problem: "the recipe names no data".into(),
+                    hint: "give `--data FILE`, or set `data.path` or `data.simulate`".into(),
+                });
+            }
+        };
+        match config.split {
+            Some(counts) => set.with_split(counts),
+            None => Ok(set),
+        }
+    }
+
     /// The same with other parts: so many for training, validation and test, in their order; the rest is left out.
     ///
     /// # Errors
@@ -112,4 +145,24 @@ fn by_counts(total: usize, [train, validation, _]: [usize; 3]) -> Vec<Split> {
             _ => Split::Test,
         })
         .collect()
+}
+
+/// A system of the paper by name, with its numbers of training, validation and test trajectories.
+///
+/// # Errors
+/// If there is none of that name.
+pub fn paper_system(name: &str) -> Result<(Box<dyn Equation>, [usize; 3])> {
+    const NAMES: [&str; 5] =
+        ["lorenz", "burgers", "diffusion-reaction", "shallow-water", "kuramoto-sivashinsky"];
+    Ok(match name {
+        "lorenz" => (Box::new(simulate::Lorenz::default()), [9000, 500, 500]),
+        "burgers" => (Box::new(simulate::Burgers::default()), [1000, 100, 100]),
+        "diffusion-reaction" => (Box::new(simulate::DiffusionReaction::default()), [900, 50, 50]),
+        "shallow-water" => (Box::new(simulate::ShallowWater::default()), [900, 50, 50]),
+        "kuramoto-sivashinsky" => (Box::new(simulate::KuramotoSivashinsky::default()), [512, 512, 512]),
+        _ => {
+            let nearest = nearest(name, &NAMES).map(Into::into);
+            return Err(CfoError::UnknownKey { found: name.into(), nearest });
+        }
+    })
 }
