@@ -1,0 +1,28 @@
+//! Prints first frames as the simulators store them, for the references of `tests/fixtures/make_simulator_references.py`:
+//! lines of a case, a name and numbers.
+
+use cfo_data::simulate::{
+    Burgers, Equation, KuramotoSivashinsky, Lorenz, ShallowWater, SimulationError, Variant,
+};
+
+fn main() -> Result<(), SimulationError> {
+    let varied = ShallowWater { variant: Variant::Varied, grid: 16, frames: 21, horizon: 1.0 };
+    let cases: [(&str, &dyn Equation, u64); 7] = [
+        ("lorenz-0", &Lorenz::default(), 0),
+        ("lorenz-1", &Lorenz::default(), 1),
+        ("lorenz-2", &Lorenz::default(), 2),
+        ("burgers-0", &Burgers::default(), 0),
+        ("burgers-1", &Burgers::default(), 1),
+        ("kuramoto-sivashinsky-0", &KuramotoSivashinsky::default(), 0),
+        ("shallow-water-varied-0", &varied, 0),
+    ];
+    for (case, equation, index) in cases {
+        let trajectory = equation.trajectory(0, index)?;
+        let print = |name: &str, numbers: Vec<String>| println!("{case} {name} {}", numbers.join(" "));
+        let points = equation.description().shape.len();
+        print("start", trajectory.values[..points].iter().map(ToString::to_string).collect());
+        print("times", trajectory.times.iter().map(ToString::to_string).collect());
+        print("parameters", trajectory.parameters.iter().map(ToString::to_string).collect());
+    }
+    Ok(())
+}
