@@ -56,18 +56,6 @@ impl Geometry {
     pub(super) fn x(&self, j: usize, q: usize) -> Option<usize> {
         (j * self.stride[1] + q).checked_sub(self.padding[1]).filter(|&x| x < self.width)
     }
-
-    /// The output row that reads height `y` with kernel row `p`, if there is one.
-    pub(super) fn i(&self, y: usize, p: usize) -> Option<usize> {
-        let distance = (y + self.padding[0]).checked_sub(p)?;
-        (distance % self.stride[0] == 0).then_some(distance / self.stride[0]).filter(|&i| i < self.rows)
-    }
-
-    /// The same along the width.
-    pub(super) fn j(&self, x: usize, q: usize) -> Option<usize> {
-        let distance = (x + self.padding[1]).checked_sub(q)?;
-        (distance % self.stride[1] == 0).then_some(distance / self.stride[1]).filter(|&j| j < self.columns)
-    }
 }
 
 fn axes(shape: &Shape) -> [usize; 4] {

@@ -3,12 +3,15 @@
 mod gather;
 mod geometry;
 mod pad;
+mod transform;
 mod weight;
+mod winograd;
 
 pub(super) use geometry::Geometry;
 pub(super) use pad::{fold, pad};
 
 use gather::Gather;
+use winograd::Winograd;
 
 use super::Io;
 use super::real::Real;
@@ -30,16 +33,28 @@ fn inputs(g: &Geometry) -> impl Iterator<Item = Gather> {
 /// Real elements of scratch memory.
 pub(super) fn scratch(form: Form, g: &Geometry) -> usize {
     match form {
-        Form::Forward => Gather::forward(*g).scratch(),
-        Form::Input => inputs(g).map(|gather| gather.scratch()).max().unwrap_or(0),
+        Form::Forward => match Winograd::forward(g) {
+            Some(winograd) => winograd.scratch(),
+            None => Gather::forward(*g).scratch(),
+        },
+        Form::Input => match Winograd::input(g) {
+            Some(winograd) => winograd.scratch(),
+            None => inputs(g).map(|gather| gather.scratch()).max().unwrap_or(0),
+        },
         Form::Weight => weight::scratch(g),
     }
 }
 
 pub(super) fn run<T: Real>(form: Form, g: &Geometry, io: &Io<'_>) {
     match form {
-        Form::Forward => Gather::forward(*g).run::<T>(io),
-        Form::Input => inputs(g).for_each(|gather| gather.run::<T>(io)),
+        Form::Forward => match Winograd::forward(g) {
+            Some(winograd) => winograd.run::<T>(io),
+            None => Gather::forward(*g).run::<T>(io),
+        },
+        Form::Input => match Winograd::input(g) {
+            Some(winograd) => winograd.run::<T>(io),
+            None => inputs(g).for_each(|gather| gather.run::<T>(io)),
+        },
         Form::Weight => weight::run::<T>(g, io),
     }
 }

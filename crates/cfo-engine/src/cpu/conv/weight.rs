@@ -17,7 +17,7 @@ const PARTS: usize = 8;
 
 /// Whether a panel of input channels can be read where it lies.
 fn in_place(g: &Geometry) -> bool {
-    g.inputs % WIDEST == 0
+    g.inputs.is_multiple_of(WIDEST)
 }
 
 /// Columns of the packed form.

@@ -29,8 +29,15 @@ pub(crate) unsafe fn pack<V: Vector>(from: Matrix<V::Scalar>, rows: usize, valid
             }
             return;
         }
+        let squares = if from.row == 1 && valid == V::PANEL { rows / V::WIDTH * V::WIDTH } else { 0 };
+        for first in (0..squares).step_by(V::WIDTH) {
+            for j in [0, V::WIDTH] {
+                let source = from.start.add(first + j * from.column);
+                V::transpose(source, from.column, to.add(first * V::PANEL + j), V::PANEL);
+            }
+        }
         // Sixteen rows at a time, so that a cache line that is read along its length is read once.
-        for first in (0..rows).step_by(16) {
+        for first in (squares..rows).step_by(16) {
             let last = rows.min(first + 16);
             for j in 0..V::PANEL {
                 let source = from.start.wrapping_add(j * from.column);

@@ -27,6 +27,13 @@ pub(crate) trait Vector: Copy {
     unsafe fn multiply(self, other: Self) -> Self;
     /// `self * b + c`.
     unsafe fn multiply_add(self, b: Self, c: Self) -> Self;
+    /// Transposes a square of [`Vector::WIDTH`] rows and columns; rows lie at the given distances.
+    unsafe fn transpose(
+        from: *const Self::Scalar,
+        from_stride: usize,
+        to: *mut Self::Scalar,
+        to_stride: usize,
+    );
     /// The micro-kernels, each compiled on its own.
     unsafe fn rows<const R: usize>(product: &Rows<Self::Scalar>);
     unsafe fn columns<const R: usize>(product: &Columns<Self::Scalar>);
@@ -116,6 +123,15 @@ impl<T: Real> Vector for Plain<T> {
         c
     }
     #[inline(always)]
+    unsafe fn transpose(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
+        for i in 0..Self::WIDTH {
+            for j in 0..Self::WIDTH {
+                // SAFETY: by the caller.
+                unsafe { *to.add(i * to_stride + j) = *from.add(j * from_stride + i) };
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn rows<const R: usize>(product: &Rows<T>) {
         // SAFETY: by the caller.
         unsafe { kernel::rows::<Self, R>(product) }
@@ -170,7 +186,7 @@ mod x86 {
 
     macro_rules! vector {
         ($(#[$doc:meta])* $name:ident, $module:ident, $register:ty, $width:literal, $rows:literal, $features:literal,
-         $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $fma:ident) => {
+         $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $fma:ident, $transpose:ident) => {
             $(#[$doc])*
             #[derive(Clone, Copy)]
             pub(crate) struct $name($register);
@@ -213,6 +229,10 @@ mod x86 {
                     unsafe fn multiply_add(self, b: Self, c: Self) -> Self {
                         Self(unsafe { $fma(self.0, b.0, c.0) })
                     }
+                    #[inline(always)]
+                    unsafe fn transpose(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+                        unsafe { $transpose(from, from_stride, to, to_stride) }
+                    }
                     outlined!(#[target_feature(enable = $features)]);
                 }
             }
@@ -223,13 +243,69 @@ mod x86 {
         /// Sixteen numbers in an AVX-512 register.
         Wide, wide, __m512, 16, 8, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
         _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
-        _mm512_fmadd_ps
+        _mm512_fmadd_ps, transpose_wide
     }
 
     vector! {
         /// Eight numbers in an AVX2 register.
         Half, half, __m256, 8, 6, "avx2,fma",
         _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
-        _mm256_fmadd_ps
+        _mm256_fmadd_ps, transpose_half
+    }
+
+    /// Pairs, then fours of rows are interleaved within the 128-bit parts, then the parts are exchanged.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn transpose_wide(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        let low = |a, b| _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+        let high = |a, b| _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+        let mut fours = [_mm512_setzero_ps(); 16];
+        for group in (0..16).step_by(4) {
+            // SAFETY: by the caller.
+            let row = |i: usize| unsafe { _mm512_loadu_ps(from.add((group + i) * from_stride)) };
+            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+            let (ab, cd) = (_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d));
+            (fours[group], fours[group + 1]) = (low(ab, cd), high(ab, cd));
+            let (ab, cd) = (_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d));
+            (fours[group + 2], fours[group + 3]) = (low(ab, cd), high(ab, cd));
+        }
+        for i in 0..4 {
+            let (a, b, c, d) = (fours[i], fours[4 + i], fours[8 + i], fours[12 + i]);
+            let (even, odd) = (_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+            let (even_next, odd_next) = (_mm512_shuffle_f32x4(c, d, 0x88), _mm512_shuffle_f32x4(c, d, 0xdd));
+            // SAFETY: by the caller.
+            unsafe {
+                _mm512_storeu_ps(to.add(i * to_stride), _mm512_shuffle_f32x4(even, even_next, 0x88));
+                _mm512_storeu_ps(to.add((4 + i) * to_stride), _mm512_shuffle_f32x4(odd, odd_next, 0x88));
+                _mm512_storeu_ps(to.add((8 + i) * to_stride), _mm512_shuffle_f32x4(even, even_next, 0xdd));
+                _mm512_storeu_ps(to.add((12 + i) * to_stride), _mm512_shuffle_f32x4(odd, odd_next, 0xdd));
+            }
+        }
+    }
+
+    /// The same for eight rows.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn transpose_half(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        let low = |a, b| _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)));
+        let high = |a, b| _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)));
+        let mut fours = [_mm256_setzero_ps(); 8];
+        for group in (0..8).step_by(4) {
+            // SAFETY: by the caller.
+            let row = |i: usize| unsafe { _mm256_loadu_ps(from.add((group + i) * from_stride)) };
+            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+            let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+            (fours[group], fours[group + 1]) = (low(ab, cd), high(ab, cd));
+            let (ab, cd) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+            (fours[group + 2], fours[group + 3]) = (low(ab, cd), high(ab, cd));
+        }
+        for i in 0..4 {
+            // SAFETY: by the caller.
+            unsafe {
+                let (a, b) = (fours[i], fours[4 + i]);
+                _mm256_storeu_ps(to.add(i * to_stride), _mm256_permute2f128_ps(a, b, 0x20));
+                _mm256_storeu_ps(to.add((4 + i) * to_stride), _mm256_permute2f128_ps(a, b, 0x31));
+            }
+        }
     }
 }
