@@ -6,12 +6,14 @@ mod pad;
 mod transform;
 mod weight;
 mod winograd;
+mod winograd_weight;
 
 pub(super) use geometry::Geometry;
 pub(super) use pad::{fold, pad};
 
 use gather::Gather;
 use winograd::Winograd;
+use winograd_weight::FilterGradient;
 
 use super::Io;
 use super::real::Real;
@@ -41,7 +43,10 @@ pub(super) fn scratch(form: Form, g: &Geometry) -> usize {
             Some(winograd) => winograd.scratch(),
             None => inputs(g).map(|gather| gather.scratch()).max().unwrap_or(0),
         },
-        Form::Weight => weight::scratch(g),
+        Form::Weight => match FilterGradient::new(g) {
+            Some(gradient) => gradient.scratch(),
+            None => weight::scratch(g),
+        },
     }
 }
 
@@ -55,6 +60,9 @@ pub(super) fn run<T: Real>(form: Form, g: &Geometry, io: &Io<'_>) {
             Some(winograd) => winograd.run::<T>(io),
             None => inputs(g).for_each(|gather| gather.run::<T>(io)),
         },
-        Form::Weight => weight::run::<T>(g, io),
+        Form::Weight => match FilterGradient::new(g) {
+            Some(gradient) => gradient.run::<T>(io),
+            None => weight::run::<T>(g, io),
+        },
     }
 }

@@ -20,7 +20,7 @@ const TASKS: usize = 4;
 /// Tiles below which transforming the filter costs more than is saved.
 const FEWEST: usize = 16;
 /// Elements between arrays that are read together, so that they do not fall on the same lines of a cache.
-const SKEW: usize = 16;
+pub(super) const SKEW: usize = 16;
 
 /// A convolution, or its adjoint in the input, which is one with the kernel turned round and the channels exchanged.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +31,11 @@ pub(super) struct Winograd {
     batch: usize,
     /// Height and width of what is read and of what is written.
     pub(super) source: [usize; 2],
-    result: [usize; 2],
+    pub(super) result: [usize; 2],
     padding: [usize; 2],
     /// Channels read and written.
-    inner: usize,
-    outputs: usize,
+    pub(super) inner: usize,
+    pub(super) outputs: usize,
 }
 
 /// Whether kernel, stride and channels allow it.
@@ -86,7 +86,7 @@ impl Winograd {
         (applies(g) && self.tiles() >= FEWEST).then_some(self)
     }
 
-    fn points(&self) -> usize {
+    pub(super) fn points(&self) -> usize {
         if self.flat { POINTS } else { POINTS * POINTS }
     }
 
@@ -98,7 +98,7 @@ impl Winograd {
         ]
     }
 
-    fn tiles(&self) -> usize {
+    pub(super) fn tiles(&self) -> usize {
         self.batch * self.grid()[0] * self.grid()[1]
     }
 
