@@ -74,14 +74,25 @@ impl Trajectory {
                 previous = time;
             }
         }
-        for (position, &value) in self.values.iter().enumerate() {
-            if !value.is_finite() {
-                defects.values += 1;
-                defects.keep(Defect::Value { place: shape.place(position), value });
-            }
+        let mut next = 0;
+        while let Some(found) = first_not_finite(&self.values[next..]) {
+            let position = next + found;
+            defects.values += 1;
+            defects.keep(Defect::Value { place: shape.place(position), value: self.values[position] });
+            next = position + 1;
         }
         defects
     }
+}
+
+/// The first value that is NaN or infinite. Whole portions are tested without a branch, since nearly all are sound.
+pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
+    const PORTION: usize = 256;
+    let bad = values
+        .chunks(PORTION)
+        .position(|portion| portion.iter().fold(false, |bad, value| bad | !value.is_finite()))?;
+    let start = bad * PORTION;
+    values[start..].iter().position(|value| !value.is_finite()).map(|offset| start + offset)
 }
 
 /// One thing wrong with a trajectory.

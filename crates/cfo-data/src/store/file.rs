@@ -11,7 +11,7 @@ use super::source::Source;
 use super::table::Table;
 use super::the_well::TheWell;
 use super::zip::Zip;
-use crate::trajectory::Defects;
+use crate::trajectory::{Defects, first_not_finite};
 use crate::{DataError, Description, Place, Split, Trajectory};
 
 /// How a file arranges its trajectories.
@@ -213,7 +213,7 @@ impl TrajectoryFile {
 
     /// Refuse a value that is not finite; frame `n` of `values` is `frames[n]`, or counted on from the last of them.
     fn check_finite(&self, trajectory: usize, frames: &[usize], values: &[f32]) -> Result<(), DataError> {
-        let Some(position) = values.iter().position(|value| !value.is_finite()) else {
+        let Some(position) = first_not_finite(values) else {
             return Ok(());
         };
         let shape = &self.description().shape;

@@ -1,7 +1,7 @@
 //! Reading HDF5: the only file that knows which crate decodes it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use half::f16;
 use hdf5_reader::datatype_api::dtype_element_size;
@@ -9,9 +9,11 @@ use hdf5_reader::error::{ByteOrder, Error};
 use hdf5_reader::filters::{FILTER_FLETCHER32, FILTER_SHUFFLE, FilterRegistry};
 use hdf5_reader::messages::HdfMessage;
 use hdf5_reader::messages::datatype::Datatype;
+use hdf5_reader::messages::filter_pipeline::FilterDescription;
 use hdf5_reader::{Dataset, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem};
 
 use super::array::{Array, Block, Origin, elements, shape_text};
+use super::chunks::Chunks;
 use super::lzf;
 use crate::{DataError, Place};
 
@@ -23,14 +25,25 @@ const KEEPING_FILTERS: [u16; 2] = [FILTER_SHUFFLE, FILTER_FLETCHER32];
 /// The most that a compressed byte can grow: deflate's limit, above LZF's.
 const GROWTH: u64 = 1032;
 
-/// Decoded chunks kept, so that neighbouring frames of one chunk are decoded once.
-const CACHE_BYTES: usize = 32 << 20;
-
 /// An open HDF5 file.
 pub(crate) struct Hdf5 {
-    file: Hdf5File,
+    file: Arc<Hdf5File>,
+    filters: Arc<FilterRegistry>,
     path: Arc<PathBuf>,
     bytes: u64,
+}
+
+/// The filters of HDF5, and h5py's LZF.
+fn filters() -> FilterRegistry {
+    let mut filters = FilterRegistry::new();
+    let decompress = |description: &FilterDescription, data: &[u8], _| {
+        // h5py's third parameter is the decoded size of a chunk.
+        let size = description.client_data.get(2).map_or(usize::MAX, |&size| size as usize);
+        lzf::decompress(data, size)
+            .ok_or_else(|| Error::DecompressionError("LZF stream is damaged".to_string()))
+    };
+    filters.register(FILTER_LZF, Box::new(decompress));
+    filters
 }
 
 /// What a group holds, each sorted by name.
@@ -43,26 +56,16 @@ impl Hdf5 {
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let bytes = fs_err::metadata(path).map_err(|error| DataError::reading(path, error))?.len();
         let limit = usize::try_from(bytes.saturating_mul(GROWTH)).unwrap_or(usize::MAX);
-        let mut filters = FilterRegistry::new();
-        filters.register(
-            FILTER_LZF,
-            Box::new(|description, data, _| {
-                // h5py's third parameter is the decoded size of a chunk.
-                let size = description.client_data.get(2).map_or(usize::MAX, |&size| size as usize);
-                lzf::decompress(data, size)
-                    .ok_or_else(|| Error::DecompressionError("LZF stream is damaged".to_string()))
-            }),
-        );
         let options = OpenOptions::default()
-            .with_filter_registry(filters)
-            .with_chunk_cache_bytes(CACHE_BYTES)
+            .with_filter_registry(filters())
+            .with_chunk_cache_bytes(0)
             .with_max_chunk_bytes(limit.min(hdf5_reader::DEFAULT_MAX_CHUNK_BYTES))
             .with_max_read_bytes(limit)
             .with_max_object_header_bytes(limit.min(hdf5_reader::DEFAULT_MAX_OBJECT_HEADER_BYTES));
         let path = Arc::new(path.to_owned());
         let file = Hdf5File::open_with_options(path.as_path(), options)
             .map_err(|error| failure(&path, Place::default(), error))?;
-        Ok(Self { file, path, bytes })
+        Ok(Self { file: Arc::new(file), filters: Arc::new(filters()), path, bytes })
     }
 
     pub fn path(&self) -> &Path {
@@ -123,7 +126,10 @@ pub(crate) struct Hdf5Array {
     dataset: Dataset,
     origin: Origin,
     shape: Vec<usize>,
-    is_single: bool,
+    file: Arc<Hdf5File>,
+    filters: Arc<FilterRegistry>,
+    /// The chunks, located by the first read; `None` when there are none.
+    chunks: OnceLock<Option<Chunks>>,
     /// Bytes of one number.
     size: usize,
     /// The most bytes of numbers that the file can stand for.
@@ -139,8 +145,8 @@ impl Hdf5Array {
         let size = number_size(dataset.dtype())
             .ok_or_else(|| origin.unfit(format!("{:?}", dataset.dtype()), "real numbers"))?;
         let capacity = file.bytes.saturating_mul(growth(file, &dataset)?);
-        let is_single = matches!(dataset.dtype(), Datatype::FloatingPoint { size: 4, .. });
-        let array = Self { dataset, origin, shape, is_single, size, capacity };
+        let (file, filters) = (file.file.clone(), file.filters.clone());
+        let array = Self { dataset, origin, shape, file, filters, chunks: OnceLock::new(), size, capacity };
         array.check_extent()?;
         Ok(array)
     }
@@ -185,25 +191,25 @@ impl Hdf5Array {
         }
     }
 
+    /// The chunks of the dataset, if it has any.
+    fn chunks(&self) -> Result<Option<&Chunks>, Error> {
+        if self.chunks.get().is_none() {
+            let chunks = Chunks::open(&self.file, &self.filters, &self.dataset, &self.shape, self.size)?;
+            // Another thread may have been quicker; both found the same.
+            let _ = self.chunks.set(chunks);
+        }
+        Ok(self.chunks.get().and_then(Option::as_ref))
+    }
+
     fn read<T: H5Type>(&self, block: &Block) -> Result<Vec<T>, DataError> {
         if block.len() == 0 {
             return Ok(Vec::new());
         }
         self.check_size(&block.count)?;
-        let failed = |error| failure(&self.origin.path, self.origin.place(), error);
-        let array = if self.shape.is_empty() {
-            self.dataset.read_array::<T>().map_err(failed)?
-        } else {
-            let axis = |(&start, &count): (&usize, &usize)| SliceInfoElem::Slice {
-                start: start as u64,
-                end: (start + count) as u64,
-                step: 1,
-            };
-            let selections = block.start.iter().zip(&block.count).map(axis).collect();
-            self.dataset.read_slice::<T>(&SliceInfo { selections }).map_err(failed)?
-        };
-        let (values, offset) = array.into_raw_vec_and_offset();
-        if offset.unwrap_or(0) != 0 || values.len() != block.len() {
+        let values = self
+            .read_values(block)
+            .map_err(|error| failure(&self.origin.path, self.origin.place(), error))?;
+        if values.len() != block.len() {
             return Err(self.origin.damaged(format!(
                 "{} numbers where {} belong",
                 values.len(),
@@ -211,6 +217,27 @@ impl Hdf5Array {
             )));
         }
         Ok(values)
+    }
+
+    fn read_values<T: H5Type>(&self, block: &Block) -> Result<Vec<T>, Error> {
+        if let Some(chunks) = self.chunks()? {
+            let bytes = chunks.read(block)?;
+            let decoded = T::decode_vec(&bytes, self.dataset.dtype(), block.len());
+            return decoded
+                .unwrap_or_else(|| Err(Error::InvalidData("its numbers cannot be decoded".to_string())));
+        }
+        let array = if self.shape.is_empty() {
+            self.dataset.read_array::<T>()?
+        } else {
+            let axis = |(&start, &count): (&usize, &usize)| SliceInfoElem::Slice {
+                start: start as u64,
+                end: (start + count) as u64,
+                step: 1,
+            };
+            let selections = block.start.iter().zip(&block.count).map(axis).collect();
+            self.dataset.read_slice::<T>(&SliceInfo { selections })?
+        };
+        Ok(array.into_raw_vec_and_offset().0)
     }
 }
 
@@ -228,7 +255,7 @@ impl Array for Hdf5Array {
     }
 
     fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError> {
-        if self.is_single {
+        if matches!(self.dataset.dtype(), Datatype::FloatingPoint { size: 4, .. }) {
             return self.read::<f32>(block);
         }
         Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value as f32).collect())

@@ -1,6 +1,7 @@
 //! Trajectory files: recognised by content, read in pieces, written in one stream.
 
 mod array;
+mod chunks;
 mod file;
 mod hdf5;
 mod hdf5_writer;

@@ -68,8 +68,8 @@ impl NpzOutput {
 
     fn write_row(&mut self, trajectory: &Trajectory, frames: usize) -> io::Result<()> {
         let padding = (frames - trajectory.times.len()) * self.description.shape.len();
-        let values = trajectory.values.iter().copied().chain(std::iter::repeat_n(f32::NAN, padding));
-        let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+        let mut bytes = bytes_of(&trajectory.values, f32::to_le_bytes);
+        bytes.extend(f32::NAN.to_le_bytes().repeat(padding));
         self.checksum.update(&bytes);
         self.file.write_all(&bytes)?;
         if self.columns.lengths.is_empty() {
@@ -259,7 +259,11 @@ fn write_times(spool: &mut BufWriter<File>, times: &[f64], frames: usize) -> io:
 }
 
 fn bytes_of<T: Copy, const N: usize>(values: &[T], encode: impl Fn(T) -> [u8; N]) -> Vec<u8> {
-    values.iter().flat_map(|&value| encode(value)).collect()
+    let mut bytes = vec![0; values.len() * N];
+    for (place, &value) in bytes.chunks_exact_mut(N).zip(values) {
+        place.copy_from_slice(&encode(value));
+    }
+    bytes
 }
 
 /// NumPy's header, padded to a fixed length.

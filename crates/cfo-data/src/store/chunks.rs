@@ -1,0 +1,299 @@
+//! Chunked HDF5 datasets: the index is read once, and chunks are copied in pieces as long as they come.
+//!
+//! The decoding crate's own slices copy one innermost row at a time, which is a few bytes when channels come last.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
+use hdf5_reader::chunk_index::{
+    ChunkEntry, collect_implicit_chunk_entries, collect_v2_chunk_entries_storage, single_chunk_entry,
+};
+use hdf5_reader::error::Error;
+use hdf5_reader::extensible_array::collect_extensible_array_chunk_entries_storage;
+use hdf5_reader::filters::{FilterRegistry, apply_pipeline_with_limit};
+use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
+use hdf5_reader::messages::HdfMessage;
+use hdf5_reader::messages::filter_pipeline::FilterDescription;
+use hdf5_reader::messages::layout::{ChunkIndexing, DataLayout};
+use hdf5_reader::{Dataset, Hdf5File};
+
+use super::array::{Block, elements};
+
+/// Decoded chunks kept, so that neighbouring frames of one chunk are decoded once.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// Where the chunks of a dataset are and how they are stored.
+pub(crate) struct Chunks {
+    file: Arc<Hdf5File>,
+    registry: Arc<FilterRegistry>,
+    /// Extent of a chunk.
+    extent: Vec<usize>,
+    /// Chunks along each axis.
+    grid: Vec<usize>,
+    /// Bytes of one number.
+    size: usize,
+    filters: Vec<FilterDescription>,
+    /// The bytes of a number that was never written.
+    fill: Vec<u8>,
+    /// Chunks by their number in the grid.
+    places: HashMap<usize, Place>,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    address: u64,
+    size: u64,
+    filter_mask: u32,
+}
+
+#[derive(Default)]
+struct Recent {
+    chunks: VecDeque<(usize, Arc<Vec<u8>>)>,
+    bytes: usize,
+}
+
+impl Chunks {
+    /// The chunks of a dataset of this shape; `None` when it is not chunked.
+    pub fn open(
+        file: &Arc<Hdf5File>,
+        registry: &Arc<FilterRegistry>,
+        dataset: &Dataset,
+        shape: &[usize],
+        size: usize,
+    ) -> Result<Option<Self>, Error> {
+        let header = file.get_or_parse_header(dataset.address())?;
+        let layout = header.messages.iter().find_map(|message| match message {
+            HdfMessage::DataLayout(message) => Some(&message.layout),
+            _ => None,
+        });
+        let Some(DataLayout::Chunked { address, dims, chunk_indexing, .. }) = layout else { return Ok(None) };
+        // Version 3 of the layout counts the bytes of a number as a last axis.
+        let dims = dims.get(..shape.len()).unwrap_or_default();
+        if shape.is_empty() || dims.len() != shape.len() || dims.contains(&0) {
+            return Err(Error::InvalidData(format!("chunks of extent {dims:?} in shape {shape:?}")));
+        }
+        let filters = header.messages.iter().find_map(|message| match message {
+            HdfMessage::FilterPipeline(pipeline) => Some(pipeline.filters.clone()),
+            _ => None,
+        });
+        let extent: Vec<usize> = dims.iter().map(|&extent| extent as usize).collect();
+        let grid: Vec<usize> =
+            shape.iter().zip(&extent).map(|(&shape, &chunk)| shape.div_ceil(chunk)).collect();
+        if elements(&grid).is_none() || elements(&extent).and_then(|count| count.checked_mul(size)).is_none()
+        {
+            return Err(Error::InvalidData("its chunks are more than can be counted".to_string()));
+        }
+        let stored = dataset.fill_value().and_then(|fill| fill.value.clone());
+        let mut chunks = Self {
+            file: file.clone(),
+            registry: registry.clone(),
+            extent,
+            grid,
+            size,
+            filters: filters.unwrap_or_default(),
+            fill: stored.filter(|fill| fill.len() == size).unwrap_or_else(|| vec![0; size]),
+            places: HashMap::new(),
+            recent: Mutex::default(),
+        };
+        let undefined = u64::MAX >> (64 - 8 * u32::from(file.superblock().offset_size.clamp(1, 8)));
+        if *address != undefined && !shape.contains(&0) {
+            let entries = collect(file, dataset, *address, dims, chunk_indexing.as_ref(), size)?;
+            chunks.index(entries)?;
+        }
+        Ok(Some(chunks))
+    }
+
+    fn index(&mut self, entries: Vec<ChunkEntry>) -> Result<(), Error> {
+        let bytes = self.chunk_bytes() as u64;
+        for entry in entries {
+            let mut number = 0;
+            let mut inside = entry.offsets.len() == self.grid.len();
+            for ((&offset, &extent), &count) in entry.offsets.iter().zip(&self.extent).zip(&self.grid) {
+                if offset % extent as u64 != 0 {
+                    return Err(Error::InvalidData(format!(
+                        "a chunk at {:?} is off the grid",
+                        entry.offsets
+                    )));
+                }
+                // Chunks beyond a shrunken extent may remain in the index.
+                inside &= offset / (extent as u64) < count as u64;
+                number = number * count + (offset / extent as u64) as usize % count.max(1);
+            }
+            // Chunks that no filter touched have their full size, which some indexes leave out.
+            let size = if self.filters.is_empty() { bytes } else { entry.size };
+            let place = Place { address: entry.address, size, filter_mask: entry.filter_mask };
+            if inside && self.places.insert(number, place).is_some() {
+                return Err(Error::InvalidData(format!("two chunks at {:?}", entry.offsets)));
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk_bytes(&self) -> usize {
+        self.extent.iter().product::<usize>() * self.size
+    }
+
+    /// The bytes of a block that is not empty, last axis fastest.
+    pub fn read(&self, block: &Block) -> Result<Vec<u8>, Error> {
+        let mut out = self.fill.repeat(block.len());
+        let axes = self.extent.len();
+        let first: Vec<usize> = (0..axes).map(|axis| block.start[axis] / self.extent[axis]).collect();
+        let last = |axis: usize| (block.start[axis] + block.count[axis] - 1) / self.extent[axis];
+        let mut chunk = first.clone();
+        loop {
+            let number =
+                chunk.iter().zip(&self.grid).fold(0, |number, (&index, &count)| number * count + index);
+            if let Some(&place) = self.places.get(&number) {
+                self.copy_chunk(number, place, &chunk, block, &mut out)?;
+            }
+            let Some(axis) = (0..axes).rev().find(|&axis| chunk[axis] < last(axis)) else { return Ok(out) };
+            chunk[axis] += 1;
+            chunk[axis + 1..].copy_from_slice(&first[axis + 1..]);
+        }
+    }
+
+    /// Copy what a chunk and a block share.
+    fn copy_chunk(
+        &self,
+        number: usize,
+        place: Place,
+        chunk: &[usize],
+        block: &Block,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let axes = self.extent.len();
+        let low = |axis: usize| block.start[axis].max(chunk[axis] * self.extent[axis]);
+        let high =
+            |axis: usize| (block.start[axis] + block.count[axis]).min((chunk[axis] + 1) * self.extent[axis]);
+        let source: Vec<usize> = (0..axes).map(|axis| low(axis) - chunk[axis] * self.extent[axis]).collect();
+        let target: Vec<usize> = (0..axes).map(|axis| low(axis) - block.start[axis]).collect();
+        let shared: Vec<usize> = (0..axes).map(|axis| high(axis) - low(axis)).collect();
+        let flat = |at: &[usize], shape: &[usize]| {
+            at.iter().zip(shape).fold(0, |flat, (&at, &extent)| flat * extent + at)
+        };
+        // Of a chunk without filters only the span that is shared is read.
+        let start = flat(&source, &self.extent);
+        let end: Vec<usize> = source.iter().zip(&shared).map(|(&start, &count)| start + count - 1).collect();
+        let span = flat(&end, &self.extent) + 1 - start;
+        let (data, base) = if self.filters.is_empty() {
+            let address = place.address.checked_add((start * self.size) as u64);
+            let address = address.ok_or(Error::OffsetOutOfBounds(place.address))?;
+            (Arc::new(self.file.storage().read_range(address, span * self.size)?.to_vec()), start)
+        } else {
+            (self.decode(number, place)?, 0)
+        };
+        // The longest piece that is contiguous in both.
+        let mut axis = axes;
+        let mut piece = self.size;
+        while axis > 0 {
+            axis -= 1;
+            piece *= shared[axis];
+            if shared[axis] != self.extent[axis] || shared[axis] != block.count[axis] {
+                break;
+            }
+        }
+        let mut at = vec![0; axis];
+        loop {
+            let shifted = |origin: &[usize]| -> Vec<usize> {
+                (0..axes).map(|axis| origin[axis] + at.get(axis).copied().unwrap_or(0)).collect()
+            };
+            let from = (flat(&shifted(&source), &self.extent) - base) * self.size;
+            let to = flat(&shifted(&target), &block.count) * self.size;
+            out[to..to + piece].copy_from_slice(&data[from..from + piece]);
+            let Some(next) = (0..axis).rev().find(|&axis| at[axis] + 1 < shared[axis]) else { return Ok(()) };
+            at[next] += 1;
+            at[next + 1..].fill(0);
+        }
+    }
+
+    /// A chunk with its filters undone.
+    fn decode(&self, number: usize, place: Place) -> Result<Arc<Vec<u8>>, Error> {
+        let lock = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, data)) = lock().chunks.iter().find(|(known, _)| *known == number) {
+            return Ok(data.clone());
+        }
+        let length = usize::try_from(place.size).map_err(|_| Error::OffsetOutOfBounds(place.address))?;
+        let stored = self.file.storage().read_range(place.address, length)?;
+        let bytes = self.chunk_bytes();
+        let (mask, size) = (place.filter_mask, self.size);
+        let data = apply_pipeline_with_limit(
+            &stored,
+            &self.filters,
+            mask,
+            size,
+            Some(&self.registry),
+            Some(bytes + 1),
+        )?;
+        if data.len() != bytes {
+            let detail = format!("a chunk decodes to {} bytes where {bytes} belong", data.len());
+            return Err(Error::InvalidData(detail));
+        }
+        let data = Arc::new(data);
+        let mut recent = lock();
+        recent.chunks.push_back((number, data.clone()));
+        recent.bytes += bytes;
+        while recent.bytes > CACHE_BYTES {
+            let Some((_, oldest)) = recent.chunks.pop_front() else { break };
+            recent.bytes -= oldest.len();
+        }
+        Ok(data)
+    }
+}
+
+/// All entries of a chunk index.
+fn collect(
+    file: &Hdf5File,
+    dataset: &Dataset,
+    address: u64,
+    dims: &[u32],
+    indexing: Option<&ChunkIndexing>,
+    size: usize,
+) -> Result<Vec<ChunkEntry>, Error> {
+    let (storage, shape) = (file.storage(), dataset.shape());
+    let (offset, length) = (file.superblock().offset_size, file.superblock().length_size);
+    let axes = shape.len();
+    match indexing {
+        None => {
+            let leaves = collect_btree_v1_leaves_storage(
+                storage,
+                address,
+                offset,
+                length,
+                Some(axes as u32),
+                dims,
+                None,
+            )?;
+            leaves.into_iter().map(|(key, address)| leaf_entry(key, address, axes)).collect()
+        }
+        Some(ChunkIndexing::SingleChunk { filtered_size, filters }) => {
+            Ok(vec![single_chunk_entry(address, *filtered_size, *filters, axes)])
+        }
+        Some(ChunkIndexing::Implicit) => {
+            collect_implicit_chunk_entries(address, shape, dims, size, None, storage.len())
+        }
+        Some(ChunkIndexing::FixedArray { .. }) => {
+            collect_fixed_array_chunk_entries_storage(storage, address, offset, length, shape, dims, None)
+        }
+        Some(ChunkIndexing::ExtensibleArray { .. }) => {
+            let limits = dataset.max_dims();
+            collect_extensible_array_chunk_entries_storage(
+                storage, address, offset, length, shape, limits, dims, None,
+            )
+        }
+        Some(ChunkIndexing::BTreeV2) => {
+            collect_v2_chunk_entries_storage(storage, address, offset, length, axes as u32, dims, None)
+        }
+    }
+}
+
+fn leaf_entry(key: BTreeV1Key, address: u64, axes: usize) -> Result<ChunkEntry, Error> {
+    match key {
+        BTreeV1Key::RawData { chunk_size, filter_mask, mut offsets } if offsets.len() >= axes => {
+            offsets.truncate(axes);
+            Ok(ChunkEntry { address, size: u64::from(chunk_size), filter_mask, offsets })
+        }
+        _ => Err(Error::InvalidData("the index of the chunks is not one".to_string())),
+    }
+}
