@@ -17,10 +17,21 @@ const MAX_OPERANDS: usize = 8;
 
 /// The fused graph and where the requested values are in it.
 pub(crate) fn fuse(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
+    fold(graph, outputs, true)
+}
+
+/// The same with every operation in a pass of its own. The values are the same, which is how fusion is checked.
+#[cfg(test)]
+pub(crate) fn separate(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
+    fold(graph, outputs, false)
+}
+
+fn fold(graph: &Graph, outputs: &[Node], together: bool) -> (Graph, Vec<Node>) {
     let uses = Uses::count(graph, outputs);
     let mut pass = Pass {
         source: graph,
         uses: &uses,
+        together,
         fused: Graph::new(),
         placed: HashMap::new(),
         folded: HashMap::new(),
@@ -189,6 +200,8 @@ impl Folded {
 struct Pass<'a> {
     source: &'a Graph,
     uses: &'a Uses,
+    /// Whether anything is folded into its readers at all.
+    together: bool,
     fused: Graph,
     /// Values of the source that have memory in the fused graph.
     placed: HashMap<Node, Node>,
@@ -204,7 +217,7 @@ impl Pass<'_> {
             return self.copy(id, entry);
         };
         self.folded.insert(node, folded);
-        if !self.foldable(node) {
+        if !self.together || !self.foldable(node) {
             self.materialize(node);
         }
     }

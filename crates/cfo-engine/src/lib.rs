@@ -11,6 +11,8 @@ mod error;
 mod fuse;
 mod graph;
 mod initial;
+#[cfg(test)]
+mod laws;
 mod memory;
 pub mod ops;
 mod plan;

@@ -71,6 +71,11 @@ impl Plan {
         for (step, &id) in steps.iter().enumerate() {
             let taken = sizes.in_place(id).and_then(|input| {
                 let source = owner(graph.entries[id].inputs[input]);
+                // Another operand that reads the same memory in another order would find it overwritten.
+                let readers = graph.entries[id].inputs.iter().filter(|&&other| owner(other) == source);
+                if readers.count() > 1 {
+                    return None;
+                }
                 let buffer = buffer_of[source.index()][source.output as usize]?;
                 (last_read[source.index()][source.output as usize] == step && buffers[buffer].last == step)
                     .then_some(buffer)
