@@ -1,10 +1,10 @@
 //! Differentiation, graph to graph: from a value back to what it depends on, by each operation's own rule.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::ops::Derivative;
+use crate::ops::{Derivative, Op};
 
 impl Graph {
     /// Gradients of a scalar with respect to values; zeros where it does not depend on one.
@@ -43,7 +43,7 @@ impl Graph {
     ) -> Result<Vec<Option<Node>>> {
         let end = self.entries.len();
         let depends = self.dependents(with_respect_to, end);
-        let mut arrived: HashMap<Node, Node> = HashMap::new();
+        let mut arrived: HashMap<Node, Vec<Node>> = HashMap::new();
         for &(value, cotangent) in values {
             if self.shape(value) != self.shape(cotangent) {
                 return Err(EngineError::ShapeMismatch {
@@ -53,14 +53,14 @@ impl Graph {
                     needed: "value and cotangent must have one shape".into(),
                 });
             }
-            self.arrive(&mut arrived, value, cotangent)?;
+            arrived.entry(value).or_default().push(cotangent);
         }
         for id in (0..end).rev() {
             if depends[id] {
                 self.pull_back(id, &depends, with_respect_to, &mut arrived)?;
             }
         }
-        Ok(with_respect_to.iter().map(|node| arrived.get(node).copied()).collect())
+        with_respect_to.iter().map(|&node| self.total(&mut arrived, node)).collect()
     }
 
     /// Turns the cotangents that arrived at an operation's outputs into cotangents of its inputs.
@@ -69,15 +69,16 @@ impl Graph {
         id: usize,
         depends: &[bool],
         targets: &[Node],
-        arrived: &mut HashMap<Node, Node>,
+        arrived: &mut HashMap<Node, Vec<Node>>,
     ) -> Result<()> {
         let outputs: Vec<Node> =
             (0..self.entries[id].outputs.len()).map(|output| Node::new(id, output)).collect();
-        let cotangents: Vec<Option<Node>> = outputs.iter().map(|node| arrived.get(node).copied()).collect();
         let inputs = self.entries[id].inputs.clone();
-        if inputs.is_empty() || cotangents.iter().all(Option::is_none) {
+        if inputs.is_empty() || !outputs.iter().any(|node| arrived.contains_key(node)) {
             return Ok(());
         }
+        let cotangents =
+            outputs.iter().map(|&node| self.total(arrived, node)).collect::<Result<Vec<Option<Node>>>>()?;
         let wanted: Vec<bool> =
             inputs.iter().map(|input| depends[input.index()] || targets.contains(input)).collect();
         if !wanted.contains(&true) {
@@ -94,20 +95,55 @@ impl Graph {
         let pulled = op.operation().derivative(&mut at)?;
         for ((input, cotangent), wanted) in inputs.into_iter().zip(pulled).zip(wanted) {
             if let (Some(cotangent), true) = (cotangent, wanted) {
-                self.arrive(arrived, input, cotangent)?;
+                arrived.entry(input).or_default().push(cotangent);
             }
         }
         Ok(())
     }
 
-    /// Adds a cotangent to those that already arrived at a value.
-    fn arrive(&mut self, arrived: &mut HashMap<Node, Node>, node: Node, cotangent: Node) -> Result<()> {
-        let total = match arrived.get(&node) {
-            Some(&earlier) => self.add(earlier, cotangent)?,
-            None => cotangent,
+    /// The sum of the cotangents that arrived at a value, which then stands for them.
+    fn total(&mut self, arrived: &mut HashMap<Node, Vec<Node>>, node: Node) -> Result<Option<Node>> {
+        let Some(parts) = arrived.get(&node).cloned() else {
+            return Ok(None);
         };
-        arrived.insert(node, total);
-        Ok(())
+        let total = match self.tile(&parts)? {
+            Some(whole) => whole,
+            None => self.sum_of(&parts)?,
+        };
+        arrived.insert(node, vec![total]);
+        Ok(Some(total))
+    }
+
+    fn sum_of(&mut self, parts: &[Node]) -> Result<Node> {
+        let mut total = parts[0];
+        for &part in &parts[1..] {
+            total = self.add(total, part)?;
+        }
+        Ok(total)
+    }
+
+    /// Cotangents of slices that tile an axis, put side by side instead of padded with zeros and added; `None` if
+    /// that is not what they are.
+    fn tile(&mut self, parts: &[Node]) -> Result<Option<Node>> {
+        let mut pieces: BTreeMap<(usize, usize), Vec<Node>> = BTreeMap::new();
+        let mut along = None;
+        for &part in parts {
+            let entry = self.entry(part);
+            let Op::Embed(embed) = &entry.op else { return Ok(None) };
+            if *along.get_or_insert((embed.axis, embed.whole)) != (embed.axis, embed.whole) {
+                return Ok(None);
+            }
+            let length = self.shape(entry.inputs[0]).axes()[embed.axis];
+            pieces.entry((embed.start, length)).or_default().push(entry.inputs[0]);
+        }
+        let Some((axis, whole)) = along.filter(|_| pieces.len() > 1) else { return Ok(None) };
+        let ends = pieces.keys().map(|(start, length)| start + length);
+        let starts = pieces.keys().map(|(start, _)| *start).chain([whole]);
+        if !std::iter::once(0).chain(ends).eq(starts) {
+            return Ok(None);
+        }
+        let sums = pieces.values().map(|piece| self.sum_of(piece)).collect::<Result<Vec<Node>>>()?;
+        self.concat(&sums, axis).map(Some)
     }
 
     /// Which of the first `end` operations depend on one of the given values, those values' own operations included.

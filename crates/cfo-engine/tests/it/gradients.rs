@@ -1,7 +1,8 @@
 //! Every derivative against central differences, on awkward shapes.
 
 use cfo_engine::{
-    Activation, Graph, GroupNormInputs, Node, ResampleMode, Result, WaveletFamily, spectral_modes,
+    Activation, Device, Graph, GroupNormInputs, Memory, Node, Precision, Program, ResampleMode, Result,
+    WaveletFamily, spectral_modes,
 };
 
 use crate::check::gradients;
@@ -207,4 +208,33 @@ fn wavelets() {
             });
         }
     }
+}
+
+#[test]
+fn slices_that_tile_an_axis_meet_side_by_side() {
+    let parts = |g: &mut Graph, x: Node| -> Result<Node> {
+        let first = g.slice(x, 1, 0, 2)?;
+        let second = g.slice(x, 1, 2, 1)?;
+        let third = g.slice(x, 1, 3, 2)?;
+        let product = g.multiply(first, third)?;
+        let again = g.slice(x, 1, 0, 2)?;
+        let sin = g.sin(again)?;
+        let sum = g.add(product, sin)?;
+        g.multiply(sum, second)
+    };
+    gradients("tiling slices", &[&[3, 5, 2]], &|g, x| parts(g, x[0]));
+    gradients("slices with a gap", &[&[3, 5, 2]], &|g, x| {
+        let first = g.slice(x[0], 1, 0, 2)?;
+        let third = g.slice(x[0], 1, 3, 2)?;
+        g.multiply(first, third)
+    });
+    let mut graph = Graph::new();
+    let x = graph.input("x", [3, 5, 2]).unwrap();
+    let value = parts(&mut graph, x).unwrap();
+    let loss = graph.sum_all(value).unwrap();
+    let gradient = graph.gradients(loss, &[x]).unwrap();
+    let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    memory.insert_real("x", [3, 5, 2], &[0.5; 30]).unwrap();
+    let program = Program::compile(&graph, &gradient, &memory).unwrap();
+    assert!(program.text().contains("concat") && !program.text().contains("embed"), "{}", program.text());
 }
