@@ -2,6 +2,7 @@
 
 mod error;
 mod normalize;
+mod sampling;
 pub mod simulate;
 pub mod split;
 pub mod store;
@@ -10,5 +11,6 @@ mod trajectory;
 
 pub use error::{DataError, Place};
 pub use normalize::{Normalization, Statistics};
+pub use sampling::{Rebuilt, SamplingAudit};
 pub use split::Split;
 pub use trajectory::{Defect, Defects, Description, FieldShape, Trajectory};

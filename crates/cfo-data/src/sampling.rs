@@ -1,0 +1,242 @@
+//! Whether the times of a data set are dense enough for a spline: leave one knot out, rebuild it, compare.
+//!
+//! Without the knot its neighbours are about twice as far apart as the data are, so the errors are upper bounds in
+//! practice: with a method of order `p` the spline through all knots is about `2^p` times better.
+
+use cfo_numerics::{Path, Segment, Spline};
+
+use crate::DataError;
+use crate::store::TrajectoryFile;
+
+/// Splines that are compared, the simplest first.
+const SPLINES: [Spline; 3] = [Spline::Linear, Spline::Cubic, Spline::Quintic];
+
+/// Snapshots read on either side of the one that is left out; more than the widest path of three-point stencils uses.
+const REACH: usize = 3;
+
+/// At most so many trajectories are looked at, spread over the file.
+const MOST_TRAJECTORIES: usize = 32;
+
+/// At most so many knots of a trajectory are left out in turn, spread over its interior.
+const MOST_KNOTS: usize = 32;
+
+/// At most so many numbers are read, so that the cost does not grow with the file.
+const MOST_VALUES: usize = 1 << 26;
+
+/// How well each kind of spline rebuilds snapshots that it was not given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingAudit {
+    /// Trajectories that were looked at.
+    pub trajectories: usize,
+    /// Snapshots that were left out and rebuilt, by the spline with the most of them.
+    pub knots: usize,
+    /// One entry for each kind that the trajectories are long enough for, the simplest first.
+    pub splines: Vec<Rebuilt>,
+}
+
+/// The error of one kind of spline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rebuilt {
+    /// The kind.
+    pub spline: Spline,
+    /// Root mean square of the error, each channel measured in units of its own deviation.
+    pub error: f64,
+    /// L2 norm of the errors over the L2 norm of the snapshots, as the paper measures predictions.
+    pub relative_l2: f64,
+}
+
+impl SamplingAudit {
+    /// Leaves knots of `file` out, one at a time; `deviation` is the spread of each channel. The cost is bounded
+    /// whatever the size of the file.
+    ///
+    /// A value that is not finite where it looks is an error.
+    pub fn new(file: &TrajectoryFile, deviation: &[f64]) -> Result<Self, DataError> {
+        let window = (2 * REACH + 1) * file.description().shape.len().max(1);
+        let most_knots = (MOST_VALUES / window).max(1);
+        let trajectories = spread(file.len(), MOST_TRAJECTORIES.min(most_knots));
+        let per_trajectory = MOST_KNOTS.min(most_knots / trajectories.len().max(1)).max(1);
+        let mut sums = SPLINES.map(|_| Sums::default());
+        for &trajectory in &trajectories {
+            let times = file.times(trajectory)?;
+            let interior = times.len().saturating_sub(2);
+            for knot in spread(interior, per_trajectory) {
+                leave_out(file, trajectory, &times, knot + 1, deviation, &mut sums)?;
+            }
+        }
+        let splines = SPLINES.iter().zip(&sums).filter_map(|(&spline, sums)| sums.rebuilt(spline)).collect();
+        let knots = sums.iter().map(|sums| sums.knots).max().unwrap_or(0);
+        Ok(Self { trajectories: trajectories.len(), knots, splines })
+    }
+
+    /// The kind with the smallest error; of kinds that differ by less than a twentieth the smoothest, as the paper
+    /// does. In the middle between equally spaced knots cubic and quintic splines agree.
+    pub fn recommended(&self) -> Option<Rebuilt> {
+        let least = self.splines.iter().map(|rebuilt| rebuilt.error).min_by(f64::total_cmp)?;
+        self.splines.iter().copied().rfind(|rebuilt| rebuilt.error <= 1.05 * least)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    knots: usize,
+    values: usize,
+    /// In units of each channel's deviation.
+    scaled_squared: f64,
+    error_squared: f64,
+    state_squared: f64,
+}
+
+impl Sums {
+    fn rebuilt(&self, spline: Spline) -> Option<Rebuilt> {
+        (self.values > 0).then(|| Rebuilt {
+            spline,
+            error: (self.scaled_squared / self.values as f64).sqrt(),
+            // All states may be zero; then so are their errors.
+            relative_l2: (self.error_squared / self.state_squared.max(f64::MIN_POSITIVE)).sqrt(),
+        })
+    }
+}
+
+/// Rebuilds the snapshot at `knot` from those around it, with every kind of spline.
+fn leave_out(
+    file: &TrajectoryFile,
+    trajectory: usize,
+    times: &[f64],
+    knot: usize,
+    deviation: &[f64],
+    sums: &mut [Sums; SPLINES.len()],
+) -> Result<(), DataError> {
+    let first = knot.saturating_sub(REACH);
+    let window: Vec<usize> = (first..times.len().min(knot + REACH + 1)).collect();
+    let values = file.frames(trajectory, &window)?;
+    let size = file.description().shape.len();
+    let snapshot = |frame: usize| &values[(frame - first) * size..][..size];
+    let others: Vec<usize> = window.into_iter().filter(|&frame| frame != knot).collect();
+    let other_times: Vec<f64> = others.iter().map(|&frame| times[frame]).collect();
+    let length = times[knot + 1] - times[knot - 1];
+    let segment = Segment { index: knot - 1 - first, tau: (times[knot] - times[knot - 1]) / length, length };
+    for (spline, sums) in SPLINES.into_iter().zip(sums) {
+        let path = Path { spline, ..Path::default() };
+        if path.fallback(others.len()).is_some() {
+            continue;
+        }
+        let weights = path.weights_in(&other_times, segment);
+        sums.knots += 1;
+        sums.values += size;
+        for (position, &truth) in snapshot(knot).iter().enumerate() {
+            let rebuilt: f64 = others[weights.range()]
+                .iter()
+                .zip(weights.value())
+                .map(|(&frame, weight)| weight * f64::from(snapshot(frame)[position]))
+                .sum();
+            let error = rebuilt - f64::from(truth);
+            sums.scaled_squared += (error / deviation[position % deviation.len()]).powi(2);
+            sums.error_squared += error.powi(2);
+            sums.state_squared += f64::from(truth).powi(2);
+        }
+    }
+    Ok(())
+}
+
+/// At most `most` of the numbers below `count`, evenly spread, the ends included.
+fn spread(count: usize, most: usize) -> Vec<usize> {
+    if count <= most {
+        return (0..count).collect();
+    }
+    if most == 1 {
+        return vec![count / 2];
+    }
+    (0..most).map(|i| (i as u128 * (count as u128 - 1) / (most as u128 - 1)) as usize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{TrajectoryWriter, WriteOptions};
+    use crate::{Description, FieldShape, Trajectory};
+
+    fn audit(times: &[f64], state: impl Fn(f64) -> [f64; 2]) -> SamplingAudit {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.h5");
+        let description = Description {
+            system: String::new(),
+            shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+            periodic: vec![],
+            domain: vec![],
+            channel_names: vec![],
+            channel_units: vec![],
+            parameter_names: vec![],
+        };
+        let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default()).unwrap();
+        let values = times.iter().flat_map(|&t| state(t).map(|u| u as f32)).collect();
+        writer.push(&Trajectory { times: times.to_vec(), values, parameters: vec![] }, None).unwrap();
+        writer.finish().unwrap();
+        SamplingAudit::new(&TrajectoryFile::open(&path).unwrap(), &[1.0, 1.0]).unwrap()
+    }
+
+    fn irregular(count: usize, span: f64) -> Vec<f64> {
+        (0..count).map(|i| span * (i as f64 + 0.3 * (i as f64 * 2.1).sin()) / count as f64).collect()
+    }
+
+    #[test]
+    fn a_straight_line_is_rebuilt_by_every_spline() {
+        let audit = audit(&irregular(20, 1.0), |t| [2.0 * t, 1.0 - t]);
+        // Round-off of `f32` is all that is left.
+        assert!(audit.splines.iter().all(|rebuilt| rebuilt.error < 1e-6), "{audit:?}");
+    }
+
+    #[test]
+    fn a_smooth_curve_is_rebuilt_best_by_a_smooth_spline() {
+        let audit = audit(&irregular(60, 6.0), |t| [t.sin(), t.cos()]);
+        let [linear, cubic, quintic] = audit.splines[..] else { panic!("{audit:?}") };
+        assert!(cubic.error < 0.2 * linear.error, "{audit:?}");
+        assert!(quintic.error < 0.2 * linear.error, "{audit:?}");
+        assert_ne!(audit.recommended().unwrap().spline, Spline::Linear);
+    }
+
+    #[test]
+    fn of_equal_kinds_the_smoothest_is_recommended() {
+        let times: Vec<f64> = (0..60).map(|i| 0.1 * f64::from(i)).collect();
+        let audit = audit(&times, |t| [t.sin(), t.cos()]);
+        assert_eq!(audit.recommended().unwrap().spline, Spline::Quintic, "{audit:?}");
+    }
+
+    #[test]
+    fn jumps_are_rebuilt_best_by_a_linear_spline() {
+        let audit = audit(&irregular(60, 6.0), |t| [f64::from(t.sin() > 0.0), f64::from(t.cos() > 0.0)]);
+        assert_eq!(audit.recommended().unwrap().spline, Spline::Linear, "{audit:?}");
+    }
+
+    #[test]
+    fn the_error_falls_with_the_order_of_the_spline() {
+        let error = |count: usize, index: usize| {
+            let times: Vec<f64> = (0..count).map(|i| i as f64 / (count - 1) as f64).collect();
+            audit(&times, |t| [(3.0 * t).sin(), (3.0 * t).cos()]).splines[index].error
+        };
+        for (index, order) in [(0, 2.0), (2, 3.0)] {
+            let slope = (error(21, index) / error(41, index)).log2();
+            assert!(slope > order - 0.3, "spline {index}: {slope}");
+        }
+    }
+
+    #[test]
+    fn short_trajectories_support_fewer_kinds() {
+        let audit = audit(&[0.0, 0.5, 1.0], |t| [t, t * t]);
+        assert_eq!(audit.splines.len(), 1);
+        assert_eq!(audit.knots, 1);
+    }
+
+    #[test]
+    fn two_snapshots_leave_nothing_to_leave_out() {
+        let audit = audit(&[0.0, 1.0], |t| [t, t]);
+        assert_eq!((audit.knots, audit.splines.len(), audit.recommended()), (0, 0, None));
+    }
+
+    #[test]
+    fn spread_numbers_include_the_ends() {
+        assert_eq!(spread(3, 5), [0, 1, 2]);
+        assert_eq!(spread(100, 4), [0, 33, 66, 99]);
+        assert_eq!(spread(9, 1), [4]);
+        assert!(spread(0, 4).is_empty());
+    }
+}
