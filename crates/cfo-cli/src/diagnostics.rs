@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::panic;
 use std::process::ExitCode;
 
+use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
 
 /// Exit code for work that failed through no fault of the input.
@@ -60,7 +61,9 @@ fn chain(error: &anyhow::Error) -> String {
 
 fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<SimulationError>() {
+        if let Some(error) = cause.downcast_ref::<DataError>() {
+            error.hint()
+        } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
             error.hint()
         } else if let Some(error) = cause.downcast_ref::<io::Error>() {
             io_hint(error)
@@ -78,12 +81,18 @@ fn io_hint(error: &io::Error) -> Option<String> {
     }
 }
 
+/// The first cause that knows decides: a file error explains the I/O error below it.
 fn code(error: &anyhow::Error) -> u8 {
-    let bad_input = error.chain().any(|cause| {
-        cause.downcast_ref::<SimulationError>().is_some_and(is_bad_option)
-            || cause.downcast_ref::<io::Error>().is_some_and(|error| is_bad_path(error.kind()))
+    let bad_input = error.chain().find_map(|cause| {
+        if let Some(error) = cause.downcast_ref::<DataError>() {
+            Some(error.is_bad_input())
+        } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
+            Some(is_bad_option(error))
+        } else {
+            cause.downcast_ref::<io::Error>().map(|error| is_bad_path(error.kind()))
+        }
     });
-    if bad_input { BAD_INPUT } else { FAILED }
+    if bad_input == Some(true) { BAD_INPUT } else { FAILED }
 }
 
 /// Whether an option was out of range, rather than a simulation that failed on the way.

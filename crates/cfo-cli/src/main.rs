@@ -3,7 +3,9 @@
 mod args;
 mod command;
 mod diagnostics;
+mod interrupt;
 mod plot;
+mod progress;
 mod report;
 
 use std::process::ExitCode;

@@ -4,7 +4,18 @@ use crate::util::Folder;
 #[test]
 fn help_of_every_command() {
     let folder = Folder::new();
-    for line in ["--help", "devices --help", "reproduce --help"] {
+    for line in [
+        "--help",
+        "devices --help",
+        "inspect --help",
+        "reproduce --help",
+        "simulate --help",
+        "simulate lorenz --help",
+        "simulate burgers --help",
+        "simulate diffusion-reaction --help",
+        "simulate shallow-water --help",
+        "simulate kuramoto-sivashinsky --help",
+    ] {
         let name = line.replace("--help", "help").replace(' ', "-");
         insta::assert_snapshot!(name, folder.cfo(line).done().stdout);
     }

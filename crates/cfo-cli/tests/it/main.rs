@@ -3,5 +3,7 @@
 
 mod devices;
 mod help;
+mod inspect;
 mod reproduce;
+mod simulate;
 mod util;

@@ -1,6 +1,6 @@
 //! A folder of its own and the command run in it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -18,18 +18,31 @@ impl Folder {
         self.0.path().join(name)
     }
 
+    /// What the folder holds, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     /// Runs `cfo` with the words of `line`.
     pub fn cfo(&self, line: &str) -> Outcome {
-        let output = command(self.0.path(), line).output().unwrap();
-        Outcome::new(line, &output)
+        self.run(&mut self.command(line), line)
     }
-}
 
-/// The command, not started yet.
-pub fn command(folder: &Path, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cfo"));
-    command.args(line.split_whitespace()).current_dir(folder).stdin(Stdio::null());
-    command
+    /// The command in this folder, not started yet.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cfo"));
+        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs another program in this folder; `name` tells it apart when it fails.
+    pub fn run(&self, command: &mut Command, name: &str) -> Outcome {
+        Outcome::new(name, &command.current_dir(self.0.path()).output().unwrap())
+    }
 }
 
 /// What a run left behind.

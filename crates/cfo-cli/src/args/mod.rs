@@ -1,9 +1,13 @@
 //! The command line as typed. What it means is up to the commands.
 
+mod simulate;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
+
+pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
 
 const AFTER_HELP: &str = "\
 Numbers and tables go to stdout, progress and talk to stderr.
@@ -22,12 +26,27 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Devices(Devices),
+    Simulate(Simulate),
+    Inspect(Inspect),
     Reproduce(Reproduce),
 }
 
 /// Say what this machine can compute on
 #[derive(Debug, Args)]
 pub struct Devices {
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Say what a trajectory file holds, what is wrong with it, and whether it is sampled densely enough
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// HDF5 or `.npz`; the layout is recognised by the content
+    pub file: PathBuf,
+    /// Read every value, however large the file; without it at most 4 GiB
+    #[arg(long)]
+    pub full: bool,
     /// Print one JSON document alone on stdout
     #[arg(long)]
     pub json: bool,

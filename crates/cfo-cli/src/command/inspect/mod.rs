@@ -1,0 +1,191 @@
+//! `cfo inspect`: what a file holds, what is wrong with it, and whether it is sampled densely enough.
+
+mod sampling;
+mod scan;
+mod text;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use cfo_data::store::TrajectoryFile;
+use cfo_data::{DataError, Defect, Split};
+use serde::Serialize;
+
+use crate::args;
+use crate::report;
+use sampling::Sampling;
+use scan::{Scan, Times};
+
+/// What was found; the JSON document.
+#[derive(Debug, Serialize)]
+struct Report {
+    path: PathBuf,
+    layout: String,
+    /// Empty when the file does not say.
+    system: String,
+    trajectories: usize,
+    frames: Extent<usize>,
+    /// Of one snapshot: the space axes, then the channels.
+    shape: Vec<usize>,
+    channels: usize,
+    periodic: Vec<bool>,
+    domain: Vec<[f64; 2]>,
+    times: Times,
+    /// Whether all values that were read are finite.
+    finite: bool,
+    non_finite: Option<NonFinite>,
+    values: Vec<ChannelReport>,
+    split: Option<SplitReport>,
+    parameters: Vec<ParameterReport>,
+    scanned: Scanned,
+    /// Absent when values or times are not fit for a spline.
+    sampling: Option<Sampling>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Extent<T> {
+    min: T,
+    max: T,
+}
+
+/// Values that are NaN or infinite.
+#[derive(Debug, Serialize)]
+struct NonFinite {
+    count: usize,
+    /// The first places, as in error messages.
+    places: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChannelReport {
+    name: String,
+    unit: Option<String>,
+    min: f32,
+    max: f32,
+    mean: f64,
+    deviation: f64,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct SplitReport {
+    train: usize,
+    validation: usize,
+    test: usize,
+    none: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct ParameterReport {
+    name: String,
+    min: f64,
+    max: f64,
+}
+
+/// How much of the file the statistics stand on.
+#[derive(Debug, Serialize)]
+struct Scanned {
+    trajectories: usize,
+    complete: bool,
+}
+
+/// Defects whose places are listed.
+const MOST_PLACES: usize = 16;
+
+pub fn run(arguments: &args::Inspect) -> Result<()> {
+    let file = TrajectoryFile::open(&arguments.file)?;
+    let scan = Scan::new(&file, arguments.full)?;
+    let report = report(&file, &scan)?;
+    if arguments.json {
+        report::print_json(&report)?;
+    } else {
+        report::print(&text::text(&report))?;
+    }
+    // Said last, and with the exit code of bad input: nothing can be trained on such a file.
+    match scan.defects.into_iter().next() {
+        Some(defect) => Err(defect_error(&file, defect).into()),
+        None => Ok(()),
+    }
+}
+
+fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
+    let description = file.description();
+    let normalization = scan.statistics.normalization();
+    let sampling = match scan.defects.is_empty() {
+        true => Sampling::new(file, &normalization.deviation).context("auditing the sampling")?,
+        false => None,
+    };
+    Ok(Report {
+        path: file.path().to_owned(),
+        layout: file.layout().to_string(),
+        system: description.system.clone(),
+        trajectories: file.len(),
+        frames: Extent { min: scan.frames.0, max: scan.frames.1 },
+        shape: description.shape.dimensions(),
+        channels: description.shape.channels,
+        periodic: description.periodic.clone(),
+        domain: description.domain.clone(),
+        times: scan.times.clone(),
+        finite: scan.non_finite == 0,
+        non_finite: (scan.non_finite > 0).then(|| NonFinite { count: scan.non_finite, places: places(scan) }),
+        values: channels(file, scan),
+        split: split(file),
+        parameters: description
+            .parameter_names
+            .iter()
+            .zip(&scan.parameters)
+            .map(|(name, &[min, max])| ParameterReport { name: name.clone(), min, max })
+            .collect(),
+        scanned: Scanned { trajectories: scan.trajectories, complete: scan.trajectories == file.len() },
+        sampling,
+    })
+}
+
+fn places(scan: &Scan) -> Vec<String> {
+    let values = scan.defects.iter().filter_map(|defect| match defect {
+        Defect::Value { place, value } => Some(format!("{place}: {value}")),
+        Defect::Time { .. } => None,
+    });
+    values.take(MOST_PLACES).collect()
+}
+
+fn channels(file: &TrajectoryFile, scan: &Scan) -> Vec<ChannelReport> {
+    let description = file.description();
+    let normalization = scan.statistics.normalization();
+    scan.statistics
+        .range()
+        .into_iter()
+        .enumerate()
+        .map(|(channel, [min, max])| ChannelReport {
+            name: description.channel_names.get(channel).cloned().unwrap_or_else(|| channel.to_string()),
+            unit: description.channel_units.get(channel).filter(|unit| !unit.is_empty()).cloned(),
+            min,
+            max,
+            mean: normalization.mean[channel],
+            deviation: normalization.deviation[channel],
+        })
+        .collect()
+}
+
+fn split(file: &TrajectoryFile) -> Option<SplitReport> {
+    let mut counts = SplitReport::default();
+    for trajectory in 0..file.len() {
+        match file.split(trajectory) {
+            Some(Split::Train) => counts.train += 1,
+            Some(Split::Validation) => counts.validation += 1,
+            Some(Split::Test) => counts.test += 1,
+            None => counts.none += 1,
+        }
+    }
+    (counts.none < file.len()).then_some(counts)
+}
+
+/// The error that any other command would stop with.
+fn defect_error(file: &TrajectoryFile, defect: Defect) -> DataError {
+    let path = file.path().to_owned();
+    match defect {
+        Defect::Time { place, previous, time } => {
+            DataError::Times { path, place: Box::new(place), previous, time }
+        }
+        Defect::Value { place, value } => DataError::NotFinite { path, place: Box::new(place), value },
+    }
+}

@@ -1,0 +1,222 @@
+//! One pass over the trajectories of a file: times, ranges, defects.
+
+use anyhow::Result;
+use cfo_data::store::TrajectoryFile;
+use cfo_data::{DataError, Defect, Statistics};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::progress::Progress;
+
+/// Numbers that are read without being asked for all (4 GiB of `f32`).
+const MOST_VALUES: usize = 1 << 30;
+
+/// Largest relative deviation of an interval from the trajectory's mean one at which times count as uniform: what
+/// rounding to `f32` leaves of a thousand equal steps is below.
+const UNIFORM: f64 = 1e-3;
+
+/// An interval so many times as long as the trajectory's mean one is a gap.
+const GAP: f64 = 5.0;
+
+/// What the trajectories that were read have in common.
+pub(super) struct Scan {
+    pub trajectories: usize,
+    pub frames: (usize, usize),
+    pub times: Times,
+    pub statistics: Statistics,
+    pub parameters: Vec<[f64; 2]>,
+    pub non_finite: usize,
+    /// The first of each trajectory, with their places in the file.
+    pub defects: Vec<Defect>,
+}
+
+/// When the snapshots were taken.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Times {
+    pub first: f64,
+    pub last: f64,
+    /// Whether every trajectory has equal intervals.
+    pub uniform: bool,
+    /// Whether all trajectories have the same times.
+    pub shared: bool,
+    pub smallest_interval: f64,
+    pub largest_interval: f64,
+    /// Intervals much longer than the trajectory's mean one.
+    pub gaps: usize,
+    pub longest_gap: Option<Gap>,
+}
+
+/// An interval without snapshots.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Gap {
+    pub trajectory: usize,
+    /// The snapshot before the gap.
+    pub frame: usize,
+    pub from: f64,
+    pub to: f64,
+    /// In units of the trajectory's mean interval.
+    pub ratio: f64,
+}
+
+impl Scan {
+    /// Reads all trajectories, or some of a large file unless `full`.
+    pub fn new(file: &TrajectoryFile, full: bool) -> Result<Self, DataError> {
+        let chosen = chosen(file, full)?;
+        let first_times = file.audit(chosen[0])?.0.times;
+        let mut progress = Progress::new("reading", chosen.len() as u64);
+        let batch = 4 * rayon::current_num_threads();
+        let mut scan: Option<Self> = None;
+        for indices in chosen.chunks(batch) {
+            let parts: Vec<Self> = indices
+                .par_iter()
+                .map(|&index| Self::of_trajectory(file, index, &first_times))
+                .collect::<Result<_, _>>()?;
+            for part in parts {
+                progress.advance();
+                match &mut scan {
+                    Some(scan) => scan.merge(part),
+                    None => scan = Some(part),
+                }
+            }
+        }
+        Ok(scan.expect("an open file has a trajectory"))
+    }
+
+    fn of_trajectory(file: &TrajectoryFile, index: usize, first_times: &[f64]) -> Result<Self, DataError> {
+        let (trajectory, defects) = file.audit(index)?;
+        let channels = file.description().shape.channels;
+        let mut statistics = Statistics::new(channels);
+        if defects.values == 0 {
+            statistics.add(&trajectory.values);
+        } else {
+            let finite: Vec<f32> = trajectory
+                .values
+                .chunks_exact(channels)
+                .filter(|point| point.iter().all(|value| value.is_finite()))
+                .flatten()
+                .copied()
+                .collect();
+            statistics.add(&finite);
+        }
+        Ok(Self {
+            trajectories: 1,
+            frames: (trajectory.times.len(), trajectory.times.len()),
+            times: Times::new(index, &trajectory.times, first_times),
+            statistics,
+            parameters: trajectory.parameters.iter().map(|&value| [value, value]).collect(),
+            non_finite: defects.values,
+            defects: defects.first.into_iter().map(|defect| in_trajectory(defect, index)).collect(),
+        })
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.trajectories += other.trajectories;
+        self.frames = (self.frames.0.min(other.frames.0), self.frames.1.max(other.frames.1));
+        self.times.merge(other.times);
+        self.statistics.merge(&other.statistics);
+        for (range, theirs) in self.parameters.iter_mut().zip(other.parameters) {
+            *range = [range[0].min(theirs[0]), range[1].max(theirs[1])];
+        }
+        self.non_finite += other.non_finite;
+        self.defects.extend(other.defects);
+    }
+}
+
+/// All trajectories, or an even selection that stays within the budget.
+fn chosen(file: &TrajectoryFile, full: bool) -> Result<Vec<usize>, DataError> {
+    let size = file.description().shape.len() * file.frame_count(0)?;
+    let affordable = (MOST_VALUES / size.max(1)).max(1);
+    let count = file.len();
+    if full || count <= affordable {
+        return Ok((0..count).collect());
+    }
+    Ok((0..affordable).map(|i| (i as u128 * count as u128 / affordable as u128) as usize).collect())
+}
+
+fn in_trajectory(defect: Defect, index: usize) -> Defect {
+    match defect {
+        Defect::Time { place, previous, time } => {
+            Defect::Time { place: place.in_trajectory(index), previous, time }
+        }
+        Defect::Value { place, value } => Defect::Value { place: place.in_trajectory(index), value },
+    }
+}
+
+impl Times {
+    fn new(trajectory: usize, times: &[f64], first_times: &[f64]) -> Self {
+        let (first, last) = (times[0], times[times.len() - 1]);
+        let mean = (last - first) / (times.len().max(2) - 1) as f64;
+        let intervals = || times.windows(2).map(|pair| pair[1] - pair[0]);
+        let is_gap = |interval: f64| interval > GAP * mean;
+        let longest = intervals()
+            .enumerate()
+            .filter(|&(_, interval)| is_gap(interval))
+            .max_by(|one, other| one.1.total_cmp(&other.1))
+            .map(|(frame, interval)| Gap {
+                trajectory,
+                frame,
+                from: times[frame],
+                to: times[frame + 1],
+                ratio: interval / mean,
+            });
+        Self {
+            first,
+            last,
+            uniform: intervals().all(|interval| (interval - mean).abs() <= UNIFORM * mean),
+            shared: times == first_times,
+            smallest_interval: intervals().fold(f64::INFINITY, f64::min),
+            largest_interval: intervals().fold(0.0, f64::max),
+            gaps: intervals().filter(|&interval| is_gap(interval)).count(),
+            longest_gap: longest,
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.uniform &= other.uniform;
+        self.shared &= other.shared;
+        self.smallest_interval = self.smallest_interval.min(other.smallest_interval);
+        self.largest_interval = self.largest_interval.max(other.largest_interval);
+        self.gaps += other.gaps;
+        let ratio = |gap: &Option<Gap>| gap.as_ref().map_or(0.0, |gap| gap.ratio);
+        if ratio(&other.longest_gap) > ratio(&self.longest_gap) {
+            self.longest_gap = other.longest_gap;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uniform(count: usize) -> Vec<f64> {
+        (0..count).map(|i| f64::from(i as f32 * 0.005)).collect()
+    }
+
+    #[test]
+    fn times_rounded_to_single_precision_are_uniform() {
+        let times = uniform(1001);
+        let found = Times::new(0, &times, &times);
+        assert!(found.uniform && found.shared && found.gaps == 0, "{found:?}");
+    }
+
+    #[test]
+    fn a_missing_stretch_is_a_gap_with_its_place() {
+        let mut times = uniform(101);
+        times.drain(40..52);
+        let found = Times::new(7, &times, &times);
+        assert!(!found.uniform);
+        assert_eq!(found.gaps, 1);
+        let gap = found.longest_gap.unwrap();
+        assert_eq!((gap.trajectory, gap.frame), (7, 39));
+    }
+
+    #[test]
+    fn merged_times_cover_both() {
+        let mut one = Times::new(0, &[0.0, 1.0, 2.0], &[0.0, 1.0, 2.0]);
+        one.merge(Times::new(1, &[-1.0, 0.5], &[0.0, 1.0, 2.0]));
+        assert_eq!((one.first, one.last, one.shared, one.uniform), (-1.0, 2.0, false, true));
+        assert_eq!((one.smallest_interval, one.largest_interval), (1.0, 1.5));
+    }
+}

@@ -1,0 +1,129 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use super::scan::Times;
+use super::{Report, SplitReport};
+use crate::report::{Alignment, Table, scientific};
+
+pub(super) fn text(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |content: String| {
+        text.push_str(&content);
+        text.push('\n');
+    };
+    let system = if report.system.is_empty() { "unnamed" } else { &report.system };
+    line(format!("`{}`: layout {}, system {system}", report.path.display(), report.layout));
+    line(format!("{} trajectories, {}, snapshots [{}]", report.trajectories, frames(report), shape(report)));
+    for (axis, (periodic, [low, high])) in report.periodic.iter().zip(&report.domain).enumerate() {
+        let boundary = if *periodic { "periodic" } else { "not periodic" };
+        line(format!("space axis {axis}: {low} to {high}, {boundary}"));
+    }
+    if let Some(split) = &report.split {
+        line(split_text(split));
+    }
+    for parameter in &report.parameters {
+        line(format!("parameter {}: {} to {}", parameter.name, parameter.min, parameter.max));
+    }
+    line(times(&report.times));
+    if let Some(gap) = &report.times.longest_gap {
+        line(format!(
+            "gaps: {}; the longest, {:.1} mean intervals, is after frame {} of trajectory {} ({} to {})",
+            report.times.gaps, gap.ratio, gap.frame, gap.trajectory, gap.from, gap.to
+        ));
+    }
+    line(finite(report));
+    if let Some(non_finite) = &report.non_finite {
+        for place in &non_finite.places {
+            line(format!("  {place}"));
+        }
+    }
+    line(format!("\n{}", values(report).trim_end()));
+    line(format!("\n{}", sampling(report).trim_end()));
+    text
+}
+
+fn frames(report: &Report) -> String {
+    let (min, max) = (report.frames.min, report.frames.max);
+    if min == max { format!("{min} frames each") } else { format!("{min} to {max} frames") }
+}
+
+fn shape(report: &Report) -> String {
+    let sizes: Vec<String> = report.shape.iter().map(ToString::to_string).collect();
+    sizes.join(", ")
+}
+
+fn split_text(split: &SplitReport) -> String {
+    let mut text =
+        format!("split: train {}, validation {}, test {}", split.train, split.validation, split.test);
+    if split.none > 0 {
+        write!(text, ", none {}", split.none).expect("a string takes everything");
+    }
+    text
+}
+
+fn times(times: &Times) -> String {
+    let sharing = if times.shared { "the same for all" } else { "each trajectory its own" };
+    let spacing = if times.uniform { "uniform" } else { "irregular" };
+    let (least, most) = (times.smallest_interval, times.largest_interval);
+    // Equal up to rounding: one number says it.
+    let interval = if most <= least * 1.001 {
+        format!("interval {most:.6}")
+    } else {
+        format!("intervals {least:.6} to {most:.6}")
+    };
+    format!("times: {} to {}, {spacing}, {sharing}; {interval}", times.first, times.last)
+}
+
+fn finite(report: &Report) -> String {
+    let read = if report.scanned.complete {
+        "all trajectories read".to_owned()
+    } else {
+        format!("{} trajectories read; `--full` reads all", report.scanned.trajectories)
+    };
+    match &report.non_finite {
+        None => format!("values: finite ({read})"),
+        Some(non_finite) => format!("values: {} are not finite ({read})", non_finite.count),
+    }
+}
+
+fn values(report: &Report) -> String {
+    use Alignment::{Left, Right};
+    let mut table = Table::new([
+        ("channel", Left),
+        ("min", Right),
+        ("max", Right),
+        ("mean", Right),
+        ("deviation", Right),
+    ]);
+    for channel in &report.values {
+        let name = match &channel.unit {
+            Some(unit) => format!("{} [{unit}]", channel.name),
+            None => channel.name.clone(),
+        };
+        let numbers = [f64::from(channel.min), f64::from(channel.max), channel.mean, channel.deviation];
+        table.push([name].into_iter().chain(numbers.map(|number| format!("{number:.4}"))));
+    }
+    table.text()
+}
+
+fn sampling(report: &Report) -> String {
+    use Alignment::{Left, Right};
+    let Some(sampling) = &report.sampling else {
+        return "sampling: not audited; it takes at least 3 frames of finite values at increasing times"
+            .to_owned();
+    };
+    let mut table = Table::new([("spline", Left), ("error", Right), ("relative L2", Right)]);
+    for rebuilt in &sampling.splines {
+        table.push([rebuilt.spline.clone(), scientific(rebuilt.error), scientific(rebuilt.relative_l2)]);
+    }
+    format!(
+        "sampling: {} snapshots of {} trajectories left out in turn and rebuilt from their neighbours\n{}\
+         recommended: {}; {}",
+        sampling.knots,
+        sampling.trajectories,
+        table.text(),
+        sampling.recommended,
+        sampling.verdict.text()
+    )
+}

@@ -1,0 +1,227 @@
+//! `cfo simulate`: one of the paper's systems into a trajectory file.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use cfo_data::simulate::{self, Equation, RandomField};
+use cfo_data::split::{self, Portions};
+use cfo_data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
+use cfo_data::{DataError, Split};
+use serde::Serialize;
+
+use crate::args::{self, Layout, Output, SplitCounts, System};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::report;
+
+/// What was written and how fast; the JSON document.
+#[derive(Debug, Serialize)]
+struct Report {
+    out: PathBuf,
+    system: &'static str,
+    layout: String,
+    seed: u64,
+    trajectories: usize,
+    frames: usize,
+    shape: Vec<usize>,
+    split: SplitReport,
+    bytes: u64,
+    threads: usize,
+    seconds: f64,
+    trajectories_per_second: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct SplitReport {
+    train: usize,
+    validation: usize,
+    test: usize,
+}
+
+pub fn run(arguments: &args::Simulate) -> Result<()> {
+    let (equation, output, paper) = plan(&arguments.system);
+    let report = simulate(&*equation, output, paper)?;
+    if output.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
+}
+
+/// The system with the options that were typed, where it goes, and how many trajectories the paper has.
+fn plan(system: &System) -> (Box<dyn Equation>, &Output, SplitCounts) {
+    let counts = |train, validation, test| SplitCounts { train, validation, test };
+    match system {
+        System::Lorenz(typed) => {
+            let equation = simulate::Lorenz {
+                frames: typed.frames,
+                horizon: typed.horizon,
+                spread: typed.spread,
+                ..Default::default()
+            };
+            (Box::new(equation), &typed.output, counts(9000, 500, 500))
+        }
+        System::Burgers(typed) => {
+            let equation = simulate::Burgers {
+                grid: typed.grid,
+                frames: typed.frames,
+                horizon: typed.horizon,
+                viscosity: typed.viscosity,
+                field: RandomField { sigma: typed.sigma, ..Default::default() },
+                ..Default::default()
+            };
+            (Box::new(equation), &typed.output, counts(1000, 100, 100))
+        }
+        System::DiffusionReaction(typed) => {
+            let equation = simulate::DiffusionReaction {
+                grid: typed.grid,
+                frames: typed.frames,
+                horizon: typed.horizon,
+                tolerance: typed.tolerance,
+                ..Default::default()
+            };
+            (Box::new(equation), &typed.output, counts(900, 50, 50))
+        }
+        System::ShallowWater(typed) => {
+            let equation = simulate::ShallowWater {
+                variant: typed.variant,
+                grid: typed.grid,
+                frames: typed.frames,
+                horizon: typed.horizon,
+            };
+            (Box::new(equation), &typed.output, counts(900, 50, 50))
+        }
+        System::KuramotoSivashinsky(typed) => {
+            let equation = simulate::KuramotoSivashinsky {
+                grid: typed.grid,
+                frames: typed.frames,
+                horizon: typed.horizon,
+                spin_up: typed.spin_up,
+                viscosity: typed.viscosity,
+                length: typed.length,
+                length_jitter: typed.length_jitter,
+                time_jitter: typed.time_jitter,
+                ..Default::default()
+            };
+            // The paper does not say; these are the counts of the data that it most likely took.
+            (Box::new(equation), &typed.output, counts(512, 512, 512))
+        }
+    }
+}
+
+fn simulate(equation: &dyn Equation, output: &Output, paper: SplitCounts) -> Result<Report> {
+    equation.check()?;
+    let splits = splits(output, paper)?;
+    let frames = equation.times().len();
+    let description = equation.description();
+    let options = WriteOptions {
+        layout: layout(output)?,
+        force: output.force,
+        frames: Some(frames),
+        ..Default::default()
+    };
+    let layout = options.layout;
+    let mut writer = TrajectoryWriter::create(&output.out, &description, options)?;
+
+    let interrupt = interrupt::flag()?;
+    let started = Instant::now();
+    let mut progress = Progress::new("simulating", splits.len() as u64);
+    simulate::run(equation, splits.len(), output.seed, interrupt, |index, trajectory| -> Result<()> {
+        writer.push(&trajectory, splits[index])?;
+        progress.advance();
+        Ok(())
+    })
+    .context("nothing was written")?;
+    writer.finish()?;
+    drop(progress);
+
+    let seconds = started.elapsed().as_secs_f64();
+    let count = |part| splits.iter().filter(|&&split| split == Some(part)).count();
+    Ok(Report {
+        out: output.out.clone(),
+        system: equation.name(),
+        layout: layout.to_string(),
+        seed: output.seed,
+        trajectories: splits.len(),
+        frames,
+        shape: description.shape.dimensions(),
+        split: SplitReport {
+            train: count(Split::Train),
+            validation: count(Split::Validation),
+            test: count(Split::Test),
+        },
+        bytes: fs_err::metadata(&output.out)?.len(),
+        threads: rayon::current_num_threads(),
+        seconds,
+        trajectories_per_second: splits.len() as f64 / seconds,
+    })
+}
+
+/// The part that each trajectory plays: as typed, or in the paper's portions.
+fn splits(output: &Output, paper: SplitCounts) -> Result<Vec<Option<Split>>, DataError> {
+    let typed = output.split;
+    let total = typed.or(Some(paper)).and_then(SplitCounts::total);
+    let samples = output.samples.or(total).unwrap_or(usize::MAX);
+    let misfit = |found: String, needed: &str| {
+        Err(DataError::Argument { what: "the number of trajectories", found, needed: needed.to_owned() })
+    };
+    if samples == 0 {
+        return misfit("0".into(), "at least 1");
+    }
+    if total.is_none() || samples > MOST_SAMPLES {
+        return misfit(samples.to_string(), "at most 1000000000");
+    }
+    match typed {
+        Some(counts) if Some(samples) != counts.total() => misfit(
+            format!("{samples} in `--samples` and {} in `--split`", total.unwrap_or(0)),
+            "the same in both, or only one of them",
+        ),
+        Some(SplitCounts { train, validation, test }) => {
+            split::assign(samples, Portions::Counts { train, validation, test })
+        }
+        None => {
+            let share = |count: usize| count as f64 / (paper.train + paper.validation + paper.test) as f64;
+            let (train, validation) = (share(paper.train), share(paper.validation));
+            split::assign(samples, Portions::Fractions { train, validation })
+        }
+    }
+}
+
+/// Beyond this a typing error is more likely than a wish.
+const MOST_SAMPLES: usize = 1_000_000_000;
+
+fn layout(output: &Output) -> Result<OutputLayout, DataError> {
+    match (output.layout, is_npz(&output.out)) {
+        (Layout::Cfo, false) => Ok(OutputLayout::Cfo),
+        (Layout::Cfo, true) => Ok(OutputLayout::Npz),
+        (Layout::Pdebench, false) => Ok(OutputLayout::Pdebench),
+        (Layout::Pdebench, true) => Err(DataError::Argument {
+            what: "the name of the file",
+            found: format!("`{}`", output.out.display()),
+            needed: "one that does not end in `.npz`: PDEBench's layout is HDF5".to_owned(),
+        }),
+    }
+}
+
+fn is_npz(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"))
+}
+
+fn text(report: &Report) -> String {
+    let shape: Vec<String> = report.shape.iter().map(ToString::to_string).collect();
+    format!(
+        "{} trajectories of {} frames [{}] in `{}` (layout {}, {})\n\
+         train {}, validation {}, test {}; seed {}\n\
+         {:.1} trajectories per second on {} threads, {:.2} s in all\n",
+        report.trajectories,
+        report.frames,
+        shape.join(", "),
+        report.out.display(),
+        report.layout,
+        report::bytes(report.bytes),
+        report.split.train,
+        report.split.validation,
+        report.split.test,
+        report.seed,
+        report.trajectories_per_second,
+        report.threads,
+        report.seconds,
+    )
+}

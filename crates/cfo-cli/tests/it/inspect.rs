@@ -1,0 +1,127 @@
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::util::Folder;
+
+/// A folder with a small file of each container.
+fn with_files() -> Folder {
+    let folder = Folder::new();
+    for file in ["a.h5", "a.npz"] {
+        folder.cfo(&format!("simulate lorenz --samples 4 --frames 101 --horizon 1 --out {file}")).done();
+    }
+    folder
+}
+
+#[test]
+fn the_report_has_the_keys_that_scripts_read() {
+    let folder = with_files();
+    let report = folder.cfo("inspect a.h5 --json").done().json();
+    assert_eq!(report["layout"], "cfo");
+    assert_eq!(report["trajectories"], 4);
+    assert_eq!(report["frames"], serde_json::json!({"min": 101, "max": 101}));
+    assert_eq!(report["shape"], serde_json::json!([3]));
+    assert_eq!(report["channels"], 3);
+    assert_eq!(report["times"]["first"], 0.0);
+    assert_eq!(report["times"]["last"], 1.0);
+    assert_eq!(report["times"]["uniform"], true);
+    assert_eq!(report["finite"], true);
+    assert_eq!(report["split"]["test"], 1);
+    assert_eq!(report["sampling"]["recommended"], "quintic");
+    assert_eq!(report["sampling"]["verdict"], "dense");
+}
+
+#[test]
+fn people_get_a_page() {
+    insta::assert_snapshot!("lorenz", with_files().cfo("inspect a.h5").done().stdout);
+}
+
+#[test]
+fn coarse_times_are_called_coarse() {
+    let folder = Folder::new();
+    folder.cfo("simulate lorenz --samples 4 --frames 26 --horizon 5 --out a.h5").done();
+    let report = folder.cfo("inspect a.h5 --json").done().json();
+    assert_eq!(report["sampling"]["verdict"], "too-sparse", "{report}");
+}
+
+#[test]
+fn a_file_that_is_not_there_or_not_one() {
+    let folder = Folder::new();
+    insta::assert_snapshot!("missing", folder.cfo("inspect a.h5").ended_with(2).stderr);
+    fs::create_dir(folder.path("folder")).unwrap();
+    insta::assert_snapshot!("folder", folder.cfo("inspect folder").ended_with(2).stderr);
+    fs::write(folder.path("empty"), "").unwrap();
+    insta::assert_snapshot!("empty", folder.cfo("inspect empty").ended_with(2).stderr);
+    fs::write(folder.path("text"), "time,x,y,z\n0,1,2,3\n").unwrap();
+    insta::assert_snapshot!("text", folder.cfo("inspect text").ended_with(2).stderr);
+}
+
+#[test]
+fn a_truncated_file_is_refused_wherever_it_ends() {
+    let folder = with_files();
+    for file in ["a.h5", "a.npz"] {
+        let whole = fs::read(folder.path(file)).unwrap();
+        for share in [0.01, 0.3, 0.6, 0.9, 0.99] {
+            let length = (whole.len() as f64 * share) as usize;
+            fs::write(folder.path("cut"), &whole[..length]).unwrap();
+            let outcome = folder.cfo("inspect cut --json").ended_with(2);
+            assert!(outcome.stdout.is_empty(), "{file} at {share}");
+            assert!(outcome.stderr.starts_with("error: `cut`"), "{file} at {share}: {}", outcome.stderr);
+        }
+    }
+}
+
+/// Bytes of the value `frame` of `channel` in trajectory `index` of an uncompressed `.npz` from [`with_files`].
+fn value_at(npz: &[u8], index: usize, frame: usize, channel: usize) -> usize {
+    let header = npz.windows(10).position(|window| window == b"values.npy").unwrap();
+    let data = header + npz[header..].iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    data + 4 * ((index * 101 + frame) * 3 + channel)
+}
+
+#[test]
+fn a_value_that_is_not_finite_is_found_with_its_place() {
+    let folder = with_files();
+    // HDF5 has no checksums on these datasets: the same bytes stand in both containers.
+    let npz = fs::read(folder.path("a.npz")).unwrap();
+    let place = value_at(&npz, 2, 17, 1);
+    let row = &npz[place - 4..place + 8];
+    let mut hdf5 = fs::read(folder.path("a.h5")).unwrap();
+    let at = hdf5.windows(12).position(|window| window == row).unwrap() + 4;
+    hdf5[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(folder.path("bad.h5"), &hdf5).unwrap();
+    let outcome = folder.cfo("inspect bad.h5 --json").ended_with(2);
+    let report = outcome.json();
+    assert_eq!(report["finite"], false);
+    assert_eq!(report["non_finite"]["count"], 1);
+    assert_eq!(report["sampling"], serde_json::Value::Null);
+    insta::assert_snapshot!("not-finite", outcome.stderr);
+}
+
+/// Not every damage can be seen (a value may just be another value), but none may do more than be refused.
+#[test]
+fn a_flipped_bit_is_refused_or_harmless() {
+    let folder = with_files();
+    for file in ["a.h5", "a.npz"] {
+        let whole = fs::read(folder.path(file)).unwrap();
+        for place in (0..whole.len()).step_by(whole.len() / 40) {
+            let mut damaged = whole.clone();
+            damaged[place] ^= 1 << (place % 8);
+            fs::write(folder.path("bad"), &damaged).unwrap();
+            let outcome = folder.cfo("inspect bad");
+            let code = if outcome.stderr.is_empty() { 0 } else { 2 };
+            outcome.ended_with(code);
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = with_files();
+    let mut child =
+        folder.command("inspect a.h5").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    assert!(said.is_empty(), "{said}");
+}
