@@ -4,8 +4,8 @@
 use super::Io;
 use super::expression::unary;
 use super::gemm::{
-    Columns, Matrix, Rows, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, multiply_columns,
-    multiply_rows, pack,
+    Columns, Matrix, Rows, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes,
+    multiply_columns, multiply_rows, pack, pack_left,
 };
 use super::real::Real;
 use super::simd::vectorized;
@@ -49,13 +49,22 @@ impl Product {
     fn packed(&self) -> [usize; 2] {
         [0, 1].map(|axis| if self.b.batch[axis] == 0 { 1 } else { self.batch[axis] })
     }
+
+    fn panel_elements(&self) -> usize {
+        let [p, q] = self.packed();
+        p * q * self.inner * self.columns.next_multiple_of(WIDEST)
+    }
+
+    /// Elements in which a task packs its rows.
+    fn left_elements(&self) -> usize {
+        if self.a.column == 1 { 0 } else { (ROWS + 8) * INNER.min(self.inner.max(1)) }
+    }
 }
 
 /// Real elements of scratch memory.
 pub(super) fn scratch(op: &MatMul) -> usize {
     let product = Product::new(op);
-    let [p, q] = product.packed();
-    p * q * product.inner * product.columns.next_multiple_of(WIDEST)
+    product.panel_elements() + lanes() * product.left_elements()
 }
 
 pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
@@ -64,7 +73,8 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
         1 => (io.input::<T>(0), io.input::<T>(1)),
         _ => (io.input::<T>(1), io.input::<T>(0)),
     };
-    let panels = Shared::new(io.scratch::<T>());
+    let (panels, lanes) = io.scratch::<T>().split_at_mut(product.panel_elements());
+    let panels = Shared::new(panels);
     let [p, q] = product.packed();
     let groups = product.columns.div_ceil(WIDEST * product.group);
     for_each_task(p * q * groups, &mut [], 0, |task, _: &mut [T]| {
@@ -78,11 +88,11 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
     let c = Shared::new(io.output::<T>(0));
     let blocks = product.rows.div_ceil(ROWS);
     let tasks = product.batch[0] * product.batch[1] * blocks * groups;
-    for_each_task(tasks, &mut [], 0, |task, _: &mut [T]| {
+    for_each_task(tasks, lanes, product.left_elements(), |task, left| {
         let (matrix, rest) = (task / (blocks * groups), task % (blocks * groups));
         let block =
             Block { product: &product, a, panels, c, matrix, rows: rest / groups, group: rest % groups };
-        epilogue.apply(&block, || T::dispatch(block));
+        epilogue.apply(&block, || T::dispatch((block, left)));
     });
 }
 
@@ -150,15 +160,25 @@ impl<T> Block<'_, T> {
     }
 }
 
-impl<T: Real> Work<T> for Block<'_, T> {
+impl<T: Real> Block<'_, T> {
+    /// The panel that starts at a column.
+    ///
+    /// # Safety
+    /// The column exists.
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T>>(self) {
+    unsafe fn panel(&self, column: usize) -> *const T {
         let p = self.product;
-        let [i, j] = self.at();
-        let distinct = p.packed();
+        let ([i, j], distinct) = (self.at(), p.packed());
         let matrix = (i % distinct[0]) * distinct[1] + j % distinct[1];
-        let whole = p.inner * p.columns.next_multiple_of(WIDEST);
-        let (range, columns) = (self.row_range(), self.column_range());
+        let start = matrix * p.inner * p.columns.next_multiple_of(WIDEST) + column * p.inner;
+        // SAFETY: the panels were planned for all columns.
+        unsafe { self.panels.pointer().add(start).cast_const() }
+    }
+
+    /// A left side whose rows lie dense is read where it is.
+    #[inline(always)]
+    unsafe fn by_rows<V: Vector<Scalar = T>>(&self) {
+        let (p, range, columns) = (self.product, self.row_range(), self.column_range());
         // SAFETY: the graph checked that every operand holds the elements its strides reach, the panels were packed
         // before, and tasks write disjoint parts of the output.
         unsafe {
@@ -166,47 +186,68 @@ impl<T: Real> Work<T> for Block<'_, T> {
             let c = self.c.pointer().add(self.start(&p.c));
             for column in columns.clone().step_by(V::PANEL) {
                 let valid = V::PANEL.min(columns.end - column);
-                let b = self.panels.pointer().add(matrix * whole + column * p.inner).cast_const();
+                let b = self.panel(column);
                 for row in range.clone().step_by(V::ROWS) {
                     let rows = V::ROWS.min(range.end - row);
-                    let target = |accumulate: bool| {
-                        Target::strided(c.add(row * p.c.row + column), p.c.row, valid, accumulate)
-                    };
-                    if p.a.column == 1 {
-                        let mut starts = [a; 8];
-                        for (r, start) in starts[..rows].iter_mut().enumerate() {
-                            *start = a.add((row + r) * p.a.row);
-                        }
-                        multiply_rows::<V>(
-                            rows,
-                            &Rows {
-                                a: starts.as_ptr(),
-                                taps: 1,
-                                inner: p.inner,
-                                b,
-                                b_stride: V::PANEL,
-                                c: target(false),
-                            },
-                        );
-                        continue;
+                    let mut starts = [a; 8];
+                    for (r, start) in starts[..rows].iter_mut().enumerate() {
+                        *start = a.add((row + r) * p.a.row);
                     }
-                    for first in (0..p.inner.max(1)).step_by(INNER) {
-                        let length = INNER.min(p.inner - first);
-                        let segment = Segment { a: first * p.a.column, b: first * V::PANEL, length };
+                    let c = Target::strided(c.add(row * p.c.row + column), p.c.row, valid, false);
+                    let a = starts.as_ptr();
+                    let product = Rows { a, taps: 1, inner: p.inner, b, b_stride: V::PANEL, c };
+                    multiply_rows::<V>(rows, &product);
+                }
+            }
+        }
+    }
+
+    /// A left side whose columns lie dense is packed, some columns at a time.
+    #[inline(always)]
+    unsafe fn by_columns<V: Vector<Scalar = T>>(&self, left: &mut [T]) {
+        let (p, range, columns) = (self.product, self.row_range(), self.column_range());
+        // SAFETY: as above; there is room for the packed rows.
+        unsafe {
+            let a = self.a.as_ptr().add(self.start(&p.a) + range.start);
+            let c = self.c.pointer().add(self.start(&p.c));
+            for first in (0..p.inner.max(1)).step_by(INNER) {
+                let length = INNER.min(p.inner - first);
+                let from = a.add(first * p.a.column);
+                pack_left::<V>(from, p.a.column, length, range.len(), left.as_mut_ptr());
+                let segment = Segment { a: 0, b: 0, length };
+                for column in columns.clone().step_by(V::PANEL) {
+                    let valid = V::PANEL.min(columns.end - column);
+                    let b = self.panel(column).add(first * V::PANEL);
+                    for row in range.clone().step_by(V::ROWS) {
+                        let to = c.add(row * p.c.row + column);
                         multiply_columns::<V>(
-                            rows,
+                            V::ROWS.min(range.end - row),
                             &Columns {
                                 segments: &segment,
                                 count: 1,
-                                a: a.add(row),
-                                a_stride: p.a.column,
+                                a: left.as_ptr().add((row - range.start) * length),
+                                a_stride: V::ROWS,
                                 b,
                                 b_stride: V::PANEL,
-                                c: target(first > 0),
+                                c: Target::strided(to, p.c.row, valid, first > 0),
                             },
                         );
                     }
                 }
+            }
+        }
+    }
+}
+
+impl<T: Real> Work<T> for (Block<'_, T>, &mut [T]) {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(self) {
+        let (block, left) = self;
+        // SAFETY: by the caller: the vector's instructions exist.
+        unsafe {
+            match block.product.a.column {
+                1 => block.by_rows::<V>(),
+                _ => block.by_columns::<V>(left),
             }
         }
     }

@@ -6,6 +6,7 @@ mod pad;
 mod transform;
 mod weight;
 mod winograd;
+mod winograd_panels;
 mod winograd_weight;
 
 pub(super) use geometry::Geometry;

@@ -7,6 +7,7 @@
 
 use super::Geometry;
 use super::transform::{Field, Filter, Outputs, POINTS, TAPS, TILE, both};
+use super::winograd_panels as panels;
 use crate::cpu::Io;
 use crate::cpu::gemm::{Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
 use crate::cpu::real::Real;
@@ -18,7 +19,11 @@ const PASS: usize = 2 * WIDEST;
 /// Tasks below which channels are divided too.
 const TASKS: usize = 4;
 /// Tiles below which transforming the filter costs more than is saved.
-const FEWEST: usize = 16;
+const FEWEST: usize = 8;
+/// Elements of transformed filters that stay in the second-level cache beside the tiles.
+const FILTERS: usize = 1 << 18;
+/// Tiles that are few.
+const FEW: usize = 64;
 /// Elements between arrays that are read together, so that they do not fall on the same lines of a cache.
 pub(super) const SKEW: usize = 16;
 
@@ -116,12 +121,25 @@ impl Winograd {
         self.points() * each
     }
 
+    /// Whether the transformed filters are too many to be written and read again for so few tiles: then they are made
+    /// where they are used.
+    fn by_panels(&self) -> bool {
+        let filters = self.points() * self.inner * self.outputs;
+        filters > FILTERS && (self.tiles() <= FEW || filters > 8 * FILTERS)
+    }
+
     /// Real elements of scratch memory.
     pub(super) fn scratch(&self) -> usize {
+        if self.by_panels() {
+            return panels::scratch(self);
+        }
         self.inner.next_multiple_of(16) + self.filter_elements() + lanes() * self.lane_elements()
     }
 
     pub(super) fn run<T: Real>(&self, io: &Io<'_>) {
+        if self.by_panels() {
+            return panels::run::<T>(self, io);
+        }
         let (x, w) = (io.input::<T>(0), io.input::<T>(1));
         let (zeros, rest) = io.scratch::<T>().split_at_mut(self.inner.next_multiple_of(16));
         let (filters, scratch) = rest.split_at_mut(self.filter_elements());
@@ -156,45 +174,12 @@ impl<T: Real> Work<T> for Filters<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let of = self.of;
-        let down = if of.flat { 1 } else { TAPS };
-        let taps = down * TAPS;
-        let mut turned = [T::ZERO; TAPS * TAPS * 16 * WIDEST];
         let stride = of.filter_stride(V::PANEL);
         for column in (self.first..self.first + WIDEST).step_by(V::PANEL) {
-            // SAFETY: the weight has the sizes that the graph checked, all multiples of the panel; the scratch memory
-            // was planned for all filters, and this task writes those of its panels.
+            // SAFETY: the scratch memory was planned for all filters, and this task alone writes those of its panels.
             unsafe {
                 let to = self.filters.pointer().add(column / V::PANEL * of.points() * stride);
-                for k in (0..of.inner).step_by(V::WIDTH) {
-                    if !of.adjoint {
-                        // Output channels lie apart in the weight: bring them side by side.
-                        for tap in 0..taps {
-                            for half in [0, V::WIDTH] {
-                                let from = self.w.as_ptr().add(((column + half) * taps + tap) * of.inner + k);
-                                let to = turned.as_mut_ptr().add(tap * V::WIDTH * V::PANEL + half);
-                                V::transpose(from, taps * of.inner, to, V::PANEL);
-                            }
-                        }
-                    }
-                    for i in 0..V::WIDTH {
-                        for half in [0, V::WIDTH] {
-                            let mut taken = [[V::splat(T::ZERO); TAPS]; TAPS];
-                            for (tap, taken) in taken.as_flattened_mut()[..taps].iter_mut().enumerate() {
-                                *taken = V::load(match of.adjoint {
-                                    false => turned.as_ptr().add((tap * V::WIDTH + i) * V::PANEL + half),
-                                    true => self
-                                        .w
-                                        .as_ptr()
-                                        .add(((k + i) * taps + taps - 1 - tap) * of.outputs + column + half),
-                                });
-                            }
-                            let done = both::<V, Filter, 3, 6>(of.flat, taken);
-                            for (point, &value) in done.as_flattened()[..of.points()].iter().enumerate() {
-                                value.store(to.add(point * stride + (k + i) * V::PANEL + half));
-                            }
-                        }
-                    }
-                }
+                of.transform_filters::<V>(self.w.as_ptr(), column, 0..of.inner, to, stride);
             }
         }
     }
@@ -213,6 +198,55 @@ struct Tiles<'a, T> {
 }
 
 impl Winograd {
+    /// Transforms the filters from some input channels to one panel of output channels, starting at `column`: element
+    /// `(point, channel, output)` goes to `to[point * stride + channel * PANEL + output]`, channels counted from the
+    /// first of the range.
+    #[inline(always)]
+    pub(super) unsafe fn transform_filters<V: Vector>(
+        &self,
+        w: *const V::Scalar,
+        column: usize,
+        channels: std::ops::Range<usize>,
+        to: *mut V::Scalar,
+        stride: usize,
+    ) {
+        let taps = if self.flat { TAPS } else { TAPS * TAPS };
+        let mut turned = [V::Scalar::ZERO; TAPS * TAPS * 16 * WIDEST];
+        // SAFETY: the weight has the sizes that the graph checked, all multiples of the panel; `to` is the caller's.
+        unsafe {
+            for k in channels.clone().step_by(V::WIDTH) {
+                if !self.adjoint {
+                    // Output channels lie apart in the weight: bring them side by side.
+                    for tap in 0..taps {
+                        for half in [0, V::WIDTH] {
+                            let from = w.add(((column + half) * taps + tap) * self.inner + k);
+                            let to = turned.as_mut_ptr().add(tap * V::WIDTH * V::PANEL + half);
+                            V::transpose(from, taps * self.inner, to, V::PANEL);
+                        }
+                    }
+                }
+                for i in 0..V::WIDTH {
+                    for half in [0, V::WIDTH] {
+                        let mut taken = [[V::splat(V::Scalar::ZERO); TAPS]; TAPS];
+                        for (tap, taken) in taken.as_flattened_mut()[..taps].iter_mut().enumerate() {
+                            *taken = V::load(match self.adjoint {
+                                false => turned.as_ptr().add((tap * V::WIDTH + i) * V::PANEL + half),
+                                true => {
+                                    w.add(((k + i) * taps + taps - 1 - tap) * self.outputs + column + half)
+                                }
+                            });
+                        }
+                        let done = both::<V, Filter, 3, 6>(self.flat, taken);
+                        let to = to.add((k - channels.start + i) * V::PANEL + half);
+                        for (point, &value) in done.as_flattened()[..self.points()].iter().enumerate() {
+                            value.store(to.add(point * stride));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// Sample and first pixel of the result of a tile.
     #[inline(always)]
     pub(super) fn place(&self, tile: usize) -> (usize, [usize; 2]) {
@@ -305,7 +339,7 @@ impl<T: Real> Work<T> for Tiles<'_, T> {
 
 /// Transforms the products of one tile back and writes the pixels that exist.
 #[inline(always)]
-unsafe fn write<V: Vector>(
+pub(super) unsafe fn write<V: Vector>(
     of: &Winograd,
     tile: usize,
     columns: std::ops::Range<usize>,

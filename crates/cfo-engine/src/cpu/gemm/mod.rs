@@ -7,7 +7,7 @@ mod vector;
 
 pub(super) use kernel::{Columns, Rows, Segment, Target, multiply_columns, multiply_rows};
 pub(super) use lane::{Shared, for_each_task, lanes};
-pub(super) use panel::{Matrix, pack};
+pub(super) use panel::{Matrix, pack, pack_left};
 pub(super) use vector::{Dispatch, Vector, Work};
 
 /// Panels are never wider than this: what memory is planned for.

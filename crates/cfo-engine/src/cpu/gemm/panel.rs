@@ -49,3 +49,37 @@ pub(crate) unsafe fn pack<V: Vector>(from: Matrix<V::Scalar>, rows: usize, valid
         }
     }
 }
+
+/// Copies a transposed left side, element `(k, row)` at `from[k * stride + row]`, into blocks of [`Vector::ROWS`] rows,
+/// one block after another, each with its rows side by side for every `k`. Rows that do not exist are left as they are.
+///
+/// # Safety
+/// As for [`pack`].
+#[inline(always)]
+pub(crate) unsafe fn pack_left<V: Vector>(
+    from: *const V::Scalar,
+    stride: usize,
+    length: usize,
+    rows: usize,
+    to: *mut V::Scalar,
+) {
+    // SAFETY: by the caller.
+    unsafe {
+        for (block, first) in (0..rows).step_by(V::ROWS).enumerate() {
+            let (from, to) = (from.add(first), to.add(block * length * V::ROWS));
+            if first + V::ROWS <= rows {
+                for k in 0..length {
+                    for r in 0..V::ROWS {
+                        *to.add(k * V::ROWS + r) = *from.add(k * stride + r);
+                    }
+                }
+            } else {
+                for k in 0..length {
+                    for r in 0..rows - first {
+                        *to.add(k * V::ROWS + r) = *from.add(k * stride + r);
+                    }
+                }
+            }
+        }
+    }
+}
