@@ -4,7 +4,7 @@
 use super::Geometry;
 use crate::cpu::Io;
 use crate::cpu::gemm::{
-    Columns, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_columns,
+    Columns, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_columns, pack_left,
 };
 use crate::cpu::real::Real;
 
@@ -20,6 +20,16 @@ fn in_place(g: &Geometry) -> bool {
     g.inputs.is_multiple_of(WIDEST)
 }
 
+/// Output rows whose pixels are summed before the sums go to memory.
+fn row_step(g: &Geometry) -> usize {
+    (PIXELS / g.columns).clamp(1, PIXELS)
+}
+
+/// Elements in which a task packs the cotangents of its channels.
+fn left_elements(g: &Geometry) -> usize {
+    (CHANNELS + 8) * row_step(g) * g.columns
+}
+
 /// Columns of the packed form.
 fn packed_columns(g: &Geometry) -> usize {
     (g.kernel[0] * g.kernel[1] * g.inputs).next_multiple_of(WIDEST)
@@ -33,7 +43,7 @@ fn packed_pixels(g: &Geometry) -> usize {
 /// Real elements of scratch memory.
 pub(super) fn scratch(g: &Geometry) -> usize {
     if in_place(g) {
-        return 0;
+        return lanes() * left_elements(g);
     }
     PARTS * g.outputs * packed_columns(g) + lanes() * packed_pixels(g) * packed_columns(g)
 }
@@ -45,10 +55,10 @@ pub(super) fn run<T: Real>(g: &Geometry, io: &Io<'_>) {
     }
     let dw = Shared::new(io.output::<T>(0));
     let tasks = g.outputs.div_ceil(CHANNELS) * g.kernel[0];
-    for_each_task(tasks, &mut [], 0, |task, _: &mut [T]| {
+    for_each_task(tasks, io.scratch::<T>(), left_elements(g), |task, left| {
         let first = task / g.kernel[0] * CHANNELS;
         let outputs = first..g.outputs.min(first + CHANNELS);
-        T::dispatch(Taps { g, x, dy, dw, outputs, p: task % g.kernel[0] });
+        T::dispatch(Taps { g, x, dy, dw, left, outputs, p: task % g.kernel[0] });
     });
 }
 
@@ -58,25 +68,27 @@ struct Taps<'a, T> {
     x: &'a [T],
     dy: &'a [T],
     dw: Shared<T>,
+    left: &'a mut [T],
     outputs: std::ops::Range<usize>,
     p: usize,
 }
 
 impl<T: Real> Taps<'_, T> {
-    /// The runs of pixels in output rows `rows`, of all samples, that read the field with tap `q`.
+    /// The runs of pixels in output rows `rows`, of all samples, that read the field with tap `q`; cotangents lie packed
+    /// in blocks of `block` channels.
     #[inline(always)]
-    fn segments(&self, rows: std::ops::Range<usize>, q: usize, into: &mut [Segment]) -> usize {
+    fn segments(&self, rows: std::ops::Range<usize>, q: usize, block: usize, into: &mut [Segment]) -> usize {
         let g = self.g;
         // The first and the last column whose tap lies in the field.
         let first = g.padding[1].saturating_sub(q).div_ceil(g.stride[1]);
         let end = (g.width + g.padding[1]).saturating_sub(q).div_ceil(g.stride[1]).min(g.columns);
         let mut count = 0;
-        for row in rows {
+        for row in rows.clone() {
             let (batch, i) = (row / g.rows, row % g.rows);
             let Some(y) = g.y(i, self.p).filter(|_| first < end) else { continue };
             let x = first * g.stride[1] + q - g.padding[1];
             into[count] = Segment {
-                a: (row * g.columns + first) * g.outputs,
+                a: ((row - rows.start) * g.columns + first) * block,
                 b: ((batch * g.height + y) * g.width + x) * g.inputs,
                 length: end - first,
             };
@@ -91,12 +103,19 @@ impl<T: Real> Work<T> for Taps<'_, T> {
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let g = self.g;
         let all = g.batch * g.rows;
-        let step = (PIXELS / g.columns).clamp(1, PIXELS);
+        let step = row_step(g);
         let mut table = [Segment::default(); PIXELS];
         let size = g.kernel[0] * g.kernel[1] * g.inputs;
         for row in (0..all).step_by(step) {
+            let rows = row..all.min(row + step);
+            let length = rows.len() * g.columns;
+            // SAFETY: there is room for the cotangents of these rows and channels.
+            unsafe {
+                let from = self.dy.as_ptr().add(row * g.columns * g.outputs + self.outputs.start);
+                pack_left::<V>(from, g.outputs, length, self.outputs.len(), self.left.as_mut_ptr());
+            }
             for q in 0..g.kernel[1] {
-                let count = self.segments(row..all.min(row + step), q, &mut table);
+                let count = self.segments(rows.clone(), q, V::ROWS, &mut table);
                 let tap = (self.p * g.kernel[1] + q) * g.inputs;
                 for column in (0..g.inputs).step_by(V::PANEL) {
                     for output in self.outputs.clone().step_by(V::ROWS) {
@@ -108,8 +127,8 @@ impl<T: Real> Work<T> for Taps<'_, T> {
                                 &Columns {
                                     segments: table.as_ptr(),
                                     count,
-                                    a: self.dy.as_ptr().add(output),
-                                    a_stride: g.outputs,
+                                    a: self.left.as_ptr().add((output - self.outputs.start) * length),
+                                    a_stride: V::ROWS,
                                     b: self.x.as_ptr().add(column),
                                     b_stride: g.stride[1] * g.inputs,
                                     c: Target::strided(to, size, V::PANEL, row > 0),
