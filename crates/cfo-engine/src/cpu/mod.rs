@@ -131,17 +131,20 @@ impl Executor {
                 Source::Constant(index) => whole(&mut self.constants[index]),
             };
         }
-        for step in &self.steps {
-            let io = Io {
-                inputs: &self.regions[step.inputs.clone()],
-                outputs: &self.regions[step.outputs.clone()],
-                scratch: self.arena.region(step.scratch.0, step.scratch.1),
-            };
-            match self.precision {
-                Precision::F64 => run::<f64>(&self.graph, step.id, &io),
-                _ => run::<f32>(&self.graph, step.id, &io),
+        // On a thread of the pool: from outside, every step would wake the pool and wait for it anew.
+        rayon::scope(|_| {
+            for step in &self.steps {
+                let io = Io {
+                    inputs: &self.regions[step.inputs.clone()],
+                    outputs: &self.regions[step.outputs.clone()],
+                    scratch: self.arena.region(step.scratch.0, step.scratch.1),
+                };
+                match self.precision {
+                    Precision::F64 => run::<f64>(&self.graph, step.id, &io),
+                    _ => run::<f32>(&self.graph, step.id, &io),
+                }
             }
-        }
+        });
     }
 
     /// Values of a requested output.
