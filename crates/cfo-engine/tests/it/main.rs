@@ -3,6 +3,8 @@
 
 mod check;
 mod conv;
+mod determinism;
 mod gradients;
+mod networks;
 mod references;
 mod training;
