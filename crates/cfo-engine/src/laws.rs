@@ -137,7 +137,7 @@ fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn Sizes) {
         let taken = sizes.in_place(id).map(|input| inputs[input]);
         let (offset, bytes) = plan.scratch[id];
         let mut written: Vec<std::ops::Range<usize>> =
-            if bytes > 0 { vec![offset..offset + bytes] } else { vec![] };
+            std::iter::once(offset..offset + bytes).filter(|range| !range.is_empty()).collect();
         for output in 0..graph.entries[id].outputs.len() {
             let range = range(Node::new(id, output)).expect("a computed value lies in the arena");
             assert!(range.end <= plan.arena_bytes() && range.start % 64 == 0);
