@@ -15,8 +15,10 @@ use crate::ops::{Activation, MatMul, Operand};
 const ROWS: usize = 64;
 /// Tasks below which columns are divided too.
 const TASKS: usize = 8;
-/// Inner steps after which sums of a transposed left side go to memory, so that panels stay in the first cache.
+/// Inner steps after which sums of a transposed left side go to memory: both sides are packed so far at a time.
 const INNER: usize = 256;
+/// Panels that one task multiplies at most with a transposed left side.
+const GROUP: usize = 8;
 
 /// The product with its output in rows: a transposed output is computed as the transposed product.
 #[derive(Clone, Copy)]
@@ -41,7 +43,10 @@ impl Product {
         let c = if straight { op.c } else { op.c.transposed() };
         let blocks = rows.div_ceil(ROWS) * batch[0] * batch[1];
         let panels = columns.div_ceil(WIDEST);
-        let group = panels.div_ceil(TASKS.div_ceil(blocks).min(panels));
+        let mut group = panels.div_ceil(TASKS.div_ceil(blocks).min(panels));
+        if a.column != 1 {
+            group = group.min(GROUP);
+        }
         Self { batch, rows, inner, columns, a, b, c, group }
     }
 
@@ -50,21 +55,25 @@ impl Product {
         [0, 1].map(|axis| if self.b.batch[axis] == 0 { 1 } else { self.batch[axis] })
     }
 
+    /// Elements of the right side, packed for all tasks where rows of the left side lie dense.
     fn panel_elements(&self) -> usize {
-        let [p, q] = self.packed();
+        let [p, q] = if self.a.column == 1 { self.packed() } else { [0, 0] };
         p * q * self.inner * self.columns.next_multiple_of(WIDEST)
     }
 
-    /// Elements in which a task packs its rows.
-    fn left_elements(&self) -> usize {
-        if self.a.column == 1 { 0 } else { (ROWS + 8) * INNER.min(self.inner.max(1)) }
+    /// Elements in which a task packs both sides where columns of the left side lie dense.
+    fn lane_elements(&self) -> usize {
+        match self.a.column {
+            1 => 0,
+            _ => (ROWS + 8 + self.group * WIDEST) * INNER.min(self.inner.max(1)),
+        }
     }
 }
 
 /// Real elements of scratch memory.
 pub(super) fn scratch(op: &MatMul) -> usize {
     let product = Product::new(op);
-    product.panel_elements() + lanes() * product.left_elements()
+    product.panel_elements() + lanes() * product.lane_elements()
 }
 
 pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
@@ -77,7 +86,8 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
     let panels = Shared::new(panels);
     let [p, q] = product.packed();
     let groups = product.columns.div_ceil(WIDEST * product.group);
-    for_each_task(p * q * groups, &mut [], 0, |task, _: &mut [T]| {
+    let packings = if product.a.column == 1 { p * q * groups } else { 0 };
+    for_each_task(packings, &mut [], 0, |task, _: &mut [T]| {
         T::dispatch(Packing { product: &product, b, panels, matrix: task / groups, group: task % groups });
     });
     let epilogue = Epilogue {
@@ -88,11 +98,11 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
     let c = Shared::new(io.output::<T>(0));
     let blocks = product.rows.div_ceil(ROWS);
     let tasks = product.batch[0] * product.batch[1] * blocks * groups;
-    for_each_task(tasks, lanes, product.left_elements(), |task, left| {
+    for_each_task(tasks, lanes, product.lane_elements(), |task, lane| {
         let (matrix, rest) = (task / (blocks * groups), task % (blocks * groups));
         let block =
-            Block { product: &product, a, panels, c, matrix, rows: rest / groups, group: rest % groups };
-        epilogue.apply(&block, || T::dispatch((block, left)));
+            Block { product: &product, a, b, panels, c, matrix, rows: rest / groups, group: rest % groups };
+        epilogue.apply(&block, || T::dispatch((block, lane)));
     });
 }
 
@@ -133,6 +143,7 @@ impl<T: Real> Work<T> for Packing<'_, T> {
 struct Block<'a, T> {
     product: &'a Product,
     a: &'a [T],
+    b: &'a [T],
     panels: Shared<T>,
     c: Shared<T>,
     matrix: usize,
@@ -202,9 +213,9 @@ impl<T: Real> Block<'_, T> {
         }
     }
 
-    /// A left side whose columns lie dense is packed, some columns at a time.
+    /// A left side whose columns lie dense is packed, some columns at a time, and so is the right side.
     #[inline(always)]
-    unsafe fn by_columns<V: Vector<Scalar = T>>(&self, left: &mut [T]) {
+    unsafe fn by_columns<V: Vector<Scalar = T>>(&self, lane: &mut [T]) {
         let (p, range, columns) = (self.product, self.row_range(), self.column_range());
         // SAFETY: as above; there is room for the packed rows.
         unsafe {
@@ -212,12 +223,23 @@ impl<T: Real> Block<'_, T> {
             let c = self.c.pointer().add(self.start(&p.c));
             for first in (0..p.inner.max(1)).step_by(INNER) {
                 let length = INNER.min(p.inner - first);
+                let (left, right) = lane.split_at_mut((ROWS + 8) * length);
                 let from = a.add(first * p.a.column);
                 pack_left::<V>(from, p.a.column, length, range.len(), left.as_mut_ptr());
+                let start = self.start(&p.b) + first * p.b.row;
+                for column in columns.clone().step_by(V::PANEL) {
+                    let from = Matrix {
+                        start: self.b.as_ptr().add(start + column * p.b.column),
+                        row: p.b.row,
+                        column: p.b.column,
+                    };
+                    let to = right.as_mut_ptr().add((column - columns.start) * length);
+                    pack::<V>(from, length, V::PANEL.min(columns.end - column), to);
+                }
                 let segment = Segment { a: 0, b: 0, length };
                 for column in columns.clone().step_by(V::PANEL) {
                     let valid = V::PANEL.min(columns.end - column);
-                    let b = self.panel(column).add(first * V::PANEL);
+                    let b = right.as_ptr().add((column - columns.start) * length);
                     for row in range.clone().step_by(V::ROWS) {
                         let to = c.add(row * p.c.row + column);
                         multiply_columns::<V>(
@@ -242,12 +264,12 @@ impl<T: Real> Block<'_, T> {
 impl<T: Real> Work<T> for (Block<'_, T>, &mut [T]) {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
-        let (block, left) = self;
+        let (block, lane) = self;
         // SAFETY: by the caller: the vector's instructions exist.
         unsafe {
             match block.product.a.column {
                 1 => block.by_rows::<V>(),
-                _ => block.by_columns::<V>(left),
+                _ => block.by_columns::<V>(lane),
             }
         }
     }

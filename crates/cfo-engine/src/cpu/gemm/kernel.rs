@@ -113,10 +113,10 @@ pub(super) unsafe fn columns<V: Vector, const R: usize>(p: &Columns<V::Scalar>) 
             let (mut a, mut b) = (p.a.add(segment.a), p.b.add(segment.b));
             for _ in 0..segment.length {
                 let (left, right) = (V::load(b), V::load(b.add(V::WIDTH)));
-                for r in 0..R {
+                for (r, sums) in sums.iter_mut().enumerate() {
                     let factor = V::splat(*a.add(r));
-                    sums[r][0] = factor.multiply_add(left, sums[r][0]);
-                    sums[r][1] = factor.multiply_add(right, sums[r][1]);
+                    sums[0] = factor.multiply_add(left, sums[0]);
+                    sums[1] = factor.multiply_add(right, sums[1]);
                 }
                 // A segment's last step may leave the allocation, where the pointers are not used any more.
                 (a, b) = (a.wrapping_add(p.a_stride), b.wrapping_add(p.b_stride));

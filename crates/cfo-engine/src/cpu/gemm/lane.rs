@@ -28,16 +28,15 @@ pub(crate) fn for_each_task<T: Send>(
             work(task, scratch);
         }
     };
-    if each == 0 {
-        match tasks.min(lanes()) {
+    match scratch.len().checked_div(each) {
+        None => match tasks.min(lanes()) {
             0 | 1 => lane(&mut []),
             count => (0..count).into_par_iter().with_max_len(1).for_each(|_| lane(&mut [])),
-        }
-    } else {
-        match tasks.min(scratch.len() / each) {
+        },
+        Some(room) => match tasks.min(room) {
             0 | 1 => lane(&mut scratch[..each]),
             count => scratch[..count * each].par_chunks_exact_mut(each).with_max_len(1).for_each(lane),
-        }
+        },
     }
 }
 
