@@ -39,6 +39,8 @@ pub(crate) trait Sizes {
     fn scratch_bytes(&self, id: usize) -> usize;
     /// The input whose memory the first output may take over when nobody reads that input later.
     fn in_place(&self, id: usize) -> Option<usize>;
+    /// Up to so many bytes in all no two buffers share memory, so that operations can run side by side.
+    fn unshared_bytes(&self) -> usize;
 }
 
 /// One buffer: its size and the steps between which it must not be overwritten, both included.
@@ -101,7 +103,9 @@ impl Plan {
                 buffers.push(Buffer { bytes, first: step, last: step });
             }
         }
-        let (offsets, arena_bytes) = assign(&buffers);
+        let all: usize = buffers.iter().map(|buffer| padded(buffer.bytes)).sum();
+        let (offsets, arena_bytes) =
+            if all <= sizes.unshared_bytes() { line_up(&buffers) } else { assign(&buffers) };
         let live_bytes = (0..steps.len())
             .map(|step| {
                 buffers.iter().filter(|b| b.first <= step && step <= b.last).map(|b| padded(b.bytes)).sum()
@@ -195,6 +199,20 @@ fn last_reads(
 
 fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
+}
+
+/// Offsets for all buffers one after another.
+fn line_up(buffers: &[Buffer]) -> (Vec<usize>, usize) {
+    let mut total = 0;
+    let offsets = buffers
+        .iter()
+        .map(|buffer| {
+            let offset = total;
+            total += padded(buffer.bytes);
+            offset
+        })
+        .collect();
+    (offsets, total)
 }
 
 /// Offsets for all buffers, largest first, each in the tightest gap that is free during its life.
