@@ -5,6 +5,7 @@
 //! [`Memory`]; [`Program::run`] then allocates nothing. The crate knows nothing of differential equations.
 
 mod cpu;
+mod cuda;
 mod device;
 mod differentiate;
 mod error;
@@ -19,7 +20,7 @@ mod plan;
 mod program;
 mod shape;
 
-pub use device::{Device, DeviceReport, Precision};
+pub use device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, Precision};
 pub use error::{EngineError, Result};
 pub use graph::{Graph, Node, Parameter};
 pub use initial::Initial;

@@ -1,10 +1,13 @@
 //! The named tensors of one device: parameters, optimiser state, data sets, inputs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cfo_numerics::Philox;
 
 use crate::cpu::Buffer;
+use crate::cuda;
 use crate::device::{Device, Precision};
 use crate::error::{EngineError, Result};
 use crate::graph::Graph;
@@ -41,12 +44,38 @@ impl Data<'_> {
     }
 }
 
+/// Where a tensor's elements are.
+#[derive(Debug)]
+enum Storage {
+    Host(Buffer),
+    Device(Arc<cuda::Allocation>),
+}
+
+impl Storage {
+    fn len(&self) -> usize {
+        match self {
+            Self::Host(buffer) => buffer.len(),
+            Self::Device(allocation) => allocation.len(),
+        }
+    }
+}
+
 /// One tensor: what it is and where its elements are.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    pub(crate) name: String,
-    pub(crate) value_type: Type,
-    pub(crate) buffer: Buffer,
+    name: String,
+    value_type: Type,
+    storage: Storage,
+}
+
+impl Stored {
+    /// The elements of a tensor that lies on the host.
+    pub(crate) fn host(&mut self) -> &mut Buffer {
+        match &mut self.storage {
+            Storage::Host(buffer) => buffer,
+            Storage::Device(_) => unreachable!("programs of the CPU are compiled for its memory only"),
+        }
+    }
 }
 
 /// Every tensor that outlives a run, under its name, on one device in one precision. Programs compiled against the
@@ -55,6 +84,9 @@ pub(crate) struct Stored {
 pub struct Memory {
     device: Device,
     precision: Precision,
+    /// The GPU in use, if it is one.
+    context: Option<Arc<cuda::Context>>,
+    identity: u64,
     pub(crate) tensors: Vec<Stored>,
     names: HashMap<String, usize>,
 }
@@ -65,14 +97,48 @@ impl Memory {
     /// # Errors
     /// If the device cannot be used, or not in that precision.
     pub fn new(device: Device, precision: Precision) -> Result<Self> {
-        device.check()?;
-        if device == Device::Cpu && !matches!(precision, Precision::F32 | Precision::F64) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let fits = match device {
+            Device::Cpu => matches!(precision, Precision::F32 | Precision::F64),
+            Device::Cuda(_) => precision != Precision::F64,
+        };
+        if !fits {
             return Err(EngineError::DeviceUnavailable {
                 name: device.to_string(),
                 reason: format!("it computes in `f32`, not in `{precision}`"),
             });
         }
-        Ok(Self { device, precision, tensors: Vec::new(), names: HashMap::new() })
+        let context = match device {
+            Device::Cpu => None,
+            Device::Cuda(number) => Some(cuda::Context::open(number)?),
+        };
+        if let Some(context) = &context
+            && precision != Precision::F32
+            && context.properties.architecture < 80
+        {
+            let reason = format!("{} computes in `f32`, not in `{precision}`", context.properties.name);
+            return Err(EngineError::DeviceUnavailable { name: device.to_string(), reason });
+        }
+        let identity = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { device, precision, context, identity, tensors: Vec::new(), names: HashMap::new() })
+    }
+
+    /// The GPU that holds the tensors, if it is one.
+    pub(crate) fn context(&self) -> Option<&Arc<cuda::Context>> {
+        self.context.as_ref()
+    }
+
+    /// A number that no other memory of this process has.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// The device memory of the tensor that a graph's leaf stands for.
+    pub(crate) fn device_tensor(&self, name: &str, value_type: &Type) -> Result<Arc<cuda::Allocation>> {
+        match &self.tensors[self.bind(name, value_type)?].storage {
+            Storage::Device(allocation) => Ok(Arc::clone(allocation)),
+            Storage::Host(_) => unreachable!("programs of a GPU are compiled for its memory only"),
+        }
     }
 
     /// The device.
@@ -105,7 +171,7 @@ impl Memory {
 
     /// Bytes that all tensors take.
     pub fn bytes(&self) -> usize {
-        self.tensors.iter().map(|tensor| tensor.buffer.len()).sum()
+        self.tensors.iter().map(|tensor| tensor.storage.len()).sum()
     }
 
     /// Adds a tensor, or replaces the values of one of the same type.
@@ -124,9 +190,13 @@ impl Memory {
         if let Some(&index) = self.names.get(name) {
             self.check_type(index, &value_type)?;
         } else {
-            let buffer = Buffer::zeroed(value_type.shape.len() * self.element_bytes(element));
+            let bytes = value_type.shape.len() * self.element_bytes(element);
+            let storage = match &self.context {
+                None => Storage::Host(Buffer::zeroed(bytes)),
+                Some(context) => Storage::Device(Arc::new(cuda::Allocation::zeroed(context, bytes)?)),
+            };
             self.names.insert(name.into(), self.tensors.len());
-            self.tensors.push(Stored { name: name.into(), value_type, buffer });
+            self.tensors.push(Stored { name: name.into(), value_type, storage });
         }
         self.write(name, data)
     }
@@ -148,13 +218,13 @@ impl Memory {
         self.check_data(name, &self.tensors[index].value_type.clone(), data)?;
         let double =
             self.precision == Precision::F64 || self.tensors[index].value_type.element == Element::Double;
-        let buffer = &mut self.tensors[index].buffer;
-        match data {
-            Data::Index(values) => buffer.as_mut_slice::<u32>().copy_from_slice(values),
-            Data::F32(values) if double => convert(values, buffer.as_mut_slice::<f64>(), f64::from),
-            Data::F32(values) => buffer.as_mut_slice::<f32>().copy_from_slice(values),
-            Data::F64(values) if double => buffer.as_mut_slice::<f64>().copy_from_slice(values),
-            Data::F64(values) => convert(values, buffer.as_mut_slice::<f32>(), |value| value as f32),
+        match &mut self.tensors[index].storage {
+            Storage::Host(buffer) => fill(buffer, data, double),
+            Storage::Device(allocation) => {
+                let mut staged = Buffer::zeroed(allocation.len());
+                fill(&mut staged, data, double);
+                allocation.write(&staged.as_bytes()[..allocation.len()])?;
+            }
         }
         Ok(())
     }
@@ -179,10 +249,21 @@ impl Memory {
                 found: "real numbers".into(),
                 needed: "indices".into(),
             }),
-            Element::Real if self.precision != Precision::F64 => {
-                Ok(tensor.buffer.as_slice::<f32>().iter().map(|&value| f64::from(value)).collect())
+            Element::Real if self.precision != Precision::F64 => self.numbers(tensor, |buffer| {
+                buffer.as_slice::<f32>().iter().map(|&value| f64::from(value)).collect()
+            }),
+            _ => self.numbers(tensor, |buffer| buffer.as_slice::<f64>().to_vec()),
+        }
+    }
+
+    /// A tensor's numbers, read off the host's memory or copied from the device.
+    fn numbers(&self, tensor: &Stored, of: impl Fn(&Buffer) -> Vec<f64>) -> Result<Vec<f64>> {
+        match &tensor.storage {
+            Storage::Host(buffer) => Ok(of(buffer)),
+            Storage::Device(allocation) => {
+                let scalar = cuda::stored(&tensor.value_type);
+                Ok(cuda::numbers(&allocation.read(0, allocation.len())?, scalar))
             }
-            _ => Ok(tensor.buffer.as_slice::<f64>().to_vec()),
         }
     }
 
@@ -193,7 +274,12 @@ impl Memory {
     pub fn read_index(&self, name: &str) -> Result<Vec<u32>> {
         let tensor = &self.tensors[self.find(name)?];
         match tensor.value_type.element {
-            Element::Index => Ok(tensor.buffer.as_slice::<u32>().to_vec()),
+            Element::Index => {
+                let numbers = self.numbers(tensor, |buffer| {
+                    buffer.as_slice::<u32>().iter().map(|&index| f64::from(index)).collect()
+                })?;
+                Ok(numbers.into_iter().map(|index| index as u32).collect())
+            }
             _ => Err(EngineError::DataMismatch {
                 name: name.into(),
                 found: "indices".into(),
@@ -284,6 +370,16 @@ impl Memory {
             found: format!("{} {} values", data.len(), data.name()),
             needed: format!("{} values for {value_type}", value_type.shape.len()),
         })
+    }
+}
+
+fn fill(buffer: &mut Buffer, data: Data<'_>, double: bool) {
+    match data {
+        Data::Index(values) => buffer.as_mut_slice::<u32>().copy_from_slice(values),
+        Data::F32(values) if double => convert(values, buffer.as_mut_slice::<f64>(), f64::from),
+        Data::F32(values) => buffer.as_mut_slice::<f32>().copy_from_slice(values),
+        Data::F64(values) if double => buffer.as_mut_slice::<f64>().copy_from_slice(values),
+        Data::F64(values) => convert(values, buffer.as_mut_slice::<f32>(), |value| value as f32),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A program: a graph fused, planned and bound to a memory, ready to run.
 
 use crate::cpu;
+use crate::cuda;
 use crate::error::{EngineError, Result};
 use crate::fuse::fuse;
 use crate::graph::{Graph, Node};
@@ -8,10 +9,17 @@ use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::shape::{Element, Type};
 
+/// A planned graph on its device.
+#[derive(Debug)]
+enum Executor {
+    Cpu(cpu::Executor),
+    Cuda(cuda::Executor),
+}
+
 /// A compiled graph. Running it allocates nothing.
 #[derive(Debug)]
 pub struct Program {
-    executor: cpu::Executor,
+    executor: Executor,
     plan: Plan,
     outputs: Vec<Type>,
     text: String,
@@ -25,18 +33,40 @@ impl Program {
     pub fn compile(graph: &Graph, outputs: &[Node], memory: &Memory) -> Result<Self> {
         let types = outputs.iter().map(|&node| graph.value_type(node).clone()).collect();
         let (fused, outputs) = fuse(graph, outputs);
-        let plan = Plan::new(&fused, &outputs, &cpu::Sizing { graph: &fused, memory });
         let text = fused.to_string();
-        let executor = cpu::Executor::new(fused, &plan, &outputs, memory)?;
+        let (plan, executor) = match memory.context() {
+            None => {
+                let plan = Plan::new(&fused, &outputs, &cpu::Sizing { graph: &fused, memory });
+                let executor = cpu::Executor::new(fused, &plan, &outputs, memory)?;
+                (plan, Executor::Cpu(executor))
+            }
+            Some(context) => {
+                let typed = cuda::Typed::new(fused, outputs, memory.precision(), context)?;
+                let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
+                let executor = cuda::Executor::new(context, &typed, &plan, memory)?;
+                (plan, Executor::Cuda(executor))
+            }
+        };
         Ok(Self { executor, plan, outputs: types, text })
     }
 
-    /// Runs everything once, effects included.
+    /// Runs everything once, effects included. A GPU may still be at work when this returns; reading a value waits.
     ///
     /// # Errors
     /// If the device fails.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
-        self.executor.run(memory);
+        self.run_many(memory, 1)
+    }
+
+    /// Runs everything several times in a row, as that many calls of [`Program::run`] would.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn run_many(&mut self, memory: &mut Memory, times: usize) -> Result<()> {
+        match &mut self.executor {
+            Executor::Cpu(executor) => (0..times).for_each(|_| executor.run(memory)),
+            Executor::Cuda(executor) => executor.run(memory, times)?,
+        }
         Ok(())
     }
 
@@ -45,7 +75,22 @@ impl Program {
     /// # Errors
     /// If the device fails.
     pub fn wait(&self) -> Result<()> {
-        Ok(())
+        match &self.executor {
+            Executor::Cpu(_) => Ok(()),
+            Executor::Cuda(executor) => executor.synchronize(),
+        }
+    }
+
+    /// Milliseconds that each operation takes alone, in the order of execution and without effects; empty on the CPU.
+    /// The values in memory afterwards are those of a run.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn profile(&mut self) -> Result<Vec<(String, f32)>> {
+        match &self.executor {
+            Executor::Cpu(_) => Ok(Vec::new()),
+            Executor::Cuda(executor) => executor.profile(),
+        }
     }
 
     /// Values of a requested output after a run, in the order of [`Program::compile`].
@@ -62,7 +107,10 @@ impl Program {
     /// If there is no such output or it holds indices.
     pub fn output_f64(&self, index: usize) -> Result<Vec<f64>> {
         match self.outputs.get(index) {
-            Some(Type { element: Element::Real | Element::Double, .. }) => Ok(self.executor.output(index)),
+            Some(Type { element: Element::Real | Element::Double, .. }) => match &self.executor {
+                Executor::Cpu(executor) => Ok(executor.output(index)),
+                Executor::Cuda(executor) => executor.output(index),
+            },
             found => Err(EngineError::DataMismatch {
                 name: format!("output {index}"),
                 found: "real numbers".into(),

@@ -6,6 +6,7 @@ pub(crate) trait Plain: Copy + Send + Sync + 'static {}
 impl Plain for f32 {}
 impl Plain for f64 {}
 impl Plain for u32 {}
+impl Plain for u8 {}
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -40,6 +41,10 @@ impl Buffer {
     pub(crate) fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
         // SAFETY: as above, and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.bytes / size_of::<T>()) }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.as_slice()
     }
 
     pub(crate) fn region(&mut self, offset: usize, bytes: usize) -> Region {

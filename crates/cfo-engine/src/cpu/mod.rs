@@ -53,6 +53,10 @@ impl Sizes for Sizing<'_> {
             _ => None,
         }
     }
+
+    fn unshared_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Where a value is found when a run starts.
@@ -127,7 +131,7 @@ impl Executor {
         for (region, source) in self.regions.iter_mut().zip(&self.sources) {
             *region = match *source {
                 Source::Arena { offset, bytes } => self.arena.region(offset, bytes),
-                Source::Tensor(index) => whole(&mut memory.tensors[index].buffer),
+                Source::Tensor(index) => whole(memory.tensors[index].host()),
                 Source::Constant(index) => whole(&mut self.constants[index]),
             };
         }

@@ -1,0 +1,193 @@
+//! Group normalisation: samples that one block can walk take one launch, larger ones a launch for the statistics and
+//! one to normalise.
+
+use super::lower::{Argument, File, Io, Lowering, Value, vector};
+use super::scalar::Scalar;
+use crate::ops::{Activation, GroupNorm};
+use crate::shape::Shape;
+
+/// How samples are cut; the template arguments of the kernels.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    batch: usize,
+    positions: usize,
+    channels: usize,
+    groups: usize,
+    width: usize,
+    rows: usize,
+    chunks: usize,
+}
+
+impl Cut {
+    fn new(op: &GroupNorm, x: &Shape, half: bool, multiprocessors: u32) -> Self {
+        let (batch, channels) = (x.axes()[0], x.last());
+        let positions = x.len() / (batch * channels).max(1);
+        let width = vector(half, [channels]);
+        let lanes = channels / width;
+        let rows = (256 / lanes).clamp(1, positions.next_power_of_two());
+        let chunks = Self::chunks(batch, positions, channels, multiprocessors);
+        Self { batch, positions, channels, groups: op.groups, width, rows, chunks }
+    }
+
+    /// Blocks that share a sample: as many as keep the device busy, but none with less than 16 Ki elements.
+    fn chunks(batch: usize, positions: usize, channels: usize, multiprocessors: u32) -> usize {
+        let wanted = (12 * multiprocessors as usize).div_ceil(batch.max(1));
+        wanted.clamp(1, (positions * channels).div_ceil(1 << 14)).min(positions)
+    }
+
+    fn threads(&self) -> u32 {
+        (self.rows * self.channels / self.width).next_multiple_of(32) as u32
+    }
+
+    fn numbers(&self) -> String {
+        let Self { positions, channels, groups, width, rows, chunks, .. } = self;
+        format!("{width}, {positions}u, {channels}u, {groups}u, {chunks}u, {rows}")
+    }
+
+    fn grid(&self) -> [u32; 3] {
+        [self.chunks as u32, self.batch as u32, 1]
+    }
+}
+
+/// Whether the kernels take fields of so many channels.
+pub(super) fn supported(x: &Shape) -> bool {
+    x.last() / vector(false, [x.last()]) <= 1024 && x.axes()[0] < 65_536
+}
+
+/// Bytes of scratch memory: the chunks' sums.
+pub(super) fn scratch(_: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
+    let (batch, channels) = (x.axes()[0], x.last());
+    let positions = x.len() / (batch * channels).max(1);
+    4 * batch * Cut::chunks(batch, positions, channels, multiprocessors) * 2 * channels
+}
+
+/// Bytes of scratch memory: the chunks' sums, each group's coefficients, each sample's share of the gradients.
+pub(super) fn scratch_backward(op: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
+    let (batch, channels) = (x.axes()[0], x.last());
+    2 * scratch(op, x, multiprocessors) + 4 * batch * (2 * op.groups + 3 * channels)
+}
+
+pub(super) fn number(activation: Activation) -> u32 {
+    match activation {
+        Activation::Identity => 0,
+        Activation::Relu => 1,
+        Activation::Silu => 2,
+        Activation::Gelu => 3,
+    }
+}
+
+pub(super) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    let half = x.scalar == Scalar::Half || y.scalar == Scalar::Half;
+    let cut = Cut::new(op, shape, half, to.multiprocessors);
+    let offset = op.offset.then(|| io.inputs[3]);
+    let shift = op.shift.then(|| io.inputs[3 + usize::from(op.offset)]);
+    let shift_scalar = shift.map_or("float", |value| value.scalar.name());
+    let parameters = format!(
+        "const {}* x, const float* scale, const float* bias, const float* offset, const {shift_scalar}* shift, {}* y, \
+         float* mean, float* inverse, float epsilon, float* partial, u32* tickets",
+        x.scalar.name(),
+        y.scalar.name()
+    );
+    let tickets = to.ticket(if cut.chunks > 1 { cut.batch } else { 0 });
+    let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
+    let arguments = vec![
+        x.address.into(),
+        io.inputs[1].address.into(),
+        io.inputs[2].address.into(),
+        address(offset),
+        address(shift),
+        y.address.into(),
+        io.outputs[1].address.into(),
+        io.outputs[2].address.into(),
+        (op.epsilon as f32).to_bits().into(),
+        io.scratch.into(),
+        tickets,
+    ];
+    let statistics = format!(
+        "norm_statistics<{}, {}, {}>(x, offset, mean, inverse, epsilon, partial, tickets);\n",
+        x.scalar.name(),
+        cut.numbers(),
+        op.offset
+    );
+    let apply = format!(
+        "norm_apply<{}, {}, {shift_scalar}, {}, {}, {}, {}>(x, scale, bias, offset, shift, y, mean, inverse);",
+        x.scalar.name(),
+        y.scalar.name(),
+        cut.numbers(),
+        number(op.activation),
+        op.offset,
+        op.shift
+    );
+    passes(&parameters, [statistics, apply], cut, arguments, to);
+}
+
+/// One launch where a block walks a whole sample, else two.
+fn passes(
+    parameters: &str,
+    [first, second]: [String; 2],
+    cut: Cut,
+    arguments: Vec<Argument>,
+    to: &mut Lowering,
+) {
+    let shape = (cut.grid(), cut.threads(), 0);
+    if cut.chunks == 1 {
+        to.launch_with(File::GroupNorm, parameters, first + &second, shape, arguments);
+    } else {
+        to.launch_with(File::GroupNorm, parameters, first, shape, arguments.clone());
+        to.launch_with(File::GroupNorm, parameters, second, shape, arguments);
+    }
+}
+
+pub(super) fn lower_backward(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
+    let (x, dy, dx) = (io.inputs[0], io.inputs[5 + usize::from(op.offset)], io.outputs[0]);
+    let half = [x, dy, dx].iter().any(|value| value.scalar == Scalar::Half);
+    let cut = Cut::new(op, shape, half, to.multiprocessors);
+    let offset = op.offset.then(|| io.inputs[5]);
+    let dshift = op.shift.then(|| io.outputs[3 + usize::from(op.offset)]);
+    let dshift_scalar = dshift.map_or("float", |value| value.scalar.name());
+    let parameters = format!(
+        "const {}* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset, \
+         const {}* dy, {}* dx, {dshift_scalar}* dshift, float* coefficients, float* totals, float* partial, u32* tickets",
+        x.scalar.name(),
+        dy.scalar.name(),
+        dx.scalar.name()
+    );
+    let tickets = to.ticket(if cut.chunks > 1 { cut.batch } else { 0 });
+    let coefficients = io.scratch;
+    let totals = coefficients + (4 * cut.batch * 2 * cut.groups) as u64;
+    let partial = totals + (4 * cut.batch * 3 * cut.channels) as u64;
+    let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
+    let mut arguments: Vec<Argument> = io.inputs[..5].iter().map(|value| value.address.into()).collect();
+    arguments.extend([address(offset), dy.address.into(), dx.address.into(), address(dshift)]);
+    arguments.extend([coefficients.into(), totals.into(), partial.into(), tickets]);
+    let (numbers, activation) = (cut.numbers(), number(op.activation));
+    let sums = format!(
+        "norm_backward_sums<{}, {}, {dshift_scalar}, {numbers}, {activation}, {}, {}>(x, scale, bias, mean, inverse, offset, dy, \
+         dshift, coefficients, totals, partial, tickets);\n",
+        x.scalar.name(),
+        dy.scalar.name(),
+        op.offset,
+        op.shift
+    );
+    let apply = format!(
+        "norm_backward_apply<{}, {}, {}, {numbers}, {activation}, {}>(x, scale, bias, mean, inverse, offset, dy, dx, coefficients);",
+        x.scalar.name(),
+        dy.scalar.name(),
+        dx.scalar.name(),
+        op.offset
+    );
+    passes(&parameters, [sums, apply], cut, arguments, to);
+    let body = format!(
+        "norm_totals<{}u, {}u, {}>(totals, dscale, dbias, doffset);",
+        cut.batch, cut.channels, op.offset
+    );
+    let doffset = op.offset.then(|| io.outputs[3]);
+    to.launch(
+        File::GroupNorm,
+        "const float* totals, float* dscale, float* dbias, float* doffset",
+        body,
+        [(3 * cut.channels).div_ceil(32) as u32, 1, 1],
+        vec![totals.into(), io.outputs[1].address.into(), io.outputs[2].address.into(), address(doffset)],
+    );
+}

@@ -1,0 +1,294 @@
+//! Finding and loading NVIDIA's libraries at run time: the driver, NVRTC, cuBLASLt and cuDNN.
+//!
+//! A library is asked for by its usual names first, so that the system's search path decides. If that fails it is
+//! looked for in `CUDA_HOME`, in the usual folders, and in the Python packages that PyTorch and JAX install; a file
+//! found there is loaded by its path, after which its name resolves.
+#![allow(unsafe_code)]
+
+use std::collections::HashSet;
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
+
+/// A library that programs on CUDA need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Library {
+    /// The driver's own library, which comes with the driver.
+    Driver,
+    /// The run-time compiler.
+    Nvrtc,
+    /// Matrix products.
+    CublasLt,
+    /// Convolutions.
+    Cudnn,
+}
+
+impl Library {
+    pub(crate) const ALL: [Self; 4] = [Self::Driver, Self::Nvrtc, Self::CublasLt, Self::Cudnn];
+
+    /// The name between `lib` and `.so`.
+    fn stem(self) -> &'static str {
+        match self {
+            Self::Driver => "cuda",
+            Self::Nvrtc => "nvrtc",
+            Self::CublasLt => "cublasLt",
+            Self::Cudnn => "cudnn",
+        }
+    }
+
+    /// The word for it in messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Nvrtc => "NVRTC",
+            Self::CublasLt => "cuBLASLt",
+            Self::Cudnn => "cuDNN",
+        }
+    }
+
+    /// The command that installs it.
+    pub(crate) fn install(self) -> &'static str {
+        match self {
+            Self::Driver => "install NVIDIA's driver (the package of your distribution)",
+            Self::Nvrtc => "`pip install nvidia-cuda-nvrtc`",
+            Self::CublasLt => "`pip install nvidia-cublas`",
+            Self::Cudnn => "`pip install nvidia-cudnn-cu13`",
+        }
+    }
+
+    /// Whether the bindings find it under one of the names they try.
+    fn present(self) -> bool {
+        // SAFETY: loading the library runs its initialisers, which is what it is loaded for.
+        unsafe {
+            match self {
+                Self::Driver => cudarc::driver::sys::is_culib_present(),
+                Self::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Self::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                Self::Cudnn => cudarc::cudnn::sys::is_culib_present(),
+            }
+        }
+    }
+
+    /// Whether the library can be used; loads it on the first call.
+    pub(crate) fn loaded(self) -> bool {
+        static LOADED: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
+        *LOADED[self as usize].get_or_init(|| self.present() || self.load_from(&folders()))
+    }
+
+    /// Loads the library from the first folder that holds a usable one.
+    fn load_from(self, folders: &[PathBuf]) -> bool {
+        folders.iter().any(|folder| {
+            let files = candidates(self.stem(), folder);
+            files.iter().any(|file| {
+                let opened = open(file);
+                if opened && self == Self::Cudnn {
+                    open_parts(folder);
+                }
+                opened && self.present()
+            })
+        })
+    }
+
+    /// The version that the loaded library reports.
+    pub(crate) fn version(self) -> Option<Version> {
+        if !self.loaded() {
+            return None;
+        }
+        // SAFETY: the library is loaded and these calls only read.
+        unsafe {
+            match self {
+                Self::Driver => {
+                    let mut version = 0;
+                    cudarc::driver::sys::cuDriverGetVersion(&mut version).result().ok()?;
+                    Some(Version { major: version as u32 / 1000, minor: version as u32 % 1000 / 10 })
+                }
+                Self::Nvrtc => {
+                    let (mut major, mut minor) = (0, 0);
+                    cudarc::nvrtc::sys::nvrtcVersion(&mut major, &mut minor).result().ok()?;
+                    Some(Version { major: major as u32, minor: minor as u32 })
+                }
+                Self::CublasLt => {
+                    let version = cudarc::cublaslt::sys::cublasLtGetVersion() as u32;
+                    Some(Version { major: version / 10_000, minor: version % 10_000 / 100 })
+                }
+                Self::Cudnn => {
+                    let version = cudarc::cudnn::sys::cudnnGetVersion() as u32;
+                    Some(match version >= 90_000 {
+                        true => Version { major: version / 10_000, minor: version % 10_000 / 100 },
+                        false => Version { major: version / 1000, minor: version % 1000 / 100 },
+                    })
+                }
+            }
+        }
+    }
+
+    /// The file that was loaded, as the system tells it.
+    pub(crate) fn file(self) -> Option<PathBuf> {
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let prefix = format!("lib{}.so", self.stem());
+        maps.lines().filter_map(|line| line.split_whitespace().nth(5)).map(PathBuf::from).find(|path| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
+        })
+    }
+}
+
+/// Major and minor version of a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+fn open(file: &Path) -> bool {
+    // SAFETY: loading the library runs its initialisers, which is what it is loaded for. It stays loaded.
+    unsafe { Shared::open(Some(file), RTLD_NOW | RTLD_GLOBAL).map(std::mem::forget).is_ok() }
+}
+
+/// cuDNN opens its parts by name when they are first needed; what lies beside it is opened now.
+fn open_parts(folder: &Path) {
+    for part in ["cudnn_graph", "cudnn_ops", "cudnn_cnn", "cudnn_heuristic", "cudnn_engines_precompiled"] {
+        for file in candidates(part, folder) {
+            open(&file);
+        }
+    }
+}
+
+/// Files of a library in a folder: `libNAME.so` and `libNAME.so.N...`, the highest version first.
+fn candidates(stem: &str, folder: &Path) -> Vec<PathBuf> {
+    let prefix = format!("lib{stem}.so");
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .and_then(|name| name.strip_prefix(&prefix))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+        .collect();
+    files.sort_by_key(|path| std::cmp::Reverse(numbers(path)));
+    files
+}
+
+fn numbers(path: &Path) -> Vec<u32> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.split('.').filter_map(|part| part.parse().ok()).collect()
+}
+
+/// Folders where the libraries may lie, in the order in which they are tried; each once and existing.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
+        if let Some(home) = env::var_os(variable).map(PathBuf::from) {
+            folders.extend(["lib64", "lib", "targets/x86_64-linux/lib"].map(|folder| home.join(folder)));
+        }
+    }
+    if let Some(paths) = env::var_os("LD_LIBRARY_PATH") {
+        folders.extend(env::split_paths(&paths));
+    }
+    folders.extend(packages().into_iter().flat_map(|packages| package_folders(&packages)));
+    folders.extend(
+        [
+            "/usr/local/cuda/lib64",
+            "/usr/local/cuda/targets/x86_64-linux/lib",
+            "/usr/local/nvidia/lib64",
+            "/usr/lib/x86_64-linux-gnu",
+            "/usr/lib/aarch64-linux-gnu",
+            "/usr/lib64",
+            "/usr/lib",
+            "/usr/lib/wsl/lib",
+            "/opt/cuda/lib64",
+        ]
+        .map(PathBuf::from),
+    );
+    let mut seen = HashSet::new();
+    folders.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
+    folders
+}
+
+/// Folders of Python packages: of the active environment, and of the `python3` on the path.
+fn packages() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for variable in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
+        if let Some(home) = env::var_os(variable).map(PathBuf::from)
+            && let Ok(entries) = std::fs::read_dir(home.join("lib"))
+        {
+            found.extend(entries.flatten().map(|entry| entry.path().join("site-packages")));
+        }
+    }
+    let script = "import sys; print('\\n'.join(sys.path))";
+    for python in ["python3", "python"] {
+        if let Ok(output) = Command::new(python).args(["-c", script]).output()
+            && output.status.success()
+        {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            found.extend(text.lines().filter(|line| line.ends_with("-packages")).map(PathBuf::from));
+            break;
+        }
+    }
+    found
+}
+
+/// `nvidia/*/lib` and `torch/lib` of one folder of packages.
+fn package_folders(packages: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(packages.join("nvidia"))
+        .map(|entries| entries.flatten().map(|entry| entry.path().join("lib")).collect())
+        .unwrap_or_default();
+    folders.sort_by(|a, b| b.cmp(a));
+    folders.push(packages.join("torch/lib"));
+    folders.retain(|folder| folder.is_dir());
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_library_are_told_from_others_and_sorted_by_version() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libcudnn.so.9", "libcudnn.so.10.2", "libcudnn_ops.so.9", "libcudnn.a", "libcudnnx.so"] {
+            std::fs::write(folder.path().join(name), b"").unwrap();
+        }
+        let names: Vec<String> = candidates("cudnn", folder.path())
+            .iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, ["libcudnn.so.10.2", "libcudnn.so.9"]);
+        assert!(candidates("cudnn", Path::new("/nonexistent")).is_empty());
+    }
+
+    #[test]
+    fn packages_of_python_are_searched() {
+        let packages = tempfile::tempdir().unwrap();
+        for folder in ["nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/empty", "torch/lib"] {
+            std::fs::create_dir_all(packages.path().join(folder)).unwrap();
+        }
+        let found = package_folders(packages.path());
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().any(|folder| folder.ends_with("nvidia/cudnn/lib")));
+        assert!(found.last().unwrap().ends_with("torch/lib"));
+        // A file that is no library is passed over in silence.
+        std::fs::write(packages.path().join("nvidia/cu13/lib/libcudnn.so.9"), b"not a library").unwrap();
+        assert!(!open(&packages.path().join("nvidia/cu13/lib/libcudnn.so.9")));
+    }
+
+    #[test]
+    fn every_library_says_how_to_get_it_and_asking_twice_is_one_answer() {
+        for library in Library::ALL {
+            assert!(!library.install().is_empty());
+            assert_eq!(library.loaded(), library.loaded());
+            assert_eq!(library.loaded(), library.version().is_some(), "{}", library.name());
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! CUDA: the same programs on an NVIDIA GPU. One file per operation, named as in `ops/`; kernels in `kernels/`.
+//!
+//! A fused graph is *typed* (which values are bf16), planned, *lowered* to launches with fixed addresses, compiled by
+//! NVRTC, captured as a CUDA graph on the first run and replayed afterwards.
+
+mod attention;
+mod compile;
+mod conv;
+mod driver;
+mod executor;
+mod expression;
+mod group_norm;
+mod handles;
+mod layer_norm;
+mod layout;
+pub(crate) mod library;
+mod loss;
+mod lower;
+mod matmul;
+mod optimizer;
+mod random;
+mod reduce;
+mod resample;
+mod sample_path;
+pub(crate) mod scalar;
+mod schedule;
+mod wavelet;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use driver::{Allocation, Context, count, properties};
+pub(crate) use executor::{Executor, Typed, numbers, stored};

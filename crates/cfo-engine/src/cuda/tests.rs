@@ -1,0 +1,220 @@
+//! What can be tested without a GPU: that every kernel of whole graphs compiles, and what lowering promises.
+
+use cfo_numerics::{NoiseSchedule, Path, Spline};
+use rayon::prelude::*;
+
+use super::compile;
+use super::executor::{Bases, Typed, copied_leaves, lower_all};
+use super::library::Library;
+use super::lower::{Lowering, Work};
+use crate::device::Precision;
+use crate::fuse::fuse;
+use crate::graph::{Graph, Node};
+use crate::ops::{
+    Activation, AdamConfig, Distribution, GroupNormInputs, Op, PadMode, PathData, PathTensors, ResampleMode,
+    Schedule, WaveletFamily,
+};
+use crate::plan::Plan;
+use crate::shape::Element;
+use crate::{Initial, Result};
+
+/// Lowers a graph as for a GPU of 132 multiprocessors at made-up addresses.
+fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
+    let (fused, outputs) = fuse(graph, outputs);
+    let typed = Typed::without_device(fused, outputs, precision, 132);
+    let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
+    let leaves: Vec<u64> = (0..typed.graph.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
+    let mut copies = vec![None; leaves.len()];
+    for leaf in copied_leaves(&typed) {
+        copies[leaf] = Some((1 << 50) + leaves[leaf]);
+    }
+    let bases = Bases { arena: 1 << 60, leaves: &leaves, copies: &copies };
+    lower_all(&typed, &plan, &bases, None).lowering
+}
+
+/// A training step with the sampler, layers of every activation, and the optimiser.
+fn training_step(spline: Spline, stencil: usize, size: usize) -> Result<(Graph, Vec<Node>)> {
+    let (batch, rows) = (96, 500);
+    let mut graph = Graph::new();
+    let tensors = PathTensors {
+        values: graph.input("values", [rows, size])?,
+        times: graph.tensor("times", Element::Double, [rows])?,
+        offsets: graph.tensor("offsets", Element::Index, [11])?,
+    };
+    let counter = graph.counter("step")?;
+    let path = Path::new(spline, stencil).expect("a path that exists");
+    let data = PathData::Flow { path, noise: NoiseSchedule::default() };
+    let sample = graph.sample_path(tensors, data, batch, (1, 2), counter)?;
+    let time = graph.reshape(sample.time, [batch, 1])?;
+    let mut x = graph.concat(&[sample.state, time], 1)?;
+    let mut inputs = size + 1;
+    for (layer, activation) in [Activation::Relu, Activation::Gelu, Activation::Silu].into_iter().enumerate()
+    {
+        let w = graph.parameter(&format!("{layer}.w"), [inputs, 64], Initial::fan_in(inputs))?;
+        let b = graph.parameter(&format!("{layer}.b"), [64], Initial::ZEROS)?;
+        x = graph.linear(x, w, Some(b), activation)?;
+        inputs = 64;
+    }
+    let w = graph.parameter("last.w", [inputs, size], Initial::fan_in(inputs))?;
+    let y = graph.linear(x, w, None, Activation::Identity)?;
+    let loss = graph.mean_squared_error(y, sample.target)?;
+    let schedule = Schedule::Cosine { warmup: 3, total: 10, floor: 0.1 };
+    let config = AdamConfig { clip: Some(1.0), ema: Some(0.9), schedule, ..AdamConfig::default() };
+    graph.adam(loss, counter, config)?;
+    Ok((graph, vec![loss]))
+}
+
+/// Values moved and summed in every way.
+fn layouts() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let x = graph.input("x", [6, 5, 16])?;
+    let counter = graph.counter("n")?;
+    let noise = graph.random(Distribution::Normal, [6, 5, 16], (1, 1), counter)?;
+    let uniform = graph.random(Distribution::Uniform, [7], (1, 1), counter)?;
+    let x = graph.add(x, noise)?;
+    let mut outputs = vec![uniform];
+    for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+        outputs.push(graph.sum(x, axes)?);
+    }
+    let large = graph.broadcast(x, [512, 6, 5, 16])?;
+    let large = graph.sin(large)?;
+    for axes in [&[0, 1, 2][..], &[0, 1, 2, 3], &[0, 2], &[1, 2, 3]] {
+        outputs.push(graph.sum(large, axes)?);
+    }
+    let turned = graph.permute(x, &[2, 0, 1])?;
+    outputs.push(graph.exp(turned)?);
+    let part = graph.slice(x, 2, 8, 8)?;
+    let joined = graph.concat(&[x, part], 2)?;
+    outputs.push(joined);
+    let loss = graph.sum_all(joined)?;
+    outputs.extend(graph.gradients(loss, &[part])?);
+    let product = graph.matmul(x, x, false, true)?;
+    outputs.push(product);
+    let target = graph.input("kept", [6, 5, 16])?;
+    graph.assign(target, x)?;
+    Ok((graph, outputs))
+}
+
+/// Layers of fields and tokens with their gradients: convolutions, norms, attention, other grids.
+fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let c = channels;
+    let mut x = g.parameter("x", [batch, side, side, c], Initial::ONES)?;
+    let shift = g.parameter("shift", [batch, c], Initial::ONES)?;
+    for (i, mode) in [PadMode::Zero, PadMode::Circular, PadMode::Replicate].into_iter().enumerate() {
+        let parameter = |g: &mut Graph, name: &str, shape: &[usize]| {
+            g.parameter(&format!("{name}{i}"), shape, Initial::ONES)
+        };
+        let w = parameter(g, "w", &[c, 3, 3, c])?;
+        x = g.conv(x, w, [1, 1], mode, [1, 1])?;
+        let [scale, bias, offset] =
+            [parameter(g, "scale", &[c])?, parameter(g, "bias", &[c])?, parameter(g, "offset", &[c])?];
+        let shift = (i > 0).then_some(shift);
+        let inputs = GroupNormInputs { scale, bias, offset: (i < 2).then_some(offset), shift };
+        x = g.group_norm(x, inputs, 2, [Activation::Silu, Activation::Gelu, Activation::Relu][i])?;
+    }
+    let w = g.parameter("up", [c, 4, 4, c], Initial::ONES)?;
+    let halved = g.conv(x, w, [2, 2], PadMode::Zero, [1, 1])?;
+    x = g.conv_transpose(halved, w, [2, 2], PadMode::Circular, [1, 1])?;
+    for mode in [ResampleMode::Nearest, ResampleMode::Bilinear] {
+        let other = g.resample(x, mode, side + 3, side / 2)?;
+        x = g.resample(other, mode, side, side)?;
+    }
+    for family in [WaveletFamily::Haar, WaveletFamily::Daubechies4] {
+        let waves = g.wavelet(x, family, 2)?;
+        let waves = g.scale(waves, 0.5)?;
+        x = g.wavelet_inverse(waves, family, 2)?;
+    }
+    let tokens = g.reshape(x, [batch, side * side, c])?;
+    let scale = g.scale(shift, 0.1)?;
+    let normal = g.layer_norm(tokens, Some((shift, scale)), 1e-6)?;
+    let w = g.parameter("qkv", [c, 3 * c], Initial::ONES)?;
+    let qkv = g.linear(normal, w, None, Activation::Identity)?;
+    let mixed = g.attention(qkv, 2)?;
+    let plain = g.layer_norm(mixed, None, 1e-5)?;
+    let all = g.add(plain, tokens)?;
+    let loss = g.sum_all(all)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let mut outputs = vec![loss];
+    outputs.extend(g.gradients(loss, &parameters)?);
+    Ok((graph, outputs))
+}
+
+fn graphs() -> Vec<(Graph, Vec<Node>)> {
+    let mut graphs = vec![layouts().expect("a valid graph")];
+    graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
+    for (spline, stencil, size) in [
+        (Spline::Linear, 3, 3),
+        (Spline::Quintic, 3, 3),
+        (Spline::Quintic, 3, 128),
+        (Spline::Hermite { smoothness: 4 }, 9, 3),
+    ] {
+        graphs.push(training_step(spline, stencil, size).expect("a valid graph"));
+    }
+    graphs
+}
+
+#[test]
+fn every_kernel_compiles() {
+    if !Library::Nvrtc.loaded() {
+        eprintln!("skipped: NVRTC was not found; {}", Library::Nvrtc.install());
+        return;
+    }
+    let mut compiled = std::collections::BTreeMap::new();
+    for (graph, outputs) in graphs() {
+        // tf32 differs from f32 in how functions are computed, as bf16 does.
+        for precision in [Precision::F32, Precision::Bf16] {
+            let (units, places) = lowered(&graph, &outputs, precision).units(90);
+            assert!(!places.is_empty());
+            compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+        }
+    }
+    compiled.par_iter().for_each(|(_, unit)| {
+        compile::compile(unit).unwrap_or_else(|error| panic!("{error}\n{}", unit.source));
+    });
+    eprintln!("{} units of kernels compiled", compiled.len());
+}
+
+#[test]
+fn equal_kernels_are_compiled_once_and_effects_are_marked() {
+    let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
+    let lowering = lowered(&graph, &outputs, Precision::Bf16);
+    let launches = lowering.commands.iter().filter(|command| matches!(command.work, Work::Launch(_))).count();
+    let (_, places) = lowering.units(90);
+    assert!(places.len() < launches, "{} kernels for {launches} launches", places.len());
+    let effects: Vec<&str> = lowering
+        .commands
+        .iter()
+        .filter(|command| command.effect)
+        .map(|command| command.label.as_str())
+        .collect();
+    assert_eq!(effects, ["adam", "advance"]);
+}
+
+#[test]
+fn products_read_bf16_where_the_precision_asks_for_it() {
+    let (graph, outputs) = training_step(Spline::Quintic, 3, 128).unwrap();
+    for (precision, half) in [(Precision::F32, false), (Precision::Bf16, true)] {
+        for command in lowered(&graph, &outputs, precision).commands {
+            if let Work::Product(product) = command.work {
+                assert_eq!(product.a.scalar.bytes() == 2, half, "{product:?}");
+                assert_eq!(product.b.scalar.bytes() == 2, half, "{product:?}");
+                assert!(product.a.distance >= product.a.rows && product.b.distance >= product.b.rows);
+            }
+        }
+    }
+}
+
+#[test]
+fn leaves_that_products_read_are_rounded_together() {
+    let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
+    let (fused, outputs) = fuse(&graph, &outputs);
+    let typed = Typed::without_device(fused, outputs, Precision::Bf16, 132);
+    let copied = copied_leaves(&typed);
+    assert!(
+        copied.iter().all(|&leaf| matches!(typed.graph.entries[leaf].op, Op::Tensor(_) | Op::Constant(_)))
+    );
+    // Four weights; biases too where the product adds them.
+    assert!(copied.len() >= 4, "{copied:?}");
+}
