@@ -1,5 +1,7 @@
 //! Checks that every operation goes through.
 
+use std::cell::Cell;
+
 use cfo_engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Result, Shape};
 use cfo_numerics::Philox;
 
@@ -18,14 +20,20 @@ pub fn normals(count: usize, seed: u64) -> Vec<f64> {
 pub type Build<'a> = &'a dyn Fn(&mut Graph, &[Node]) -> Result<Node>;
 
 fn memory(shapes: &[Shape], values: &[Vec<f64>], precision: Precision) -> Memory {
-    let mut memory = Memory::new(Device::Cpu, precision).unwrap();
+    memory_on(Device::Cpu, shapes, values, precision)
+}
+
+/// A memory with the inputs.
+pub fn memory_on(device: Device, shapes: &[Shape], values: &[Vec<f64>], precision: Precision) -> Memory {
+    let mut memory = Memory::new(device, precision).unwrap();
     for (i, (shape, values)) in shapes.iter().zip(values).enumerate() {
         memory.insert(&format!("x{i}"), Element::Real, shape.clone(), Data::F64(values)).unwrap();
     }
     memory
 }
 
-fn inputs(graph: &mut Graph, shapes: &[Shape]) -> Vec<Node> {
+/// The inputs as values of a graph.
+pub fn inputs(graph: &mut Graph, shapes: &[Shape]) -> Vec<Node> {
     shapes
         .iter()
         .enumerate()
@@ -56,8 +64,25 @@ pub fn gradients(name: &str, shapes: &[&[usize]], build: Build<'_>) {
     gradients_at(name, &shapes, &values, build);
 }
 
+/// What takes the place of [`gradients`] while another device is compared with the CPU.
+pub type Compare = fn(&str, &[Shape], &[Vec<f64>], Build<'_>);
+
+thread_local! {
+    static COMPARE: Cell<Option<Compare>> = const { Cell::new(None) };
+}
+
+/// Runs tests of gradients with every check replaced by `compare`.
+pub fn compared(compare: Compare, tests: &dyn Fn()) {
+    COMPARE.set(Some(compare));
+    tests();
+    COMPARE.set(None);
+}
+
 /// The same at given inputs.
 pub fn gradients_at(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
+    if let Some(compare) = COMPARE.get() {
+        return compare(name, shapes, values, build);
+    }
     let mut graph = Graph::new();
     let nodes = inputs(&mut graph, shapes);
     let output = build(&mut graph, &nodes).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -37,7 +37,7 @@ const CASES: [Case; 12] = [
 ];
 
 #[test]
-fn convolutions_are_differentiated() {
+pub fn convolutions_are_differentiated() {
     for (field, outputs, kernel, stride, amount) in CASES {
         for mode in MODES {
             let name = format!("conv {field:?} -> {outputs} {kernel:?} {stride:?} {mode:?}");
@@ -48,7 +48,7 @@ fn convolutions_are_differentiated() {
 }
 
 #[test]
-fn filtered_convolutions_are_differentiated() {
+pub fn filtered_convolutions_are_differentiated() {
     for (field, outputs, kernel, stride, amount) in [FILTERED[0], FILTERED[5]] {
         let w = [outputs, kernel[0], kernel[1], field[3]];
         for mode in MODES {
@@ -59,7 +59,7 @@ fn filtered_convolutions_are_differentiated() {
 }
 
 #[test]
-fn transposed_convolutions_are_differentiated() {
+pub fn transposed_convolutions_are_differentiated() {
     for (field, outputs, kernel, stride, amount) in CASES {
         if amount[0] * 2 >= kernel[0] + field[1] - 1 || amount[1] * 2 >= kernel[1] + field[2] - 1 {
             continue;
@@ -73,7 +73,7 @@ fn transposed_convolutions_are_differentiated() {
 }
 
 #[test]
-fn gradients_of_convolutions_are_differentiated() {
+pub fn gradients_of_convolutions_are_differentiated() {
     for (field, outputs, kernel, stride, amount) in CASES {
         for wanted in 0..2 {
             let name = format!("gradient {wanted} of conv {field:?} -> {outputs} {kernel:?} {stride:?}");
@@ -89,7 +89,7 @@ fn gradients_of_convolutions_are_differentiated() {
 }
 
 #[test]
-fn margins_wider_than_the_field_are_differentiated() {
+pub fn margins_wider_than_the_field_are_differentiated() {
     for mode in MODES {
         gradients("pad", &[&[2, 2, 3, 2]], &|g, x| g.pad(x[0], mode, [5, 0], [1, 7]));
         gradients("pad one", &[&[1, 1, 1, 1]], &|g, x| g.pad(x[0], mode, [2, 3], [0, 1]));
@@ -132,7 +132,7 @@ fn widened(kernel: [usize; 2], inputs: usize, w: &[f64]) -> ([usize; 2], Vec<f64
 /// Minimal filtering computes the same as the definition, which zero taps around the kernel enforce: in `f64` to
 /// rounding, in `f32` to 2e-6 of the norm (measured: up to 8e-7, where the definition has 4e-7).
 #[test]
-fn minimal_filtering_agrees_with_the_definition() {
+pub fn minimal_filtering_agrees_with_the_definition() {
     for case in FILTERED {
         let (field, outputs, kernel, ..) = case;
         let w = normals(outputs * kernel[0] * kernel[1] * field[3], 7);
@@ -161,7 +161,7 @@ fn minimal_filtering_agrees_with_the_definition() {
 }
 
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+pub fn the_number_of_threads_does_not_change_a_bit() {
     for case in FILTERED.into_iter().chain(CASES) {
         let (field, outputs, kernel, ..) = case;
         let w = normals(outputs * kernel[0] * kernel[1] * field[3], 7);
@@ -180,7 +180,7 @@ fn wave(shape: &Shape, phase: f64) -> Vec<f64> {
 }
 
 #[test]
-fn values_and_gradients_agree_with_pytorch() {
+pub fn values_and_gradients_agree_with_pytorch() {
     for line in include_str!("../fixtures/conv.txt").lines() {
         let numbers: Vec<f64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
         let (head, expected) = numbers.split_at(13);
@@ -224,7 +224,7 @@ fn values_and_gradients_agree_with_pytorch() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_refused_in_words() {
+pub fn shapes_that_do_not_fit_are_refused_in_words() {
     let mut g = Graph::new();
     let x = g.input("x", [1, 4, 4, 3]).unwrap();
     let w = g.input("w", [8, 3, 3, 2]).unwrap();

@@ -8,7 +8,7 @@ use cfo_engine::{
 use crate::check::gradients;
 
 #[test]
-fn pointwise_functions() {
+pub fn pointwise_functions() {
     type Function = fn(&mut Graph, Node) -> Result<Node>;
     let functions: [(&str, Function); 12] = [
         ("square", Graph::square),
@@ -42,7 +42,7 @@ fn pointwise_functions() {
 }
 
 #[test]
-fn arithmetic_broadcasts() {
+pub fn arithmetic_broadcasts() {
     type Function = fn(&mut Graph, Node, Node) -> Result<Node>;
     let functions: [(&str, Function); 6] = [
         ("add", Graph::add),
@@ -73,7 +73,7 @@ fn arithmetic_broadcasts() {
 }
 
 #[test]
-fn reductions_and_layout() {
+pub fn reductions_and_layout() {
     for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
         gradients("sum", &[&[3, 4, 5]], &|g, x| g.sum(x[0], axes));
         gradients("mean", &[&[1, 4, 1]], &|g, x| g.mean(x[0], axes));
@@ -96,7 +96,7 @@ fn reductions_and_layout() {
 }
 
 #[test]
-fn matrix_products() {
+pub fn matrix_products() {
     for activation in [Activation::Identity, Activation::Relu, Activation::Silu, Activation::Gelu] {
         for (rows, inner, columns) in [(1, 1, 1), (5, 3, 7), (17, 33, 2)] {
             gradients("linear", &[&[rows, inner], &[inner, columns], &[columns]], &|g, x| {
@@ -116,13 +116,13 @@ fn matrix_products() {
 }
 
 #[test]
-fn losses() {
+pub fn losses() {
     gradients("mean squared error", &[&[3, 5], &[3, 5]], &|g, x| g.mean_squared_error(x[0], x[1]));
     gradients("relative error", &[&[3, 5], &[3, 5]], &|g, x| g.relative_error(x[0], x[1]));
 }
 
 #[test]
-fn group_norms() {
+pub fn group_norms() {
     // One group, one channel a group, one channel, odd sides, more than one block and lanes that do not divide it.
     let cases: [([usize; 4], usize); 6] = [
         ([2, 3, 5, 6], 1),
@@ -153,7 +153,7 @@ fn group_norms() {
 }
 
 #[test]
-fn layer_norms() {
+pub fn layer_norms() {
     for shape in [[2, 3, 5], [1, 1, 4], [2, 67, 33], [3, 5, 2]] {
         let [b, _, d] = shape;
         gradients("layer norm", &[&shape, &[b, d], &[b, d]], &|g, x| {
@@ -164,7 +164,7 @@ fn layer_norms() {
 }
 
 #[test]
-fn attentions() {
+pub fn attentions() {
     // One token, one head, heads of one element, and more tokens than blocks of queries and of keys.
     for (shape, heads) in [([2, 5, 12], 2), ([1, 1, 6], 1), ([2, 3, 9], 3), ([1, 131, 12], 2)] {
         gradients("attention", &[&shape], &|g, x| g.attention(x[0], heads));
@@ -172,7 +172,7 @@ fn attentions() {
 }
 
 #[test]
-fn spectral_products() {
+pub fn spectral_products() {
     let cases: [([usize; 4], [usize; 2], usize); 6] = [
         ([3, 1, 10, 2], [1, 3], 4),
         ([2, 1, 7, 3], [1, 4], 1),
@@ -188,7 +188,7 @@ fn spectral_products() {
 }
 
 #[test]
-fn resampling() {
+pub fn resampling() {
     for mode in [ResampleMode::Nearest, ResampleMode::Bilinear] {
         for size in [[6, 10], [2, 3], [1, 1], [5, 4], [7, 5]] {
             gradients("resample", &[&[2, 3, 5, 2]], &|g, x| g.resample(x[0], mode, size[0], size[1]));
@@ -198,7 +198,7 @@ fn resampling() {
 }
 
 #[test]
-fn wavelets() {
+pub fn wavelets() {
     for family in [WaveletFamily::Haar, WaveletFamily::Daubechies4] {
         for (field, levels) in [([2, 4, 12, 3], 2), ([1, 1, 8, 1], 3), ([2, 2, 2, 1], 1), ([1, 3, 5, 2], 0)] {
             gradients("wavelet", &[&field], &|g, x| g.wavelet(x[0], family, levels));

@@ -3,6 +3,7 @@
 
 mod check;
 mod conv;
+mod cuda;
 mod determinism;
 mod gradients;
 mod networks;

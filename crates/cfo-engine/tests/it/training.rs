@@ -10,7 +10,7 @@ const TRAJECTORIES: usize = 5;
 const FRAMES: usize = 21;
 
 /// Circles: `u' = (-v, u)` times a rate.
-fn circles(memory: &mut Memory) {
+pub fn circles(memory: &mut Memory) {
     let (mut values, mut times, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
     for i in 0..TRAJECTORIES {
         for k in 0..FRAMES {
@@ -27,7 +27,7 @@ fn circles(memory: &mut Memory) {
     memory.insert("offsets", Element::Index, [TRAJECTORIES + 1], Data::Index(&offsets)).unwrap();
 }
 
-fn step(graph: &mut Graph, batch: usize, config: AdamConfig) -> Result<Node> {
+pub fn step(graph: &mut Graph, batch: usize, config: AdamConfig) -> Result<Node> {
     let rows = TRAJECTORIES * FRAMES;
     let tensors = PathTensors {
         values: graph.input("values", [rows, 1, 1, 2])?,

@@ -1,0 +1,370 @@
+//! CUDA against the CPU: every operation with its gradients in every precision, batches, training. Without a GPU each
+//! test says that it was skipped.
+
+use std::cell::RefCell;
+
+use cfo_engine::{
+    AdamConfig, Data, Device, Distribution, Element, Graph, GroupNormInputs, Memory, Node, PadMode, PathData,
+    PathTensors, Precision, Program, Shape,
+};
+use cfo_numerics::{NoiseSchedule, Path, Philox, Spline};
+
+use crate::check::{Build, compared, inputs, memory_on, normals};
+use crate::{conv, gradients, training};
+
+/// The GPU, if there is one; says so otherwise.
+fn device(test: &str) -> Option<Device> {
+    let device = Device::Cuda(0);
+    match device.check() {
+        Ok(()) => Some(device),
+        Err(error) => {
+            eprintln!("skipped: no CUDA device for `{test}` ({error})");
+            None
+        }
+    }
+}
+
+/// Precisions with the relative error that their rounding allows: f32 2^-24, tf32 2^-11 and bf16 2^-9 an operand, times
+/// what a few operations in a row make of it.
+const PRECISIONS: [(Precision, f64); 3] =
+    [(Precision::F32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)];
+
+thread_local! {
+    static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static CHECKS: RefCell<usize> = const { RefCell::new(0) };
+}
+
+/// `|found - expected| / |expected|`; numbers that cancel to almost nothing are measured against ones of size 1/2,
+/// since the inputs are of size 1.
+fn relative(found: &[f64], expected: &[f64]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let difference = norm(&mut found.iter().zip(expected).map(|(a, b)| a - b));
+    difference / norm(&mut expected.iter().copied()).max(0.5 * (expected.len() as f64).sqrt())
+}
+
+/// Output and gradients of every input on a device.
+fn evaluate(
+    device: Device,
+    precision: Precision,
+    shapes: &[Shape],
+    values: &[Vec<f64>],
+    build: Build<'_>,
+) -> Vec<Vec<f64>> {
+    let mut graph = Graph::new();
+    let nodes = inputs(&mut graph, shapes);
+    let output = build(&mut graph, &nodes).unwrap();
+    let weights = normals(graph.shape(output).len(), 99);
+    let weights = graph.constant(graph.shape(output).clone(), weights).unwrap();
+    let weighted = graph.multiply(output, weights).unwrap();
+    let square = graph.square(output).unwrap();
+    let both = graph.add(weighted, square).unwrap();
+    let loss = graph.sum_all(both).unwrap();
+    let gradients = graph.gradients(loss, &nodes).unwrap();
+    let all: Vec<Node> = [output, loss].into_iter().chain(gradients).collect();
+    let mut memory = memory_on(device, shapes, values, precision);
+    memory.initialize(&graph, 1).unwrap();
+    let mut program = Program::compile(&graph, &all, &memory).unwrap();
+    program.run(&mut memory).unwrap();
+    (0..all.len()).map(|i| program.output_f64(i).unwrap()).collect()
+}
+
+fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
+    // Fresh inputs: the seed is the clock's. Signs and distances from kinks are kept.
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let mut random = Philox::new(seed, 0);
+    let values: Vec<Vec<f64>> = values
+        .iter()
+        .map(|values| values.iter().map(|value| value * random.uniform_between(0.8, 1.25)).collect())
+        .collect();
+    let expected = evaluate(Device::Cpu, Precision::F64, shapes, &values, build);
+    for (precision, tolerance) in PRECISIONS {
+        let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            evaluate(Device::Cuda(0), precision, shapes, &values, build)
+        }));
+        CHECKS.with_borrow_mut(|checks| *checks += 1);
+        let fail = |text: String| {
+            eprintln!("FAILED {name} {precision} {shapes:?}: {text}");
+            FAILURES.with_borrow_mut(|failures| failures.push(format!("{name} {precision}")));
+        };
+        match attempt {
+            Err(_) => fail("panicked".into()),
+            Ok(found) => {
+                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    let what = match i {
+                        0 => "output".into(),
+                        1 => "loss".into(),
+                        _ => format!("gradient {}", i - 2),
+                    };
+                    let error = relative(found, expected);
+                    if error.is_nan() || error > tolerance {
+                        fail(format!("{what}: relative error {error:.2e}, seed {seed}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn report(test: &str) {
+    let failures = FAILURES.take();
+    eprintln!("{test}: {} checks, {} failures", CHECKS.take(), failures.len());
+    assert!(failures.is_empty(), "{failures:?}");
+}
+
+macro_rules! compared_tests {
+    ($module:ident: $($test:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $test() {
+                if device(stringify!($test)).is_some() {
+                    compared(agree, &$module::$test);
+                    report(stringify!($test));
+                }
+            }
+        )*
+    };
+}
+
+compared_tests!(
+    gradients: pointwise_functions, arithmetic_broadcasts, reductions_and_layout, matrix_products, losses, group_norms,
+    layer_norms, attentions, spectral_products, resampling, wavelets
+);
+compared_tests!(
+    conv: convolutions_are_differentiated, transposed_convolutions_are_differentiated,
+    gradients_of_convolutions_are_differentiated, margins_wider_than_the_field_are_differentiated
+);
+
+#[test]
+fn large_values() {
+    if device("large_values").is_none() {
+        return;
+    }
+    let real = |shape: &[usize], seed: u64| (Shape::from(shape), normals(shape.iter().product(), seed));
+    let check = |name: &str, values: &[(Shape, Vec<f64>)], build: Build<'_>| {
+        let (shapes, values): (Vec<_>, Vec<_>) = values.iter().cloned().unzip();
+        agree(name, &shapes, &values, build);
+    };
+    let x = real(&[64, 96, 40], 1);
+    let scaled = |(shape, values): &(Shape, Vec<f64>), factor: f64| {
+        (shape.clone(), values.iter().map(|value| value * factor).collect::<Vec<f64>>())
+    };
+    for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[0, 1, 2]] {
+        check("large sum", &[scaled(&x, 0.02)], &|g, x| g.sum(x[0], axes));
+    }
+    check("large permute", std::slice::from_ref(&x), &|g, x| g.permute(x[0], &[2, 0, 1]));
+    check("large slice", std::slice::from_ref(&x), &|g, x| g.slice(x[0], 2, 8, 24));
+    check("large concat", &[x.clone(), real(&[64, 96, 24], 2)], &|g, x| g.concat(&[x[0], x[1]], 2));
+    check("a value and its transpose", &[real(&[48, 48], 3)], &|g, x| {
+        let sin = g.sin(x[0])?;
+        let turned = g.permute(sin, &[1, 0])?;
+        g.multiply(sin, turned)
+    });
+    let weights = scaled(&real(&[256, 512], 4), 1.0 / 16.0);
+    for activation in
+        [cfo_engine::Activation::Relu, cfo_engine::Activation::Gelu, cfo_engine::Activation::Silu]
+    {
+        check("large linear", &[real(&[300, 256], 5), weights.clone(), real(&[512], 6)], &|g, x| {
+            let y = g.linear(x[0], x[1], Some(x[2]), activation)?;
+            g.scale(y, 0.1)
+        });
+    }
+    check("large squared error", &[real(&[300, 256], 5), real(&[300, 256], 7)], &|g, x| {
+        g.mean_squared_error(x[0], x[1])
+    });
+    report("large_values");
+}
+
+/// Layers at the sizes of networks, where the fast paths are taken.
+#[test]
+fn large_layers() {
+    if device("large_layers").is_none() {
+        return;
+    }
+    let real = |shape: &[usize], seed: u64| (Shape::from(shape), normals(shape.iter().product(), seed));
+    let small = |shape: &[usize], seed: u64, factor: f64| {
+        let (shape, values) = real(shape, seed);
+        (shape, values.iter().map(|value| value * factor).collect::<Vec<f64>>())
+    };
+    let check = |name: &str, values: &[(Shape, Vec<f64>)], build: Build<'_>| {
+        let (shapes, values): (Vec<_>, Vec<_>) = values.iter().cloned().unzip();
+        agree(name, &shapes, &values, build);
+    };
+    for (field, c) in
+        [([4, 32, 32, 32], 32), ([2, 64, 64, 16], 64), ([5, 1, 100, 64], 64), ([2, 16, 16, 2], 64)]
+    {
+        let [b, h, _, ci] = field;
+        let k = if h == 1 { 1 } else { 3 };
+        let factor = 1.0 / ((3 * k * ci) as f64).sqrt();
+        check("large conv", &[real(&field, 1), small(&[c, k, 3, ci], 2, factor)], &|g, x| {
+            let y = g.conv(x[0], x[1], [1, 1], PadMode::Zero, [k / 2, 1])?;
+            g.scale(y, 0.3)
+        });
+        if h > 1 {
+            check("large strided conv", &[real(&field, 1), small(&[c, 4, 4, ci], 2, factor)], &|g, x| {
+                let y = g.conv(x[0], x[1], [2, 2], PadMode::Circular, [1, 1])?;
+                g.scale(y, 0.3)
+            });
+            check("large transposed conv", &[real(&field, 1), small(&[ci, 4, 4, c], 2, factor)], &|g, x| {
+                let y = g.conv_transpose(x[0], x[1], [2, 2], PadMode::Zero, [1, 1])?;
+                g.scale(y, 0.3)
+            });
+        }
+        if ci >= 8 {
+            let values = [real(&field, 1), real(&[ci], 2), real(&[ci], 3), real(&[ci], 4), real(&[b, ci], 5)];
+            check("large group norm", &values, &|g, x| {
+                let inputs =
+                    GroupNormInputs { scale: x[1], bias: x[2], offset: Some(x[3]), shift: Some(x[4]) };
+                g.group_norm(x[0], inputs, 8, cfo_engine::Activation::Silu)
+            });
+        }
+    }
+    check("large layer norm", &[real(&[6, 256, 384], 1), real(&[6, 384], 2), real(&[6, 384], 3)], &|g, x| {
+        g.layer_norm(x[0], Some((x[1], x[2])), 1e-6)
+    });
+    for (tokens, width, heads) in [(256, 384, 8), (100, 128, 2), (64, 96, 6)] {
+        check("large attention", &[real(&[2, tokens, 3 * width], 1)], &|g, x| g.attention(x[0], heads));
+    }
+    report("large_layers");
+}
+
+/// A memory with ragged trajectories of fields of the given size.
+fn trajectories(device: Device, size: usize) -> (Memory, usize) {
+    let mut random = Philox::new(5, 1);
+    let lengths = [2, 3, 4, 7, 12, 40];
+    let rows: usize = lengths.iter().sum();
+    let values: Vec<f64> = (0..rows * size).map(|_| random.normal()).collect();
+    let (mut times, mut offsets) = (Vec::new(), vec![0]);
+    for length in lengths {
+        let mut t = random.uniform();
+        for _ in 0..length {
+            times.push(t);
+            t += random.uniform_between(0.01, 0.2);
+        }
+        offsets.push(times.len() as u32);
+    }
+    let mut memory = Memory::new(device, Precision::F32).unwrap();
+    memory.insert("values", Element::Real, [rows, size], Data::F64(&values)).unwrap();
+    memory.insert("times", Element::Double, [rows], Data::F64(&times)).unwrap();
+    memory.insert("offsets", Element::Index, [lengths.len() + 1], Data::Index(&offsets)).unwrap();
+    memory.insert("step", Element::Index, Shape::scalar(), Data::Index(&[17])).unwrap();
+    (memory, rows)
+}
+
+fn batch(device: Device, size: usize, data: PathData) -> Vec<Vec<f64>> {
+    let (mut memory, rows) = trajectories(device, size);
+    let mut graph = Graph::new();
+    let tensors = PathTensors {
+        values: graph.input("values", [rows, size]).unwrap(),
+        times: graph.tensor("times", Element::Double, [rows]).unwrap(),
+        offsets: graph.tensor("offsets", Element::Index, [7]).unwrap(),
+    };
+    let counter = graph.counter("step").unwrap();
+    let sample = graph.sample_path(tensors, data, 200, (123, 4), counter).unwrap();
+    let numbers = [Distribution::Uniform, Distribution::Normal]
+        .map(|distribution| graph.random(distribution, [1001], (9, 2), counter).unwrap());
+    let table = graph.input("values", [rows, size]).unwrap();
+    let gathered = graph.gather(table, sample.trajectory).unwrap();
+    let all = [sample.time, sample.state, sample.target, gathered, numbers[0], numbers[1]];
+    let mut program = Program::compile(&graph, &all, &memory).unwrap();
+    program.run(&mut memory).unwrap();
+    (0..all.len()).map(|i| program.output_f64(i).unwrap()).collect()
+}
+
+#[test]
+fn the_same_seed_draws_the_same_batch() {
+    let Some(device) = device("the_same_seed_draws_the_same_batch") else { return };
+    let splines = [Spline::Linear, Spline::Cubic, Spline::Quintic, Spline::Hermite { smoothness: 3 }];
+    let mut kinds = vec![PathData::Pair];
+    for spline in splines {
+        for stencil in [2, 3, 4, 5, 7] {
+            if let Ok(path) = Path::new(spline, stencil) {
+                kinds.push(PathData::Flow { path, noise: NoiseSchedule { amplitude: 1e-3, exponent: 3 } });
+            }
+        }
+    }
+    for size in [3, 100, 2050] {
+        for &kind in &kinds {
+            let (host, found) = (batch(Device::Cpu, size, kind), batch(device, size, kind));
+            for (i, (host, found)) in host.iter().zip(&found).enumerate() {
+                let error = relative(found, host);
+                assert!(error < 2e-6, "output {i} of {kind:?}, {size} elements: relative error {error:.2e}");
+            }
+        }
+    }
+    eprintln!("the_same_seed_draws_the_same_batch: {} batches", 3 * kinds.len());
+}
+
+fn trained(device: Device, precision: Precision, steps: usize, ema: Option<f64>) -> (Vec<f64>, Memory) {
+    let mut graph = Graph::new();
+    let config = AdamConfig { learning_rate: 3e-3, clip: Some(1.0), ema, ..AdamConfig::default() };
+    let loss = training::step(&mut graph, 300, config).unwrap();
+    let mut memory = Memory::new(device, precision).unwrap();
+    training::circles(&mut memory);
+    memory.initialize(&graph, 3).unwrap();
+    let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
+    let losses = (0..steps)
+        .map(|_| {
+            program.run(&mut memory).unwrap();
+            program.scalar(0).unwrap()
+        })
+        .collect();
+    (losses, memory)
+}
+
+#[test]
+fn training_losses_agree() {
+    let Some(device) = device("training_losses_agree") else { return };
+    let (host, host_memory) = trained(Device::Cpu, Precision::F32, 1000, Some(0.9));
+    for (precision, tolerance) in [(Precision::F32, 0.02), (Precision::Tf32, 0.1), (Precision::Bf16, 0.5)] {
+        let (found, memory) = trained(device, precision, 1000, Some(0.9));
+        assert_eq!(memory.read_index("step").unwrap(), host_memory.read_index("step").unwrap());
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let worst = host
+            .chunks(50)
+            .zip(found.chunks(50))
+            .map(|(a, b)| (mean(b) / mean(a) - 1.0).abs())
+            .fold(0.0, f64::max);
+        eprintln!(
+            "training_losses_agree {precision}: windows of 50 differ by {:.2} % at most",
+            100.0 * worst
+        );
+        assert!(worst < tolerance, "{precision}: {worst}");
+    }
+}
+
+#[test]
+fn several_steps_at_once_are_the_same_steps() {
+    let Some(device) = device("several_steps_at_once_are_the_same_steps") else { return };
+    let mut graph = Graph::new();
+    let loss =
+        training::step(&mut graph, 100, AdamConfig { ema: Some(0.5), ..AdamConfig::default() }).unwrap();
+    let run = |parts: &[usize]| {
+        let mut memory = Memory::new(device, Precision::F32).unwrap();
+        training::circles(&mut memory);
+        memory.initialize(&graph, 3).unwrap();
+        let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
+        for &times in parts {
+            program.run_many(&mut memory, times).unwrap();
+        }
+        program.wait().unwrap();
+        (program.scalar(0).unwrap(), memory.read("1.weight").unwrap(), memory.read("ema/1.weight").unwrap())
+    };
+    assert_eq!(run(&[12]), run(&[5, 1, 6]));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let Some(device) = device("what_does_not_fit_is_refused") else { return };
+    let mut graph = Graph::new();
+    let x = graph.input("x", [1 << 20, 1]).unwrap();
+    let y = graph.input("y", [1, 1 << 20]).unwrap();
+    let outer = graph.multiply(x, y).unwrap();
+    let sin = graph.sin(outer).unwrap();
+    let mut memory = Memory::new(device, Precision::F32).unwrap();
+    memory.insert_real("x", [1 << 20, 1], &vec![0.5; 1 << 20]).unwrap();
+    memory.insert_real("y", [1, 1 << 20], &vec![0.5; 1 << 20]).unwrap();
+    let error = Program::compile(&graph, &[sin], &memory).unwrap_err();
+    assert!(matches!(error, cfo_engine::EngineError::OutOfMemory { .. }), "{error}");
+    assert!("cuda:99".parse::<Device>().is_err());
+    assert!(Memory::new(device, Precision::F64).is_err());
+}
