@@ -96,13 +96,17 @@ impl Real for f32 {
         f64::from(self)
     }
 
-    /// Range reduction by `ln 2` in two parts and a polynomial of degree 6: 2 units in the last place, no branches,
-    /// so that loops over it vectorise. Below -87.3 it is flushed to the smallest normal's neighbourhood, above 88.7
-    /// it is infinite.
+    /// Range reduction by `ln 2` in two parts and a polynomial of degree 6: 2 units in the last place, no branches and
+    /// no conversions, so that loops over it vectorise. Below -87.3 it is flushed to the smallest normal's
+    /// neighbourhood, above 88.7 it is infinite.
     #[inline(always)]
     fn exp(self) -> Self {
-        let x = self.clamp(-87.3, 88.72284);
-        let n = (x * std::f32::consts::LOG2_E + 12_582_912.0) - 12_582_912.0;
+        /// Adding it rounds to an integer, which then stands in the lowest bits.
+        const ROUND: f32 = 12_582_912.0;
+        let x = if self > -87.3 { self } else { -87.3 };
+        let x = if x < 88.722_84 { x } else { 88.722_84 };
+        let shifted = x * std::f32::consts::LOG2_E + ROUND;
+        let n = shifted - ROUND;
         let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
         let p = 1.987_569_2e-4;
         let p = p * r + 1.398_199_9e-3;
@@ -111,18 +115,12 @@ impl Real for f32 {
         let p = p * r + 1.666_666_5e-1;
         let p = p * r + 0.5;
         let value = p * (r * r) + r + 1.0;
-        // n is between -126 and 128; the power is applied in two halves so that 2^128 does not overflow too early.
-        let half = (n as i32) >> 1;
-        let rest = (n as i32) - half;
-        let power = |k: i32| Self::from_bits(((k + 127) << 23) as u32);
-        let finite = value * power(half) * power(rest);
-        if self > 88.722_84 {
-            Self::INFINITY
-        } else if self.is_nan() {
-            self
-        } else {
-            finite
-        }
+        // n is between -126 and 128 and goes into the exponent: value is at least 1 where n is -126, and below 1 where
+        // n is 128, so the sum is always that of a normal number.
+        let power = (shifted.to_bits().wrapping_sub(ROUND.to_bits())) << 23;
+        let finite = Self::from_bits(value.to_bits().wrapping_add(power));
+        let finite = if self > 88.722_84 { Self::INFINITY } else { finite };
+        if self.is_nan() { self } else { finite }
     }
 
     #[inline(always)]
