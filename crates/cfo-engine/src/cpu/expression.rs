@@ -13,6 +13,8 @@ const BLOCK: usize = 256;
 const TASK: usize = 64 * BLOCK;
 /// Results of lines alive at once that the register file has room for; fusion bounds the lines.
 const REGISTERS: usize = 34;
+/// Registers that suffice for most expressions.
+const FEW: usize = 6;
 
 /// The operand whose memory the result may take over: read whole, in order.
 pub(super) fn in_place(expression: &Expression) -> Option<usize> {
@@ -27,9 +29,16 @@ pub(super) fn run<T: Real>(expression: &Expression, io: &Io<'_>) {
     let output = io.output::<T>(0);
     let operands: [&[T]; 8] =
         std::array::from_fn(|i| if i < io.inputs.len() && !io.aliased(i) { io.input::<T>(i) } else { &[] });
-    let code = Code::new(expression);
-    let work =
-        |task: usize, output: &mut [T]| block_loop::<T>(expression, &code, &operands, task * TASK, output);
+    let code = Code::new(expression, &operands);
+    let work = |task: usize, output: &mut [T]| {
+        let (start, operands) = (task * TASK, &operands);
+        // Most expressions need few registers, and every one costs its clearing.
+        if code.registers <= FEW {
+            block_loop(expression, &code, operands, start, output, &mut [[T::ZERO; BLOCK]; FEW]);
+        } else {
+            block_loop(expression, &code, operands, start, output, &mut [[T::ZERO; BLOCK]; REGISTERS]);
+        }
+    };
     if output.len() <= TASK {
         work(0, output);
     } else {
@@ -37,14 +46,25 @@ pub(super) fn run<T: Real>(expression: &Expression, io: &Io<'_>) {
     }
 }
 
-/// Which register each line writes; registers are reused after a line's last reader.
+/// Where the value of a line is found by the lines that read it.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In a register.
+    Register(usize),
+    /// In this operand's own memory, at the position of the output.
+    Operand(usize),
+}
+
+/// Where the lines leave their values; registers are reused after a line's last reader.
 struct Code {
-    register: [u8; REGISTERS],
+    place: [Place; REGISTERS],
+    registers: usize,
 }
 
 impl Code {
-    fn new(expression: &Expression) -> Self {
+    fn new<T>(expression: &Expression, operands: &[&[T]; 8]) -> Self {
         let lines = expression.code.len();
+        let dense = expression.shape.strides();
         let mut last = [0usize; REGISTERS];
         for (i, line) in expression.code.iter().enumerate() {
             match *line {
@@ -54,74 +74,79 @@ impl Code {
             }
         }
         last[lines - 1] = lines;
-        let mut register = [0u8; REGISTERS];
+        let mut place = [Place::Register(0); REGISTERS];
         let mut busy = [false; REGISTERS];
-        for i in 0..lines {
+        let mut registers = 0;
+        for (i, line) in expression.code.iter().enumerate() {
+            if let Instruction::Load(operand) = *line
+                && i + 1 < lines
+                && expression.views[operand].strides == dense
+                && !operands[operand].is_empty()
+            {
+                place[i] = Place::Operand(operand);
+                continue;
+            }
             // A line may not write where it still reads, so its operands are released only after it.
             let free = busy.iter().position(|&busy| !busy).expect("there are more registers than lines");
-            register[i] = free as u8;
-            busy[free] = true;
+            (place[i], busy[free]) = (Place::Register(free), true);
+            registers = registers.max(free + 1);
             for earlier in 0..i {
-                if last[earlier] == i {
-                    busy[register[earlier] as usize] = false;
+                if let Place::Register(register) = place[earlier]
+                    && last[earlier] == i
+                {
+                    busy[register] = false;
                 }
             }
         }
-        Self { register }
+        Self { place, registers }
     }
 }
 
 vectorized! {
-fn block_loop<T>(expression: &Expression, code: &Code, operands: &[&[T]; 8], start: usize, output: &mut [T]) {
-    let mut file = [[T::ZERO; BLOCK]; REGISTERS];
+fn block_loop<T>(
+    expression: &Expression,
+    code: &Code,
+    operands: &[&[T]; 8],
+    start: usize,
+    output: &mut [T],
+    file: &mut [[T; BLOCK]],
+) {
+    let last = expression.code.len() - 1;
     let mut done = 0;
     while done < output.len() {
         let count = BLOCK.min(output.len() - done);
         for (i, line) in expression.code.iter().enumerate() {
-            let to = code.register[i] as usize;
+            let Place::Register(register) = code.place[i] else { continue };
+            // The register leaves the file while it is written, so that the others can be read.
+            let (before, rest) = file.split_at_mut(register);
+            let (to, after) = rest.split_first_mut().expect("every line's register is in the file");
+            let value = |line: usize| match code.place[line] {
+                Place::Register(from) if from < register => &before[from][..count],
+                Place::Register(from) => &after[from - register - 1][..count],
+                Place::Operand(operand) => {
+                    &operands[operand][expression.views[operand].offset + start + done..][..count]
+                }
+            };
+            let block = done..done + count;
+            if let Instruction::Load(operand) = *line
+                && operands[operand].is_empty()
+            {
+                to[..count].copy_from_slice(&output[block]);
+                continue;
+            }
+            let to = if i == last { &mut output[block] } else { &mut to[..count] };
             match *line {
                 Instruction::Load(operand) => {
                     let view = &expression.views[operand];
-                    let register = &mut file[to][..count];
-                    if operands[operand].is_empty() {
-                        register.copy_from_slice(&output[done..done + count]);
-                    } else {
-                        load(operands[operand], view, expression.shape.axes(), start + done, register);
-                    }
+                    load(operands[operand], view, expression.shape.axes(), start + done, to);
                 }
-                Instruction::Unary(function, a) => {
-                    let (x, y) = two(&mut file, code.register[a] as usize, to);
-                    unary(function, &x[..count], &mut y[..count]);
-                }
-                Instruction::Binary(function, a, b) => {
-                    let (a, b) = (code.register[a] as usize, code.register[b] as usize);
-                    let mut y = std::mem::replace(&mut file[to], [T::ZERO; BLOCK]);
-                    binary(function, &file[a][..count], &file[b][..count], &mut y[..count]);
-                    file[to] = y;
-                }
+                Instruction::Unary(function, a) => unary(function, value(a), to),
+                Instruction::Binary(function, a, b) => binary(function, value(a), value(b), to),
             }
         }
-        let last = code.register[expression.code.len() - 1] as usize;
-        output[done..done + count].copy_from_slice(&file[last][..count]);
         done += count;
     }
 }
-}
-
-/// Two different registers, the second to be written.
-#[inline(always)]
-fn two<T: Real>(
-    file: &mut [[T; BLOCK]; REGISTERS],
-    from: usize,
-    to: usize,
-) -> (&[T; BLOCK], &mut [T; BLOCK]) {
-    if from < to {
-        let (low, high) = file.split_at_mut(to);
-        (&low[from], &mut high[0])
-    } else {
-        let (low, high) = file.split_at_mut(from);
-        (&high[0], &mut low[to])
-    }
 }
 
 /// Elements `start ..` of the result's order, read through a view.
