@@ -5,7 +5,7 @@ use super::Io;
 use super::expression::unary;
 use super::gemm::{
     Columns, Matrix, Rows, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes,
-    multiply_columns, multiply_rows, pack, pack_left,
+    multiply_columns, multiply_rows, pack, pack_left, prefetch,
 };
 use super::real::Real;
 use super::simd::vectorized;
@@ -43,10 +43,9 @@ impl Product {
         let c = if straight { op.c } else { op.c.transposed() };
         let blocks = rows.div_ceil(ROWS) * batch[0] * batch[1];
         let panels = columns.div_ceil(WIDEST);
-        let mut group = panels.div_ceil(TASKS.div_ceil(blocks).min(panels));
-        if a.column != 1 {
-            group = group.min(GROUP);
-        }
+        // With a transposed left side every task reads and packs its columns of the right side again.
+        let (tasks, most) = if a.column == 1 { (TASKS, panels) } else { (TASKS / 2, GROUP) };
+        let group = panels.div_ceil(tasks.div_ceil(blocks).min(panels)).min(most);
         Self { batch, rows, inner, columns, a, b, c, group }
     }
 
@@ -195,6 +194,12 @@ impl<T: Real> Block<'_, T> {
         unsafe {
             let a = self.a.as_ptr().add(self.start(&p.a));
             let c = self.c.pointer().add(self.start(&p.c));
+            // The kernels read many rows at once, which the processor does not foresee.
+            for row in range.clone() {
+                for k in (0..p.inner).step_by(64 / size_of::<T>()) {
+                    prefetch(a.wrapping_add(row * p.a.row + k));
+                }
+            }
             for column in columns.clone().step_by(V::PANEL) {
                 let valid = V::PANEL.min(columns.end - column);
                 let b = self.panel(column);

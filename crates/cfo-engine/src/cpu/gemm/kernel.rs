@@ -72,6 +72,29 @@ impl<T> Target<T> {
     }
 }
 
+/// Asks for a cache line that will be needed.
+#[inline(always)]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which every processor of this kind has and which reads nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Asks for the rows that a product will be written to, while it is computed.
+#[inline(always)]
+unsafe fn prefetch_target<V: Vector, const R: usize>(c: &Target<V::Scalar>) {
+    for r in 0..R {
+        // SAFETY: by the caller: the rows exist.
+        let row = unsafe { c.row(r) };
+        prefetch(row);
+        prefetch(row.wrapping_add(V::WIDTH));
+    }
+}
+
 /// # Safety
 /// The processor has the vector's instructions, and everything that the product names exists.
 #[inline(always)]
@@ -80,6 +103,7 @@ pub(super) unsafe fn rows<V: Vector, const R: usize>(p: &Rows<V::Scalar>) {
     unsafe {
         let zero = V::splat(V::Scalar::ZERO);
         let mut sums = [[zero; 2]; R];
+        prefetch_target::<V, R>(&p.c);
         let mut b = p.b;
         for tap in 0..p.taps {
             let mut a = [std::ptr::null(); R];
@@ -108,6 +132,7 @@ pub(super) unsafe fn columns<V: Vector, const R: usize>(p: &Columns<V::Scalar>) 
     unsafe {
         let zero = V::splat(V::Scalar::ZERO);
         let mut sums = [[zero; 2]; R];
+        prefetch_target::<V, R>(&p.c);
         for segment in 0..p.count {
             let segment = *p.segments.add(segment);
             let (mut a, mut b) = (p.a.add(segment.a), p.b.add(segment.b));

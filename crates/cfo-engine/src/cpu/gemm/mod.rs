@@ -5,7 +5,7 @@ mod lane;
 mod panel;
 mod vector;
 
-pub(super) use kernel::{Columns, Rows, Segment, Target, multiply_columns, multiply_rows};
+pub(super) use kernel::{Columns, Rows, Segment, Target, multiply_columns, multiply_rows, prefetch};
 pub(super) use lane::{Shared, for_each_task, lanes};
 pub(super) use panel::{Matrix, pack, pack_left};
 pub(super) use vector::{Dispatch, Vector, Work};

@@ -1,8 +1,12 @@
 //! Packing: a panel of columns laid out as the micro-kernels read it.
 #![allow(unsafe_code)]
 
+use super::kernel::prefetch;
 use super::vector::Vector;
 use crate::cpu::real::Real;
+
+/// Rows that lie far apart are asked for so many steps before they are copied.
+const AHEAD: usize = 16;
 
 /// A matrix somewhere in memory: element `(k, j)` at `start + k * row + j * column`.
 #[derive(Clone, Copy)]
@@ -24,6 +28,9 @@ pub(crate) unsafe fn pack<V: Vector>(from: Matrix<V::Scalar>, rows: usize, valid
         if from.column == 1 && valid == V::PANEL {
             for k in 0..rows {
                 let (source, to) = (from.start.add(k * from.row), to.add(k * V::PANEL));
+                let ahead = source.wrapping_add(AHEAD * from.row);
+                prefetch(ahead);
+                prefetch(ahead.wrapping_add(V::WIDTH));
                 V::load(source).store(to);
                 V::load(source.add(V::WIDTH)).store(to.add(V::WIDTH));
             }
@@ -65,18 +72,20 @@ pub(crate) unsafe fn pack_left<V: Vector>(
 ) {
     // SAFETY: by the caller.
     unsafe {
-        for (block, first) in (0..rows).step_by(V::ROWS).enumerate() {
-            let (from, to) = (from.add(first), to.add(block * length * V::ROWS));
-            if first + V::ROWS <= rows {
-                for k in 0..length {
+        for k in 0..length {
+            let from = from.add(k * stride);
+            for r in (0..rows).step_by(64 / size_of::<V::Scalar>()) {
+                prefetch(from.wrapping_add(AHEAD * stride + r));
+            }
+            for first in (0..rows).step_by(V::ROWS) {
+                let to = to.add(first * length + k * V::ROWS);
+                if first + V::ROWS <= rows {
                     for r in 0..V::ROWS {
-                        *to.add(k * V::ROWS + r) = *from.add(k * stride + r);
+                        *to.add(r) = *from.add(first + r);
                     }
-                }
-            } else {
-                for k in 0..length {
+                } else {
                     for r in 0..rows - first {
-                        *to.add(k * V::ROWS + r) = *from.add(k * stride + r);
+                        *to.add(r) = *from.add(first + r);
                     }
                 }
             }
