@@ -25,12 +25,12 @@ pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
 }
 
 /// Values whose rows have the given widths, side by side.
-pub(super) fn concat<T: Real>(widths: &[usize], io: &Io<'_>) {
-    let whole: usize = widths.iter().sum();
+pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>) {
+    let whole: usize = (0..io.inputs.len()).map(&width).sum();
     io.output::<T>(0).par_chunks_mut(whole * TASK).enumerate().for_each(|(task, rows)| {
         let mut start = 0;
-        for (i, &width) in widths.iter().enumerate() {
-            let x = io.input::<T>(i);
+        for i in 0..io.inputs.len() {
+            let (x, width) = (io.input::<T>(i), width(i));
             for (row, to) in rows.chunks_mut(whole).enumerate() {
                 let from = (task * TASK + row) * width;
                 to[start..start + width].copy_from_slice(&x[from..from + width]);

@@ -199,6 +199,7 @@ fn scratch(graph: &Graph, id: usize) -> usize {
     let entry = &graph.entries[id];
     let input = |index: usize| &graph.value_type(entry.inputs[index]).shape;
     match &entry.op {
+        Op::Sum(_) => reduce::scratch(input(0)),
         Op::MatMul(op) => matmul::scratch(op),
         Op::Conv(op) => conv::scratch(Form::Forward, &Geometry::of_conv(op, input(0), input(1))),
         Op::ConvInput(op) => conv::scratch(Form::Input, &Geometry::of_input(op, input(0), input(1))),
@@ -224,9 +225,8 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::Sum(op) => reduce::run::<T>(op, input(0), io),
         Op::Embed(op) => layout::embed::<T>(op, input(0), io),
         Op::Concat(op) => {
-            let widths: Vec<usize> =
-                (0..entry.inputs.len()).map(|i| input(i).axes()[op.axis..].iter().product()).collect();
-            layout::concat::<T>(&widths, io);
+            let width = |i: usize| input(i).axes()[op.axis..].iter().product();
+            layout::concat::<T>(width, io);
         }
         Op::MatMul(op) => matmul::run::<T>(op, io),
         Op::Pad(op) => conv::pad::<T>(op, input(0), io),

@@ -13,12 +13,22 @@ const BLOCK: usize = 1 << 14;
 /// Columns that one task sums.
 const COLUMNS: usize = 64;
 
+/// Axes that a shape may have here.
+const AXES: usize = 8;
+
+/// Real elements of scratch memory: one for each block of a sum over everything.
+pub(super) fn scratch(input: &Shape) -> usize {
+    input.len().div_ceil(BLOCK)
+}
+
 pub(super) fn run<T: Real>(op: &Sum, input: &Shape, io: &Io<'_>) {
     let (x, y) = (io.input::<T>(0), io.output::<T>(0));
-    match groups(op, input)[..] {
-        [(false, kept), (true, reduced)] => rows(x, kept, reduced, y),
+    let (groups, count) = groups(op, input);
+    match groups[..count] {
+        [(false, kept), (true, reduced)] => rows(x, kept, reduced, y, io.scratch::<T>()),
         [(true, reduced), (false, kept)] => columns(x, reduced, kept, y),
-        [(true, reduced)] => rows(x, 1, reduced, y),
+        [(true, reduced)] => rows(x, 1, reduced, y, io.scratch::<T>()),
+        [(false, _)] => y.copy_from_slice(x),
         [(false, outer), (true, reduced), (false, kept)] => {
             y.par_chunks_mut(kept).enumerate().take(outer).for_each(|(i, y)| {
                 column_sums(&x[i * reduced * kept..][..reduced * kept], kept, 0, y);
@@ -28,24 +38,26 @@ pub(super) fn run<T: Real>(op: &Sum, input: &Shape, io: &Io<'_>) {
     }
 }
 
-/// Axes merged into alternating groups of (reduced?, length).
-fn groups(op: &Sum, input: &Shape) -> Vec<(bool, usize)> {
-    let mut groups: Vec<(bool, usize)> = Vec::new();
-    for (axis, &length) in input.axes().iter().enumerate() {
+/// Axes merged into alternating groups of (reduced?, length), and how many groups there are.
+fn groups(op: &Sum, input: &Shape) -> ([(bool, usize); AXES], usize) {
+    let (mut groups, mut count) = ([(true, 1); AXES], 0);
+    for (axis, &length) in input.axes().iter().enumerate().filter(|(_, length)| **length != 1) {
         let reduced = op.axes.contains(&axis);
-        match groups.last_mut() {
+        match groups[..count].last_mut() {
             Some((same, total)) if *same == reduced => *total *= length,
-            _ if length == 1 => {}
-            _ => groups.push((reduced, length)),
+            _ => {
+                groups[count] = (reduced, length);
+                count += 1;
+            }
         }
     }
-    if groups.is_empty() { vec![(true, 1)] } else { groups }
+    (groups, count.max(1))
 }
 
-fn rows<T: Real>(x: &[T], kept: usize, reduced: usize, y: &mut [T]) {
+fn rows<T: Real>(x: &[T], kept: usize, reduced: usize, y: &mut [T], scratch: &mut [T]) {
     if kept == 1 && reduced > BLOCK {
-        let partial: Vec<f64> = x.par_chunks(BLOCK).map(|block| total(block).double()).collect();
-        y[0] = T::of(partial.iter().sum());
+        x.par_chunks(BLOCK).zip(&mut *scratch).for_each(|(block, sum)| *sum = total(block));
+        y[0] = T::of(scratch.iter().map(|sum| sum.double()).sum());
     } else {
         let task = (BLOCK / reduced.max(1)).max(1);
         y.par_chunks_mut(task).enumerate().for_each(|(i, y)| {
@@ -99,7 +111,7 @@ fn column_sums<T>(x: &[T], width: usize, start: usize, y: &mut [T]) {
 /// Any alternation of kept and reduced groups.
 fn general<T: Real>(x: &[T], groups: &[(bool, usize)], y: &mut [T]) {
     y.fill(T::ZERO);
-    let mut index = vec![0usize; groups.len()];
+    let mut index = [0usize; AXES];
     for &x in x {
         let mut to = 0;
         for (&(reduced, length), &index) in groups.iter().zip(&index) {
