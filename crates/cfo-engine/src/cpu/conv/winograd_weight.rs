@@ -13,6 +13,8 @@ use crate::cpu::real::Real;
 
 /// Elements of transformed fields that are kept at once.
 const KEPT: usize = 1 << 18;
+/// Tiles below which transforming the products back costs more than is saved.
+const FEWEST: usize = 16;
 /// Tiles that one task transforms.
 const TILES: usize = 8;
 /// Output channels that one task multiplies.
@@ -29,7 +31,7 @@ pub(super) struct FilterGradient {
 impl FilterGradient {
     /// If it pays.
     pub(super) fn new(g: &Geometry) -> Option<Self> {
-        Winograd::forward(g).map(|of| Self { of })
+        Winograd::forward(g).filter(|of| of.tiles() >= FEWEST).map(|of| Self { of })
     }
 
     /// Tiles transformed at once.
