@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::panic;
 use std::process::ExitCode;
 
+use cfo::CfoError;
 use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
 
@@ -61,7 +62,9 @@ fn chain(error: &anyhow::Error) -> String {
 
 fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<DataError>() {
+        if let Some(error) = cause.downcast_ref::<CfoError>() {
+            error.hint()
+        } else if let Some(error) = cause.downcast_ref::<DataError>() {
             error.hint()
         } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
             error.hint()
@@ -84,7 +87,12 @@ fn io_hint(error: &io::Error) -> Option<String> {
 /// The first cause that knows decides: a file error explains the I/O error below it.
 fn code(error: &anyhow::Error) -> u8 {
     let bad_input = error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<DataError>() {
+        if let Some(error) = cause.downcast_ref::<CfoError>() {
+            match error {
+                CfoError::Io(error) => Some(is_bad_path(error.kind())),
+                error => Some(error.is_bad_input()),
+            }
+        } else if let Some(error) = cause.downcast_ref::<DataError>() {
             Some(error.is_bad_input())
         } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
             Some(is_bad_option(error))

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
+use cfo::StepReport;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::diagnostics::say;
@@ -47,6 +48,58 @@ impl Progress {
             None => {}
         }
     }
+}
+
+/// Follows a training: loss, rate and time left.
+pub struct Training {
+    steps: u32,
+    spoken: Option<Instant>,
+    bar: Option<ProgressBar>,
+}
+
+impl Training {
+    /// Starts following a training of so many steps.
+    pub fn new(steps: u32) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("[{bar:32}] {pos}/{len}  {msg}")
+                .expect("the template is a constant")
+                .progress_chars("=> ");
+            ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stderr())
+                .with_style(style)
+        });
+        Self { steps, spoken: None, bar }
+    }
+
+    /// Shows where the training stands.
+    pub fn report(&mut self, report: &StepReport) {
+        let text = training_line(report);
+        if let Some(bar) = &self.bar {
+            bar.set_position(u64::from(report.step));
+            bar.set_message(text);
+            return;
+        }
+        let due = self.spoken.is_none_or(|spoken| spoken.elapsed() >= PAUSE);
+        if due || report.validation.is_some() || report.step == self.steps {
+            self.spoken = Some(Instant::now());
+            say(&format!("step {}/{}: {text}", report.step, report.steps));
+        }
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Loss, rate, time left and, if it was measured, the validation error.
+fn training_line(report: &StepReport) -> String {
+    let left = f64::from(report.steps - report.step) / report.steps_per_second;
+    let validation =
+        report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
+    format!("loss {:.3e}, {:.1} steps/s, {left:.0} s left{validation}", report.loss, report.steps_per_second)
 }
 
 impl Drop for Progress {

@@ -1,9 +1,14 @@
 //! One file per verb; each reads its arguments, calls the library and reports.
 
+mod bench;
 mod devices;
+mod evaluate;
+mod figures;
 mod inspect;
+mod predict;
 mod reproduce;
 mod simulate;
+mod train;
 
 use anyhow::Result;
 
@@ -15,6 +20,10 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Devices(arguments) => devices::run(arguments),
         Command::Simulate(arguments) => simulate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Train(arguments) => train::run(arguments),
+        Command::Evaluate(arguments) => evaluate::run(arguments),
+        Command::Predict(arguments) => predict::run(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
     }
 }

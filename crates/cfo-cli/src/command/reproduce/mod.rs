@@ -2,6 +2,7 @@
 //!
 //! One file per target. Each computes its rows, and `Record` prints and files them in the same way.
 
+mod quickstart;
 mod spline_order;
 
 use std::path::{Path, PathBuf};
@@ -15,9 +16,14 @@ use crate::plot::{self, Figure};
 use crate::report;
 
 pub fn run(arguments: &args::Reproduce) -> Result<()> {
-    let record = match arguments.target {
-        Target::SplineOrder => spline_order::run(arguments)?,
-    };
+    match arguments.target {
+        Target::SplineOrder => conclude(arguments, &spline_order::run(arguments)?),
+        Target::Quickstart => conclude(arguments, &quickstart::run(arguments)?),
+    }
+}
+
+/// Prints and files what a target found.
+fn conclude<D: Serialize>(arguments: &args::Reproduce, record: &Record<D>) -> Result<()> {
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()));
     let written =
         record.write(&folder).with_context(|| format!("writing the report into `{}`", folder.display()))?;

@@ -1,0 +1,177 @@
+//! The verbs around a trained operator: train, evaluate, predict, bench.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Train an operator by a recipe
+#[derive(Debug, Args)]
+pub struct Train {
+    /// A recipe in TOML; every key has a default
+    pub recipe: PathBuf,
+    /// Trajectory file; wins over the recipe's `data.path`
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Folder of the run [default: runs/NAME-OF-RECIPE]
+    #[arg(long, value_name = "RUN")]
+    pub out: Option<PathBuf>,
+    /// `auto`, `cpu` or `cuda:N`
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Override a key of the recipe by its path, as in `train.steps=2000`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Go on from the run's latest checkpoint
+    #[arg(long)]
+    pub resume: bool,
+    /// Print plan, parameters, memory and data statistics without training
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a trained operator is integrated; unset options are the recipe's
+#[derive(Debug, Clone, Args)]
+pub struct Integration {
+    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`
+    #[arg(long)]
+    pub solver: Option<String>,
+    /// Network evaluations for the whole horizon; without it one step for each output interval
+    #[arg(long, conflicts_with_all = ["rtol", "atol"])]
+    pub nfe: Option<usize>,
+    /// Relative tolerance of an adaptive solver
+    #[arg(long)]
+    pub rtol: Option<f64>,
+    /// Absolute tolerance of an adaptive solver, in normalised units
+    #[arg(long)]
+    pub atol: Option<f64>,
+    /// `best`, `latest` or `step-N` [default: best, else latest]
+    #[arg(long)]
+    pub checkpoint: Option<String>,
+    /// `auto`, `cpu` or `cuda:N`
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+}
+
+/// Compare a trained operator's rollouts with trajectories
+#[derive(Debug, Args)]
+pub struct Evaluate {
+    /// Folder of a run
+    pub run: PathBuf,
+    /// Trajectory file
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    /// Part of the file to evaluate on
+    #[arg(long, value_enum, default_value_t = Part::Test)]
+    pub split: Part,
+    #[command(flatten)]
+    pub integration: Integration,
+    /// Folder for the report [default: RUN/evaluation]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A part of a trajectory file.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Part {
+    /// Fitted
+    Train,
+    /// Watched while fitting
+    Validation,
+    /// Touched only to report
+    Test,
+    /// Every trajectory
+    All,
+}
+
+/// Integrate a trained operator from given states to given times
+#[derive(Debug, Args)]
+pub struct Predict {
+    /// Folder of a run
+    pub run: PathBuf,
+    /// Trajectory file whose first snapshots are the initial states
+    #[arg(long, value_name = "FILE")]
+    pub initial: PathBuf,
+    /// `0,0.1,0.25` or `start:stop:count`, in the data's units; times before `--from` are reached backward
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub times: String,
+    /// Trajectory file to write, HDF5 or `.npz`
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Time of the initial states [default: the first time of the training data]
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    pub from: Option<f64>,
+    #[command(flatten)]
+    pub integration: Integration,
+    /// Replace the output file if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Time the pieces of training and inference
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// What to time
+    #[arg(value_enum)]
+    pub what: Work,
+    /// Which of the paper's networks
+    #[arg(long, value_enum, default_value_t = Network::Mlp)]
+    pub model: Network,
+    /// `auto`, `cpu` or `cuda:N`
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// `f32`, `tf32` or `bf16`
+    #[arg(long, default_value = "f32")]
+    pub precision: String,
+    /// Samples a step [default: the paper's]
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// Points along each side [default: the paper's]
+    #[arg(long)]
+    pub grid: Option<usize>,
+    /// Training trajectories held in memory [default: a few]
+    #[arg(long, default_value_t = 16)]
+    pub trajectories: usize,
+    /// Timed repetitions
+    #[arg(long, default_value_t = 30)]
+    pub repetitions: usize,
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Work {
+    /// Draw a batch, forward, backward, Adam
+    TrainStep,
+    /// The network alone
+    Forward,
+    /// One RK4 step of every trajectory of the batch
+    Rollout,
+    /// Draw a batch
+    Sampler,
+}
+
+/// One of the paper's networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    /// Lorenz
+    Mlp,
+    /// Burgers
+    Unet1d,
+    /// Burgers
+    Fno,
+    /// Diffusion-reaction
+    Unet2d,
+    /// Diffusion-reaction
+    Dit,
+}

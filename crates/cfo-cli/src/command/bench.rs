@@ -1,0 +1,188 @@
+//! `cfo bench`: how long the pieces of training and inference take.
+
+use std::str::FromStr;
+use std::time::Instant;
+
+use anyhow::Result;
+use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::engine::{Device, Graph, Memory, Node, Precision, Program, Shape};
+use cfo::numerics::Philox;
+use cfo::numerics::ode::RK4;
+use cfo::{CfoError, Model, Recipe, Rollout, TrainingData, TrajectorySet, training_step};
+use serde::Serialize;
+
+use crate::args::{self, Network, Work};
+use crate::report;
+
+/// The JSON document.
+#[derive(Debug, Serialize)]
+struct Report {
+    what: String,
+    model: String,
+    device: String,
+    precision: String,
+    batch: usize,
+    shape: [usize; 3],
+    parameters: usize,
+    operations: usize,
+    median_ms: f64,
+    p10_ms: f64,
+    p90_ms: f64,
+    first_ms: f64,
+    peak_bytes: usize,
+    repetitions: usize,
+}
+
+pub fn run(arguments: &args::Bench) -> Result<()> {
+    let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    let precision = Precision::from_str(&arguments.precision).map_err(CfoError::from)?;
+    let (model, set) = setting(arguments)?;
+    let data = TrainingData::new(&model, &set)?;
+    let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
+    let started = Instant::now();
+    let mut program = compile(arguments.what, &model, &data, &mut memory)?;
+    program.run(&mut memory).map_err(CfoError::from)?;
+    program.wait().map_err(CfoError::from)?;
+    let first_ms = 1e3 * started.elapsed().as_secs_f64();
+    let mut times = time(&mut program, &mut memory, arguments.repetitions.max(3))?;
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    let found = Report {
+        what: format!("{:?}", arguments.what).to_lowercase(),
+        model: format!("{:?}", arguments.model).to_lowercase(),
+        device: device.to_string(),
+        precision: precision.to_string(),
+        batch: model.recipe.train.batch,
+        shape: model.setting.field,
+        parameters: model.parameters()?,
+        operations: program.plan().len(),
+        median_ms: at(0.5),
+        p10_ms: at(0.1),
+        p90_ms: at(0.9),
+        first_ms,
+        peak_bytes: program.plan().arena_bytes() + memory.bytes(),
+        repetitions: times.len(),
+    };
+    if arguments.json {
+        return report::print_json(&found);
+    }
+    let text = format!(
+        "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",
+        found.what,
+        found.model,
+        found.parameters,
+        found.batch,
+        found.shape,
+        found.device,
+        found.precision,
+        found.median_ms,
+        found.p10_ms,
+        found.p90_ms,
+        found.first_ms,
+        report::bytes(found.peak_bytes as u64),
+    );
+    Ok(report::print(&text)?)
+}
+
+/// Milliseconds a run, the device's work included; short runs are timed in groups.
+fn time(program: &mut Program, memory: &mut Memory, repetitions: usize) -> Result<Vec<f64>> {
+    /// Least time of a group, in seconds.
+    const GROUP: f64 = 0.02;
+    let once = Instant::now();
+    program.run(memory).map_err(CfoError::from)?;
+    program.wait().map_err(CfoError::from)?;
+    let group = (GROUP / once.elapsed().as_secs_f64()).ceil().clamp(1.0, 1000.0) as usize;
+    let mut times = Vec::with_capacity(repetitions);
+    for _ in 0..repetitions {
+        let started = Instant::now();
+        for _ in 0..group {
+            program.run(memory).map_err(CfoError::from)?;
+        }
+        program.wait().map_err(CfoError::from)?;
+        times.push(1e3 * started.elapsed().as_secs_f64() / group as f64);
+    }
+    Ok(times)
+}
+
+/// The paper's setting of a network on smooth made-up trajectories.
+fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)> {
+    let side = |default: usize| arguments.grid.unwrap_or(default);
+    let (kind, axes, height, width, channels, frames, batch) = match arguments.model {
+        Network::Mlp => ("mlp", 0, 1, 1, 3, 1001, 2048),
+        Network::Unet1d => ("unet", 1, 1, side(100), 1, 101, 256),
+        Network::Fno => ("fno", 1, 1, side(100), 1, 101, 256),
+        Network::Unet2d => ("unet", 2, side(128), side(128), 2, 100, 256),
+        Network::Dit => ("dit", 2, side(128), side(128), 2, 100, 256),
+    };
+    let shape = FieldShape { axes, height, width, channels };
+    let padding = if arguments.model == Network::Unet2d { "padding = \"zeros\"\n" } else { "" };
+    let text = format!(
+        "[operator]\nkind = \"{kind}\"\n{padding}[train]\nbatch = {}\n",
+        arguments.batch.unwrap_or(batch)
+    );
+    let recipe = Recipe::parse(&text, &[])?;
+    let trajectories = (0..arguments.trajectories.max(4)).map(|i| waves(shape, frames, i as u64)).collect();
+    let description = Description {
+        system: "waves".into(),
+        shape,
+        periodic: vec![true; axes],
+        domain: vec![[0.0, 1.0]; axes],
+        channel_names: vec![],
+        channel_units: vec![],
+        parameter_names: vec![],
+    };
+    let set = TrajectorySet::new(description, trajectories)?;
+    Ok((Model::new(&recipe, &set)?, set))
+}
+
+/// Travelling waves: smooth, and nowhere zero for long.
+fn waves(shape: FieldShape, frames: usize, index: u64) -> Trajectory {
+    let mut random = Philox::new(17, index);
+    let waves: Vec<[f64; 4]> = (0..4 * shape.channels)
+        .map(|_| {
+            [
+                random.normal(),
+                random.uniform_between(3.0, 20.0),
+                random.uniform_between(0.0, 6.0),
+                random.normal(),
+            ]
+        })
+        .collect();
+    let times: Vec<f64> = (0..frames).map(|frame| frame as f64 / (frames - 1) as f64).collect();
+    let mut values = Vec::with_capacity(frames * shape.len());
+    for &t in &times {
+        for point in 0..shape.height * shape.width {
+            let x = point as f64 / (shape.height * shape.width) as f64;
+            for channel in 0..shape.channels {
+                let waves = &waves[4 * channel..4 * channel + 4];
+                let sum: f64 =
+                    waves.iter().map(|[a, w, p, k]| a * (w * t + p + 6.0 * k.round() * x).sin()).sum();
+                values.push(sum as f32);
+            }
+        }
+    }
+    Trajectory { times, values, parameters: vec![] }
+}
+
+fn compile(what: Work, model: &Model, data: &TrainingData, memory: &mut Memory) -> Result<Program> {
+    let (graph, loss) = training_step(model, data)?;
+    memory.initialize(&graph, 0).map_err(CfoError::from)?;
+    memory.insert_real("train.loss", Shape::scalar(), &[0.0]).map_err(CfoError::from)?;
+    data.upload(model, memory)?;
+    let batch = model.recipe.train.batch;
+    let compiled = |graph: &Graph, outputs: &[Node], memory: &Memory| {
+        Program::compile(graph, outputs, memory).map_err(CfoError::from)
+    };
+    Ok(match what {
+        Work::TrainStep => compiled(&graph, &[loss], memory)?,
+        Work::Forward => {
+            let graph = model.forward(batch, memory)?;
+            compiled(&graph.0, &[graph.1], memory)?
+        }
+        Work::Sampler => {
+            let (graph, sample) = cfo::sampler(model, data)?;
+            compiled(&graph, &[sample.time, sample.state, sample.target], memory)?
+        }
+        Work::Rollout => Rollout::new(model, memory, batch, RK4, "")?.into_step(),
+    })
+}

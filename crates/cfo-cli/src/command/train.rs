@@ -1,0 +1,175 @@
+//! `cfo train`: a recipe and trajectories into a run folder.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+use cfo::engine::{Device, Memory, Program};
+use cfo::{
+    Model, Recipe, Session, StepReport, TrainingData, TrajectorySet, prepare_folder, train, training_step,
+};
+use serde::Serialize;
+
+use crate::args;
+use crate::diagnostics::say;
+use crate::interrupt;
+use crate::progress::Training;
+use crate::report;
+
+/// What a training came to; the JSON document.
+#[derive(Debug, Serialize)]
+struct Report {
+    run: PathBuf,
+    system: String,
+    operator: &'static str,
+    objective: &'static str,
+    parameters: usize,
+    device: String,
+    steps: u32,
+    loss: f64,
+    validation: Option<f64>,
+    seconds: f64,
+}
+
+/// What a training would be.
+#[derive(Debug, Serialize)]
+struct DryRun {
+    system: String,
+    operator: &'static str,
+    objective: &'static str,
+    parameters: usize,
+    device: String,
+    precision: String,
+    training_trajectories: usize,
+    training_snapshots: usize,
+    shape: [usize; 3],
+    mean: Vec<f64>,
+    deviation: Vec<f64>,
+    first_time: f64,
+    last_time: f64,
+    operations: usize,
+    arena_bytes: usize,
+    tensor_bytes: usize,
+}
+
+pub fn run(arguments: &args::Train) -> Result<()> {
+    let text = fs_err::read_to_string(&arguments.recipe)?;
+    let recipe = Recipe::parse(&text, &arguments.set)
+        .with_context(|| format!("reading the recipe `{}`", arguments.recipe.display()))?;
+    let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
+    let interrupt = interrupt::flag()?;
+    let set =
+        TrajectorySet::from_recipe(&recipe.data, arguments.data.as_deref(), recipe.train.seed, interrupt)?;
+    if arguments.dry_run {
+        return dry_run(&recipe, &set, device, arguments.json);
+    }
+    let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.recipe));
+    let mut recipe = recipe;
+    if let Some(path) = &arguments.data {
+        recipe.data.path = Some(path.clone());
+        recipe.data.simulate = None;
+    }
+    prepare_folder(&folder, &recipe, arguments.resume)?;
+    let mut progress = Training::new(recipe.train.steps);
+    let mut validation = None;
+    let mut observer = |report: &StepReport| {
+        validation = report.validation.or(validation);
+        progress.report(report);
+    };
+    let session = Session {
+        device,
+        folder: Some(&folder),
+        resume: arguments.resume,
+        interrupt,
+        observer: &mut observer,
+    };
+    let trained = train(&recipe, &set, session)?;
+    drop(progress);
+    let report = Report {
+        run: folder,
+        system: trained.model.system.clone(),
+        operator: recipe.operator.name(),
+        objective: recipe.objective.name(),
+        parameters: trained.model.parameters()?,
+        device: device.to_string(),
+        steps: recipe.train.steps,
+        loss: trained.loss,
+        validation,
+        seconds: trained.seconds,
+    };
+    if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
+}
+
+/// `runs/NAME` for a recipe `.../NAME.toml`.
+fn default_folder(recipe: &Path) -> PathBuf {
+    Path::new("runs").join(recipe.file_stem().unwrap_or_default())
+}
+
+fn summary(report: &Report) -> String {
+    let validation =
+        report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
+    format!(
+        "{}: {} with {} parameters, {} steps in {:.1} s on {}, loss {:.3e}{validation}\n",
+        report.run.display(),
+        report.operator,
+        report.parameters,
+        report.steps,
+        report.seconds,
+        report.device,
+        report.loss
+    )
+}
+
+fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> Result<()> {
+    let model = Model::new(recipe, set)?;
+    let data = TrainingData::new(&model, set)?;
+    let precision = recipe.train.precision()?;
+    let mut memory = Memory::new(device, precision).map_err(cfo::CfoError::from)?;
+    let (graph, _) = training_step(&model, &data)?;
+    memory.initialize(&graph, recipe.train.seed).map_err(cfo::CfoError::from)?;
+    memory.insert_real("train.loss", cfo::engine::Shape::scalar(), &[0.0]).map_err(cfo::CfoError::from)?;
+    data.upload(&model, &mut memory)?;
+    let program = Program::compile(&graph, &[], &memory).map_err(cfo::CfoError::from)?;
+    let found = DryRun {
+        system: model.system.clone(),
+        operator: recipe.operator.name(),
+        objective: recipe.objective.name(),
+        parameters: model.parameters()?,
+        device: device.to_string(),
+        precision: precision.to_string(),
+        training_trajectories: data.trajectories(),
+        training_snapshots: data.rows(),
+        shape: model.setting.field,
+        mean: model.scaling.mean.clone(),
+        deviation: model.scaling.deviation.clone(),
+        first_time: model.scaling.start,
+        last_time: model.scaling.start + model.scaling.span,
+        operations: program.plan().len(),
+        arena_bytes: program.plan().arena_bytes(),
+        tensor_bytes: memory.bytes(),
+    };
+    if json {
+        return report::print_json(&found);
+    }
+    say("nothing was trained (`--dry-run`)");
+    let text = format!(
+        "system      {}\noperator    {} with {} parameters, {}\ndata        {} trajectories, {} snapshots of {:?}, times {} to {}\n\
+         values      mean {:?}, deviation {:?}\ndevice      {} in {}\nplan        {}\ntensors     {}\n",
+        found.system,
+        found.operator,
+        found.parameters,
+        found.objective,
+        found.training_trajectories,
+        found.training_snapshots,
+        found.shape,
+        found.first_time,
+        found.last_time,
+        found.mean,
+        found.deviation,
+        found.device,
+        found.precision,
+        program.plan(),
+        report::bytes(found.tensor_bytes as u64),
+    );
+    Ok(report::print(&text)?)
+}

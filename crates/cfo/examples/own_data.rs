@@ -1,0 +1,71 @@
+//! Your own trajectories, made here from a predator-prey model: learn them, then predict one that was not seen.
+//!
+//! `cargo run --release -p cfo --example own_data`
+
+use std::sync::atomic::AtomicBool;
+
+use cfo::data::{Description, FieldShape, Split, Trajectory};
+use cfo::engine::Device;
+use cfo::numerics::Philox;
+use cfo::numerics::ode::{Controller, DOPRI5, Steps, integrate};
+use cfo::{Recipe, Session, Solver, StepReport, TrajectorySet, evaluate, train};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let foxes_and_rabbits = |_: f64, u: &[f64], out: &mut [f64]| {
+        out[0] = 1.1 * u[0] - 0.4 * u[0] * u[1];
+        out[1] = 0.1 * u[0] * u[1] - 0.4 * u[1];
+    };
+    // Every trajectory has its own number of snapshots at its own times.
+    let trajectories = (0..120).map(|i| {
+        let mut random = Philox::new(1, i);
+        let start = [random.uniform_between(4.0, 12.0), random.uniform_between(1.0, 5.0)];
+        let frames = 60 + random.below(40) as usize;
+        let mut times: Vec<f64> =
+            (0..frames).map(|_| random.uniform_between(0.05, 9.95)).chain([0.0, 10.0]).collect();
+        times.sort_by(f64::total_cmp);
+        times.dedup_by(|a, b| *a - *b < 1e-3);
+        let steps = Steps::Adaptive(Controller::new(1e-9, 1e-9));
+        let solution = integrate(&foxes_and_rabbits, &DOPRI5, 0.0, &start, &times, steps)?;
+        Ok(Trajectory {
+            times,
+            values: solution.states.iter().map(|&u| u as f32).collect(),
+            parameters: vec![],
+        })
+    });
+    let description = Description {
+        system: "predator-prey".into(),
+        shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+        periodic: vec![],
+        domain: vec![],
+        channel_names: vec!["rabbits".into(), "foxes".into()],
+        channel_units: vec![],
+        parameter_names: vec![],
+    };
+    let set =
+        TrajectorySet::new(description, trajectories.collect::<Result<_, Box<dyn std::error::Error>>>()?)?;
+
+    let steps = std::env::args().nth(1).unwrap_or("6000".into());
+    let recipe =
+        Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[format!("train.steps={steps}")])?;
+    let mut observer = |report: &StepReport| {
+        if report.step % 1000 == 0 {
+            eprintln!("step {} loss {:.3e}", report.step, report.loss);
+        }
+    };
+    let interrupt = AtomicBool::new(false);
+    let session = Session {
+        device: Device::Cpu,
+        folder: None,
+        resume: false,
+        interrupt: &interrupt,
+        observer: &mut observer,
+    };
+    let mut trained = train(&recipe, &set, session)?;
+
+    let unseen: Vec<&Trajectory> = set.part(Split::Test).map(|(_, trajectory)| trajectory).collect();
+    let solver = Solver::from_config(&recipe.evaluate)?;
+    let prefix = trained.prefix();
+    let report = evaluate(&trained.model, &mut trained.memory, &unseen, &solver, prefix)?;
+    println!("relative L2 error on {} unseen trajectories: {:.4}", unseen.len(), report.relative_l2.mean);
+    Ok(())
+}
