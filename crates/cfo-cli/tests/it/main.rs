@@ -6,4 +6,5 @@ mod help;
 mod inspect;
 mod reproduce;
 mod simulate;
+mod train;
 mod util;

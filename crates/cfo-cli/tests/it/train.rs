@@ -1,0 +1,153 @@
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::util::Folder;
+
+/// A recipe that trains in about a second.
+const RECIPE: &str = "[operator]\nkind = \"mlp\"\nhidden = [16, 16]\ntime_embedding = false\n\
+    [train]\nsteps = 120\nbatch = 64\nlearning_rate = 3e-3\nreport_every = 20\nvalidate_every = 60\ncheckpoint_every = 20\n";
+
+fn prepared() -> Folder {
+    let folder = Folder::new();
+    folder.cfo("simulate lorenz --frames 41 --horizon 0.4 --samples 30 --out data.h5").done();
+    std::fs::write(folder.path("recipe.toml"), RECIPE).unwrap();
+    folder
+}
+
+#[test]
+fn trained_evaluated_and_predicted() {
+    let folder = prepared();
+    let trained = folder.cfo("train recipe.toml --data data.h5 --out run --json").done().json();
+    assert_eq!(trained["steps"], 120);
+    assert!(trained["loss"].as_f64().unwrap() > 0.0);
+    for name in [
+        "recipe.toml",
+        "metrics.jsonl",
+        "checkpoints/latest/weights.safetensors",
+        "checkpoints/best/state.json",
+    ] {
+        assert!(folder.path("run").join(name).exists(), "{name}");
+    }
+    let found = folder.cfo("evaluate run --data data.h5 --json").done().json();
+    let error = found["relative_l2"]["mean"].as_f64().unwrap();
+    assert!(error > 0.0 && error < 1.0, "{error}");
+    assert_eq!(found["per_time"].as_array().unwrap().len(), 41);
+    assert_eq!(found["evaluations"], 160);
+    for key in ["rmse", "nrmse", "maximum"] {
+        assert!(found["metrics"][key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    for name in ["report.json", "report.md", "error-over-time.png", "worst-trajectory.svg"] {
+        assert!(folder.path("run/evaluation").join(name).exists(), "{name}");
+    }
+    for options in ["--solver euler --nfe 80", "--solver tsit5 --rtol 1e-4 --atol 1e-6", "--split all"] {
+        folder.cfo(&format!("evaluate run --data data.h5 {options} --json")).done().json();
+    }
+    folder.cfo("predict run --initial data.h5 --times 0.05:0.4:8 --out forward.h5").done();
+    folder.cfo("predict run --initial data.h5 --times 0,0.1,0.3 --from 0.2 --out both.npz").done();
+    let seen = folder.cfo("inspect both.npz --json").done().json();
+    assert_eq!((seen["trajectories"].as_u64(), seen["frames"]["max"].as_u64()), (Some(30), Some(3)));
+    let beyond = folder.cfo("predict run --initial data.h5 --times 0.1,0.6 --out beyond.h5").done();
+    assert!(beyond.stderr.contains("extrapolates"), "{}", beyond.stderr);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_trained_and_writes_nothing() {
+    let folder = prepared();
+    let before = folder.names();
+    let found = folder.cfo("train recipe.toml --data data.h5 --dry-run --json").done().json();
+    assert!(found["parameters"].as_u64().unwrap() > 300 && found["arena_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(found["training_trajectories"], 27);
+    assert!(folder.cfo("train recipe.toml --data data.h5 --dry-run").done().stdout.contains("MiB"));
+    assert_eq!(folder.names(), before);
+}
+
+/// Killed at any moment, a resumed run ends in the weights of one left alone.
+#[test]
+fn a_killed_run_resumes_to_the_same_bits() {
+    let folder = prepared();
+    let steps = "--set train.steps=1500 --set train.validate_every=0";
+    folder.cfo(&format!("train recipe.toml --data data.h5 --out whole {steps}")).done();
+    let weights =
+        |run: &str| std::fs::read(folder.path(run).join("checkpoints/latest/weights.safetensors")).unwrap();
+    let mut killed = 0;
+    for (attempt, pause) in [60, 150, 300].into_iter().enumerate() {
+        let run = format!("killed-{attempt}");
+        let mut child = folder
+            .command(&format!("train recipe.toml --data data.h5 --out {run} {steps}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Instant::now();
+        // The kill comes some time after the first checkpoint, wherever the run then is.
+        while !folder.path(&run).join("checkpoints/latest").exists()
+            && started.elapsed() < Duration::from_secs(60)
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(Duration::from_millis(pause));
+        killed += usize::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        folder.cfo(&format!("train recipe.toml --data data.h5 --out {run} {steps} --resume")).done();
+        assert!(weights(&run) == weights("whole"), "killed after {pause} ms");
+    }
+    println!("{killed} of 3 runs were killed on the way");
+}
+
+#[test]
+fn wrong_recipes_and_data_are_refused_with_advice() {
+    let folder = prepared();
+    for (name, line) in [
+        ("missing-recipe", "train nothing.toml --data data.h5"),
+        ("missing-data", "train recipe.toml --data nothing.h5"),
+        ("no-data", "train recipe.toml"),
+        ("mistyped-key", "train recipe.toml --data data.h5 --set train.stpes=3"),
+        ("impossible-grid", "train recipe.toml --data data.h5 --set operator={kind=\"unet\"}"),
+        ("no-device", "train recipe.toml --data data.h5 --device gpu"),
+        ("nothing-to-resume", "train recipe.toml --data data.h5 --out empty --resume"),
+        ("not-a-run", "evaluate data.h5 --data data.h5"),
+    ] {
+        let outcome = folder.cfo(line).ended_with(2);
+        assert!(outcome.stdout.is_empty(), "{line}: {}", outcome.stdout);
+        insta::assert_snapshot!(name, outcome.stderr);
+    }
+    folder.cfo("train recipe.toml --data data.h5 --out run").done();
+    for (name, line) in [
+        ("occupied-run", "train recipe.toml --data data.h5 --out run"),
+        ("unknown-solver", "evaluate run --data data.h5 --solver rk5"),
+        ("impossible-budget", "evaluate run --data data.h5 --nfe 2"),
+        ("tolerance-without-estimate", "evaluate run --data data.h5 --rtol 1e-3"),
+        ("decreasing-times", "predict run --initial data.h5 --times 1,0 --out p.h5"),
+    ] {
+        let outcome = folder.cfo(line).ended_with(2);
+        insta::assert_snapshot!(name, outcome.stderr);
+    }
+    folder.cfo("simulate burgers --grid 16 --frames 5 --samples 2 --out field.h5").done();
+    folder.cfo("predict run --initial field.h5 --times 0.1 --out p.h5").ended_with(2);
+    folder.cfo("evaluate run --data field.h5").ended_with(2);
+}
+
+/// Trajectories of different lengths and times, written by NumPy, train with the recipe for one's own data.
+#[test]
+fn ragged_data_of_ones_own() {
+    let python = std::env::var("CFO_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has_numpy = Command::new(&python)
+        .args(["-c", "import numpy"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !has_numpy {
+        assert!(std::env::var_os("CI").is_none(), "the checks need NumPy");
+        println!("skipped: `{python}` has no NumPy");
+        return;
+    }
+    let folder = Folder::new();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let script = format!("{root}/scripts/make_van_der_pol.py");
+    folder.run(Command::new(&python).args([script.as_str(), "own.npz"]), "make_van_der_pol").done();
+    let recipe = format!("{root}/recipes/own-data.toml");
+    folder.cfo(&format!("train {recipe} --data own.npz --out run --set train.steps=2000")).done();
+    let found = folder.cfo("evaluate run --data own.npz --json").done().json();
+    let error = found["relative_l2"]["mean"].as_f64().unwrap();
+    assert!(error < 0.02, "relative L2 error {error} on held-out trajectories");
+}
