@@ -1,8 +1,9 @@
 //! `cfo devices`: what this machine can compute on.
 
-use std::thread;
+use std::path::PathBuf;
 
 use anyhow::Result;
+use cfo::engine::DeviceReport;
 use serde::Serialize;
 
 use crate::args;
@@ -17,25 +18,50 @@ struct Report {
 /// A device that `--device` accepts.
 #[derive(Debug, Serialize)]
 struct Device {
-    device: &'static str,
+    device: String,
     model: Option<String>,
     cores: Option<usize>,
-    simd: Option<&'static str>,
+    simd: Option<String>,
     memory_bytes: Option<u64>,
 }
 
-/// Whether NVIDIA GPUs can be used, and if not, why.
+/// Whether NVIDIA GPUs can be used, if not why, and what was found of the libraries.
 #[derive(Debug, Serialize)]
 struct Cuda {
     available: bool,
-    reason: &'static str,
+    reason: Option<String>,
+    libraries: Vec<Library>,
+}
+
+#[derive(Debug, Serialize)]
+struct Library {
+    name: &'static str,
+    version: Option<String>,
+    file: Option<PathBuf>,
+    install: &'static str,
 }
 
 pub fn run(arguments: &args::Devices) -> Result<()> {
-    let report = Report {
-        devices: vec![cpu()],
-        cuda: Cuda { available: false, reason: "not built into this version" },
+    let found = DeviceReport::gather();
+    let gpus = found.cuda.devices.into_iter().map(|gpu| Device {
+        device: gpu.name,
+        model: Some(gpu.model),
+        cores: None,
+        simd: Some(format!("compute {}", gpu.capability)),
+        memory_bytes: Some(gpu.memory_bytes),
+    });
+    let libraries = found.cuda.libraries.into_iter().map(|library| Library {
+        name: library.name,
+        version: library.version,
+        file: library.file,
+        install: library.install,
+    });
+    let cuda = Cuda {
+        available: found.cuda.problem.is_none(),
+        reason: found.cuda.problem,
+        libraries: libraries.collect(),
     };
+    let report = Report { devices: [cpu(found.simd, found.threads)].into_iter().chain(gpus).collect(), cuda };
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
 }
 
@@ -50,26 +76,33 @@ fn text(report: &Report) -> String {
     ]);
     for device in &report.devices {
         table.push([
-            device.device.to_owned(),
+            device.device.clone(),
             device.model.clone().unwrap_or_else(unknown),
             device.cores.map_or_else(unknown, |cores| cores.to_string()),
-            device.simd.map_or_else(unknown, str::to_owned),
+            device.simd.clone().unwrap_or_else(unknown),
             device.memory_bytes.map_or_else(unknown, report::bytes),
         ]);
     }
     let mut text = table.text();
-    if !report.cuda.available {
-        text.push_str(&format!("\nCUDA: {}\n", report.cuda.reason));
+    if let Some(reason) = &report.cuda.reason {
+        text.push_str(&format!("\nCUDA: {reason}\n"));
+    }
+    for library in &report.cuda.libraries {
+        let state = match &library.version {
+            Some(version) => version.clone(),
+            None => format!("not found; {}", library.install),
+        };
+        text.push_str(&format!("  {}: {state}\n", library.name));
     }
     text
 }
 
-fn cpu() -> Device {
+fn cpu(simd: &str, threads: usize) -> Device {
     Device {
-        device: "cpu",
+        device: "cpu".into(),
         model: field_of("/proc/cpuinfo", "model name"),
-        cores: thread::available_parallelism().ok().map(usize::from),
-        simd: simd(),
+        cores: Some(threads),
+        simd: Some(simd.into()),
         memory_bytes: field_of("/proc/meminfo", "MemTotal").and_then(|text| kibibytes(&text)),
     }
 }
@@ -88,30 +121,6 @@ fn field_of(path: &str, name: &str) -> Option<String> {
 fn kibibytes(text: &str) -> Option<u64> {
     let count: u64 = text.strip_suffix(" kB")?.parse().ok()?;
     count.checked_mul(1024)
-}
-
-/// The widest vector instructions that the processor and the operating system offer.
-#[cfg(target_arch = "x86_64")]
-fn simd() -> Option<&'static str> {
-    if is_x86_feature_detected!("avx512f") {
-        Some("AVX-512")
-    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        Some("AVX2")
-    } else if is_x86_feature_detected!("avx") {
-        Some("AVX")
-    } else {
-        Some("SSE2")
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-fn simd() -> Option<&'static str> {
-    Some("NEON")
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn simd() -> Option<&'static str> {
-    None
 }
 
 #[cfg(test)]

@@ -135,13 +135,14 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
     let mut first_loss: Option<f64> = None;
     let mut last_loss = f64::NAN;
     while step < steps {
-        program.run(&mut memory)?;
-        step += 1;
+        let chunk = chunk(step, recipe, device);
+        program.run_many(&mut memory, chunk as usize)?;
+        step += chunk;
         let stop = interrupt.load(Ordering::Relaxed);
         let last = step == steps || stop;
-        let checkpoint_due = due(step, recipe.train.checkpoint_every) || last;
-        let validate = (due(step, recipe.train.validate_every) && checkpoint_due) || step == steps;
-        if !(due(step, recipe.train.report_every) || checkpoint_due || validate) {
+        let validate = due(step, recipe.train.validate_every) || step == steps;
+        let checkpoint_due = due(step, recipe.train.checkpoint_every) || validate || last;
+        if !(due(step, recipe.train.report_every) || checkpoint_due) {
             continue;
         }
         let loss = memory.read_f64("train.loss")?[0] / f64::from(step - since.1);
@@ -175,6 +176,15 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
         since = (Instant::now(), step);
     }
     Ok(Trained { model, memory, loss: last_loss, seconds: started.elapsed().as_secs_f64() })
+}
+
+/// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
+fn chunk(step: u32, recipe: &Recipe, device: Device) -> u32 {
+    let most = if device == Device::Cpu { 1 } else { 20 };
+    let train = &recipe.train;
+    let dues = [train.report_every, train.validate_every, train.checkpoint_every];
+    let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);
+    until.chain([most, train.steps - step]).min().unwrap_or(1)
 }
 
 /// Mean relative L2 error of rollouts of some validation trajectories; `None` without any, infinite if one diverges.
