@@ -29,4 +29,9 @@ pub use rollout::{Budget, Prediction, Request, Rollout, Solver};
 pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
 pub use trajectories::{TrajectorySet, paper_system};
 
+/// The README's example, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub use {cfo_data as data, cfo_engine as engine, cfo_numerics as numerics};

@@ -21,6 +21,8 @@ pub(crate) trait Real:
     + MulAssign
     + std::iter::Sum
 {
+    /// Whether work is done in it, so that vector instructions pay, rather than checks alone.
+    const WORKS: bool;
     const ZERO: Self;
     const ONE: Self;
     fn of(value: f64) -> Self;
@@ -83,6 +85,7 @@ const GELU_SCALE: f64 = 1.595_769_121_605_730_9;
 const GELU_CUBE: f64 = 0.044_715;
 
 impl Real for f32 {
+    const WORKS: bool = true;
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
 
@@ -160,6 +163,7 @@ impl Real for f32 {
 }
 
 impl Real for f64 {
+    const WORKS: bool = false;
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
 

@@ -36,7 +36,8 @@ pub(crate) fn name() -> &'static str {
     }
 }
 
-/// Defines a function over `T: Real` whose body is compiled once for each level and dispatched at run time.
+/// Defines a function over `T: Real` whose body is compiled once for each level and dispatched at run time; for `f64`,
+/// which only checks use, once plainly, because every level more is paid at each build.
 macro_rules! vectorized {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<$t:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
@@ -45,7 +46,7 @@ macro_rules! vectorized {
             #[inline(always)]
             fn plain<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
-            {
+            if $t::WORKS {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
                 fn avx512<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
                 #[target_feature(enable = "avx2,fma")]

@@ -164,7 +164,8 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
         log.write(&report)?;
         observer.report(&report);
         if let (Some(checkpoints), true) = (&checkpoints, checkpoint_due) {
-            let improved = validation.is_some_and(|error| best.is_none_or(|(lowest, _)| error < lowest));
+            let improved = validation
+                .is_some_and(|error| error.is_finite() && best.is_none_or(|(lowest, _)| error < lowest));
             if let (Some(error), true) = (validation, improved) {
                 best = Some((error, step));
             }
