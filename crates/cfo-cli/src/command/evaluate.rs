@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use cfo::data::{Split, Trajectory};
+use cfo::data::{Description, Split, Trajectory};
 use cfo::engine::Device;
-use cfo::{CfoError, Checkpoints, EvaluateConfig, Report, Solver, Trained, TrajectorySet, evaluate};
+use cfo::{CfoError, Checkpoints, EvaluateConfig, Model, Report, Solver, Trained, TrajectorySet, evaluate};
 use serde::Serialize;
 
 use super::figures;
@@ -30,6 +30,7 @@ struct Document {
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let (mut trained, solver, checkpoint) = load(&arguments.run, &arguments.integration)?;
     let set = TrajectorySet::read(&arguments.data)?;
+    check_fit(&trained.model, &set.description)?;
     let chosen = part(&set, arguments.split)?;
     let prefix = trained.prefix();
     let found = evaluate(&trained.model, &mut trained.memory, &chosen, &solver, prefix)?;
@@ -92,6 +93,32 @@ pub(super) fn load(run: &std::path::Path, options: &Integration) -> Result<(Trai
         });
     }
     Ok((trained, solver, checkpoint))
+}
+
+/// Refuses trajectories of another grid, or without the PDE parameters that the model takes.
+pub(super) fn check_fit(model: &Model, description: &Description) -> Result<()> {
+    let (found, needed) = (description.shape, model.shape());
+    if found != needed {
+        bail!(CfoError::BadData {
+            problem: format!(
+                "the file has snapshots of shape {:?}, but the model was trained on {:?}",
+                found.dimensions(),
+                needed.dimensions()
+            ),
+            hint: "give data on the grid and with the channels of the training data".into(),
+        });
+    }
+    if model.setting.conditions > 0 && description.parameter_names.len() != model.setting.conditions {
+        bail!(CfoError::BadData {
+            problem: format!(
+                "the file comes with {} PDE parameters, but the model takes {}",
+                description.parameter_names.len(),
+                model.setting.conditions
+            ),
+            hint: "add `/parameters` to the file".into(),
+        });
+    }
+    Ok(())
 }
 
 fn part(set: &TrajectorySet, part: Part) -> Result<Vec<&Trajectory>> {

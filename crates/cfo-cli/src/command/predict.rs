@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use cfo::data::Trajectory;
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo::data::{Description, Trajectory};
 use cfo::{CfoError, Model, Request, Rollout};
 use serde::Serialize;
 
-use super::evaluate::load;
+use super::evaluate::{check_fit, load};
 use crate::args;
 use crate::diagnostics::say;
 use crate::report;
@@ -86,31 +86,6 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
         found.evaluations
     );
     Ok(report::print(&text)?)
-}
-
-fn check_fit(model: &Model, description: &Description) -> Result<()> {
-    let (found, needed) = (description.shape, model.shape());
-    if found != needed {
-        bail!(CfoError::BadData {
-            problem: format!(
-                "the initial states have shape {:?}, but the model was trained on {:?}",
-                found.dimensions(),
-                needed.dimensions()
-            ),
-            hint: "give states on the grid and with the channels of the training data".into(),
-        });
-    }
-    if model.setting.conditions > 0 && description.parameter_names.len() != model.setting.conditions {
-        bail!(CfoError::BadData {
-            problem: format!(
-                "the initial states come with {} PDE parameters, but the model takes {}",
-                description.parameter_names.len(),
-                model.setting.conditions
-            ),
-            hint: "add `/parameters` to the file".into(),
-        });
-    }
-    Ok(())
 }
 
 fn warn_beyond(model: &Model, from: f64, times: &[f64]) {

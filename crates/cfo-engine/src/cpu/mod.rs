@@ -23,7 +23,7 @@ pub(crate) use buffer::{Buffer, Io, Region};
 pub(crate) use simd::name as simd_name;
 
 use crate::device::Precision;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::memory::Memory;
 use crate::ops::Op;
@@ -90,6 +90,7 @@ pub(crate) struct Executor {
 
 impl Executor {
     pub(crate) fn new(graph: Graph, plan: &Plan, outputs: &[Node], memory: &Memory) -> Result<Self> {
+        check_fits(plan.arena_bytes() as u64)?;
         let mut constants = Vec::new();
         let mut leaves = vec![None; graph.entries.len()];
         for (id, entry) in graph.entries.iter().enumerate() {
@@ -169,6 +170,16 @@ impl Executor {
                 .map(|&value| f64::from(value))
                 .collect(),
         }
+    }
+}
+
+/// Refuses an arena larger than the memory that the system says it can give; where it says nothing, nothing is known.
+fn check_fits(needed: u64) -> Result<()> {
+    let table = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
+    match line.and_then(|kibibytes| kibibytes.parse::<u64>().ok()).map(|kibibytes| kibibytes * 1024) {
+        Some(available) if needed > available => Err(EngineError::OutOfMemory { needed, available }),
+        _ => Ok(()),
     }
 }
 

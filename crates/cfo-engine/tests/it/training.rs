@@ -115,6 +115,15 @@ fn bad_use_is_refused_in_words() {
     assert_eq!(*graph.shape(unrelated), Shape::from([4, 5]));
     let memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
     assert!(Program::compile(&graph, &[loss], &memory).unwrap_err().to_string().contains("`a`"));
+    let counter = graph.counter("step").unwrap();
+    let huge = graph.random(cfo_engine::Distribution::Uniform, [1 << 44], (0, 0), counter).unwrap();
+    let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    memory.initialize(&graph, 0).unwrap();
+    let refused = Program::compile(&graph, &[huge], &memory).unwrap_err();
+    assert!(
+        matches!(refused, cfo_engine::EngineError::OutOfMemory { .. }) && refused.hint().is_some(),
+        "{refused}"
+    );
     assert!(Memory::new(Device::Cpu, Precision::Bf16).is_err());
     assert!("gpu".parse::<Device>().is_err());
 }
