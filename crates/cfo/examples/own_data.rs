@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let recipe =
         Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[format!("train.steps={steps}")])?;
     let mut observer = |report: &StepReport| {
-        if report.step % 1000 == 0 {
+        if report.step.is_multiple_of(1000) {
             eprintln!("step {} loss {:.3e}", report.step, report.loss);
         }
     };

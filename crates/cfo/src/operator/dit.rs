@@ -48,7 +48,7 @@ impl DitConfig {
     pub(super) fn build(&self, setting: &Setting) -> Result<Dit> {
         let [height, width, _] = setting.field;
         let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio, self.time_features];
-        if sizes.contains(&0) || self.hidden % self.heads != 0 || self.hidden % 4 != 0 {
+        if sizes.contains(&0) || !self.hidden.is_multiple_of(self.heads) || !self.hidden.is_multiple_of(4) {
             return Err(CfoError::InvalidKey {
                 key: "operator".into(),
                 problem: format!(

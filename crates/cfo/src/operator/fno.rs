@@ -31,7 +31,7 @@ impl FnoConfig {
     pub(super) fn build(&self, setting: &Setting) -> Result<Fno> {
         let [height, width, _] = setting.field;
         let shortest = if height > 1 { height.min(width) } else { width };
-        if self.modes == 0 || self.width < 2 || self.width % 2 != 0 || self.blocks == 0 {
+        if self.modes == 0 || self.width < 2 || !self.width.is_multiple_of(2) || self.blocks == 0 {
             return Err(CfoError::InvalidKey {
                 key: "operator".into(),
                 problem: "`modes` and `blocks` must be positive and `width` positive and even".into(),

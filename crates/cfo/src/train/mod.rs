@@ -130,7 +130,7 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
 
     let adam = recipe.train.adam()?;
     let steps = recipe.train.steps;
-    let due = |step: u32, every: u32| every > 0 && step % every == 0;
+    let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
     let (started, mut since) = (Instant::now(), (Instant::now(), step));
     let mut first_loss: Option<f64> = None;
     let mut last_loss = f64::NAN;
