@@ -22,11 +22,16 @@ pub(crate) struct Unit {
 
 impl Unit {
     fn options(&self) -> Vec<String> {
-        vec![
+        let mut options = vec![
             format!("--gpu-architecture=sm_{}", self.architecture),
             "--std=c++17".into(),
             format!("-DFAST={}", u32::from(self.fast)),
-        ]
+        ];
+        if self.fast {
+            // Not the whole of fast math: sines of large numbers stay accurate.
+            options.extend(["--ftz=true", "--prec-div=false", "--prec-sqrt=false"].map(String::from));
+        }
+        options
     }
 
     /// The name of the compiled unit in the cache: a digest of everything it depends on.

@@ -31,7 +31,7 @@ impl Cut {
 
     /// Blocks that share a sample: as many as keep the device busy, but none with less than 16 Ki elements.
     fn chunks(batch: usize, positions: usize, channels: usize, multiprocessors: u32) -> usize {
-        let wanted = (12 * multiprocessors as usize).div_ceil(batch.max(1));
+        let wanted = (24 * multiprocessors as usize).div_ceil(batch.max(1));
         wanted.clamp(1, (positions * channels).div_ceil(1 << 14)).min(positions)
     }
 
@@ -51,7 +51,7 @@ impl Cut {
 
 /// Whether the kernels take fields of so many channels.
 pub(super) fn supported(x: &Shape) -> bool {
-    x.last() / vector(false, [x.last()]) <= 1024 && x.axes()[0] < 65_536
+    x.last() <= 1024 && x.axes()[0] < 65_536
 }
 
 /// Bytes of scratch memory: the chunks' sums.
@@ -131,6 +131,7 @@ fn passes(
     to: &mut Lowering,
 ) {
     let shape = (cut.grid(), cut.threads(), 0);
+    let parameters = &parameters.replace("* ", "* __restrict__ ");
     if cut.chunks == 1 {
         to.launch_with(File::GroupNorm, parameters, first + &second, shape, arguments);
     } else {

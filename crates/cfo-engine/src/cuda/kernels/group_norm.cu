@@ -16,20 +16,22 @@ template <int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS> struct Cut {
     static DEVICE u32 end() { return first() + SPAN < P ? first() + SPAN : P; }
 };
 
-// Sums over the rows of a block: from each thread's N x V numbers to N x C in `sums`.
+// Sums over the rows of a block: from each thread's N x V numbers (N even) to N x C in `sums`, two at a time.
 template <int N, int V, class K, u32 C, int ROWS> DEVICE void fold_rows(const float (&part)[N][V], float* shared, float* sums) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
+    for (int n = 0; n < N; n += 2) {
         __syncthreads();
         if (K::active()) {
-#pragma unroll
-            for (int i = 0; i < V; ++i) shared[K::row() * C + K::lane() * V + i] = part[n][i];
+            store<V>(shared + K::row() * C + K::lane() * V, part[n]);
+            store<V>(shared + (ROWS + K::row()) * C + K::lane() * V, part[n + 1]);
         }
         __syncthreads();
-        for (u32 c = threadIdx.x; c < C; c += blockDim.x) {
+        for (u32 i = threadIdx.x; i < 2 * C; i += blockDim.x) {
+            const float* column = shared + (i / C) * ROWS * C + i % C;
             float sum = 0.0f;
-            for (int r = 0; r < ROWS; ++r) sum += shared[r * C + c];
-            sums[n * C + c] = sum;
+#pragma unroll 8
+            for (int r = 0; r < ROWS; ++r) sum += column[r * C];
+            sums[n * C + i] = sum;
         }
     }
     __syncthreads();
@@ -56,7 +58,7 @@ template <int N, u32 C, u32 CHUNKS> DEVICE bool fold_chunks(float* sums, float* 
 template <class X, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, bool OFFSET>
 DEVICE bool norm_statistics(const X* x, const float* offset, float* mean, float* inverse, float epsilon, float* partial, u32* tickets) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
-    __shared__ float shared[K::THREADS * V];
+    __shared__ alignas(32) float shared[2 * K::THREADS * V];
     __shared__ float sums[2 * C];
     const X* sample = x + (size_t)blockIdx.y * P * C;
     float part[2][V] = {};
@@ -131,7 +133,7 @@ template <class X, class D, class T, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int
 DEVICE bool norm_backward_sums(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
     const D* dy, T* dshift, float* coefficients, float* totals, float* partial, u32* tickets) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
-    __shared__ float shared[K::THREADS * V];
+    __shared__ alignas(32) float shared[2 * K::THREADS * V];
     __shared__ float sums[4 * C];
     float part[4][V] = {};
     if (K::active()) {

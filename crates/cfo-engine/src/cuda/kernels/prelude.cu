@@ -81,7 +81,13 @@ template <int N> DEVICE void store(bf16* to, const float* from) {
 DEVICE float f_exp(float x) { return FAST ? __expf(x) : expf(x); }
 DEVICE float f_divide(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }
 DEVICE float f_reciprocal(float x) { return 1.0f / x; }
-DEVICE float f_sigmoid(float x) { return f_divide(1.0f, 1.0f + f_exp(-x)); }
+DEVICE float f_sigmoid(float x) {
+    const float below = 1.0f + f_exp(-x);
+    if (!FAST) return 1.0f / below;
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(below));
+    return y;
+}
 DEVICE float f_silu(float x) { return x * f_sigmoid(x); }
 DEVICE float f_silu_slope(float x) {
     float s = f_sigmoid(x);
