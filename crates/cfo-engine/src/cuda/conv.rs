@@ -9,14 +9,15 @@ use cudarc::cudnn::sys;
 use cudarc::driver::sys::CUstream;
 
 use super::compile;
-use super::driver::{Context, failure};
+use super::driver::{Allocation, Context, failure};
 use super::library::Library;
-use super::lower::{File, Io, Lowering, Work, blocks, vector};
+use super::lower::{File, Io, Lowering, Value, Work, blocks, vector};
+use super::matmul;
 use super::scalar::Scalar;
 use crate::device::Precision;
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::ops::{Op, PadMode};
+use crate::ops::{MatMul, Op, Operand, PadMode};
 use crate::shape::Shape;
 
 /// Which of the three tensors is computed from the other two.
@@ -65,6 +66,35 @@ impl Geometry {
             .replace(' ', "")
     }
 
+    /// Rows and columns of the matrix of patches.
+    fn patches(&self) -> [usize; 2] {
+        [self.y[0] * self.y[1] * self.y[2], self.w[1] * self.w[2] * self.w[3]]
+    }
+
+    /// Whether the field itself is the matrix of patches.
+    fn is_product(&self) -> bool {
+        self.w[1..3] == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+    }
+
+    fn bytes(&self) -> usize {
+        let [rows, columns] = self.patches();
+        rows * columns * if self.precision == Precision::Bf16 { 2 } else { 4 }
+    }
+
+    /// Bytes of scratch memory.
+    pub(super) fn scratch(&self, choice: Choice) -> usize {
+        match choice {
+            Choice::Library { workspace, .. } => workspace,
+            Choice::Patches if !self.is_product() => self.bytes(),
+            Choice::Patches | Choice::Plain => 0,
+        }
+    }
+
+    /// Fields of one row are small, and the library's kernels for them slow: their patches are gathered.
+    fn prefers_patches(&self) -> bool {
+        self.is_product() || (self.x[1] == 1 && self.bytes() <= PATCHES_LIMIT)
+    }
+
     /// Template arguments of the plain kernels.
     fn numbers(&self) -> String {
         let ([b, h, w, ci], [co, kh, kw, _], [_, ho, wo, _]) = (self.x, self.w, self.y);
@@ -78,9 +108,14 @@ impl Geometry {
 pub(super) enum Choice {
     /// By the library.
     Library { algorithm: u32, math: u32, workspace: usize },
+    /// As a product with patches gathered beforehand.
+    Patches,
     /// By our kernel that follows the definition.
     Plain,
 }
+
+/// Bytes of patches up to which they are gathered.
+const PATCHES_LIMIT: usize = 96 << 20;
 
 /// A call of the library.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +142,7 @@ pub(super) fn lower(geometry: &Geometry, choice: Choice, io: &Io, to: &mut Lower
                 addresses,
             }));
         }
+        Choice::Patches => by_patches(geometry, io, to),
         Choice::Plain => {
             let (name, grid) = match geometry.form {
                 Form::Forward => ("conv_forward", blocks(c.count)),
@@ -119,6 +155,65 @@ pub(super) fn lower(geometry: &Geometry, choice: Choice, io: &Io, to: &mut Lower
             let arguments = [a, b, c].map(|value| value.address.into()).to_vec();
             to.launch(File::Conv, &parameters, body, grid, arguments);
         }
+    }
+}
+
+/// A convolution as a product of its patches.
+fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
+    let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
+    let ([rows, columns], outputs) = (geometry.patches(), geometry.w[0]);
+    let scalar = c.scalar.name();
+    let width = vector(c.scalar == Scalar::Half, [geometry.x[3]]);
+    let own = if geometry.form == Form::Input { c } else { a };
+    let patches = match geometry.is_product() {
+        true => own,
+        false => Value { address: io.scratch, scalar: c.scalar, count: rows * columns },
+    };
+    let move_patches = |to: &mut Lowering| {
+        if geometry.is_product() {
+            return;
+        }
+        let (name, from, into) = match geometry.form {
+            Form::Input => ("scatter_patches", patches, c),
+            _ => ("gather_patches", a, patches),
+        };
+        to.launch(
+            File::Conv,
+            &format!("const {scalar}* from, {scalar}* into"),
+            format!("{name}<{scalar}, {width}, Geometry<{}>>(from, into);", geometry.numbers()),
+            blocks(into.count / width),
+            vec![from.address.into(), into.address.into()],
+        );
+    };
+    let dense = |columns: usize| Operand::dense(0, columns);
+    let (sizes, operands, inputs, output) = match geometry.form {
+        // y = patches w', w being [outputs, columns].
+        Form::Forward => (
+            [rows, columns, outputs],
+            [dense(columns), dense(columns).transposed(), dense(outputs)],
+            [patches, b],
+            c,
+        ),
+        // dpatches = dy w.
+        Form::Input => {
+            ([rows, outputs, columns], [dense(outputs), dense(columns), dense(columns)], [a, b], patches)
+        }
+        // dw = dy' patches.
+        Form::Weight => (
+            [outputs, rows, columns],
+            [dense(outputs).transposed(), dense(columns), dense(columns)],
+            [b, patches],
+            c,
+        ),
+    };
+    let product = MatMul::plain([1, 1], sizes, operands, Shape::from([sizes[0], sizes[2]]));
+    let product_io = Io { inputs: inputs.to_vec(), outputs: vec![output], scratch: 0 };
+    if geometry.form != Form::Input {
+        move_patches(to);
+    }
+    matmul::lower(&product, &product_io, to);
+    if geometry.form == Form::Input {
+        move_patches(to);
     }
 }
 
@@ -162,6 +257,8 @@ fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
 
 /// Workspace that an algorithm may ask for.
 const WORKSPACE_LIMIT: usize = 1 << 30;
+/// Algorithms that are measured of those that the library recommends.
+const CANDIDATES: usize = 4;
 /// A deterministic algorithm is taken if it takes no longer than this times the fastest one's time.
 const DETERMINISM_COST: f32 = 1.1;
 
@@ -203,16 +300,16 @@ impl Drop for Prepared {
 impl Prepared {
     pub(super) fn new(context: &Arc<Context>, call: &Convolution) -> Result<Self> {
         let mut prepared = Self::describe(context, &call.geometry)?;
-        prepared.call = Some(*call);
-        // SAFETY: the number came from the library; the descriptor is alive.
-        unsafe {
-            let math: sys::cudnnMathType_t = math(call.math);
-            check(
-                "cudnnSetConvolutionMathType",
-                sys::cudnnSetConvolutionMathType(prepared.convolution, math),
-            )?;
-        }
+        prepared.set_call(*call)?;
         Ok(prepared)
+    }
+
+    fn set_call(&mut self, call: Convolution) -> Result<()> {
+        self.call = Some(call);
+        // SAFETY: the descriptor is alive.
+        check("cudnnSetConvolutionMathType", unsafe {
+            sys::cudnnSetConvolutionMathType(self.convolution, math(call.math))
+        })
     }
 
     fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
@@ -283,16 +380,16 @@ impl Prepared {
         Ok(it)
     }
 
-    /// Measures all algorithms; the best one if any works.
-    fn measure(&self, form: Form) -> Choice {
+    /// The algorithms that the library thinks best, the best first: algorithm, math, workspace, deterministic?
+    fn candidates(&self, form: Form) -> Vec<(u32, u32, usize, bool)> {
         let mut found = 0;
-        let mut candidates: Vec<(f32, bool, u32, u32, usize)> = Vec::new();
-        macro_rules! find {
-            ($find:ident, $performance:ident, $($descriptor:expr),*) => {{
-                // SAFETY: results are plain data, as many as are asked for; the library brings its own buffers.
+        let mut candidates = Vec::new();
+        macro_rules! ask {
+            ($get:ident, $performance:ident, $($descriptor:expr),*) => {{
+                // SAFETY: results are plain data, as many as are asked for.
                 let mut results: [sys::$performance; 16] = unsafe { std::mem::zeroed() };
                 let status = unsafe {
-                    sys::$find(self.handle, $($descriptor),*, 16, &mut found, results.as_mut_ptr())
+                    sys::$get(self.handle, $($descriptor),*, 16, &mut found, results.as_mut_ptr())
                 };
                 if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
                     for result in &results[..found as usize] {
@@ -302,7 +399,7 @@ impl Prepared {
                             let deterministic =
                                 result.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC;
                             let (algorithm, math) = (result.algo as u32, result.mathType as u32);
-                            candidates.push((result.time, deterministic, algorithm, math, result.memory));
+                            candidates.push((algorithm, math, result.memory, deterministic));
                         }
                     }
                 }
@@ -311,8 +408,8 @@ impl Prepared {
         let Self { x, w, y, convolution, .. } = *self;
         match form {
             Form::Forward => {
-                find!(
-                    cudnnFindConvolutionForwardAlgorithm,
+                ask!(
+                    cudnnGetConvolutionForwardAlgorithm_v7,
                     cudnnConvolutionFwdAlgoPerf_t,
                     x,
                     w,
@@ -321,8 +418,8 @@ impl Prepared {
                 )
             }
             Form::Input => {
-                find!(
-                    cudnnFindConvolutionBackwardDataAlgorithm,
+                ask!(
+                    cudnnGetConvolutionBackwardDataAlgorithm_v7,
                     cudnnConvolutionBwdDataAlgoPerf_t,
                     w,
                     y,
@@ -331,8 +428,8 @@ impl Prepared {
                 )
             }
             Form::Weight => {
-                find!(
-                    cudnnFindConvolutionBackwardFilterAlgorithm,
+                ask!(
+                    cudnnGetConvolutionBackwardFilterAlgorithm_v7,
                     cudnnConvolutionBwdFilterAlgoPerf_t,
                     x,
                     y,
@@ -341,7 +438,43 @@ impl Prepared {
                 )
             }
         }
-        pick(&candidates)
+        candidates
+    }
+
+    /// Measures the library's best guesses; the best one if any works.
+    fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Choice> {
+        let mut it = Self::describe(context, geometry)?;
+        let candidates = it.candidates(geometry.form);
+        let bytes = |sizes: [usize; 4]| {
+            sizes.iter().product::<usize>() * if geometry.precision == Precision::Bf16 { 2 } else { 4 }
+        };
+        let [x, w, y] = [geometry.x, geometry.w, geometry.y].map(bytes);
+        let sizes = match geometry.form {
+            Form::Forward => [x, w, y],
+            Form::Input => [y, w, x],
+            Form::Weight => [x, y, w],
+        };
+        let buffers = sizes.map(|bytes| Allocation::zeroed(context, bytes));
+        let [Ok(a), Ok(b), Ok(c)] = buffers else {
+            // No room to measure in: the library's first guess, if it has one.
+            return Ok(candidates.first().map_or(Choice::Plain, |&(algorithm, math, workspace, _)| {
+                Choice::Library { algorithm, math, workspace }
+            }));
+        };
+        let mut measured = Vec::new();
+        for &(algorithm, math, workspace, deterministic) in candidates.iter().take(CANDIDATES) {
+            let Ok(memory) = Allocation::zeroed(context, workspace) else { continue };
+            let addresses = [a.address(), b.address(), c.address()];
+            let workspace = (memory.address(), workspace);
+            it.set_call(Convolution { geometry: *geometry, algorithm, math, workspace, addresses })?;
+            let run = |times: usize| (0..times).try_for_each(|_| it.run(context.stream));
+            if run(1).and_then(|()| context.synchronize()).is_ok()
+                && let Ok(time) = context.time(|| run(3))
+            {
+                measured.push((time, deterministic, algorithm, math, workspace.1));
+            }
+        }
+        Ok(pick(&measured))
     }
 
     /// Enqueues the call on a stream.
@@ -456,6 +589,9 @@ fn pick(candidates: &[(f32, bool, u32, u32, usize)]) -> Choice {
 /// # Errors
 /// If cuDNN is missing.
 pub(super) fn choose(context: &Arc<Context>, geometry: &Geometry) -> Result<Choice> {
+    if geometry.prefers_patches() {
+        return Ok(Choice::Patches);
+    }
     static KNOWN: Mutex<Option<BTreeMap<String, Choice>>> = Mutex::new(None);
     let library = Library::Cudnn.version().map(|version| version.to_string()).unwrap_or_default();
     let key = geometry.key(&context.properties.name, &library);
@@ -470,7 +606,7 @@ pub(super) fn choose(context: &Arc<Context>, geometry: &Geometry) -> Result<Choi
     if let Some(choice) = known.get(&key) {
         return Ok(*choice);
     }
-    let choice = Prepared::describe(context, geometry)?.measure(geometry.form);
+    let choice = Prepared::measure(context, geometry)?;
     known.insert(key, choice);
     if let Some(file) = &file {
         // A cache that cannot be written costs time, not results.
@@ -485,6 +621,7 @@ fn print(known: &BTreeMap<String, Choice>) -> String {
         .iter()
         .map(|(key, choice)| match choice {
             Choice::Plain => format!("{key}\tplain\n"),
+            Choice::Patches => format!("{key}\tpatches\n"),
             Choice::Library { algorithm, math, workspace } => {
                 format!("{key}\t{algorithm} {math} {workspace}\n")
             }
@@ -499,6 +636,9 @@ fn parse(text: &str) -> BTreeMap<String, Choice> {
             let (key, rest) = line.split_once('\t')?;
             if rest == "plain" {
                 return Some((key.to_owned(), Choice::Plain));
+            }
+            if rest == "patches" {
+                return Some((key.to_owned(), Choice::Patches));
             }
             let numbers: Vec<usize> =
                 rest.split(' ').map(|number| number.parse().ok()).collect::<Option<_>>()?;

@@ -54,7 +54,7 @@ impl Typed {
                 return Err(EngineError::BadShape {
                     operation: "group_norm",
                     found: typed.graph.shape(entry.inputs[0]).clone(),
-                    needed: "on CUDA at most 65535 samples and 1024 channels, 4096 if divisible by 4".into(),
+                    needed: "on CUDA at most 65535 samples and 1024 channels".into(),
                 });
             }
             if let Some(geometry) = conv::Geometry::of(&typed.graph, id, precision) {
@@ -78,6 +78,14 @@ impl Typed {
         Self { graph, outputs, scalars, precision, multiprocessors, convolutions: HashMap::new() }
     }
 
+    /// How a convolution is done; by our own kernels where there is no device to ask.
+    fn convolution(&self, id: usize) -> conv::Choice {
+        self.convolutions.get(&id).copied().unwrap_or(match id % 2 {
+            0 => conv::Choice::Plain,
+            _ => conv::Choice::Patches,
+        })
+    }
+
     fn scalar(&self, node: Node) -> Scalar {
         self.scalars[node.index()][node.output as usize]
     }
@@ -89,9 +97,9 @@ impl Sizes for Typed {
     }
 
     fn scratch_bytes(&self, id: usize) -> usize {
-        match self.convolutions.get(&id) {
-            Some(conv::Choice::Library { workspace, .. }) => *workspace,
-            _ => scratch(&self.graph, id, self.multiprocessors),
+        match conv::Geometry::of(&self.graph, id, self.precision) {
+            Some(geometry) => geometry.scratch(self.convolution(id)),
+            None => scratch(&self.graph, id, self.multiprocessors),
         }
     }
 
@@ -240,7 +248,7 @@ pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
     };
     lowering.begin("round weights", false, rounding);
     optimizer::round_copies(&copies, &mut lowering);
-    for &id in &plan.steps {
+    for (place, &id) in plan.steps.iter().enumerate() {
         let entry = &graph.entries[id];
         let output = typed.scalars[id].first().copied().unwrap_or(Scalar::Single);
         let io = Io {
@@ -255,8 +263,17 @@ pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
         };
         let effect = graph.effects.contains(&id);
         lowering.begin(entry.op.operation().name(), effect, access(&io, plan.scratch[id].1, effect));
-        let convolution = typed.convolutions.get(&id).copied().unwrap_or(conv::Choice::Plain);
-        lower(graph, id, convolution, &io, &mut lowering);
+        if let (Op::Advance(_), Some(before)) = (&entry.op, place.checked_sub(1)) {
+            let before = &graph.entries[plan.steps[before]];
+            if matches!(before.op, Op::Adam(_)) && before.inputs[0] == entry.inputs[0] {
+                continue;
+            }
+        }
+        let advances = plan.steps.get(place + 1).is_some_and(|&next| {
+            let next = &graph.entries[next];
+            matches!(next.op, Op::Advance(_)) && Some(&next.inputs[0]) == entry.inputs.first()
+        });
+        lower(graph, id, typed.convolution(id), advances, &io, &mut lowering);
     }
     let requested = typed
         .outputs
@@ -390,7 +407,9 @@ impl Executor {
                         }
                     }
                     Work::Product(product) => {
-                        Ready::Product(Box::new(Prepared::new(context, *product, &workspace)?))
+                        let mut prepared = Prepared::new(context, *product, &workspace)?;
+                        prepared.tune()?;
+                        Ready::Product(Box::new(prepared))
                     }
                     Work::Convolution(call) => {
                         Ready::Convolution(Box::new(conv::Prepared::new(context, call)?))
@@ -399,6 +418,7 @@ impl Executor {
                 Ok((label.clone(), *effect, ready))
             })
             .collect::<Result<_>>()?;
+        matmul::save_tuned();
         let accesses: Vec<Access> = lowering.commands.iter().map(|command| command.access.clone()).collect();
         let slots = spread(&accesses, side_by_side);
         let streams = (1..side_by_side).map(|_| Stream::new(context)).collect::<Result<_>>()?;

@@ -268,8 +268,15 @@ impl Lowering {
     }
 }
 
-/// Appends the work of one operation; `convolution` says how, if it is one.
-pub(super) fn lower(graph: &Graph, id: usize, convolution: Choice, io: &Io, to: &mut Lowering) {
+/// Appends the work of one operation; `convolution` says how, if it is one; `advances` whether Adam moves its counter.
+pub(super) fn lower(
+    graph: &Graph,
+    id: usize,
+    convolution: Choice,
+    advances: bool,
+    io: &Io,
+    to: &mut Lowering,
+) {
     let entry = &graph.entries[id];
     let scalar = Shape::scalar();
     let output = entry.outputs.first().map_or(&scalar, |output| &output.shape);
@@ -311,7 +318,7 @@ pub(super) fn lower(graph: &Graph, id: usize, convolution: Choice, io: &Io, to: 
         Op::GroupNorm(op) => group_norm::lower(op, input(0), io, to),
         Op::GroupNormBackward(op) => group_norm::lower_backward(&op.forward, input(0), io, to),
         Op::GlobalNorm(_) => optimizer::global_norm(io, to),
-        Op::Adam(op) => optimizer::adam(op, io, to),
+        Op::Adam(op) => optimizer::adam(op, advances, io, to),
         Op::Assign(_) => optimizer::assign(io, to),
         Op::Advance(_) => optimizer::advance(io, to),
     }

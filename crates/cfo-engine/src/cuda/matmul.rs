@@ -4,13 +4,17 @@
 //! `c' = b' a'`, where `'` means the same memory read by columns.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::cublaslt::sys;
 use cudarc::driver::sys::CUstream;
 
-use super::driver::{Allocation, Context, failure};
+use super::compile::{self, Digest};
+use super::driver::{Allocation, Context, Replay, failure};
 use super::expression;
+use super::library::Library;
 use super::lower::{File, Io, Lowering, Work, blocks, vector};
 use super::scalar::Scalar;
 use crate::device::Precision;
@@ -56,6 +60,73 @@ pub(super) struct Product {
     pub(super) bias: u64,
     /// Where the value before the activation goes; 0 for nowhere.
     pub(super) kept: u64,
+}
+
+impl Product {
+    /// A name for it in the cache: everything but the addresses.
+    fn key(&self, gpu: &str, library: &str) -> String {
+        let mut plain = *self;
+        for matrix in [&mut plain.a, &mut plain.b, &mut plain.d] {
+            matrix.address = u64::from(alignment(matrix.address));
+        }
+        (plain.bias, plain.kept) = (u64::from(self.bias != 0), u64::from(self.kept != 0));
+        let mut digest = Digest::new();
+        digest.add(format!("{gpu}|{library}|{WORKSPACE}|{plain:?}").as_bytes());
+        digest.finish()
+    }
+}
+
+/// The power of two, up to 256, that divides an address.
+fn alignment(address: u64) -> u32 {
+    1 << address.trailing_zeros().min(8)
+}
+
+/// Algorithms that are measured of those that the library recommends.
+const CANDIDATES: usize = 8;
+
+type Tuned = BTreeMap<String, [u64; 8]>;
+
+/// What was measured, by this process or before.
+fn tuned() -> std::sync::MutexGuard<'static, Tuned> {
+    static TUNED: OnceLock<Mutex<Tuned>> = OnceLock::new();
+    TUNED
+        .get_or_init(|| {
+            let text = file().and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+            Mutex::new(parse(&text))
+        })
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn file() -> Option<PathBuf> {
+    compile::folder().map(|folder| folder.join("products.txt"))
+}
+
+/// Keeps what was measured for the next process.
+pub(super) fn save_tuned() {
+    if let Some(file) = file() {
+        // A cache that cannot be written costs time, not results.
+        let _ = compile::store(&file, print(&tuned()).as_bytes());
+    }
+}
+
+/// One line a product: the key and the algorithm's words.
+fn print(tuned: &Tuned) -> String {
+    let words = |words: &[u64; 8]| words.map(|word| format!("{word:x}")).join(" ");
+    tuned.iter().map(|(key, algorithm)| format!("{key} {}\n", words(algorithm))).collect()
+}
+
+/// Lines that do not read are left out: they are measured again.
+fn parse(text: &str) -> Tuned {
+    text.lines()
+        .filter_map(|line| {
+            let mut parts = line.split(' ');
+            let key = parts.next().filter(|key| key.len() == 32)?;
+            let words: Vec<u64> =
+                parts.map(|word| u64::from_str_radix(word, 16).ok()).collect::<Option<_>>()?;
+            Some((key.to_owned(), words.try_into().ok()?))
+        })
+        .collect()
 }
 
 pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
@@ -230,7 +301,7 @@ fn check(call: &str, status: sys::cublasStatus_t) -> Result<()> {
 
 /// A product with its descriptors and the algorithm chosen for it.
 pub(super) struct Prepared {
-    _context: Arc<Context>,
+    context: Arc<Context>,
     handle: sys::cublasLtHandle_t,
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
@@ -273,7 +344,7 @@ impl Prepared {
         context.enter()?;
         let handle = context.handles.lock().unwrap_or_else(std::sync::PoisonError::into_inner).products()?;
         let mut prepared = Self {
-            _context: Arc::clone(context),
+            context: Arc::clone(context),
             handle,
             description: std::ptr::null_mut(),
             layouts: [std::ptr::null_mut(); 3],
@@ -317,7 +388,7 @@ impl Prepared {
                 prepared.layouts[slot] = layout(&matrix, product.batch)?;
             }
         }
-        prepared.choose()?;
+        prepared.algorithm = prepared.candidates(1)?[0];
         Ok(prepared)
     }
 
@@ -335,14 +406,14 @@ impl Prepared {
         })
     }
 
-    /// Picks the library's first choice.
-    fn choose(&mut self) -> Result<()> {
+    /// Algorithms that the library recommends, the best first.
+    fn candidates(&self, count: usize) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
         let mut preference = std::ptr::null_mut();
         // SAFETY: results are as many as are asked for; the preference is destroyed in any case.
         unsafe {
             check("cublasLtMatmulPreferenceCreate", sys::cublasLtMatmulPreferenceCreate(&mut preference))?;
             let bytes = WORKSPACE;
-            let mut results: [sys::cublasLtMatmulHeuristicResult_t; 1] = std::mem::zeroed();
+            let mut results = vec![std::mem::zeroed::<sys::cublasLtMatmulHeuristicResult_t>(); count];
             let mut found = 0;
             let attribute =
                 sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
@@ -352,6 +423,24 @@ impl Prepared {
                 std::ptr::from_ref(&bytes).cast(),
                 size_of::<usize>(),
             );
+            use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
+            let Product { a, b, d, .. } = self.product;
+            for (attribute, matrix) in [
+                (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
+                (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
+                (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, d),
+                (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d),
+            ] {
+                let bytes = alignment(matrix.address);
+                if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+                    status = sys::cublasLtMatmulPreferenceSetAttribute(
+                        preference,
+                        attribute,
+                        std::ptr::from_ref(&bytes).cast(),
+                        size_of::<u32>(),
+                    );
+                }
+            }
             if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
                 let [a, b, d] = self.layouts;
                 status = sys::cublasLtMatmulAlgoGetHeuristic(
@@ -362,24 +451,54 @@ impl Prepared {
                     d,
                     d,
                     preference,
-                    results.len() as i32,
+                    count as i32,
                     results.as_mut_ptr(),
                     &mut found,
                 );
             }
             let _ = sys::cublasLtMatmulPreferenceDestroy(preference);
-            check("cublasLtMatmulAlgoGetHeuristic", status).map_err(|error| {
-                failure("cublasLtMatmulAlgoGetHeuristic", format!("{error} for {:?}", self.product))
-            })?;
-            if found == 0 {
-                return Err(failure(
-                    "cublasLtMatmulAlgoGetHeuristic",
-                    format!("no way to do {:?}", self.product),
-                ));
+            if status != sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS || found == 0 {
+                let problem = format!("{status:?}, no way to do {:?}", self.product);
+                return Err(failure("cublasLtMatmulAlgoGetHeuristic", problem));
             }
-            self.algorithm = results[0].algo;
+            results.truncate(found as usize);
+            results.retain(|result| result.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+            Ok(results.into_iter().map(|result| result.algo).collect())
         }
+    }
+
+    /// Takes the fastest of the algorithms that the library recommends: as the cache says, else as measured now. The
+    /// result's memory is overwritten.
+    pub(super) fn tune(&mut self) -> Result<()> {
+        let library = Library::CublasLt.version().map(|version| version.to_string()).unwrap_or_default();
+        let key = self.product.key(&self.context.properties.name, &library);
+        if let Some(words) = tuned().get(&key) {
+            self.algorithm.data = *words;
+            return Ok(());
+        }
+        let first = self.algorithm;
+        let mut best = (f32::INFINITY, first);
+        for algorithm in self.candidates(CANDIDATES)? {
+            self.algorithm = algorithm;
+            if let Ok(time) = self.measure()
+                && time < best.0
+            {
+                best = (time, algorithm);
+            }
+        }
+        self.algorithm = best.1;
+        tuned().insert(key, self.algorithm.data);
         Ok(())
+    }
+
+    /// Milliseconds of a few runs, launched at once so that the host's part does not count.
+    fn measure(&self) -> Result<f32> {
+        let stream = self.context.stream;
+        self.run(stream, 0)?;
+        self.context.synchronize()?;
+        let replay = Replay::capture(&self.context, || (0..8).try_for_each(|_| self.run(stream, 0)))?;
+        replay.launch()?;
+        self.context.time(|| replay.launch())
     }
 
     /// Enqueues the product on one of the streams, which has its own part of the workspace.
@@ -443,4 +562,17 @@ fn layout(matrix: &Matrix, batch: usize) -> Result<sys::cublasLtMatrixLayout_t> 
         }
     }
     Ok(layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_reads_what_it_wrote_and_skips_what_is_damaged() {
+        let mut tuned = Tuned::new();
+        tuned.insert("0".repeat(32), [1, 2, 3, 4, 5, 6, 7, u64::MAX]);
+        assert_eq!(parse(&print(&tuned)), tuned);
+        assert_eq!(parse(&format!("{}short 1\n{} 1 2\n", print(&tuned), "1".repeat(32))), tuned);
+    }
 }

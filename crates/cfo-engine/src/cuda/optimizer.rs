@@ -57,7 +57,8 @@ pub(super) fn global_norm(io: &Io, to: &mut Lowering) {
     to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1], arguments);
 }
 
-pub(super) fn adam(op: &Adam, io: &Io, to: &mut Lowering) {
+/// One step of Adam; `advances` says whether the counter moves as well.
+pub(super) fn adam(op: &Adam, advances: bool, io: &Io, to: &mut Lowering) {
     let config = &op.config;
     let slots: Vec<Slot> = io.inputs[op.leading()..]
         .chunks(op.stride())
@@ -70,6 +71,9 @@ pub(super) fn adam(op: &Adam, io: &Io, to: &mut Lowering) {
         })
         .collect();
     if slots.is_empty() {
+        if advances {
+            advance(io, to);
+        }
         return;
     }
     let ([rows, pieces], blocks) = tables(&slots, to);
@@ -96,7 +100,7 @@ pub(super) fn adam(op: &Adam, io: &Io, to: &mut Lowering) {
     let parameters = "const Slot* slots, const Piece* pieces, const Settings* settings, u32* counter, const float* norm, \
                       u32 blocks, u32* ticket";
     let body = format!(
-        "adam<{}, {}, false>(slots, pieces, settings, counter, norm, blocks, ticket);",
+        "adam<{}, {}, {advances}>(slots, pieces, settings, counter, norm, blocks, ticket);",
         config.clip.is_some(),
         config.ema.is_some()
     );

@@ -89,7 +89,7 @@ pub(crate) struct MatMul {
 
 impl MatMul {
     /// The product without anything around it.
-    fn plain(
+    pub(crate) fn plain(
         batch: [usize; 2],
         [rows, inner, columns]: [usize; 3],
         [a, b, c]: [Operand; 3],

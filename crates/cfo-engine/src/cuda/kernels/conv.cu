@@ -133,3 +133,45 @@ template <class T, class K> DEVICE void conv_weight(const T* x, const T* dy, T* 
     sum = block_sum<256>(sum);
     if (threadIdx.x == 0) dw[blockIdx.x] = Cast<T>::of(sum);
 }
+
+// The patches that a convolution multiplies, a row a position: [B HO WO, KH KW CI]; zeros outside the field.
+template <class T, int V, class K> DEVICE void gather_patches(const T* x, T* patches) {
+    const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+    constexpr u32 WIDTH = K::KH * K::KW * K::CI / V;
+    if (at >= (u64)K::B * K::HO * K::WO * WIDTH) return;
+    const u32 inside = (u32)(at % WIDTH);
+    const u64 position = at / WIDTH;
+    const u32 c = inside % (K::CI / V) * V, tap = inside / (K::CI / V);
+    const int column = (int)(position % K::WO) * K::SW + (int)(tap % K::KW) - K::PW;
+    const int row = (int)(position / K::WO % K::HO) * K::SH + (int)(tap / K::KW) - K::PH;
+    float value[V] = {};
+    if (row >= 0 && row < (int)K::H && column >= 0 && column < (int)K::W)
+        load<V>(x + ((position / K::WO / K::HO * K::H + row) * K::W + column) * K::CI + c, value);
+    store<V>(patches + at * V, value);
+}
+
+// The adjoint: every patch added to the field.
+template <class T, int V, class K> DEVICE void scatter_patches(const T* patches, T* dx) {
+    const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+    if (at >= (u64)K::B * K::H * K::W * (K::CI / V)) return;
+    const u32 c = (u32)(at % (K::CI / V)) * V;
+    const u64 pixel = at / (K::CI / V);
+    const int column = (int)(pixel % K::W), row = (int)(pixel / K::W % K::H);
+    const u64 b = pixel / K::W / K::H;
+    float sum[V] = {};
+#pragma unroll
+    for (int p = 0; p < (int)K::KH; ++p) {
+        const int i = row + K::PH - p;
+        if (i < 0 || i % K::SH != 0 || i / K::SH >= (int)K::HO) continue;
+#pragma unroll
+        for (int q = 0; q < (int)K::KW; ++q) {
+            const int j = column + K::PW - q;
+            if (j < 0 || j % K::SW != 0 || j / K::SW >= (int)K::WO) continue;
+            float value[V];
+            load<V>(patches + (((b * K::HO + i / K::SH) * K::WO + j / K::SW) * (K::KH * K::KW) + p * K::KW + q) * K::CI + c, value);
+#pragma unroll
+            for (int k = 0; k < V; ++k) sum[k] += value[k];
+        }
+    }
+    store<V>(dx + at * V, sum);
+}
