@@ -27,19 +27,22 @@ step() {
 }
 
 speed() {
-    for precision in f32 tf32 bf16; do step cuda $precision mlp 2048; done
+    for precision in f32 bf16; do step cuda $precision mlp 2048; done
     step cuda tf32 mlp 2048 train profile
-    for precision in tf32 f32; do step cuda $precision unet1d 256; done
+    step cuda f32 unet1d 256
     step cuda tf32 unet1d 256 train profile
+    step cuda f32 fno1d 256 train profile
+    step cuda bf16 dit 256 train profile
     step cuda bf16 unet2d 256 train profile
     step cuda bf16 unet2d 256 # a second start, with warm caches
-    step cuda bf16 unet2d 256 forward profile
+    step cuda bf16 unet2d 256 forward
     step cuda tf32 unet2d 256 train profile
 }
 
 sanitizer() {
     for tool in memcheck racecheck initcheck; do
-        timeout 300 compute-sanitizer --tool $tool "$folder/it" cuda::training_losses_agree --nocapture 2>&1 | tail -3
+        timeout 200 compute-sanitizer --tool $tool "$folder/it" cuda::several_steps --nocapture 2>&1 | tail -3
+        timeout 200 compute-sanitizer --tool $tool "$folder/it" cuda::layer_norms cuda::attentions --nocapture 2>&1 | tail -3
     done
 }
 

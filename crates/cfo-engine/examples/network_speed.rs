@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cfo_engine::{
     Activation, AdamConfig, Data, Device, Element, Graph, GroupNormInputs, Initial, Memory, Node, PadMode,
-    PathData, PathTensors, Precision, Program, Result,
+    PathData, PathTensors, Precision, Program, Result, spectral_modes,
 };
 use cfo_numerics::{NoiseSchedule, Path, Philox};
 
@@ -122,6 +122,72 @@ impl Unet {
     }
 }
 
+/// Lifting, five blocks of a Fourier product beside a linear map, two layers at the end.
+fn fno(g: &mut Graph, time: Node, u: Node) -> Result<Node> {
+    let (width, modes) = (128, 6);
+    let shape = g.shape(u).clone();
+    let [batch, _, points, channels] = [0, 1, 2, 3].map(|axis| shape.axes()[axis]);
+    let grid = g.constant([1, 1, points, 1], (0..points).map(|i| i as f64 / points as f64).collect())?;
+    let grid = g.broadcast(grid, [batch, 1, points, 1])?;
+    let input = g.concat(&[u, grid], 3)?;
+    let lifted = linear(g, "lift", input, width, Activation::Identity)?;
+    let code = sinusoids(g, time, width)?;
+    let code = g.reshape(code, [batch, 1, 1, width])?;
+    let mut x = g.add(lifted, code)?;
+    for block in 0..5 {
+        let size = [spectral_modes(1, [1, modes]), width, 2 * width];
+        let w =
+            g.parameter(&format!("{block}.spectral"), size, Initial::Uniform(1.0 / (width * width) as f64))?;
+        let spectral = g.spectral(x, w, [1, modes])?;
+        let local = linear(g, &format!("{block}.local"), x, width, Activation::Identity)?;
+        let sum = g.add(spectral, local)?;
+        x = g.gelu(sum)?;
+    }
+    let x = linear(g, "head1", x, width, Activation::Gelu)?;
+    linear(g, "head2", x, channels, Activation::Identity)
+}
+
+/// A diffusion transformer: patches of 8, four blocks with adaptive layer norms.
+fn dit(g: &mut Graph, time: Node, u: Node) -> Result<Node> {
+    let (patch, width, heads) = (8, 384, 8);
+    let shape = g.shape(u).clone();
+    let [batch, height, wide, channels] = [0, 1, 2, 3].map(|axis| shape.axes()[axis]);
+    let tokens = (height / patch) * (wide / patch);
+    let patches = g.patches(u, patch)?;
+    let embedded = linear(g, "embed", patches, width, Activation::Identity)?;
+    let position = g.constant([tokens, width], (0..tokens * width).map(|i| (i as f64).sin()).collect())?;
+    let mut x = g.add(embedded, position)?;
+    let code = sinusoids(g, time, 256)?;
+    let e = linear(g, "time1", code, width, Activation::Silu)?;
+    let e = linear(g, "time2", e, width, Activation::Silu)?;
+    let part = |g: &mut Graph, all: Node, i: usize| g.slice(all, 1, i * width, width);
+    for block in 0..4 {
+        let all = linear(g, &format!("{block}.ada"), e, 6 * width, Activation::Identity)?;
+        let (shift, scale) = (part(g, all, 0)?, part(g, all, 1)?);
+        let normal = g.layer_norm(x, Some((shift, scale)), 1e-6)?;
+        let qkv = linear(g, &format!("{block}.qkv"), normal, 3 * width, Activation::Identity)?;
+        let mixed = g.attention(qkv, heads)?;
+        let mixed = linear(g, &format!("{block}.out"), mixed, width, Activation::Identity)?;
+        let gate = part(g, all, 2)?;
+        let gate = g.reshape(gate, [batch, 1, width])?;
+        let gated = g.multiply(gate, mixed)?;
+        x = g.add(x, gated)?;
+        let (shift, scale) = (part(g, all, 3)?, part(g, all, 4)?);
+        let normal = g.layer_norm(x, Some((shift, scale)), 1e-6)?;
+        let hidden = linear(g, &format!("{block}.mlp1"), normal, 6 * width, Activation::Gelu)?;
+        let mixed = linear(g, &format!("{block}.mlp2"), hidden, width, Activation::Identity)?;
+        let gate = part(g, all, 5)?;
+        let gate = g.reshape(gate, [batch, 1, width])?;
+        let gated = g.multiply(gate, mixed)?;
+        x = g.add(x, gated)?;
+    }
+    let all = linear(g, "ada", e, 2 * width, Activation::Identity)?;
+    let (shift, scale) = (part(g, all, 0)?, part(g, all, 1)?);
+    let normal = g.layer_norm(x, Some((shift, scale)), 1e-6)?;
+    let out = linear(g, "head", normal, patch * patch * channels, Activation::Identity)?;
+    g.unpatch(out, patch, height, wide)
+}
+
 fn step(g: &mut Graph, network: &str, sizes: &Sizes, training: bool) -> Result<Node> {
     let [h, w, c] = sizes.field;
     let rows = sizes.trajectories * sizes.frames;
@@ -135,6 +201,8 @@ fn step(g: &mut Graph, network: &str, sizes: &Sizes, training: bool) -> Result<N
     let sample = g.sample_path(tensors, data, sizes.batch, (7, 1), counter)?;
     let y = match network {
         "mlp" => mlp(g, sample.time, sample.state)?,
+        "fno1d" => fno(g, sample.time, sample.state)?,
+        "dit" => dit(g, sample.time, sample.state)?,
         "unet1d" => Unet { flat: true, mode: PadMode::Circular }.network(g, sample.time, sample.state)?,
         _ => Unet { flat: false, mode: PadMode::Zero }.network(g, sample.time, sample.state)?,
     };
@@ -172,7 +240,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let network = at(2, "mlp");
     let (field, trajectories, frames, batch) = match network.as_str() {
         "mlp" => ([1, 1, 3], 2000, 101, 2048),
-        "unet1d" => ([1, 100, 1], 500, 101, 256),
+        "unet1d" | "fno1d" => ([1, 100, 1], 500, 101, 256),
         _ => ([128, 128, 2], 20, 20, 256),
     };
     let sizes = Sizes { field, trajectories, frames, batch: at(3, &batch.to_string()).parse()? };

@@ -24,22 +24,40 @@ fn device(test: &str) -> Option<Device> {
     }
 }
 
-/// Precisions with the relative error that their rounding allows: f32 2^-24, tf32 2^-11 and bf16 2^-9 an operand, times
-/// what a few operations in a row make of it.
-const PRECISIONS: [(Precision, f64); 3] =
-    [(Precision::F32, 1e-5), (Precision::Tf32, 1e-3), (Precision::Bf16, 1e-2)];
+/// Precisions with the relative error that is asked of them, and the rounding of one operand.
+const PRECISIONS: [(Precision, f64, f64); 3] = [
+    (Precision::F32, 1e-5, 1.0 / (1 << 24) as f64),
+    (Precision::Tf32, 1e-3, 1.0 / (1 << 11) as f64),
+    (Precision::Bf16, 1e-2, 1.0 / (1 << 9) as f64),
+];
+
+/// Values rounded one after another on the way to a result. Where rounding the inputs alone moves a result by more than
+/// a share of the tolerance (kinks, cancellation, powers), so many times that movement are allowed.
+const ROUNDINGS: f64 = 8.0;
 
 thread_local! {
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static CHECKS: RefCell<usize> = const { RefCell::new(0) };
 }
 
-/// `|found - expected| / |expected|`; numbers that cancel to almost nothing are measured against ones of size 1/2,
-/// since the inputs are of size 1.
-fn relative(found: &[f64], expected: &[f64]) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
-    let difference = norm(&mut found.iter().zip(expected).map(|(a, b)| a - b));
-    difference / norm(&mut expected.iter().copied()).max(0.5 * (expected.len() as f64).sqrt())
+fn norm(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|value| value * value).sum::<f64>().sqrt()
+}
+
+/// `|found - expected| / |expected|`. A result that cancels to almost nothing is measured against numbers of size
+/// `scale`.
+fn relative(found: &[f64], expected: &[f64], scale: f64) -> f64 {
+    let difference = norm(found.iter().zip(expected).map(|(a, b)| a - b));
+    difference / norm(expected.iter().copied()).max(scale * (expected.len() as f64).sqrt())
+}
+
+/// Relative errors of output, loss and gradients. Inputs are of size 1, so outputs are measured against 1/2 at least;
+/// a gradient against the mean size of all gradients at least, since some vanish identically.
+fn errors(found: &[Vec<f64>], expected: &[Vec<f64>]) -> Vec<f64> {
+    let gradients: Vec<f64> = expected[2..].iter().flatten().copied().collect();
+    let mean = norm(gradients.iter().copied()) / (gradients.len().max(1) as f64).sqrt();
+    let scale = |i: usize| if i < 2 { 0.5 } else { mean.max(0.5) };
+    (0..expected.len()).map(|i| relative(&found[i], &expected[i], scale(i))).collect()
 }
 
 /// Output and gradients of every input on a device.
@@ -77,7 +95,17 @@ fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
         .map(|values| values.iter().map(|value| value * random.uniform_between(0.8, 1.25)).collect())
         .collect();
     let expected = evaluate(Device::Cpu, Precision::F64, shapes, &values, build);
-    for (precision, tolerance) in PRECISIONS {
+    for (precision, tolerance, rounding) in PRECISIONS {
+        // The largest of several movements: one alone may cancel by chance.
+        let mut moved = vec![0.0_f64; expected.len()];
+        for _ in 0..5 {
+            let shaken: Vec<Vec<f64>> = values
+                .iter()
+                .map(|v| v.iter().map(|x| x * (1.0 + rounding * random.uniform_between(-1.0, 1.0))).collect())
+                .collect();
+            let found = errors(&evaluate(Device::Cpu, Precision::F64, shapes, &shaken, build), &expected);
+            moved.iter_mut().zip(found).for_each(|(most, error)| *most = most.max(error));
+        }
         let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             evaluate(Device::Cuda(0), precision, shapes, &values, build)
         }));
@@ -86,20 +114,19 @@ fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
             eprintln!("FAILED {name} {precision} {shapes:?}: {text}");
             FAILURES.with_borrow_mut(|failures| failures.push(format!("{name} {precision}")));
         };
-        match attempt {
-            Err(_) => fail("panicked".into()),
-            Ok(found) => {
-                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    let what = match i {
-                        0 => "output".into(),
-                        1 => "loss".into(),
-                        _ => format!("gradient {}", i - 2),
-                    };
-                    let error = relative(found, expected);
-                    if error.is_nan() || error > tolerance {
-                        fail(format!("{what}: relative error {error:.2e}, seed {seed}"));
-                    }
-                }
+        let Ok(found) = attempt else {
+            fail("panicked".into());
+            continue;
+        };
+        for (i, (error, moved)) in errors(&found, &expected).into_iter().zip(moved).enumerate() {
+            let allowed = tolerance.max(ROUNDINGS * moved);
+            if error.is_nan() || error > allowed {
+                let what = match i {
+                    0 => "output".into(),
+                    1 => "loss".into(),
+                    _ => format!("gradient {}", i - 2),
+                };
+                fail(format!("{what}: relative error {error:.2e} > {allowed:.2e}, seed {seed}"));
             }
         }
     }
@@ -286,7 +313,7 @@ fn the_same_seed_draws_the_same_batch() {
         for &kind in &kinds {
             let (host, found) = (batch(Device::Cpu, size, kind), batch(device, size, kind));
             for (i, (host, found)) in host.iter().zip(&found).enumerate() {
-                let error = relative(found, host);
+                let error = relative(found, host, 0.5);
                 assert!(error < 2e-6, "output {i} of {kind:?}, {size} elements: relative error {error:.2e}");
             }
         }
@@ -315,20 +342,21 @@ fn trained(device: Device, precision: Precision, steps: usize, ema: Option<f64>)
 fn training_losses_agree() {
     let Some(device) = device("training_losses_agree") else { return };
     let (host, host_memory) = trained(Device::Cpu, Precision::F32, 1000, Some(0.9));
-    for (precision, tolerance) in [(Precision::F32, 0.02), (Precision::Tf32, 0.1), (Precision::Bf16, 0.5)] {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
         let (found, memory) = trained(device, precision, 1000, Some(0.9));
         assert_eq!(memory.read_index("step").unwrap(), host_memory.read_index("step").unwrap());
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let worst = host
-            .chunks(50)
-            .zip(found.chunks(50))
-            .map(|(a, b)| (mean(b) / mean(a) - 1.0).abs())
-            .fold(0.0, f64::max);
+        let windows = host.chunks(50).zip(found.chunks(50));
+        let worst = windows.map(|(a, b)| (mean(b) / mean(a) - 1.0).abs()).fold(0.0, f64::max);
         eprintln!(
             "training_losses_agree {precision}: windows of 50 differ by {:.2} % at most",
             100.0 * worst
         );
-        assert!(worst < tolerance, "{precision}: {worst}");
+        // Single precision follows the same path; the others learn as well, down to what their rounding resolves.
+        match precision {
+            Precision::F32 => assert!(worst < 0.02, "{worst}"),
+            _ => assert!(mean(&found[950..]) < 0.02 * found[0], "{precision}: {:?}", &found[950..]),
+        }
     }
 }
 
