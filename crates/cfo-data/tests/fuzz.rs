@@ -31,7 +31,13 @@ fn read(path: &Path) -> Result<usize, DataError> {
 /// Files of every layout and storage: those kept from h5py and NumPy, and our own.
 fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut paths: Vec<_> = std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let entries = std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path());
+    let is_data = |path: &std::path::PathBuf| {
+        path.extension()
+            .is_some_and(|extension| ["h5", "hdf5", "npz"].contains(&extension.to_string_lossy().as_ref()))
+    };
+    let mut paths: Vec<_> = entries.filter(is_data).collect();
+    assert!(paths.len() >= 10, "the kept files of other programs are gone");
     let layouts = [OutputLayout::Cfo, OutputLayout::Npz, OutputLayout::Pdebench];
     for layout in layouts {
         for (axes, gzip) in [(1, false), (2, false), (2, true)] {
