@@ -3,7 +3,7 @@
 
 use cudarc::{cublaslt, cudnn};
 
-use super::driver::failure;
+use super::driver::{failure, quiet};
 use super::library::Library;
 use crate::error::Result;
 
@@ -26,6 +26,7 @@ impl Handles {
     /// cuBLASLt's handle; the context must be current.
     pub(super) fn products(&mut self) -> Result<cublaslt::sys::cublasLtHandle_t> {
         if self.products.is_null() {
+            let _quiet = quiet();
             // SAFETY: the library was found when the context was opened; the handle is written on success.
             let status = unsafe { cublaslt::sys::cublasLtCreate(&mut self.products) };
             if status != cublaslt::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
@@ -45,6 +46,7 @@ impl Handles {
                 let problem = format!("cuDNN was not found; {}", Library::Cudnn.install());
                 return Err(failure("convolution", problem));
             }
+            let _quiet = quiet();
             // SAFETY: the library is loaded; the handle is written on success.
             unsafe {
                 let status = cudnn::sys::cudnnCreate(&mut self.convolutions);

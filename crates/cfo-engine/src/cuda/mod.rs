@@ -6,6 +6,8 @@
 mod attention;
 mod compile;
 mod conv;
+mod cublas;
+mod cudnn;
 mod driver;
 mod executor;
 mod expression;
@@ -20,14 +22,17 @@ mod matmul;
 mod optimizer;
 mod random;
 mod reduce;
+mod replay;
 mod resample;
 mod sample_path;
 pub(crate) mod scalar;
 mod schedule;
+mod typed;
 mod wavelet;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use driver::{Allocation, Context, count, properties};
-pub(crate) use executor::{Executor, Typed, numbers, stored};
+pub(crate) use executor::{Executor, numbers, stored};
+pub(crate) use typed::Typed;

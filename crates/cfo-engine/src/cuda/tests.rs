@@ -4,9 +4,9 @@ use cfo_numerics::{NoiseSchedule, Path, Spline};
 use rayon::prelude::*;
 
 use super::compile;
-use super::executor::{Bases, Typed, copied_leaves, lower_all};
 use super::library::Library;
 use super::lower::{Lowering, Work};
+use super::typed::{Bases, Typed, copied_leaves, lower_all};
 use crate::device::Precision;
 use crate::fuse::fuse;
 use crate::graph::{Graph, Node};
