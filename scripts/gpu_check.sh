@@ -27,22 +27,23 @@ step() {
 }
 
 speed() {
-    for precision in f32 bf16; do step cuda $precision mlp 2048; done
-    step cuda tf32 mlp 2048 train profile
-    step cuda f32 unet1d 256
-    step cuda tf32 unet1d 256 train profile
-    step cuda f32 fno1d 256 train profile
-    step cuda bf16 dit 256 train profile
     step cuda bf16 unet2d 256 train profile
     step cuda bf16 unet2d 256 # a second start, with warm caches
     step cuda bf16 unet2d 256 forward
     step cuda tf32 unet2d 256 train profile
+    step cuda bf16 dit 256 train profile
+    step cuda f32 fno1d 256 train profile
+    step cuda tf32 unet1d 256 train profile
+    for precision in f32 tf32 bf16; do step cuda $precision mlp 2048; done
 }
 
 sanitizer() {
     for tool in memcheck racecheck initcheck; do
-        timeout 200 compute-sanitizer --tool $tool "$folder/it" cuda::several_steps --nocapture 2>&1 | tail -3
-        timeout 200 compute-sanitizer --tool $tool "$folder/it" cuda::layer_norms cuda::attentions --nocapture 2>&1 | tail -3
+        for tests in several_steps attentions; do
+            echo "$tool $tests"
+            timeout 100 compute-sanitizer --tool $tool "$folder/it" cuda::$tests --test-threads=1 --nocapture > "$log/$tool-$tests.txt" 2>&1
+            grep -E "ERROR SUMMARY|RACECHECK SUMMARY|Program hit|at .*\+0x|test result" "$log/$tool-$tests.txt" | sort | uniq -c | head -12
+        done
     done
 }
 
