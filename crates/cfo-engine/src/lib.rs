@@ -2,7 +2,7 @@
 //!
 //! A [`Graph`] is built once for fixed shapes, by methods that check shapes as they append. Derivatives are appended
 //! to the same graph. [`Program::compile`] fuses it, plans its memory and binds it to the named tensors of a
-//! [`Memory`]; [`Program::run`] then allocates nothing. The crate knows nothing of differential equations.
+//! [`Memory`]; [`Program::run`] then uses the planned buffers. The crate knows nothing of differential equations.
 
 mod cpu;
 mod cuda;

@@ -16,7 +16,7 @@ enum Executor {
     Cuda(cuda::Executor),
 }
 
-/// A compiled graph. Running it allocates nothing.
+/// A compiled graph. Running it allocates no buffer for a value; small lists inside some kernels still are.
 #[derive(Debug)]
 pub struct Program {
     executor: Executor,
