@@ -92,7 +92,7 @@ fn a_killed_run_resumes_to_the_same_bits() {
         folder.cfo(&format!("train recipe.toml --data data.h5 --out {run} {steps} --resume")).done();
         assert!(weights(&run) == weights("whole"), "killed after {pause} ms");
     }
-    println!("{killed} of 3 runs were killed on the way");
+    assert!(killed > 0, "every run had ended before it was killed, so nothing was tested");
 }
 
 #[test]
