@@ -1,13 +1,14 @@
 //! The command line as typed. What it means is up to the commands.
 
+mod reproduce;
 mod run;
 mod simulate;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Serialize;
+use clap::{Args, Parser, Subcommand};
 
+pub use reproduce::{Reproduce, Scale, Target};
 pub use run::{Bench, Evaluate, Integration, Network, Part, Predict, Train, Work};
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
 
@@ -56,57 +57,6 @@ pub struct Inspect {
     /// Print one JSON document alone on stdout
     #[arg(long)]
     pub json: bool,
-}
-
-/// Repeat one of the paper's experiments: its table with the paper's figures beside ours
-#[derive(Debug, Args)]
-pub struct Reproduce {
-    /// Which experiment
-    pub target: Target,
-    /// How much of the paper's budget to spend
-    #[arg(long, value_enum, default_value_t = Scale::Smoke)]
-    pub scale: Scale,
-    /// Folder for the report; one that is there already is replaced [default: runs/TARGET]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// `auto`, `cpu` or `cuda:N`
-    #[arg(long, default_value = "auto")]
-    pub device: String,
-    /// Seed of everything that is drawn at random
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// Print one JSON document alone on stdout
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Experiments of the paper.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Target {
-    /// Velocity error of linear and quintic splines on Lorenz, with its order
-    SplineOrder,
-    /// The paper's claim in minutes: CFO on a quarter of the times of Lorenz against next-step prediction on all
-    Quickstart,
-}
-
-impl Target {
-    /// As typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SplineOrder => "spline-order",
-            Self::Quickstart => "quickstart",
-        }
-    }
-}
-
-/// How much of the paper's budget to spend.
-#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scale {
-    /// Minutes on two CPU cores
-    Smoke,
-    /// All of it
-    Paper,
 }
 
 #[cfg(test)]

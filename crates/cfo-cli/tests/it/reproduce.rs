@@ -47,3 +47,70 @@ fn a_report_that_cannot_be_written_fails() {
     let outcome = folder.cfo("reproduce spline-order --out taken").ended_with(2);
     assert!(outcome.stderr.contains("`taken`"), "{}", outcome.stderr);
 }
+
+/// A budget that tests the machinery, not the method.
+const TINY: &str =
+    "--device cpu --set data.split=[4,1,2] --set train.steps=3 --set train.batch=8 --set evaluate.nfe=40";
+
+#[test]
+fn table1_has_every_method_and_keep_rate_beside_the_papers() {
+    let folder = Folder::new();
+    let line = format!("reproduce table1 --system lorenz --system burgers --out report --json {TINY}");
+    let report = folder.cfo(&line).done().json();
+    assert_eq!((&report["target"], &report["scale"]), (&"table1".into(), &"smoke".into()));
+    let rows = report["rows"].as_array().unwrap();
+    // One network for Lorenz's baseline, two for Burgers', each in two forms; two splines at three keep rates.
+    assert_eq!(rows.len(), 2 + 4 + 2 * 6);
+    for row in rows {
+        assert!(row["relative_l2"].as_f64().is_none_or(|error| error > 0.0), "{row}");
+        match row["method"].as_str() {
+            Some("cfo") => {
+                assert!(row["spline"].is_string() && row["paper"].is_number() && row["best"].is_null());
+            }
+            Some("autoregressive") => {
+                assert_eq!(row["keep_rate"], 1.0);
+                assert_eq!(row["paper"].is_number(), row["prediction"] == "next-state", "{row}");
+            }
+            _ => panic!("{row}"),
+        }
+    }
+    for system in ["lorenz", "burgers"] {
+        let best = rows.iter().filter(|row| row["system"] == system && row["best"] == true);
+        assert_eq!(best.count(), 1, "{system}");
+        assert!(folder.path("report").join(format!("error-over-time-{system}.png")).exists());
+    }
+    let markdown = std::fs::read_to_string(folder.path("report/report.md")).unwrap();
+    for words in ["reduced version", "`train.steps=3`", "6.82e-2", "cfo reproduce table1"] {
+        assert!(markdown.contains(words), "`{words}` is missing");
+    }
+}
+
+/// Shares of the trainings in several processes, then the report, which trains nothing again.
+#[test]
+fn trainings_are_shared_used_again_and_not_mixed_up() {
+    let folder = Folder::new();
+    let line = format!("reproduce table1 --system lorenz --out report --json {TINY}");
+    for share in 1..=2 {
+        let outcome = folder.cfo(&format!("{line} --share {share}/2")).done();
+        assert!(outcome.stdout.is_empty() && !folder.path("report/report.json").exists());
+    }
+    let first = folder.cfo(&line).done();
+    assert!(!first.stderr.contains("step 3/3"), "{}", first.stderr);
+    assert_eq!(folder.cfo(&line).done().json()["rows"], first.json()["rows"]);
+    let other = folder.cfo(&format!("{line} --set train.steps=4")).ended_with(2);
+    assert!(other.stderr.contains("another recipe"), "{}", other.stderr);
+    folder.cfo(&format!("{line} --seed 1")).done();
+}
+
+#[test]
+fn experiments_that_are_not_there_are_refused() {
+    let folder = Folder::new();
+    for target in ["all", "noise", "baselines", "ks", "latent"] {
+        let outcome = folder.cfo(&format!("reproduce {target}")).ended_with(2);
+        assert!(outcome.stderr.contains("table1"), "{}", outcome.stderr);
+    }
+    let outcome = folder.cfo("reproduce table1 --system heat").ended_with(2);
+    assert!(outcome.stderr.contains("`lorenz`"), "{}", outcome.stderr);
+    folder.cfo("reproduce table1 --share 3/2").ended_with(2);
+    folder.cfo("reproduce quickstart --set train.steps=3").ended_with(2);
+}

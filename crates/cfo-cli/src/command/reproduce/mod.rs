@@ -1,13 +1,18 @@
 //! `cfo reproduce`: the paper's tables and figures, ours beside the paper's.
 //!
-//! One file per target. Each computes its rows, and `Record` prints and files them in the same way.
+//! One file per target. Those that train describe their trainings, which [`experiment`] carries out; each computes its
+//! rows, and [`Record`] prints and files them in the same way.
 
+mod experiment;
 mod quickstart;
 mod spline_order;
+mod system;
+mod table1;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use cfo::CfoError;
 use serde::Serialize;
 
 use crate::args::{self, Scale, Target};
@@ -16,15 +21,46 @@ use crate::plot::{self, Figure};
 use crate::report;
 
 pub fn run(arguments: &args::Reproduce) -> Result<()> {
+    if matches!(arguments.target, Target::SplineOrder | Target::Quickstart) {
+        refuse_training_options(arguments)?;
+    }
     match arguments.target {
-        Target::SplineOrder => conclude(arguments, &spline_order::run(arguments)?),
-        Target::Quickstart => conclude(arguments, &quickstart::run(arguments)?),
+        Target::SplineOrder => conclude(arguments, Some(spline_order::run(arguments)?)),
+        Target::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
+        Target::Table1 => conclude(arguments, table1::run(arguments)?),
     }
 }
 
-/// Prints and files what a target found.
-fn conclude<D: Serialize>(arguments: &args::Reproduce, record: &Record<D>) -> Result<()> {
-    let folder = arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()));
+/// Refuses options that these targets would silently ignore.
+fn refuse_training_options(arguments: &args::Reproduce) -> Result<()> {
+    let given = [
+        ("--runs", arguments.runs.is_some()),
+        ("--system", !arguments.system.is_empty()),
+        ("--set", !arguments.set.is_empty()),
+        ("--share", arguments.share.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(CfoError::InvalidKey {
+            key: option.into(),
+            problem: format!("`{}` does not take it", arguments.target.name()),
+        }
+        .into()),
+    }
+}
+
+/// The report's folder.
+fn folder(arguments: &args::Reproduce) -> PathBuf {
+    arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()))
+}
+
+/// Prints and files what a target found; nothing was found where only a share of the trainings was made.
+fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>) -> Result<()> {
+    let Some(record) = record else {
+        say("this share is done; the same command without `--share` makes the report once all shares are");
+        return Ok(());
+    };
+    let folder = folder(arguments);
     let written =
         record.write(&folder).with_context(|| format!("writing the report into `{}`", folder.display()))?;
     if arguments.json {
@@ -45,19 +81,32 @@ struct Record<D> {
     /// The report; figures stand beside it and may be shown by their names.
     markdown: String,
     /// Figures by the stem of their file names.
-    figures: Vec<(&'static str, Figure)>,
+    figures: Vec<(String, Figure)>,
 }
 
 impl<D: Serialize> Record<D> {
-    /// Writes `report.json`, `report.md` and the figures; reports that are there already are replaced.
+    /// Writes `report.json`, `report.md` and the figures; reports that are there already are replaced. Every file appears
+    /// whole or not at all.
     fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         fs_err::create_dir_all(folder)?;
-        let mut written = vec![folder.join("report.json"), folder.join("report.md")];
-        fs_err::write(&written[0], report::json(&self.document)?)?;
-        fs_err::write(&written[1], &self.markdown)?;
-        for (stem, figure) in &self.figures {
-            written.extend(plot::write(figure, folder, stem)?);
+        let desk = folder.join(".report.tmp");
+        if desk.exists() {
+            fs_err::remove_dir_all(&desk)?;
         }
+        fs_err::create_dir(&desk)?;
+        let mut drafts = vec![desk.join("report.json"), desk.join("report.md")];
+        fs_err::write(&drafts[0], report::json(&self.document)?)?;
+        fs_err::write(&drafts[1], &self.markdown)?;
+        for (stem, figure) in &self.figures {
+            drafts.extend(plot::write(figure, &desk, stem)?);
+        }
+        let mut written = Vec::new();
+        for draft in drafts {
+            let place = folder.join(draft.file_name().unwrap_or_default());
+            fs_err::rename(&draft, &place)?;
+            written.push(place);
+        }
+        fs_err::remove_dir_all(&desk)?;
         Ok(written)
     }
 }

@@ -222,6 +222,6 @@ fn record(
         document,
         text,
         markdown,
-        figures: vec![("error-over-time", over_time), ("training-loss", loss)],
+        figures: vec![("error-over-time".into(), over_time), ("training-loss".into(), loss)],
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
         table.text()
     );
     let markdown = markdown(arguments, &rows, &table);
-    let figures = vec![("error-over-segment", figure(&sums))];
+    let figures = vec![("error-over-segment".into(), figure(&sums))];
     let document = Document { target: arguments.target.name(), scale: arguments.scale, rows };
     Ok(Record { document, text, markdown, figures })
 }

@@ -1,0 +1,130 @@
+//! `cfo reproduce` as typed.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+/// Repeat one of the paper's experiments: its table with the paper's figures beside ours
+#[derive(Debug, Args)]
+pub struct Reproduce {
+    /// Which experiment
+    pub target: Target,
+    /// How much of the paper's budget to spend
+    #[arg(long, value_enum, default_value_t = Scale::Smoke)]
+    pub scale: Scale,
+    /// Folder for the report; one that is there already is replaced [default: runs/TARGET]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Folder for the trainings: finished ones are used again, killed ones go on [default: OUT/runs]
+    #[arg(long, value_name = "DIR")]
+    pub runs: Option<PathBuf>,
+    /// Only this system of the experiment; may be repeated
+    #[arg(long, value_name = "SYSTEM")]
+    pub system: Vec<String>,
+    /// Override a key of every recipe by its path, as in `train.steps=2000`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Only do the I-th of N equal shares of the trainings, without a report: for several processes with one `--runs`
+    #[arg(long, value_name = "I/N")]
+    pub share: Option<Share>,
+    /// `auto`, `cpu` or `cuda:N`
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Seed of everything that is drawn at random
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Experiments of the paper.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Target {
+    /// Velocity error of linear and quintic splines on Lorenz, with its order
+    SplineOrder,
+    /// The paper's claim in minutes: CFO on a quarter of the times of Lorenz against next-step prediction on all
+    Quickstart,
+    /// Rollout errors on four systems at keep rates 100, 50 and 25 %, beside the autoregressive baseline
+    Table1,
+}
+
+impl Target {
+    /// As typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SplineOrder => "spline-order",
+            Self::Quickstart => "quickstart",
+            Self::Table1 => "table1",
+        }
+    }
+}
+
+/// How much of the paper's budget to spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Minutes on two CPU cores
+    Smoke,
+    /// All of it
+    Paper,
+}
+
+impl Scale {
+    /// As typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// One of several equal shares of the trainings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// From 1.
+    index: usize,
+    count: usize,
+}
+
+impl Share {
+    /// Whether the training at this position belongs to the share.
+    pub fn includes(self, position: usize) -> bool {
+        position % self.count == self.index - 1
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+        match parsed {
+            Some((index, count)) if 1 <= index && index <= count => Ok(Self { index, count }),
+            _ => Err("not of the form I/N with 1 <= I <= N, as in `2/6`".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_take_every_training_once() {
+        let shares: Vec<Share> = (1..=3).map(|i| format!("{i}/3").parse().unwrap()).collect();
+        for position in 0..10 {
+            assert_eq!(shares.iter().filter(|share| share.includes(position)).count(), 1, "{position}");
+        }
+    }
+
+    #[test]
+    fn impossible_shares_are_refused() {
+        for text in ["0/3", "4/3", "1", "a/b", "1/0", "-1/2"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
+}
