@@ -260,6 +260,12 @@ impl DataError {
                 place: Box::default(),
                 detail: "the file ends too early".to_string(),
             },
+            // No system call of a reader has arguments but those that the file names: offsets and lengths.
+            ErrorKind::InvalidInput | ErrorKind::InvalidData => Self::Damaged {
+                path: path.to_owned(),
+                place: Box::default(),
+                detail: format!("a part of it cannot be read ({source})"),
+            },
             _ => Self::Io { action: "read", path: path.to_owned(), source },
         }
     }

@@ -16,7 +16,7 @@ use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
 use hdf5_reader::messages::HdfMessage;
 use hdf5_reader::messages::filter_pipeline::FilterDescription;
 use hdf5_reader::messages::layout::{ChunkIndexing, DataLayout};
-use hdf5_reader::{Dataset, Hdf5File};
+use hdf5_reader::{Dataset, FileStorage, Hdf5File, Storage, StorageBuffer};
 
 use super::array::{Block, elements};
 
@@ -25,7 +25,9 @@ const CACHE_BYTES: usize = 32 << 20;
 
 /// Where the chunks of a dataset are and how they are stored.
 pub(crate) struct Chunks {
-    file: Arc<Hdf5File>,
+    numbers: Arc<FileStorage>,
+    /// Where addresses count from.
+    base: u64,
     registry: Arc<FilterRegistry>,
     /// Extent of a chunk.
     extent: Vec<usize>,
@@ -55,9 +57,11 @@ struct Recent {
 }
 
 impl Chunks {
-    /// The chunks of a dataset of this shape; `None` when it is not chunked.
+    /// The chunks of a dataset of this shape, all of it being one when it is not chunked; `None` when its numbers do
+    /// not stand in the file by themselves.
     pub fn open(
-        file: &Arc<Hdf5File>,
+        file: &Hdf5File,
+        numbers: &Arc<FileStorage>,
         registry: &Arc<FilterRegistry>,
         dataset: &Dataset,
         shape: &[usize],
@@ -68,17 +72,28 @@ impl Chunks {
             HdfMessage::DataLayout(message) => Some(&message.layout),
             _ => None,
         });
-        let Some(DataLayout::Chunked { address, dims, chunk_indexing, .. }) = layout else { return Ok(None) };
-        // Version 3 of the layout counts the bytes of a number as a last axis.
-        let dims = dims.get(..shape.len()).unwrap_or_default();
-        if shape.is_empty() || dims.len() != shape.len() || dims.contains(&0) {
-            return Err(Error::InvalidData(format!("chunks of extent {dims:?} in shape {shape:?}")));
-        }
+        let undefined = u64::MAX >> (64 - 8 * u32::from(file.superblock().offset_size.clamp(1, 8)));
+        let elsewhere = header.messages.iter().any(|message| matches!(message, HdfMessage::ExternalFiles(_)));
+        let (address, extent) = match layout {
+            Some(DataLayout::Chunked { address, dims, .. }) => {
+                // Version 3 of the layout counts the bytes of a number as a last axis.
+                let dims = dims.get(..shape.len()).unwrap_or_default();
+                if shape.is_empty() || dims.len() != shape.len() || dims.contains(&0) {
+                    return Err(Error::InvalidData(format!("chunks of extent {dims:?} in shape {shape:?}")));
+                }
+                (*address, dims.iter().map(|&extent| extent as usize).collect())
+            }
+            Some(DataLayout::Contiguous { address, .. })
+                if *address != undefined && !elsewhere && !shape.is_empty() && !shape.contains(&0) =>
+            {
+                (*address, shape.to_vec())
+            }
+            _ => return Ok(None),
+        };
         let filters = header.messages.iter().find_map(|message| match message {
             HdfMessage::FilterPipeline(pipeline) => Some(pipeline.filters.clone()),
             _ => None,
         });
-        let extent: Vec<usize> = dims.iter().map(|&extent| extent as usize).collect();
         let grid: Vec<usize> =
             shape.iter().zip(&extent).map(|(&shape, &chunk)| shape.div_ceil(chunk)).collect();
         if elements(&grid).is_none() || elements(&extent).and_then(|count| count.checked_mul(size)).is_none()
@@ -87,7 +102,8 @@ impl Chunks {
         }
         let stored = dataset.fill_value().and_then(|fill| fill.value.clone());
         let mut chunks = Self {
-            file: file.clone(),
+            numbers: numbers.clone(),
+            base: file.superblock().base_address,
             registry: registry.clone(),
             extent,
             grid,
@@ -97,10 +113,18 @@ impl Chunks {
             places: HashMap::new(),
             recent: Mutex::default(),
         };
-        let undefined = u64::MAX >> (64 - 8 * u32::from(file.superblock().offset_size.clamp(1, 8)));
-        if *address != undefined && !shape.contains(&0) {
-            let entries = collect(file, dataset, *address, dims, chunk_indexing.as_ref(), size)?;
-            chunks.index(entries)?;
+        match layout {
+            Some(DataLayout::Chunked { dims, chunk_indexing, .. })
+                if address != undefined && !shape.contains(&0) =>
+            {
+                let dims = &dims[..shape.len()];
+                chunks.index(collect(file, dataset, address, dims, chunk_indexing.as_ref(), size)?)?;
+            }
+            Some(DataLayout::Contiguous { .. }) => {
+                let place = Place { address, size: chunks.chunk_bytes() as u64, filter_mask: 0 };
+                chunks.places.insert(0, place);
+            }
+            _ => {}
         }
         Ok(Some(chunks))
     }
@@ -180,7 +204,7 @@ impl Chunks {
         let (data, base) = if self.filters.is_empty() {
             let address = place.address.checked_add((start * self.size) as u64);
             let address = address.ok_or(Error::OffsetOutOfBounds(place.address))?;
-            (Arc::new(self.file.storage().read_range(address, span * self.size)?.to_vec()), start)
+            (Arc::new(self.stored(address, span * self.size)?.to_vec()), start)
         } else {
             (self.decode(number, place)?, 0)
         };
@@ -208,6 +232,11 @@ impl Chunks {
         }
     }
 
+    fn stored(&self, address: u64, length: usize) -> Result<StorageBuffer, Error> {
+        let address = address.checked_add(self.base).ok_or(Error::OffsetOutOfBounds(address))?;
+        self.numbers.read_range(address, length)
+    }
+
     /// A chunk with its filters undone.
     fn decode(&self, number: usize, place: Place) -> Result<Arc<Vec<u8>>, Error> {
         let lock = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +244,7 @@ impl Chunks {
             return Ok(data.clone());
         }
         let length = usize::try_from(place.size).map_err(|_| Error::OffsetOutOfBounds(place.address))?;
-        let stored = self.file.storage().read_range(place.address, length)?;
+        let stored = self.stored(place.address, length)?;
         let bytes = self.chunk_bytes();
         let (mask, size) = (place.filter_mask, self.size);
         let data = apply_pipeline_with_limit(

@@ -10,9 +10,10 @@ use hdf5_reader::filters::{FILTER_FLETCHER32, FILTER_SHUFFLE, FilterRegistry};
 use hdf5_reader::messages::HdfMessage;
 use hdf5_reader::messages::datatype::Datatype;
 use hdf5_reader::messages::filter_pipeline::FilterDescription;
-use hdf5_reader::{Dataset, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem};
+use hdf5_reader::{Dataset, FileStorage, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem};
 
 use super::array::{Array, Block, Origin, elements, shape_text};
+use super::bounded::BoundedStorage;
 use super::chunks::Chunks;
 use super::lzf;
 use crate::{DataError, Place};
@@ -28,6 +29,7 @@ const GROWTH: u64 = 1032;
 /// An open HDF5 file.
 pub(crate) struct Hdf5 {
     file: Arc<Hdf5File>,
+    numbers: Arc<FileStorage>,
     filters: Arc<FilterRegistry>,
     path: Arc<PathBuf>,
     bytes: u64,
@@ -61,11 +63,18 @@ impl Hdf5 {
             .with_chunk_cache_bytes(0)
             .with_max_chunk_bytes(limit.min(hdf5_reader::DEFAULT_MAX_CHUNK_BYTES))
             .with_max_read_bytes(limit)
-            .with_max_object_header_bytes(limit.min(hdf5_reader::DEFAULT_MAX_OBJECT_HEADER_BYTES));
+            // Headers are never compressed.
+            .with_max_object_header_bytes(
+                usize::try_from(bytes)
+                    .unwrap_or(usize::MAX)
+                    .min(hdf5_reader::DEFAULT_MAX_OBJECT_HEADER_BYTES),
+            );
         let path = Arc::new(path.to_owned());
-        let file = Hdf5File::open_with_options(path.as_path(), options)
-            .map_err(|error| failure(&path, Place::default(), error))?;
-        Ok(Self { file: Arc::new(file), filters: Arc::new(filters()), path, bytes })
+        let failed = |error| failure(&path, Place::default(), error);
+        let numbers = Arc::new(FileStorage::open(path.as_path()).map_err(failed)?);
+        let structures = Arc::new(BoundedStorage(numbers.clone()));
+        let file = Hdf5File::from_storage_with_options(structures, options).map_err(failed)?;
+        Ok(Self { file: Arc::new(file), numbers, filters: Arc::new(filters()), path, bytes })
     }
 
     pub fn path(&self) -> &Path {
@@ -127,8 +136,9 @@ pub(crate) struct Hdf5Array {
     origin: Origin,
     shape: Vec<usize>,
     file: Arc<Hdf5File>,
+    numbers: Arc<FileStorage>,
     filters: Arc<FilterRegistry>,
-    /// The chunks, located by the first read; `None` when there are none.
+    /// The chunks, located by the first read; `None` when the numbers stand elsewhere (in the header, in other files).
     chunks: OnceLock<Option<Chunks>>,
     /// Bytes of one number.
     size: usize,
@@ -145,8 +155,10 @@ impl Hdf5Array {
         let size = number_size(dataset.dtype())
             .ok_or_else(|| origin.unfit(format!("{:?}", dataset.dtype()), "real numbers"))?;
         let capacity = file.bytes.saturating_mul(growth(file, &dataset)?);
-        let (file, filters) = (file.file.clone(), file.filters.clone());
-        let array = Self { dataset, origin, shape, file, filters, chunks: OnceLock::new(), size, capacity };
+        let (numbers, filters) = (file.numbers.clone(), file.filters.clone());
+        let file = file.file.clone();
+        let array =
+            Self { dataset, origin, shape, file, numbers, filters, chunks: OnceLock::new(), size, capacity };
         array.check_extent()?;
         Ok(array)
     }
@@ -194,7 +206,14 @@ impl Hdf5Array {
     /// The chunks of the dataset, if it has any.
     fn chunks(&self) -> Result<Option<&Chunks>, Error> {
         if self.chunks.get().is_none() {
-            let chunks = Chunks::open(&self.file, &self.filters, &self.dataset, &self.shape, self.size)?;
+            let chunks = Chunks::open(
+                &self.file,
+                &self.numbers,
+                &self.filters,
+                &self.dataset,
+                &self.shape,
+                self.size,
+            )?;
             // Another thread may have been quicker; both found the same.
             let _ = self.chunks.set(chunks);
         }

@@ -1,6 +1,7 @@
 //! Trajectory files: recognised by content, read in pieces, written in one stream.
 
 mod array;
+mod bounded;
 mod chunks;
 mod file;
 mod hdf5;

@@ -27,6 +27,9 @@ const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
 /// The most that deflate can grow.
 const GROWTH: u64 = 1032;
+/// Members up to this size are checked when the file is opened, larger ones as far as they are read from end to end:
+/// reading a few frames of a large file must not cost the whole of it.
+const CHECKED_BYTES: u64 = 64 << 20;
 
 /// The directory of an open ZIP file.
 pub(crate) struct Zip {
@@ -44,14 +47,29 @@ pub(crate) struct Member {
     stored_size: u64,
     method: u16,
     checksum: u32,
-    /// Where decompression stands, so that reading onward needs no new start.
+    /// Where reading onward stands: decompression needs no new start, and the checksum covers all that came before.
     cursor: Mutex<Option<Cursor>>,
 }
 
 struct Cursor {
-    decoder: DeflateDecoder<Section>,
+    content: Content,
     position: u64,
     checksum: crc32fast::Hasher,
+}
+
+/// The bytes of a member as a stream.
+enum Content {
+    Stored(Section),
+    Deflated(DeflateDecoder<Section>),
+}
+
+impl Read for Content {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Stored(section) => section.read(out),
+            Self::Deflated(decoder) => decoder.read(out),
+        }
+    }
 }
 
 impl Zip {
@@ -67,7 +85,11 @@ impl Zip {
             let (entry, length) = Entry::parse(rest)
                 .ok_or_else(|| Fault::Damaged("its directory is broken").at(&path, Place::default()))?;
             let origin = Origin { path: path.clone(), name: entry.name.clone() };
-            members.push(Member::open(&file, bytes, entry, origin)?);
+            let member = Member::open(&file, bytes, entry, origin)?;
+            if member.size <= CHECKED_BYTES {
+                member.check()?;
+            }
+            members.push(member);
             rest = &rest[length..];
         }
         Ok(Self { path, members })
@@ -104,7 +126,7 @@ fn read_directory(file: &File, bytes: u64) -> Result<Vec<u8>, Fault> {
     let tail_bytes = bytes.min((END_BYTES + LONGEST_COMMENT + LARGE_LOCATOR_BYTES) as u64) as usize;
     let tail_start = bytes - tail_bytes as u64;
     let mut tail = vec![0; tail_bytes];
-    read_exact_at(file, &mut tail, tail_start)?;
+    read_within(file, bytes, &mut tail, tail_start)?;
     let last = tail_bytes.checked_sub(END_BYTES).ok_or(Fault::Damaged("it is too short"))?;
     let end = (0..=last)
         .rev()
@@ -115,7 +137,7 @@ fn read_directory(file: &File, bytes: u64) -> Result<Vec<u8>, Fault> {
     let locator = end.checked_sub(LARGE_LOCATOR_BYTES).filter(|&at| tail[at..].starts_with(LARGE_LOCATOR));
     if let Some(locator) = locator {
         let mut large = [0; LARGE_END_BYTES];
-        read_exact_at(file, &mut large, word64(&tail, locator + 8))?;
+        read_within(file, bytes, &mut large, word64(&tail, locator + 8))?;
         if !large.starts_with(LARGE_END) {
             return Err(Fault::Damaged("its 64-bit directory is not where it should be"));
         }
@@ -125,8 +147,16 @@ fn read_directory(file: &File, bytes: u64) -> Result<Vec<u8>, Fault> {
         return Err(Fault::Damaged("its directory lies outside the file"));
     }
     let mut directory = vec![0; size as usize];
-    read_exact_at(file, &mut directory, start)?;
+    read_within(file, bytes, &mut directory, start)?;
     Ok(directory)
+}
+
+/// Fill `out` from a place that the file itself names, which may lie anywhere.
+fn read_within(file: &File, bytes: u64, out: &mut [u8], offset: u64) -> Result<(), Fault> {
+    if offset.checked_add(out.len() as u64).is_none_or(|stop| stop > bytes) {
+        return Err(Fault::Damaged("a part of it lies outside the file"));
+    }
+    Ok(read_exact_at(file, out, offset)?)
 }
 
 /// One entry of the central directory.
@@ -191,13 +221,17 @@ impl Member {
             return Err(DataError::Unsupported { path: origin.path.to_path_buf(), what });
         }
         let mut local = [0; LOCAL_BYTES];
-        read_exact_at(file, &mut local, entry.local)
-            .map_err(|error| DataError::reading(&origin.path, error))?;
-        if !local.starts_with(LOCAL) {
+        let placed = |fault: Fault| fault.at(&origin.path, origin.place());
+        read_within(file, bytes, &mut local, entry.local).map_err(placed)?;
+        let lengths = [26, 28].map(|at| usize::from(word16(&local, at)));
+        let mut name = vec![0; lengths[0]];
+        let named = local.starts_with(LOCAL)
+            && read_within(file, bytes, &mut name, entry.local + LOCAL_BYTES as u64).is_ok()
+            && String::from_utf8_lossy(&name) == entry.name;
+        if !named {
             return Err(origin.damaged("its header is not where the directory says"));
         }
-        let header = LOCAL_BYTES as u64 + u64::from(word16(&local, 26)) + u64::from(word16(&local, 28));
-        let start = entry.local + header;
+        let start = entry.local + (LOCAL_BYTES + lengths[0] + lengths[1]) as u64;
         let consistent = match entry.method {
             STORED => entry.size == entry.stored_size,
             _ => entry.size <= entry.stored_size.saturating_mul(GROWTH),
@@ -225,18 +259,18 @@ impl Member {
         if offset.checked_add(out.len() as u64).is_none_or(|stop| stop > self.size) {
             return Err(self.origin.damaged("it ends too early"));
         }
-        if self.method == STORED {
+        let mut guard = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let follows = |cursor: &Cursor| match self.method {
+            STORED => cursor.position == offset,
+            _ => cursor.position <= offset,
+        };
+        let cursor = guard.take_if(|cursor| follows(cursor));
+        if self.method == STORED && offset > 0 && cursor.is_none() {
             let read = read_exact_at(&self.file, out, self.start + offset);
             return read.map_err(|error| DataError::reading(&self.origin.path, error));
         }
-        let mut guard = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut cursor =
-            guard.take().filter(|cursor| cursor.position <= offset).unwrap_or_else(|| self.rewind());
-        let mut skipped = [0; 8192];
-        while cursor.position < offset {
-            let length = (offset - cursor.position).min(skipped.len() as u64) as usize;
-            self.advance(&mut cursor, &mut skipped[..length])?;
-        }
+        let mut cursor = cursor.unwrap_or_else(|| self.rewind());
+        self.skip(&mut cursor, offset)?;
         self.advance(&mut cursor, out)?;
         *guard = Some(cursor);
         Ok(())
@@ -245,25 +279,43 @@ impl Member {
     /// The whole member, its checksum verified.
     pub fn read_all(&self) -> Result<Vec<u8>, DataError> {
         let mut bytes = vec![0; self.size as usize];
-        self.read_at(0, &mut bytes)?;
-        if crc32fast::hash(&bytes) != self.checksum {
-            return Err(self.origin.damaged("its checksum is wrong"));
-        }
+        self.advance(&mut self.rewind(), &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Read the whole member once, holding none of it, to compare its checksum.
+    fn check(&self) -> Result<(), DataError> {
+        let mut cursor = self.rewind();
+        self.skip(&mut cursor, self.size)?;
+        // An empty member has no end to come to.
+        self.advance(&mut cursor, &mut [])
     }
 
     fn rewind(&self) -> Cursor {
         let section =
             Section { file: self.file.clone(), position: self.start, end: self.start + self.stored_size };
-        Cursor { decoder: DeflateDecoder::new(section), position: 0, checksum: crc32fast::Hasher::new() }
+        let content = match self.method {
+            STORED => Content::Stored(section),
+            _ => Content::Deflated(DeflateDecoder::new(section)),
+        };
+        Cursor { content, position: 0, checksum: crc32fast::Hasher::new() }
+    }
+
+    fn skip(&self, cursor: &mut Cursor, offset: u64) -> Result<(), DataError> {
+        let mut skipped = [0; 16 << 10];
+        while cursor.position < offset {
+            let length = (offset - cursor.position).min(skipped.len() as u64) as usize;
+            self.advance(cursor, &mut skipped[..length])?;
+        }
+        Ok(())
     }
 
     fn advance(&self, cursor: &mut Cursor, out: &mut [u8]) -> Result<(), DataError> {
-        cursor.decoder.read_exact(out).map_err(|error| match error.kind() {
+        cursor.content.read_exact(out).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
                 self.origin.damaged("its compressed bytes are corrupt")
             }
-            io::ErrorKind::UnexpectedEof => self.origin.damaged("its compressed bytes end too early"),
+            io::ErrorKind::UnexpectedEof => self.origin.damaged("its bytes end too early"),
             _ => DataError::reading(&self.origin.path, error),
         })?;
         cursor.position += out.len() as u64;
@@ -275,7 +327,7 @@ impl Member {
     }
 }
 
-/// The compressed bytes of a member as a stream.
+/// The bytes of a member as they are stored.
 struct Section {
     file: Arc<File>,
     position: u64,
