@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rust_hdf5::{H5Dataset, H5File, H5Group, Hdf5Error, VarLenUnicode};
+use rust_hdf5::format::messages::filter::{FILTER_FLETCHER32, FLAG_MANDATORY};
+use rust_hdf5::{Filter, FilterPipeline, H5Dataset, H5File, H5Group, Hdf5Error, VarLenUnicode};
 
 use super::writer::Compression;
 use crate::DataError;
@@ -89,7 +90,13 @@ impl Hdf5Output {
         shape: &[usize],
         data: &[T],
     ) -> Result<H5Dataset, DataError> {
-        let dataset = self.check(self.file.new_dataset::<T>().shape(shape).create(name))?;
+        let mut builder = self.file.new_dataset::<T>().shape(shape);
+        if !data.is_empty() {
+            builder = builder
+                .chunk(&piece(shape, T::element_size()))
+                .filter_pipeline(filters(T::element_size(), Compression::None));
+        }
+        let dataset = self.check(builder.create(name))?;
         self.check(dataset.write_raw(data))?;
         Ok(dataset)
     }
@@ -116,11 +123,8 @@ impl Hdf5Output {
             .shape(&extent)
             .chunk(&chunk(row, T::element_size()))
             .max_shape(&limits)
+            .filter_pipeline(filters(T::element_size(), compression))
             .fill_value(fill);
-        let builder = match compression {
-            Compression::None => builder,
-            Compression::Gzip(level) => builder.shuffle_deflate(level),
-        };
         let dataset = self.check(builder.create(name))?;
         Ok(Growing { dataset, target: self.target.clone(), extent })
     }
@@ -165,11 +169,8 @@ impl Hdf5Group<'_> {
         data: &[f32],
         compression: Compression,
     ) -> Result<(), DataError> {
-        let builder = self.group.new_dataset::<f32>().shape(shape);
-        let builder = match compression {
-            Compression::None => builder,
-            Compression::Gzip(level) => builder.chunk(&chunk(shape, 4)[1..]).shuffle_deflate(level),
-        };
+        let builder = self.group.new_dataset::<f32>().shape(shape).chunk(&piece(shape, 4));
+        let builder = builder.filter_pipeline(filters(4, compression));
         let dataset = self.output.check(builder.create(name))?;
         self.output.check(dataset.write_raw(data))
     }
@@ -193,11 +194,27 @@ impl Growing {
     }
 }
 
-/// The chunk of a dataset with rows of this shape: one row, and as many of its first entries as fit.
+/// The chunk of a dataset with rows of this shape: one row, or the piece of it that fits.
 fn chunk(row: &[usize], size: usize) -> Vec<usize> {
-    let entry: usize = row[1..].iter().product::<usize>() * size;
-    let first = (CHUNK_BYTES / entry.max(1)).clamp(1, row[0].max(1));
-    [1, first].into_iter().chain(row[1..].iter().copied()).collect()
+    std::iter::once(1).chain(piece(row, size)).collect()
+}
+
+/// As many of the first axis' entries as a chunk should hold, at least one.
+fn piece(shape: &[usize], size: usize) -> Vec<usize> {
+    let entry: usize = shape[1..].iter().product::<usize>() * size;
+    let first = (CHUNK_BYTES / entry.max(1)).clamp(1, shape[0].max(1));
+    std::iter::once(first).chain(shape[1..].iter().copied()).collect()
+}
+
+/// What each chunk passes through: compression if asked for, and always a checksum, so that no flipped bit is read as
+/// a number.
+fn filters(size: usize, compression: Compression) -> FilterPipeline {
+    let mut pipeline = match compression {
+        Compression::None => FilterPipeline { filters: Vec::new() },
+        Compression::Gzip(level) => FilterPipeline::shuffle_deflate(size as u32, level),
+    };
+    pipeline.filters.push(Filter { id: FILTER_FLETCHER32, flags: FLAG_MANDATORY, cd_values: Vec::new() });
+    pipeline
 }
 
 fn failure(target: &Path, error: Hdf5Error) -> DataError {

@@ -13,6 +13,23 @@ use crate::{DataError, Description, FieldShape, Place, Split};
 pub(crate) const FORMAT: &str = "cfo-trajectories";
 /// The only version so far.
 pub(crate) const VERSION: i64 = 1;
+/// Attribute with the checksum of the texts, which HDF5 keeps in its only structure without one.
+pub(crate) const LABELS_CHECKSUM: &str = "labels_crc32";
+
+/// The checksum of the texts of a file: its system, and the lists of names in the order given.
+pub(crate) fn labels_checksum(system: &str, lists: [&[String]; 3]) -> i64 {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut add = |text: &str, end: u8| {
+        hasher.update(text.as_bytes());
+        hasher.update(&[end]);
+    };
+    add(system, 1);
+    for list in lists {
+        list.iter().for_each(|text| add(text, 0));
+        add("", 1);
+    }
+    i64::from(hasher.finalize())
+}
 
 /// Trajectories as rows of arrays.
 pub(crate) struct Table {
@@ -78,6 +95,7 @@ impl Table {
             channel_units: file.group_texts("/", "channel_units")?,
             parameter_names,
         };
+        labels.check(file)?;
         Self::build(Parts {
             path: file.path().to_owned(),
             values: array("values")?,
@@ -179,6 +197,23 @@ fn read_splits(split: &dyn Array, rows: usize) -> Result<Vec<Split>, DataError> 
 }
 
 impl Labels {
+    /// Compare the texts with their checksum, where the file has one.
+    fn check(&self, file: &Hdf5) -> Result<(), DataError> {
+        let Some(stored) = file.group_numbers("/", LABELS_CHECKSUM)? else { return Ok(()) };
+        let list = |texts: &Option<Vec<String>>| texts.clone().unwrap_or_default();
+        let lists = [&self.channel_names, &self.channel_units, &self.parameter_names].map(list);
+        let system = self.system.as_deref().unwrap_or_default();
+        let found = labels_checksum(system, lists.each_ref().map(Vec::as_slice));
+        if stored == [found as f64] {
+            return Ok(());
+        }
+        let detail = format!(
+            "the names in it do not agree with their checksum; if they were changed on purpose, delete the attribute \
+             `{LABELS_CHECKSUM}`"
+        );
+        Err(DataError::Damaged { path: file.path().to_owned(), place: Box::default(), detail })
+    }
+
     fn describe(self, path: &Path, field: &[usize], parameters: usize) -> Result<Description, DataError> {
         let axes = field.len() - 1;
         let fits = |name: &str, found: usize, needed: usize| {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::hdf5_writer::{Growing, Hdf5Output};
-use super::table::{FORMAT, VERSION};
+use super::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
 use super::writer::{Compression, Output, WriteOptions};
 use crate::{DataError, Description, Split, Trajectory};
 
@@ -90,7 +90,9 @@ impl TableOutput {
                 self.file.texts(name, texts)?;
             }
         }
-        Ok(())
+        let checksum =
+            labels_checksum(system, [channel_names, channel_units, &self.description.parameter_names]);
+        self.file.integer(LABELS_CHECKSUM, checksum)
     }
 
     fn push_values(&mut self, trajectory: &Trajectory) -> Result<(), DataError> {
