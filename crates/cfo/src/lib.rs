@@ -21,7 +21,7 @@ pub use evaluate::{RelativeL2, Report, TimeError, evaluate, relative};
 pub use model::{Model, Scaling};
 pub use objective::{TrainingData, sampler, training_step};
 pub use operator::{
-    DitConfig, FnoConfig, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding, Setting, UnetConfig,
+    DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding, Setting, UnetConfig,
     parameter_count,
 };
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};

@@ -13,6 +13,8 @@ use crate::error::{CfoError, Result};
 pub struct MlpConfig {
     /// Widths of the hidden layers.
     pub hidden: Vec<usize>,
+    /// What follows each hidden layer.
+    pub activation: MlpActivation,
     /// Frequencies of the time code, each a sine and a cosine.
     pub bands: usize,
     /// Whether the network sees the time; switch it off for autonomous systems.
@@ -21,7 +23,36 @@ pub struct MlpConfig {
 
 impl Default for MlpConfig {
     fn default() -> Self {
-        Self { hidden: vec![128, 256, 256, 256, 128], bands: 16, time_embedding: true }
+        Self {
+            hidden: vec![128, 256, 256, 256, 128],
+            activation: MlpActivation::Relu,
+            bands: 16,
+            time_embedding: true,
+        }
+    }
+}
+
+/// What follows a hidden layer of the perceptron. With `relu`, the paper's, the learned field has kinks, at which a solver of high order loses it; with the
+/// others it is smooth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MlpActivation {
+    /// `max(x, 0)`.
+    #[default]
+    Relu,
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// Gaussian error linear unit.
+    Gelu,
+}
+
+impl From<MlpActivation> for Activation {
+    fn from(activation: MlpActivation) -> Self {
+        match activation {
+            MlpActivation::Relu => Self::Relu,
+            MlpActivation::Silu => Self::Silu,
+            MlpActivation::Gelu => Self::Gelu,
+        }
     }
 }
 
@@ -43,7 +74,7 @@ impl MlpConfig {
     }
 }
 
-/// The network: state, time code and conditions side by side, then layers with ReLU.
+/// The network: state, time code and conditions side by side, then layers with their activation.
 pub(super) struct Mlp {
     config: MlpConfig,
 }
@@ -60,7 +91,7 @@ impl Operator for Mlp {
         parts.extend(inputs.conditions);
         let mut x = graph.concat(&parts, 1)?;
         for (layer, &width) in self.config.hidden.iter().enumerate() {
-            x = linear(graph, &format!("hidden.{layer}"), x, width, Activation::Relu)?;
+            x = linear(graph, &format!("hidden.{layer}"), x, width, self.config.activation.into())?;
         }
         let velocity = linear(graph, "head", x, size, Activation::Identity)?;
         graph.reshape(velocity, shape)

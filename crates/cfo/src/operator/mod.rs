@@ -17,7 +17,7 @@ use crate::error::Result;
 pub use dit::DitConfig;
 pub use fno::FnoConfig;
 pub use layers::Padding;
-pub use mlp::MlpConfig;
+pub use mlp::{MlpActivation, MlpConfig};
 pub use unet::UnetConfig;
 
 /// What an operator is given.

@@ -3,4 +3,5 @@
 
 mod learning;
 mod resuming;
+mod solvers;
 mod util;

@@ -1,0 +1,159 @@
+//! What a rollout runs on the device: one step of every trajectory, and the move to its end.
+
+use cfo_engine::{Graph, Node};
+use cfo_numerics::ode::Tableau;
+
+use crate::error::Result;
+use crate::model::Model;
+
+/// Names of the tensors of one rollout; programs of different batch sizes do not meet.
+pub(super) struct Names {
+    pub(super) state: String,
+    pub(super) candidate: String,
+    pub(super) slope: String,
+    pub(super) candidate_slope: String,
+    pub(super) time: String,
+    pub(super) step: String,
+    pub(super) accept: String,
+    pub(super) tolerance: String,
+    pub(super) conditions: String,
+}
+
+impl Names {
+    pub(super) fn new(batch: usize) -> Self {
+        let name = |what: &str| format!("rollout.{batch}.{what}");
+        Self {
+            state: name("state"),
+            candidate: name("candidate"),
+            slope: name("slope"),
+            candidate_slope: name("candidate-slope"),
+            time: name("time"),
+            step: name("step"),
+            accept: name("accept"),
+            tolerance: name("tolerance"),
+            conditions: name("conditions"),
+        }
+    }
+}
+
+/// Whether a model is integrated by a method whose last slope is the next step's first.
+pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
+    tableau.first_same_as_last && !model.is_autoregressive()
+}
+
+/// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. A method whose last slope is
+/// the next step's first finds it in the tensor of slopes and leaves the next one in that of candidates' slopes.
+///
+/// Returns the slope at the start; for methods that can choose their steps also each trajectory's error relative to the
+/// tolerances, and then the slopes of the other stages, for dense output.
+pub(super) fn append_step(
+    model: &Model,
+    graph: &mut Graph,
+    names: &Names,
+    batch: usize,
+    tableau: &Tableau,
+) -> Result<Vec<Node>> {
+    let shape = model.batch_shape(batch);
+    let state = graph.input(&names.state, shape)?;
+    let candidate = graph.input(&names.candidate, shape)?;
+    let time = graph.input(&names.time, [batch])?;
+    let step = graph.input(&names.step, [batch])?;
+    let conditions = conditions(model, graph, names, batch)?;
+    if model.is_autoregressive() {
+        let output = model.velocity(graph, [time, state], conditions)?;
+        let next = model.next_state(graph, state, output)?;
+        graph.assign(candidate, next)?;
+        return Ok(vec![output]);
+    }
+    let length = graph.reshape(step, [batch, 1, 1, 1])?;
+    let mut slopes: Vec<Node> = Vec::new();
+    for (stage, &c) in tableau.c.iter().enumerate() {
+        if stage == 0 && tableau.first_same_as_last {
+            slopes.push(graph.input(&names.slope, shape)?);
+            continue;
+        }
+        let at = combine(graph, state, length, tableau.a[stage], &slopes)?;
+        let delay = graph.scale(step, c)?;
+        let when = graph.add(time, delay)?;
+        slopes.push(model.velocity(graph, [when, at], conditions)?);
+    }
+    let next = combine(graph, state, length, tableau.b, &slopes)?;
+    graph.assign(candidate, next)?;
+    let mut outputs = vec![slopes[0]];
+    if let (true, Some((&last, _))) = (tableau.first_same_as_last, slopes.split_last()) {
+        let slope = graph.input(&names.candidate_slope, shape)?;
+        graph.assign(slope, last)?;
+        let zero = graph.scale(state, 0.0)?;
+        let error = combine(graph, zero, length, tableau.error, &slopes)?;
+        outputs.push(scaled_error(graph, names, [state, next, error])?);
+        outputs.extend(&slopes[1..]);
+    }
+    Ok(outputs)
+}
+
+/// `state + length * sum(weights * slopes)`.
+fn combine(graph: &mut Graph, state: Node, length: Node, weights: &[f64], slopes: &[Node]) -> Result<Node> {
+    let mut sum: Option<Node> = None;
+    for (&weight, &slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
+        let term = graph.scale(slope, weight)?;
+        sum = Some(match sum {
+            Some(sum) => graph.add(sum, term)?,
+            None => term,
+        });
+    }
+    match sum {
+        None => Ok(state),
+        Some(sum) => {
+            let change = graph.multiply(length, sum)?;
+            Ok(graph.add(state, change)?)
+        }
+    }
+}
+
+/// Root mean square over each trajectory of `error / (atol + rtol max(|before|, |after|))`.
+fn scaled_error(graph: &mut Graph, names: &Names, [before, after, error]: [Node; 3]) -> Result<Node> {
+    let tolerance = graph.input(&names.tolerance, [2])?;
+    let rtol = graph.slice(tolerance, 0, 0, 1)?;
+    let atol = graph.slice(tolerance, 0, 1, 1)?;
+    let (before, after) = (graph.abs(before)?, graph.abs(after)?);
+    let size = graph.maximum(before, after)?;
+    let relative = graph.multiply(size, rtol)?;
+    let scale = graph.add(relative, atol)?;
+    let ratio = graph.divide(error, scale)?;
+    let square = graph.square(ratio)?;
+    let mean = graph.mean(square, &[1, 2, 3])?;
+    Ok(graph.sqrt(mean)?)
+}
+
+/// Appends the slope at the states and times, into the tensor of slopes.
+pub(super) fn append_slope(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
+    let shape = model.batch_shape(batch);
+    let state = graph.input(&names.state, shape)?;
+    let time = graph.input(&names.time, [batch])?;
+    let conditions = conditions(model, graph, names, batch)?;
+    let velocity = model.velocity(graph, [time, state], conditions)?;
+    let slope = graph.input(&names.slope, shape)?;
+    Ok(graph.assign(slope, velocity)?)
+}
+
+fn conditions(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<Option<Node>> {
+    Ok(match model.setting.conditions {
+        0 => None,
+        count => Some(graph.input(&names.conditions, [batch, count])?),
+    })
+}
+
+/// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept.
+pub(super) fn append_commit(graph: &mut Graph, names: &Names, shape: [usize; 4], slopes: bool) -> Result<()> {
+    let accept = graph.input(&names.accept, [shape[0]])?;
+    let accept = graph.reshape(accept, [shape[0], 1, 1, 1])?;
+    let refuse = graph.affine(accept, -1.0, 1.0)?;
+    let pairs = [(&names.state, &names.candidate), (&names.slope, &names.candidate_slope)];
+    for (old, new) in pairs.into_iter().take(if slopes { 2 } else { 1 }) {
+        let (old, new) = (graph.input(old, shape)?, graph.input(new, shape)?);
+        let (kept, taken) = (graph.mask(old, refuse)?, graph.mask(new, accept)?);
+        let next = graph.add(taken, kept)?;
+        graph.assign(old, next)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Rollouts: a trained network integrated from given states to any times, forward or backward.
+
+mod adaptive;
+mod graph;
+mod part;
+
+use cfo_engine::{Data, Graph, Memory, Program};
+use cfo_numerics::ode::{Controller, Tableau};
+
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::recipe::EvaluateConfig;
+use graph::{Names, append_commit, append_slope, append_step, keeps_slope};
+use part::{Knot, Part};
+
+/// How the learned field is integrated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Solver {
+    /// The Runge-Kutta method.
+    pub tableau: Tableau,
+    /// How long its steps are.
+    pub budget: Budget,
+}
+
+/// How long a solver's steps are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// One step for each output interval.
+    StepPerOutput,
+    /// So many network evaluations for the whole horizon of the training data.
+    Evaluations(usize),
+    /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. For
+    /// Dormand-Prince and Tsit5.
+    Adaptive(Controller),
+}
+
+impl Solver {
+    /// From a recipe's keys.
+    ///
+    /// # Errors
+    /// If the method is unknown, or the budget too small for one step.
+    pub fn from_config(config: &EvaluateConfig) -> Result<Self> {
+        let invalid =
+            |key: &str, problem: String| CfoError::InvalidKey { key: format!("evaluate.{key}"), problem };
+        let Some(tableau) = Tableau::by_name(&config.solver) else {
+            let known: Vec<&str> = Tableau::ALL.iter().map(|tableau| tableau.name).collect();
+            return Err(invalid(
+                "solver",
+                format!("`{}` is none of `{}`", config.solver, known.join("`, `")),
+            ));
+        };
+        let budget = match config.nfe {
+            0 if tableau.first_same_as_last => {
+                let positive = |value: f64| value >= 0.0 && value.is_finite();
+                if !positive(config.rtol) || !positive(config.atol) || config.rtol + config.atol <= 0.0 {
+                    return Err(invalid(
+                        "rtol",
+                        format!("tolerances {} and {} are not positive", config.rtol, config.atol),
+                    ));
+                }
+                Budget::Adaptive(Controller::new(config.rtol, config.atol))
+            }
+            0 => Budget::StepPerOutput,
+            nfe if nfe < tableau.stages() => {
+                let needed = tableau.stages();
+                return Err(invalid(
+                    "nfe",
+                    format!("{nfe} evaluations allow no step of `{}`, which takes {needed}", tableau.name),
+                ));
+            }
+            nfe => Budget::Evaluations(nfe),
+        };
+        Ok(Self { tableau, budget })
+    }
+}
+
+/// States at the times asked for.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units.
+    pub states: Vec<Vec<f32>>,
+    /// Network evaluations for one trajectory (the most that any took).
+    pub evaluations: usize,
+}
+
+/// Where a batch of trajectories starts and where it is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// For each trajectory the time at which it starts, in the user's units.
+    pub start: Vec<f64>,
+    /// For each trajectory the state there, in the user's units.
+    pub states: Vec<Vec<f32>>,
+    /// For each trajectory the times asked for, all after its start or all before it, in order away from it.
+    pub times: Vec<Vec<f64>>,
+    /// For each trajectory its PDE parameters.
+    pub conditions: Vec<Vec<f64>>,
+}
+
+/// The compiled step of one model for one batch size, on the memory that holds its weights.
+pub struct Rollout<'a> {
+    model: &'a Model,
+    batch: usize,
+    tableau: Tableau,
+    /// The slope at the start, for methods that keep it from step to step.
+    first: Option<Program>,
+    step: Program,
+    commit: Program,
+    names: Names,
+}
+
+impl<'a> Rollout<'a> {
+    /// Compiles a step for `batch` trajectories; weights are read under `prefix` (empty, or `ema/`).
+    ///
+    /// # Errors
+    /// If memory does not hold the model's weights.
+    pub fn new(
+        model: &'a Model,
+        memory: &mut Memory,
+        batch: usize,
+        tableau: Tableau,
+        prefix: &str,
+    ) -> Result<Self> {
+        let names = Names::new(batch);
+        let shape = model.batch_shape(batch);
+        let size: usize = shape.iter().product();
+        let zeros = vec![0.0_f32; size.max(2 * batch)];
+        memory.insert_real(&names.state, shape, &zeros[..size])?;
+        memory.insert_real(&names.candidate, shape, &zeros[..size])?;
+        if keeps_slope(model, &tableau) {
+            memory.insert_real(&names.slope, shape, &zeros[..size])?;
+            memory.insert_real(&names.candidate_slope, shape, &zeros[..size])?;
+        }
+        for name in [&names.time, &names.step, &names.accept] {
+            memory.insert_real(name, [batch], &zeros[..batch])?;
+        }
+        memory.insert_real(&names.tolerance, [2], &zeros[..2])?;
+        let count = model.setting.conditions;
+        if count > 0 {
+            memory.insert_real(&names.conditions, [batch, count], &vec![0.0; batch * count])?;
+        }
+        let mut graph = Graph::with_prefix(prefix);
+        let outputs = append_step(model, &mut graph, &names, batch, &tableau)?;
+        let step = Program::compile(&graph, &outputs, memory)?;
+        let first = match keeps_slope(model, &tableau) {
+            false => None,
+            true => {
+                let mut graph = Graph::with_prefix(prefix);
+                append_slope(model, &mut graph, &names, batch)?;
+                Some(Program::compile(&graph, &[], memory)?)
+            }
+        };
+        let mut graph = Graph::new();
+        append_commit(&mut graph, &names, shape, first.is_some())?;
+        let commit = Program::compile(&graph, &[], memory)?;
+        Ok(Self { model, batch, tableau, first, step, commit, names })
+    }
+
+    /// The compiled step alone, for timing.
+    pub fn into_step(self) -> Program {
+        self.step
+    }
+
+    /// Trajectories that one call integrates at most.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Integrates any number of trajectories, a batch at a time.
+    ///
+    /// # Errors
+    /// If the request does not fit the model, or a trajectory leaves the realm of numbers.
+    pub fn predict(&mut self, memory: &mut Memory, request: &Request, budget: Budget) -> Result<Prediction> {
+        let mut prediction = Prediction { states: Vec::with_capacity(request.start.len()), evaluations: 0 };
+        let count = request.start.len();
+        for first in (0..count).step_by(self.batch) {
+            let last = (first + self.batch).min(count);
+            // The last batch repeats a trajectory until it is full.
+            let chosen: Vec<usize> = (first..first + self.batch).map(|i| i.min(last - 1)).collect();
+            let mut part = Part::new(self.model, request, &chosen)?;
+            memory.write(&self.names.state, Data::F32(&part.state))?;
+            if self.model.setting.conditions > 0 {
+                memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
+            }
+            let evaluations = match budget {
+                _ if self.model.is_autoregressive() => self.steps_between_outputs(memory, &mut part, 1)?,
+                Budget::StepPerOutput => self.steps_between_outputs(memory, &mut part, 1)?,
+                Budget::Evaluations(nfe) => self.within_budget(memory, &mut part, nfe)?,
+                Budget::Adaptive(controller) => self.adaptive(memory, &mut part, controller)?,
+            };
+            prediction.evaluations = prediction.evaluations.max(evaluations);
+            for (i, states) in part.outputs.into_iter().enumerate().take(last - first) {
+                self.check_finite(first + i, &request.times[first + i], &states)?;
+                prediction.states.push(self.model.scaling.restore(&states));
+            }
+        }
+        Ok(prediction)
+    }
+
+    fn check_finite(&self, trajectory: usize, times: &[f64], states: &[f32]) -> Result<()> {
+        match states.iter().position(|value| !value.is_finite()) {
+            None => Ok(()),
+            Some(at) => {
+                let frame = at / self.model.shape().len();
+                let time = times[frame.saturating_sub(1)];
+                Err(CfoError::RolloutDiverged { trajectory, time })
+            }
+        }
+    }
+
+    /// Evaluates the slope at the start where the first step expects it; returns the evaluations that took.
+    fn first_slope(&mut self, memory: &mut Memory, part: &Part) -> Result<usize> {
+        let Some(program) = &mut self.first else { return Ok(0) };
+        memory.write(&self.names.time, Data::F64(&part.start))?;
+        program.run(memory)?;
+        Ok(1)
+    }
+
+    /// Evaluations of one more step.
+    fn evaluations_per_step(&self) -> usize {
+        if self.model.is_autoregressive() { 1 } else { self.tableau.evaluations_per_step() }
+    }
+
+    /// Runs one step of every trajectory from its time over its length.
+    fn advance(&mut self, memory: &mut Memory, times: &[f64], lengths: &[f64]) -> Result<()> {
+        memory.write(&self.names.time, Data::F64(times))?;
+        memory.write(&self.names.step, Data::F64(lengths))?;
+        Ok(self.step.run(memory)?)
+    }
+
+    /// Moves the trajectories marked with 1 to the end of the step just made.
+    fn commit(&mut self, memory: &mut Memory, accept: &[f32]) -> Result<()> {
+        memory.write(&self.names.accept, Data::F32(accept))?;
+        Ok(self.commit.run(memory)?)
+    }
+
+    /// So many steps from each output time to the next.
+    fn steps_between_outputs(&mut self, memory: &mut Memory, part: &mut Part, steps: usize) -> Result<usize> {
+        let everyone = vec![1.0; self.batch];
+        let first = self.first_slope(memory, part)?;
+        for output in 0..part.longest() {
+            let (from, to) = (part.times_before(output), part.times_at(output));
+            let lengths: Vec<f64> =
+                from.iter().zip(&to).map(|(from, to)| (to - from) / steps as f64).collect();
+            for step in 0..steps {
+                let times: Vec<f64> = from.iter().zip(&lengths).map(|(t, h)| t + step as f64 * h).collect();
+                self.advance(memory, &times, &lengths)?;
+                self.commit(memory, &everyone)?;
+            }
+            let state = memory.read(&self.names.state)?;
+            part.record(output, &state);
+        }
+        Ok(first + part.longest() * steps * self.evaluations_per_step())
+    }
+
+    /// Equal steps within a budget for the horizon: whole steps between outputs if there are enough of them, else
+    /// steps over several outputs, which then are read off the step's cubic Hermite polynomial.
+    fn within_budget(&mut self, memory: &mut Memory, part: &mut Part, nfe: usize) -> Result<usize> {
+        let span = part.longest_span();
+        let each = self.evaluations_per_step();
+        let once = usize::from(self.first.is_some());
+        let allowed = (((nfe - once) / each) as f64 * span).round().max(1.0) as usize;
+        let intervals = part.longest();
+        if allowed >= intervals {
+            return self.steps_between_outputs(memory, part, allowed / intervals);
+        }
+        let stride = intervals.div_ceil(allowed);
+        let everyone = vec![1.0; self.batch];
+        let mut before: Option<Knot> = None;
+        let mut evaluations = self.first_slope(memory, part)?;
+        for first in (0..intervals).step_by(stride) {
+            let end = (first + stride).min(intervals) - 1;
+            let (from, to) = (part.times_before(first), part.times_at(end));
+            let lengths: Vec<f64> = from.iter().zip(&to).map(|(from, to)| to - from).collect();
+            let state = memory.read(&self.names.state)?;
+            self.advance(memory, &from, &lengths)?;
+            let here =
+                Knot { outputs: first..end + 1, times: from, ends: to, state, slope: self.step.output(0)? };
+            self.commit(memory, &everyone)?;
+            if let Some(before) = before.take() {
+                part.interpolate(&before, &here.state, &here.slope);
+            }
+            before = Some(here);
+            evaluations += each;
+        }
+        if let Some(before) = before {
+            let state = memory.read(&self.names.state)?;
+            let slope = match self.first {
+                Some(_) => memory.read(&self.names.slope)?,
+                None => {
+                    evaluations += 1;
+                    self.advance(memory, &before.ends, &vec![0.0; self.batch])?;
+                    self.step.output(0)?
+                }
+            };
+            part.interpolate(&before, &state, &slope);
+        }
+        Ok(evaluations)
+    }
+}
