@@ -123,6 +123,13 @@ impl Statistics {
         self.low.iter().zip(&self.high).map(|(&low, &high)| [low, high]).collect()
     }
 
+    /// Root mean square of each channel; 0 before the first point.
+    pub fn root_mean_square(&self) -> Vec<f64> {
+        let count = self.count.max(1) as f64;
+        let pairs = self.mean.iter().zip(&self.spread);
+        pairs.map(|(mean, spread)| mean.hypot((spread / count).sqrt())).collect()
+    }
+
     /// Mean and standard deviation (of the population) of what was seen.
     pub fn normalization(&self) -> Normalization {
         let deviation = |spread: f64, mean: f64| {

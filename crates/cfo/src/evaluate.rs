@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use cfo_data::Trajectory;
 use cfo_engine::Memory;
+use cfo_numerics::metric::{Summary, relative_l2, relative_l2_per_time};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
@@ -33,6 +34,8 @@ pub struct TimeError {
     pub time: f64,
     /// Mean relative L2 error.
     pub relative_l2: f64,
+    /// Relative L2 error of the trajectory that is worst there.
+    pub worst: f64,
 }
 
 /// What evaluation finds.
@@ -99,54 +102,26 @@ pub fn evaluate(
         .collect();
     let truths: Vec<&[f32]> =
         trajectories.iter().map(|trajectory| &trajectory.values[first * size..]).collect();
-    let per_trajectory: Vec<f64> = predictions.iter().zip(&truths).map(|(p, q)| relative(p, q)).collect();
-    let last = |values: &[f32]| values.len() - size;
-    let finals = predictions.iter().zip(&truths).map(|(p, q)| relative(&p[last(p)..], &q[last(q)..]));
-    let final_time = finals.sum::<f64>() / trajectories.len() as f64;
-    let [mean, std] = mean_and_deviation(&per_trajectory);
-    let per_time = per_time(model, trajectories, &predictions, first);
-    let relative_l2 = RelativeL2 { mean, std, per_trajectory, final_time };
+    let pairs = || predictions.iter().zip(&truths);
+    let per_trajectory: Vec<f64> = pairs().map(|(p, &q)| relative_l2(p, q)).collect();
+    let courses: Vec<Vec<f64>> = pairs().map(|(p, &q)| relative_l2_per_time(p, q, q.len() / size)).collect();
+    let finals: Vec<f64> = courses.iter().filter_map(|course| course.last().copied()).collect();
+    let Summary { mean, deviation: std, .. } = Summary::of(&per_trajectory);
+    let relative_l2 = RelativeL2 { mean, std, per_trajectory, final_time: Summary::of(&finals).mean };
+    let per_time = per_time(trajectories, &courses, first);
     Ok(Report { relative_l2, per_time, evaluations, seconds_per_trajectory, predictions })
 }
 
-/// `|prediction - truth| / |truth|`, both norms over all values.
-pub fn relative(prediction: &[f32], truth: &[f32]) -> f64 {
-    let (mut error, mut size) = (0.0, 0.0);
-    for (&p, &q) in prediction.iter().zip(truth) {
-        let (p, q) = (f64::from(p), f64::from(q));
-        error += (p - q) * (p - q);
-        size += q * q;
-    }
-    (error / size).sqrt()
-}
-
-fn mean_and_deviation(values: &[f64]) -> [f64; 2] {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / count;
-    [mean, variance.sqrt()]
-}
-
-fn per_time(
-    model: &Model,
-    trajectories: &[&Trajectory],
-    predictions: &[Vec<f32>],
-    first: usize,
-) -> Vec<TimeError> {
-    let size = model.shape().len();
-    let frames = trajectories.iter().map(|trajectory| trajectory.times.len() - first).max().unwrap_or(0);
+/// Means over the trajectories that have a snapshot.
+fn per_time(trajectories: &[&Trajectory], courses: &[Vec<f64>], first: usize) -> Vec<TimeError> {
+    let frames = courses.iter().map(Vec::len).max().unwrap_or(0);
     (0..frames)
         .map(|frame| {
-            let (mut time, mut error, mut count) = (0.0, 0.0, 0.0);
-            for (trajectory, prediction) in trajectories.iter().zip(predictions) {
-                if let Some(t) = trajectory.times.get(first + frame) {
-                    let truth = &trajectory.values[(first + frame) * size..(first + frame + 1) * size];
-                    time += t;
-                    error += relative(&prediction[frame * size..(frame + 1) * size], truth);
-                    count += 1.0;
-                }
-            }
-            TimeError { time: time / count, relative_l2: error / count }
+            let there = || trajectories.iter().zip(courses).filter(|(_, course)| frame < course.len());
+            let times: Vec<f64> = there().map(|(trajectory, _)| trajectory.times[first + frame]).collect();
+            let errors: Vec<f64> = there().map(|(_, course)| course[frame]).collect();
+            let Summary { mean, greatest, .. } = Summary::of(&errors);
+            TimeError { time: Summary::of(&times).mean, relative_l2: mean, worst: greatest }
         })
         .collect()
 }

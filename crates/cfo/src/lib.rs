@@ -7,6 +7,7 @@
 mod checkpoint;
 mod error;
 mod evaluate;
+mod metrics;
 mod model;
 mod objective;
 mod operator;
@@ -17,12 +18,13 @@ mod trajectories;
 
 pub use checkpoint::{Checkpoints, State, write_atomically};
 pub use error::{CfoError, Result};
-pub use evaluate::{RelativeL2, Report, TimeError, evaluate, relative};
+pub use evaluate::{RelativeL2, Report, TimeError, evaluate};
+pub use metrics::{Bands, Metrics};
 pub use model::{Model, Scaling};
 pub use objective::{TrainingData, sampler, training_step};
 pub use operator::{
-    DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding, Setting, UnetConfig,
-    parameter_count,
+    DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding,
+    Setting, UnetConfig, parameter_count,
 };
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Prediction, Request, Rollout, Solver};

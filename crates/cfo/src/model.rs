@@ -1,7 +1,8 @@
 //! A model: the recipe, what it must know of the data, and the scaling between the user's units and the network's.
 
-use cfo_data::{Description, FieldShape, Split, Trajectory};
+use cfo_data::{Description, FieldShape, Normalization, Split, Statistics, Trajectory};
 use cfo_engine::{Graph, Memory, Node};
+use cfo_numerics::metric::Summary;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
@@ -40,35 +41,24 @@ impl Scaling {
                 hint: "`cfo inspect` shows times and splits".into(),
             });
         }
-        let (mut mean, mut deviation) = (vec![0.0; channels], vec![1.0; channels]);
-        if normalize {
-            for channel in 0..channels {
-                let values = train
-                    .iter()
-                    .flat_map(|trajectory| trajectory.values.iter().skip(channel).step_by(channels));
-                let [m, d] = moments(values.map(|&value| f64::from(value)));
-                mean[channel] = m;
-                deviation[channel] = if d > 1e-12 * m.abs().max(1e-300) { d } else { 1.0 };
-            }
-        }
+        let (mut values, mut changes) = (Statistics::new(channels), Statistics::new(channels));
         let size = set.description.shape.len();
-        let change = (0..channels)
-            .map(|channel| {
-                let changes = train.iter().flat_map(|trajectory| {
-                    let values = &trajectory.values;
-                    (size + channel..values.len())
-                        .step_by(channels)
-                        .map(|i| f64::from(values[i]) - f64::from(values[i - size]))
-                });
-                let [m, d] = moments(changes);
-                let root = m.hypot(d) / deviation[channel];
-                if root > 0.0 { root } else { 1.0 }
-            })
-            .collect();
+        for trajectory in &train {
+            values.add(&trajectory.values);
+            let later = trajectory.values.iter().skip(size);
+            let change: Vec<f32> =
+                later.zip(&trajectory.values).map(|(after, before)| after - before).collect();
+            changes.add(&change);
+        }
+        let Normalization { mean, deviation } =
+            if normalize { values.normalization() } else { Normalization::identity(channels) };
+        let roots = changes.root_mean_square().into_iter().zip(&deviation);
+        let change = roots.map(|(root, deviation)| if root > 0.0 { root / deviation } else { 1.0 }).collect();
         let conditions = (0..set.description.parameter_names.len())
             .map(|p| {
-                let [m, d] = moments(train.iter().map(|trajectory| trajectory.parameters[p]));
-                [m, if d > 0.0 { d } else { 1.0 }]
+                let values: Vec<f64> = train.iter().map(|trajectory| trajectory.parameters[p]).collect();
+                let Summary { mean, deviation, .. } = Summary::of(&values);
+                [mean, if deviation > 0.0 { deviation } else { 1.0 }]
             })
             .collect();
         Ok(Self { mean, deviation, change, start, span, conditions })
@@ -97,18 +87,6 @@ impl Scaling {
         });
         scaled.collect()
     }
-}
-
-/// Mean and deviation in one pass, exact for huge means.
-fn moments(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    let (mut count, mut mean, mut squares) = (0.0, 0.0, 0.0);
-    for value in values {
-        count += 1.0;
-        let difference = value - mean;
-        mean += difference / count;
-        squares += difference * (value - mean);
-    }
-    [mean, (squares / f64::max(count, 1.0)).sqrt()]
 }
 
 /// A network with everything needed to train it further or to predict with it, except its weights.

@@ -9,7 +9,6 @@ use fs_err as fs;
 use super::StepReport;
 use crate::checkpoint::write_atomically;
 use crate::error::{CfoError, Result};
-use crate::recipe::Recipe;
 
 /// Both files, or neither for a training that writes nothing.
 pub(super) struct Log {
@@ -18,7 +17,7 @@ pub(super) struct Log {
 
 impl Log {
     /// Opens the files of a run that goes on from `step`; later lines of an earlier attempt are dropped.
-    pub(super) fn open(folder: Option<&Path>, _: &Recipe, step: u32) -> Result<Self> {
+    pub(super) fn open(folder: Option<&Path>, step: u32) -> Result<Self> {
         let Some(folder) = folder else { return Ok(Self { files: None }) };
         fs::create_dir_all(folder)?;
         let path = folder.join("metrics.jsonl");

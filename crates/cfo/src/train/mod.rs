@@ -126,7 +126,7 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
     data.upload(&model, &mut memory)?;
     let mut program = Program::compile(&graph, &[], &memory)?;
     let mut step = memory.read_index("train.step")?[0];
-    let mut log = Log::open(folder, recipe, step)?;
+    let mut log = Log::open(folder, step)?;
 
     let adam = recipe.train.adam()?;
     let steps = recipe.train.steps;
