@@ -1,18 +1,22 @@
 //! `cfo evaluate`: rollouts against trajectories, with a report and figures.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use cfo::data::{Description, Split, Trajectory};
 use cfo::engine::Device;
-use cfo::{CfoError, Checkpoints, EvaluateConfig, Model, Report, Solver, Trained, TrajectorySet, evaluate};
+use cfo::{
+    CfoError, Checkpoints, EvaluateConfig, Metrics, Model, Report, Solver, Trained, TrajectorySet, evaluate,
+    write_atomically,
+};
 use serde::Serialize;
 
-use super::figures;
+use super::figures::{self, Picture};
 use crate::args::{self, Integration, Part};
+use crate::diagnostics::say;
 use crate::plot;
-use crate::report;
+use crate::report::{self, Alignment, Table, scientific};
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
@@ -24,7 +28,7 @@ struct Document {
     trajectories: usize,
     #[serde(flatten)]
     report: Report,
-    metrics: figures::Metrics,
+    metrics: Metrics,
 }
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
@@ -34,7 +38,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let chosen = part(&set, arguments.split)?;
     let prefix = trained.prefix();
     let found = evaluate(&trained.model, &mut trained.memory, &chosen, &solver, prefix)?;
-    let metrics = figures::Metrics::new(&trained.model, &chosen, &found);
+    let metrics = Metrics::new(&trained.model, &chosen, &found);
     let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
     fs_err::create_dir_all(&folder)?;
     let document = Document {
@@ -46,20 +50,39 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         report: found,
         metrics,
     };
-    let text = summary(&document);
-    fs_err::write(folder.join("report.json"), report::json(&document)?)?;
-    let figure = figures::error_over_time(&document.report);
-    plot::write(&figure, &folder, "error-over-time")?;
-    let pictures = figures::worst(&trained.model, &chosen, &document.report, &folder)?;
-    let shown: String = pictures.iter().map(|name| format!("\n![{name}]({name})\n")).collect();
-    let markdown =
-        format!("# Evaluation\n\n```text\n{text}```\n\n![error over time](error-over-time.png)\n{shown}");
-    fs_err::write(folder.join("report.md"), markdown)?;
-    if arguments.json { report::print_json(&document) } else { Ok(report::print(&text)?) }
+    let table = table(&document);
+    write_atomically(&folder.join("report.json"), report::json(&document)?.as_bytes())?;
+    let pictures = draw(arguments, &trained.model, &set, &chosen, &document.report, &folder)?;
+    let shown: String =
+        pictures.iter().map(|picture| format!("\n![{}]({})\n", picture.caption, picture.file)).collect();
+    let markdown = format!("# Evaluation\n\n{}.\n\n{}{shown}", setting(&document), table.markdown());
+    write_atomically(&folder.join("report.md"), markdown.as_bytes())?;
+    say(&format!("written: `{}` and {} figures", folder.join("report.md").display(), pictures.len()));
+    if arguments.json { report::print_json(&document) } else { Ok(report::print(&table.text())?) }
+}
+
+/// Draws what there is to see and returns what was written.
+fn draw(
+    arguments: &args::Evaluate,
+    model: &Model,
+    set: &TrajectorySet,
+    chosen: &[&Trajectory],
+    found: &Report,
+    folder: &Path,
+) -> Result<Vec<Picture>> {
+    let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
+    plot::write(&figures::error_over_time(found), folder, "error-over-time")?;
+    let mut pictures = vec![picture("error-over-time.png", "Error over time")];
+    pictures.extend(figures::worst(model, &set.description, chosen, found, folder)?);
+    if let Some(curves) = figures::loss_curves(&arguments.run)? {
+        plot::write(&curves, folder, "training")?;
+        pictures.push(picture("training.png", "Training"));
+    }
+    Ok(pictures)
 }
 
 /// The run's weights and the solver that the options and its recipe describe.
-pub(super) fn load(run: &std::path::Path, options: &Integration) -> Result<(Trained, Solver, String)> {
+pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, Solver, String)> {
     let device = Device::from_str(&options.device).map_err(CfoError::from)?;
     let checkpoints = Checkpoints::of(run);
     if !checkpoints.exist() {
@@ -83,7 +106,7 @@ pub(super) fn load(run: &std::path::Path, options: &Integration) -> Result<(Trai
         atol: options.atol.unwrap_or(defaults.atol),
     };
     let solver = Solver::from_config(&config)?;
-    if adaptive && !solver.tableau.estimates_error() {
+    if adaptive && !solver.tableau.first_same_as_last {
         bail!(CfoError::InvalidKey {
             key: "--rtol".into(),
             problem: format!(
@@ -138,19 +161,62 @@ fn part(set: &TrajectorySet, part: Part) -> Result<Vec<&Trajectory>> {
     Ok(chosen)
 }
 
-fn summary(document: &Document) -> String {
-    let error = &document.report.relative_l2;
+/// What was compared, in a sentence.
+fn setting(document: &Document) -> String {
     format!(
-        "relative L2 error  {:.4e} ± {:.1e} over {} trajectories\nat the final time  {:.4e}\n\
-         evaluations        {} by {} for one trajectory, {:.3} ms\nRMSE {:.3e}, nRMSE {:.3e}\n",
-        error.mean,
-        error.std,
+        "`{}`, checkpoint `{}`, rolled out from the first snapshot of {} trajectories of `{}` by `{}` and compared at all their times",
+        document.run.display(),
+        document.checkpoint,
         document.trajectories,
-        error.final_time,
-        document.report.evaluations,
-        document.solver,
-        1e3 * document.report.seconds_per_trajectory,
-        document.metrics.rmse,
-        document.metrics.nrmse,
+        document.data.display(),
+        document.solver
     )
+}
+
+/// One number a line. A metric that the data do not have is left out.
+fn table(document: &Document) -> Table {
+    let Document { report, metrics, .. } = document;
+    let mut table =
+        Table::new([("metric", Alignment::Left), ("value", Alignment::Right), ("of", Alignment::Left)]);
+    let mut push = |metric: &str, value: String, of: &str| table.push([metric.into(), value, of.into()]);
+    let error = &report.relative_l2;
+    push(
+        "relative L2 error",
+        scientific(error.mean),
+        &format!("mean over {} trajectories", document.trajectories),
+    );
+    push("", scientific(error.std), "deviation over trajectories");
+    push("", scientific(error.final_time), "mean at the final time");
+    push("RMSE", scientific(metrics.rmse), "root mean square error");
+    push("nRMSE", scientific(metrics.nrmse), "relative to the truth's root mean square");
+    push("max", scientific(metrics.max), "largest error at a time");
+    if let Some(value) = metrics.brmse {
+        push("cRMSE", scientific(metrics.crmse), "of the sum over space");
+        push("bRMSE", scientific(value), "on the boundary");
+    }
+    if let Some(bands) = metrics.frmse {
+        push("fRMSE", scientific(bands.low), "in Fourier space, frequencies 0 to 3");
+        for (value, range) in [(bands.middle, "4 to 11"), (bands.high, "12 and above")] {
+            push("", value.map_or("-".into(), scientific), &format!("frequencies {range}"));
+        }
+    }
+    if let Some(value) = metrics.vrmse {
+        push("VRMSE", scientific(value), "relative to the truth's deviation in space");
+    }
+    let throughout = format!("error below 0.4; {:.0} % throughout", 100.0 * metrics.valid_throughout);
+    push("valid time", format!("{:.3}", metrics.valid_time), &throughout);
+    if let Some(value) = metrics.correlation_time {
+        push("correlation time", format!("{value:.3}"), "correlation above 0.8");
+    }
+    push(
+        "evaluations",
+        report.evaluations.to_string(),
+        &format!("of the network for one trajectory by `{}`", document.solver),
+    );
+    push(
+        "milliseconds",
+        format!("{:.3}", 1e3 * report.seconds_per_trajectory),
+        "for one trajectory, many at once",
+    );
+    table
 }

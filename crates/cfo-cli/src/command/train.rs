@@ -10,9 +10,11 @@ use cfo::{
 };
 use serde::Serialize;
 
+use super::figures::loss_curves;
 use crate::args;
 use crate::diagnostics::say;
 use crate::interrupt;
+use crate::plot;
 use crate::progress::Training;
 use crate::report;
 
@@ -85,6 +87,9 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     };
     let trained = train(&recipe, &set, session)?;
     drop(progress);
+    if let Some(curves) = loss_curves(&folder)? {
+        plot::write(&curves, &folder, "training")?;
+    }
     let report = Report {
         run: folder,
         system: trained.model.system.clone(),

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::ticks::Ticks;
-use super::{FONT, Figure, Line, Series};
+use super::{FONT, Figure, Limits, Line, Series};
 
 /// Told apart also by readers who do not see red and green alike (Okabe and Ito's set).
 const PALETTE: [RGBColor; 6] = [
@@ -20,39 +20,59 @@ const PALETTE: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
-const INK: RGBColor = RGBColor(40, 40, 40);
-const GRID: RGBColor = RGBColor(222, 222, 222);
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+pub(super) const GRID: RGBColor = RGBColor(222, 222, 222);
 const FAINT_GRID: RGBColor = RGBColor(242, 242, 242);
 
 /// Lengths in points; `unit` is how many drawn pixels a point has.
-const TITLE_SIZE: u32 = 16;
-const TEXT_SIZE: u32 = 13;
+pub(super) const TITLE_SIZE: u32 = 16;
+pub(super) const TEXT_SIZE: u32 = 13;
 const LEGEND_STROKE: u32 = 28;
 const LEGEND_GAP: u32 = 8;
 
 type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<Ticks, Ticks>>;
 
+/// What a figure shares with others beside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// How far its axes reach at least.
+    pub limits: Limits,
+    /// Pixels to the right of the axes, for a legend.
+    pub room: u32,
+    /// Whether there is one.
+    pub legend: bool,
+}
+
 /// Draws `figure` on `area`, where a point is `unit` pixels.
 pub(super) fn draw<B: DrawingBackend>(
     figure: &Figure,
+    layout: Layout,
     area: &DrawingArea<B, Shift>,
     unit: u32,
 ) -> Result<()> {
     attempt(area.fill(&WHITE))?;
     let all = || figure.series.iter().flat_map(|series| &series.points);
-    let x = Ticks::covering(all().map(|point| point.0), figure.x.scale);
-    let y = Ticks::covering(all().map(|point| point.1), figure.y.scale);
+    let x = Ticks::covering(
+        all().map(|point| point.0).chain(layout.limits.x.into_iter().flatten()),
+        figure.x.scale,
+    );
+    let y = Ticks::covering(
+        all().map(|point| point.1).chain(layout.limits.y.into_iter().flatten()),
+        figure.y.scale,
+    );
 
-    let legend_width = legend_width(figure, unit)?;
-    let (plot, legend) = area.split_horizontally(area.dim_in_pixel().0.saturating_sub(legend_width));
-    let mut chart = attempt(
-        ChartBuilder::on(&plot)
-            .caption(&figure.title, (FONT, TITLE_SIZE * unit).into_font().color(&INK))
-            .margin(10 * unit)
-            .x_label_area_size(42 * unit)
-            .y_label_area_size(62 * unit)
-            .build_cartesian_2d(x.clone(), y.clone()),
-    )?;
+    let (plot, legend) = area.split_horizontally(area.dim_in_pixel().0.saturating_sub(layout.room));
+    let mut builder = ChartBuilder::on(&plot);
+    builder
+        .margin(10 * unit)
+        // The last label of the horizontal axis reaches past its end.
+        .margin_right(if layout.room > 0 { 10 * unit } else { 22 * unit })
+        .x_label_area_size(if figure.x.label.is_empty() { 22 * unit } else { 42 * unit })
+        .y_label_area_size(62 * unit);
+    if !figure.title.is_empty() {
+        builder.caption(&figure.title, (FONT, TITLE_SIZE * unit).into_font().color(&INK));
+    }
+    let mut chart = attempt(builder.build_cartesian_2d(x.clone(), y.clone()))?;
     let text = (FONT, TEXT_SIZE * unit).into_font().color(&INK);
     attempt(
         chart
@@ -71,7 +91,7 @@ pub(super) fn draw<B: DrawingBackend>(
     for series in &figure.series {
         curve(&mut chart, series, &x, &y, unit)?;
     }
-    draw_legend(figure, &legend, unit)
+    if layout.legend { draw_legend(&figure.series, &legend, unit) } else { Ok(()) }
 }
 
 /// One curve; a point that an axis cannot show ends a stretch and the next one begins another.
@@ -96,12 +116,12 @@ fn curve<B: DrawingBackend>(
     Ok(())
 }
 
-fn stroke(series: &Series, unit: u32) -> ShapeStyle {
+pub(super) fn stroke(series: &Series, unit: u32) -> ShapeStyle {
     PALETTE[series.color % PALETTE.len()].stroke_width(2 * unit)
 }
 
 /// Lengths of a dash and of the gap after it.
-fn pattern(line: Line, unit: u32) -> Option<(u32, u32)> {
+pub(super) fn pattern(line: Line, unit: u32) -> Option<(u32, u32)> {
     match line {
         Line::Solid => None,
         Line::Dashed => Some((8 * unit, 4 * unit)),
@@ -110,25 +130,29 @@ fn pattern(line: Line, unit: u32) -> Option<(u32, u32)> {
 }
 
 /// Pixels that the legend needs: nothing for a single curve.
-fn legend_width(figure: &Figure, unit: u32) -> Result<u32> {
-    if figure.series.len() < 2 {
+pub(super) fn legend_width(series: &[Series], unit: u32) -> Result<u32> {
+    if series.len() < 2 {
         return Ok(0);
     }
     let font = (FONT, TEXT_SIZE * unit).into_font();
     let mut widest = 0;
-    for series in &figure.series {
-        widest = widest.max(font.box_size(&series.label).map_err(|error| anyhow!("{error}"))?.0);
+    for one in series {
+        widest = widest.max(font.box_size(&one.label).map_err(|error| anyhow!("{error}"))?.0);
     }
     Ok(widest + (LEGEND_STROKE + LEGEND_GAP + 16) * unit)
 }
 
 /// The legend beside the axes, where it covers no curve.
-fn draw_legend<B: DrawingBackend>(figure: &Figure, area: &DrawingArea<B, Shift>, unit: u32) -> Result<()> {
-    if figure.series.len() < 2 {
+pub(super) fn draw_legend<B: DrawingBackend>(
+    all: &[Series],
+    area: &DrawingArea<B, Shift>,
+    unit: u32,
+) -> Result<()> {
+    if all.len() < 2 {
         return Ok(());
     }
     let text = (FONT, TEXT_SIZE * unit).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-    for (row, series) in figure.series.iter().enumerate() {
+    for (row, series) in all.iter().enumerate() {
         let y = ((48 + 22 * row as u32) * unit) as i32;
         let end = (LEGEND_STROKE * unit) as i32;
         let line = vec![(0, y), (end, y)];
@@ -145,7 +169,7 @@ fn draw_legend<B: DrawingBackend>(figure: &Figure, area: &DrawingArea<B, Shift>,
 }
 
 /// The drawing library's errors are not all `Send`: keep their words.
-fn attempt<T, E: std::error::Error + Send + Sync>(
+pub(super) fn attempt<T, E: std::error::Error + Send + Sync>(
     result: std::result::Result<T, DrawingAreaErrorKind<E>>,
 ) -> Result<T> {
     result.map_err(|error| anyhow!("{error}"))

@@ -3,15 +3,28 @@
 //! A figure looks the same on every machine: text is measured and rasterised with a font inside the program, so
 //! nothing has to be installed. Commands build a [`Figure`] and know nothing of drawing.
 
+mod animation;
 mod chart;
+mod color;
+mod panels;
 mod raster;
+mod space;
 mod ticks;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use plotters::prelude::{IntoDrawingArea, SVGBackend};
+use cfo::write_atomically;
+use plotters::coord::Shift;
+use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
 use plotters::style::FontStyle;
+
+use chart::Layout;
+
+pub use animation::write_animation;
+pub use color::ColorScale;
+pub use panels::{Image, Panels, Row, Span};
+pub use space::{Curve, Space};
 
 /// Family under which the embedded font is registered; also what an SVG viewer is asked for.
 const FONT: &str = "sans-serif";
@@ -73,24 +86,130 @@ pub enum Line {
     Dotted,
 }
 
-/// Writes `figure` as `STEM.svg` and `STEM.png` into `folder` and returns the two paths.
-pub fn write(figure: &Figure, folder: &Path, stem: &str) -> Result<[PathBuf; 2]> {
+/// Something that can be drawn on any backend.
+pub trait Drawing {
+    /// Width and height in points.
+    fn size(&self) -> (u32, u32);
+
+    /// Draws all but the images on an area on which a point is `unit` pixels.
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, unit: u32) -> Result<()>;
+
+    /// What is laid over the drawing.
+    fn images(&self) -> Vec<Placed> {
+        Vec::new()
+    }
+}
+
+/// Coloured cells that fill a rectangle.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// Left upper corner, in points.
+    pub corner: (u32, u32),
+    /// Width and height, in points.
+    pub size: (u32, u32),
+    /// Cells in a row.
+    pub width: usize,
+    /// Colours row after row, from the top.
+    pub pixels: Vec<[u8; 3]>,
+}
+
+impl Drawing for Figure {
+    fn size(&self) -> (u32, u32) {
+        self.size
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, unit: u32) -> Result<()> {
+        let room = chart::legend_width(&self.series, unit)?;
+        chart::draw(self, Layout { limits: Limits::default(), room, legend: true }, area, unit)
+    }
+}
+
+/// How far axes reach at least, whatever the curves do: frames of an animation share them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Of the horizontal axis.
+    pub x: Option<[f64; 2]>,
+    /// Of the vertical axis.
+    pub y: Option<[f64; 2]>,
+}
+
+/// Figures below each other, of one width; a legend that repeats itself is drawn once.
+#[derive(Clone, Debug)]
+pub struct Stack(pub Vec<(Figure, Limits)>);
+
+impl Drawing for Stack {
+    fn size(&self) -> (u32, u32) {
+        let sizes = || self.0.iter().map(|(figure, _)| figure.size);
+        (sizes().map(|size| size.0).max().unwrap_or(1), sizes().map(|size| size.1).sum())
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, unit: u32) -> Result<()> {
+        let mut room = 0;
+        for (figure, _) in &self.0 {
+            room = room.max(chart::legend_width(&figure.series, unit)?);
+        }
+        let labels = |index: usize| -> Vec<&str> {
+            self.0[index].0.series.iter().map(|series| series.label.as_str()).collect()
+        };
+        let mut rest = area.clone();
+        for (index, (figure, limits)) in self.0.iter().enumerate() {
+            let (here, below) = rest.split_vertically(figure.size.1 * unit);
+            let legend = index == 0 || labels(index) != labels(index - 1);
+            chart::draw(figure, Layout { limits: *limits, room, legend }, &here, unit)?;
+            rest = below;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a drawing as `STEM.svg` and `STEM.png` into `folder` and returns the two paths.
+pub fn write(drawing: &impl Drawing, folder: &Path, stem: &str) -> Result<[PathBuf; 2]> {
     let paths = [folder.join(format!("{stem}.svg")), folder.join(format!("{stem}.png"))];
-    fs_err::write(&paths[0], svg(figure).context("drawing the figure as SVG")?)?;
-    fs_err::write(&paths[1], raster::png(figure).context("drawing the figure as PNG")?)?;
+    write_atomically(&paths[0], svg(drawing).context("drawing the figure as SVG")?.as_bytes())?;
+    write_atomically(&paths[1], &raster::png(drawing).context("drawing the figure as PNG")?)?;
     Ok(paths)
 }
 
-/// The figure as an SVG document.
-fn svg(figure: &Figure) -> Result<String> {
+/// The drawing as an SVG document; its images are PNG inside of it.
+fn svg(drawing: &impl Drawing) -> Result<String> {
     register_font()?;
     let mut document = String::new();
     {
-        let area = SVGBackend::with_string(&mut document, figure.size).into_drawing_area();
-        chart::draw(figure, &area, 1)?;
+        let area = SVGBackend::with_string(&mut document, drawing.size()).into_drawing_area();
+        drawing.draw(&area, 1)?;
         area.present().map_err(|error| anyhow!("{error}"))?;
     }
+    let end = document.rfind("</svg>").unwrap_or(document.len());
+    let images = drawing.images().iter().map(image_element).collect::<Result<String>>()?;
+    document.insert_str(end, &images);
     Ok(document)
+}
+
+fn image_element(image: &Placed) -> Result<String> {
+    let Placed { corner: (x, y), size: (width, height), width: cells, pixels } = image;
+    let cells = u32::try_from(*cells)?.max(1);
+    let rows = u32::try_from(pixels.len())? / cells;
+    let bytes = raster::encode(cells, rows, pixels.as_flattened())?;
+    Ok(format!(
+        "<image x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
+         style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{}\"/>\n",
+        base64(&bytes)
+    ))
+}
+
+/// Bytes as text, six bits a letter.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word =
+            chunk.iter().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
+        for letter in 0..4 {
+            let index = (word >> (18 - 6 * letter) & 63) as usize;
+            text.push(if letter <= chunk.len() { LETTERS[index] as char } else { '=' });
+        }
+    }
+    text
 }
 
 /// Makes the embedded font known to the drawing library; doing it again changes nothing.
@@ -144,6 +263,39 @@ mod tests {
         let bytes = raster::png(&figure()).unwrap();
         let reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
         assert_eq!((reader.info().width, reader.info().height), (960, 640));
+    }
+
+    #[test]
+    fn base64_gives_the_standard_examples() {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    /// Every number of an image has its colour where it belongs: the first one in the lower left corner.
+    #[test]
+    fn panels_show_their_numbers_in_both_formats() {
+        let scale = ColorScale::covering([0.0, 3.0].iter());
+        let image = Image { values: vec![0.0, 1.0, 2.0, 3.0], width: 2, scale, bar: true };
+        let panels = Panels {
+            title: "four".into(),
+            columns: vec!["true".into()],
+            rows: vec![Row { label: "u".into(), images: vec![image] }],
+            panel: (40, 40),
+            x: Some(Span { label: "time".into(), low: 0.0, high: 1.0 }),
+            y: None,
+        };
+        let (width, height, pixels) = raster::pixels(&panels, 1).unwrap();
+        assert_eq!((width, height), panels.size());
+        let (left, top) = panels.images()[0].corner;
+        for (x, y, value) in [(10, 30, 0.0), (30, 30, 1.0), (10, 10, 2.0), (30, 10, 3.0)] {
+            let at = ((top + y) * width + left + x) as usize * 3;
+            assert_eq!(pixels[at..at + 3], scale.color(value), "at {x}, {y}");
+        }
+        let document = svg(&panels).unwrap();
+        assert_eq!(document.matches("<image").count(), 2, "the image and its bar");
+        assert!(document.trim_end().ends_with("</svg>"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use plotters::prelude::{BitMapBackend, IntoDrawingArea};
 
-use super::{Figure, chart, register_font};
+use super::{Drawing, Placed, register_font};
 
 /// Pixels of the image per point of the figure: sharp on dense screens and in print.
 const DENSITY: u32 = 2;
@@ -11,18 +11,45 @@ const DENSITY: u32 = 2;
 /// Drawn pixels per pixel of the image, along each axis.
 const OVERSAMPLING: u32 = 2;
 
-/// The figure as a PNG file.
-pub(super) fn png(figure: &Figure) -> Result<Vec<u8>> {
+/// The drawing as a PNG file.
+pub(super) fn png(drawing: &impl Drawing) -> Result<Vec<u8>> {
+    let (width, height, image) = pixels(drawing, DENSITY)?;
+    encode(width, height, &image)
+}
+
+/// Width, height and RGB bytes of the drawing with so many pixels per point.
+pub(super) fn pixels(drawing: &impl Drawing, density: u32) -> Result<(u32, u32, Vec<u8>)> {
     register_font()?;
-    let (width, height) = (figure.size.0 * DENSITY, figure.size.1 * DENSITY);
+    let (width, height) = (drawing.size().0 * density, drawing.size().1 * density);
+    let unit = density * OVERSAMPLING;
     let drawn = (width * OVERSAMPLING, height * OVERSAMPLING);
     let mut pixels = vec![255; drawn.0 as usize * drawn.1 as usize * 3];
     {
         let area = BitMapBackend::with_buffer(&mut pixels, drawn).into_drawing_area();
-        chart::draw(figure, &area, DENSITY * OVERSAMPLING)?;
+        drawing.draw(&area, unit)?;
         area.present().map_err(|error| anyhow!("{error}"))?;
     }
-    encode(width, height, &average(&pixels, width, height))
+    for image in drawing.images() {
+        paint(&image, &mut pixels, drawn.0 as usize, unit as usize);
+    }
+    Ok((width, height, average(&pixels, width, height)))
+}
+
+/// Lays an image over what is drawn; each drawn pixel has the colour of the cell under its middle.
+fn paint(image: &Placed, pixels: &mut [u8], row_length: usize, unit: usize) {
+    let scaled = |(x, y): (u32, u32)| (x as usize * unit, y as usize * unit);
+    let ((left, top), (width, height)) = (scaled(image.corner), scaled(image.size));
+    let columns = image.width.max(1);
+    let rows = image.pixels.len() / columns;
+    for y in 0..height {
+        for x in 0..width {
+            let cell = (2 * y + 1) * rows / (2 * height) * columns + (2 * x + 1) * columns / (2 * width);
+            let at = ((top + y) * row_length + left + x) * 3;
+            if let (Some(color), Some(pixel)) = (image.pixels.get(cell), pixels.get_mut(at..at + 3)) {
+                pixel.copy_from_slice(color);
+            }
+        }
+    }
 }
 
 /// Each pixel of the image is the mean of the drawn pixels under it.
@@ -46,7 +73,8 @@ fn average(drawn: &[u8], width: u32, height: u32) -> Vec<u8> {
     image
 }
 
-fn encode(width: u32, height: u32, image: &[u8]) -> Result<Vec<u8>> {
+/// RGB bytes as a PNG file.
+pub(super) fn encode(width: u32, height: u32, image: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, width, height);
     encoder.set_color(png::ColorType::Rgb);

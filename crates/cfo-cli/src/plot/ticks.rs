@@ -28,19 +28,20 @@ impl Ticks {
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
         match (low <= high, scale) {
             (false, _) => Self::covering([1.0, 10.0].into_iter(), scale),
-            (true, Scale::Linear) => Self::linear(low, high),
+            (true, Scale::Linear) => Self::linear(low, high, 5.0),
             (true, Scale::Logarithmic) => Self::logarithmic(low, high),
         }
     }
 
-    fn linear(low: f64, high: f64) -> Self {
+    /// A linear axis with about so many intervals between ticks.
+    pub fn linear(low: f64, high: f64, intervals: f64) -> Self {
         // A flat curve gets a band around it.
         let (low, high) = if high - low > 1e-12 * low.abs().max(high.abs()) {
             (low, high)
         } else {
             (low - 0.5 * low.abs().max(1e-3), high + 0.5 * high.abs().max(1e-3))
         };
-        let raw = (high - low) / 5.0;
+        let raw = (high - low) / intervals;
         let decade = 10f64.powf(raw.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|m| m * decade).into_iter().find(|&s| s >= raw * 0.999);
         let step = step.unwrap_or(10.0 * decade);
@@ -77,6 +78,8 @@ impl Ticks {
     pub fn label(&self, at: f64) -> String {
         match self.scale {
             Scale::Linear => plain(at),
+            // Less than two decades: every multiple is labelled.
+            Scale::Logarithmic if self.minor.is_empty() && (-3.0..4.0).contains(&at) => plain(10f64.powf(at)),
             Scale::Logarithmic if (at - at.round()).abs() < 1e-9 => {
                 format!("10{}", superscript(at.round() as i32))
             }
@@ -168,7 +171,9 @@ mod tests {
     fn a_narrow_logarithmic_axis_still_has_labels() {
         let ticks = Ticks::covering([2.0, 5.0].into_iter(), Scale::Logarithmic);
         let labels: Vec<_> = ticks.major.iter().map(|&x| ticks.label(x)).collect();
-        assert_eq!(labels, ["2·10⁰", "3·10⁰", "4·10⁰", "5·10⁰"]);
+        assert_eq!(labels, ["2", "3", "4", "5"]);
+        let ticks = Ticks::covering([2e-6, 3e-6].into_iter(), Scale::Logarithmic);
+        assert_eq!(ticks.label(ticks.major[0]), "2·10⁻⁶");
     }
 
     #[test]

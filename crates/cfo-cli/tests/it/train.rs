@@ -33,7 +33,7 @@ fn trained_evaluated_and_predicted() {
     assert!(error > 0.0 && error < 1.0, "{error}");
     assert_eq!(found["per_time"].as_array().unwrap().len(), 41);
     assert_eq!(found["evaluations"], 160);
-    for key in ["rmse", "nrmse", "maximum"] {
+    for key in ["rmse", "nrmse", "crmse", "max", "valid_time"] {
         assert!(found["metrics"][key].as_f64().unwrap() > 0.0, "{key}");
     }
     for name in ["report.json", "report.md", "error-over-time.png", "worst-trajectory.svg"] {

@@ -12,7 +12,7 @@ mod table1;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use cfo::CfoError;
+use cfo::{CfoError, write_atomically};
 use serde::Serialize;
 
 use crate::args::{self, Scale, Target};
@@ -89,24 +89,12 @@ impl<D: Serialize> Record<D> {
     /// whole or not at all.
     fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         fs_err::create_dir_all(folder)?;
-        let desk = folder.join(".report.tmp");
-        if desk.exists() {
-            fs_err::remove_dir_all(&desk)?;
-        }
-        fs_err::create_dir(&desk)?;
-        let mut drafts = vec![desk.join("report.json"), desk.join("report.md")];
-        fs_err::write(&drafts[0], report::json(&self.document)?)?;
-        fs_err::write(&drafts[1], &self.markdown)?;
+        let mut written = vec![folder.join("report.json"), folder.join("report.md")];
+        write_atomically(&written[0], report::json(&self.document)?.as_bytes())?;
+        write_atomically(&written[1], self.markdown.as_bytes())?;
         for (stem, figure) in &self.figures {
-            drafts.extend(plot::write(figure, &desk, stem)?);
+            written.extend(plot::write(figure, folder, stem)?);
         }
-        let mut written = Vec::new();
-        for draft in drafts {
-            let place = folder.join(draft.file_name().unwrap_or_default());
-            fs_err::rename(&draft, &place)?;
-            written.push(place);
-        }
-        fs_err::remove_dir_all(&desk)?;
         Ok(written)
     }
 }

@@ -1,0 +1,144 @@
+//! Figures of a field on a line: images over time and space, profiles at some times.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Comparison, FRAMES, Picture, bounds, linear};
+use crate::plot::{self, ColorScale, Figure, Image, Limits, Line, Panels, Row, Series, Span, Stack};
+
+/// Columns of an image over time.
+const COLUMNS: usize = 200;
+
+/// Profiles that are drawn, as in the paper: after a quarter, a half, three quarters and all of the time.
+const PROFILES: usize = 4;
+
+impl Comparison<'_> {
+    pub(super) fn write_line(&self, folder: &Path) -> Result<Vec<Picture>> {
+        plot::write(&self.space_time(), folder, "worst-trajectory")?;
+        plot::write(&self.profiles(), folder, "worst-profiles")?;
+        let frames = self.spread(FRAMES);
+        plot::write_animation(frames.iter().map(|&frame| self.moment(frame)), &folder.join("rollout.png"))?;
+        let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
+        Ok(vec![
+            picture("worst-trajectory.png", "The worst trajectory over time and space"),
+            picture("worst-profiles.png", "The worst trajectory at four times"),
+            picture("rollout.png", "The worst trajectory as time goes by"),
+        ])
+    }
+
+    /// True, predicted and error, time to the right and space upwards.
+    fn space_time(&self) -> Panels {
+        let rows = (0..self.channels()).map(|channel| {
+            let truth = self.over_time(|frame| self.field(self.truth, frame, channel));
+            let prediction = self.over_time(|frame| self.field(self.prediction, frame, channel));
+            let error = self.over_time(|frame| self.error(frame, channel));
+            let scale = ColorScale::covering(truth.iter());
+            let error_scale = ColorScale::around_zero(error.iter());
+            let image = |values, scale, bar| Image { values, width: COLUMNS, scale, bar };
+            let label = if self.channels() > 1 { self.channel_name(channel) } else { String::new() };
+            let images = vec![
+                image(truth, scale, false),
+                image(prediction, scale, true),
+                image(error, error_scale, true),
+            ];
+            Row { label, images }
+        });
+        let (low, high) = (self.times[0], self.times[self.frames() - 1]);
+        Panels {
+            title: self.title.clone(),
+            columns: ["true", "predicted", "predicted - true"].map(String::from).to_vec(),
+            rows: rows.collect(),
+            panel: (190, 170),
+            x: Some(Span { label: "time".into(), low, high }),
+            y: Some(self.span(0, "x")),
+        }
+    }
+
+    /// An image whose columns are equally distant times, each between the two snapshots around it.
+    fn over_time(&self, field: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
+        let width = self.description.shape.width;
+        let (first, last) = (self.times[0], self.times[self.frames() - 1]);
+        let mut values = vec![0.0; COLUMNS * width];
+        for column in 0..COLUMNS {
+            let time = first + (last - first) * (column as f64 + 0.5) / COLUMNS as f64;
+            let after = self.times.partition_point(|&t| t < time).clamp(1, self.frames() - 1);
+            let (t0, t1) = (self.times[after - 1], self.times[after]);
+            let share = ((time - t0) / (t1 - t0)) as f32;
+            for (x, (a, b)) in field(after - 1).into_iter().zip(field(after)).enumerate() {
+                values[x * COLUMNS + column] = a + share * (b - a);
+            }
+        }
+        values
+    }
+
+    /// Truth and prediction over space at some times, the first channel above the second.
+    fn profiles(&self) -> Stack {
+        let chosen = self.spread(PROFILES + 1);
+        let figure = |channel: usize| {
+            let mut series = Vec::new();
+            for (color, &frame) in chosen.iter().skip(1).enumerate() {
+                let time = self.time_label(frame);
+                for (values, kind, line) in
+                    [(self.truth, "true", Line::Solid), (self.prediction, "predicted", Line::Dashed)]
+                {
+                    let points = self.over_space(&self.field(values, frame, channel));
+                    series.push(Series { label: format!("{time}, {kind}"), points, color, line });
+                }
+            }
+            let top = channel == 0;
+            let figure = Figure {
+                title: if top { self.title.clone() } else { String::new() },
+                x: linear(&self.span(0, "x").label),
+                y: linear(&self.channel_name(channel)),
+                series,
+                size: (760, 320),
+            };
+            (figure, Limits::default())
+        };
+        Stack((0..self.channels()).map(figure).collect())
+    }
+
+    /// Values with the places of their grid points, the middles of the domain's cells.
+    fn over_space(&self, values: &[f32]) -> Vec<(f64, f64)> {
+        let Span { low, high, .. } = self.span(0, "x");
+        let step = (high - low) / values.len() as f64;
+        let place = |i: usize| low + (i as f64 + 0.5) * step;
+        values.iter().enumerate().map(|(i, &value)| (place(i), f64::from(value))).collect()
+    }
+
+    /// One frame of the animation: the first channel above its error.
+    fn moment(&self, frame: usize) -> Stack {
+        let curve = |label: &str, values: &[f32], color, line| Series {
+            label: label.into(),
+            points: self.over_space(values),
+            color,
+            line,
+        };
+        let place = self.span(0, "x");
+        let x = Some([place.low, place.high]);
+        let fields = Figure {
+            title: format!("{}, {}", self.channel_name(0), self.time_label(frame)),
+            x: linear(""),
+            y: linear(&self.channel_name(0)),
+            series: vec![
+                curve("true", &self.field(self.truth, frame, 0), 0, Line::Solid),
+                curve("predicted", &self.field(self.prediction, frame, 0), 1, Line::Dashed),
+            ],
+            size: (560, 220),
+        };
+        let errors: Vec<f32> = (0..self.frames()).flat_map(|frame| self.error(frame, 0)).collect();
+        let error = Figure {
+            title: String::new(),
+            x: linear(&place.label),
+            y: linear("error"),
+            series: vec![curve("error", &self.error(frame, 0), 2, Line::Solid)],
+            size: (560, 150),
+        };
+        let scale = ColorScale::around_zero(errors.iter());
+        Stack(vec![
+            (fields, Limits { x, y: Some(bounds(self.true_values(0))) }),
+            (error, Limits { x, y: Some([scale.low, scale.high]) }),
+        ])
+    }
+}

@@ -1,0 +1,46 @@
+//! How a training went, from its `metrics.jsonl`.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Deserialize;
+
+use super::linear;
+use crate::plot::{Axis, Figure, Limits, Line, Scale, Series, Stack};
+
+/// What a line of the log says; other keys are left alone.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    step: u32,
+    loss: f64,
+    #[serde(default)]
+    validation: Option<f64>,
+}
+
+/// The loss of a run and, below it, the validation error where it was measured; `None` without a log or with nothing in it.
+pub(in crate::command) fn loss_curves(run: &Path) -> Result<Option<Stack>> {
+    let path = run.join("metrics.jsonl");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = fs_err::read_to_string(&path)?;
+    // The last line of a run that was killed may be torn.
+    let entries: Vec<Entry> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let losses: Vec<(f64, f64)> = entries.iter().map(|at| (f64::from(at.step), at.loss)).collect();
+    let validations: Vec<(f64, f64)> =
+        entries.iter().filter_map(|at| Some((f64::from(at.step), at.validation?))).collect();
+    let (Some(first), Some(last)) = (losses.first(), losses.last()) else { return Ok(None) };
+    let limits = Limits { x: Some([first.0.min(0.0), last.0]), y: None };
+    let figure = |title: &str, label: &str, points: Vec<(f64, f64)>, color: usize| Figure {
+        title: title.into(),
+        x: linear("step"),
+        y: Axis { label: label.into(), scale: Scale::Logarithmic },
+        series: vec![Series { label: label.into(), points, color, line: Line::Solid }],
+        size: (640, 280),
+    };
+    let mut figures = vec![(figure("Training", "mean squared error", losses, 0), limits)];
+    if validations.len() > 1 {
+        figures.push((figure("", "validation error, relative L2", validations, 1), limits));
+    }
+    Ok(Some(Stack(figures)))
+}

@@ -1,0 +1,193 @@
+//! What an evaluation shows: the error over time, the worst trajectory beside the truth, how the training went.
+//!
+//! One file per kind of data: `system` without space axes, `line` with one, `plane` with two.
+
+mod line;
+mod loss;
+mod plane;
+mod system;
+
+use std::path::Path;
+
+use anyhow::Result;
+use cfo::data::{Description, Trajectory};
+use cfo::{Model, Report};
+
+use crate::plot::{self, Axis, Figure, Line, Scale, Series, Span};
+
+pub(super) use loss::loss_curves;
+
+/// Frames of an animation at most.
+const FRAMES: usize = 32;
+
+/// A figure that was written.
+pub(super) struct Picture {
+    /// Its file.
+    pub file: String,
+    /// What it shows.
+    pub caption: String,
+}
+
+/// The relative error of every snapshot: its mean over trajectories, and that of the trajectory which is worst there.
+pub(super) fn error_over_time(report: &Report) -> Figure {
+    let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::TimeError) -> f64| Series {
+        label: label.into(),
+        points: report.per_time.iter().map(|at| (at.time, of(at))).collect(),
+        color,
+        line,
+    };
+    Figure {
+        title: "Rollout error over time".into(),
+        x: Axis { label: "time".into(), scale: Scale::Linear },
+        y: Axis { label: "relative L2 error".into(), scale: Scale::Logarithmic },
+        series: vec![
+            curve("mean", 0, Line::Solid, |at| at.relative_l2),
+            curve("worst", 1, Line::Dashed, |at| at.worst),
+        ],
+        size: (640, 360),
+    }
+}
+
+/// A trajectory and its prediction, snapshot after snapshot.
+struct Comparison<'a> {
+    description: &'a Description,
+    times: &'a [f64],
+    truth: &'a [f32],
+    prediction: &'a [f32],
+    title: String,
+}
+
+/// Writes the figures of the trajectory with the highest error.
+pub(super) fn worst(
+    model: &Model,
+    description: &Description,
+    chosen: &[&Trajectory],
+    report: &Report,
+    folder: &Path,
+) -> Result<Vec<Picture>> {
+    let errors = &report.relative_l2.per_trajectory;
+    let Some(worst) = (0..errors.len()).max_by(|&a, &b| errors[a].total_cmp(&errors[b])) else {
+        return Ok(vec![]);
+    };
+    let (size, first) = (model.shape().len(), usize::from(model.recipe.data.drop_first));
+    let title = match errors.len() {
+        1 => format!("The trajectory: relative L2 error {}", short(errors[worst])),
+        count => format!("The worst of {count} trajectories: relative L2 error {}", short(errors[worst])),
+    };
+    let comparison = Comparison {
+        description,
+        times: &chosen[worst].times[first..],
+        truth: &chosen[worst].values[first * size..],
+        prediction: &report.predictions[worst],
+        title,
+    };
+    match description.shape.axes {
+        0 => comparison.write_system(folder),
+        1 => comparison.write_line(folder),
+        _ => comparison.write_plane(folder),
+    }
+}
+
+impl Comparison<'_> {
+    /// Numbers in a snapshot.
+    fn size(&self) -> usize {
+        self.description.shape.len()
+    }
+
+    fn frames(&self) -> usize {
+        self.times.len()
+    }
+
+    fn channels(&self) -> usize {
+        self.description.shape.channels
+    }
+
+    /// A channel's name, with its unit where it has one.
+    fn channel_name(&self, channel: usize) -> String {
+        let named = |names: &[String]| names.get(channel).filter(|name| !name.is_empty()).cloned();
+        let name = named(&self.description.channel_names).unwrap_or_else(|| match self.channels() {
+            1 => "u".into(),
+            _ => format!("channel {channel}"),
+        });
+        match named(&self.description.channel_units) {
+            Some(unit) => format!("{name} [{unit}]"),
+            None => name,
+        }
+    }
+
+    /// One channel of one snapshot of the truth or of the prediction.
+    fn field(&self, values: &[f32], frame: usize, channel: usize) -> Vec<f32> {
+        let snapshot = &values[frame * self.size()..(frame + 1) * self.size()];
+        snapshot.iter().skip(channel).step_by(self.channels()).copied().collect()
+    }
+
+    /// One channel of prediction minus truth at one snapshot.
+    fn error(&self, frame: usize, channel: usize) -> Vec<f32> {
+        let predicted = self.field(self.prediction, frame, channel);
+        predicted.iter().zip(self.field(self.truth, frame, channel)).map(|(p, q)| p - q).collect()
+    }
+
+    /// One channel of the truth at all snapshots.
+    fn true_values(&self, channel: usize) -> impl Iterator<Item = &f32> {
+        self.truth.iter().skip(channel).step_by(self.channels())
+    }
+
+    /// Where a space axis begins and ends; its points if the file does not say.
+    fn span(&self, axis: usize, label: &str) -> Span {
+        let points = [self.description.shape.height, self.description.shape.width];
+        let count = points[2 - self.description.shape.axes + axis];
+        match self.description.domain.get(axis) {
+            Some(&[low, high]) if low < high => Span { label: label.into(), low, high },
+            _ => Span { label: format!("{label} (grid points)"), low: 0.0, high: count as f64 },
+        }
+    }
+
+    /// Snapshots nearest to so many equally distant times, without repetition.
+    fn spread(&self, count: usize) -> Vec<usize> {
+        let (first, last) = (self.times[0], self.times[self.frames() - 1]);
+        let mut chosen: Vec<usize> = (0..count)
+            .map(|i| {
+                let time = first + (last - first) * i as f64 / count.saturating_sub(1).max(1) as f64;
+                self.nearest(time)
+            })
+            .collect();
+        chosen.dedup();
+        chosen
+    }
+
+    fn nearest(&self, time: f64) -> usize {
+        let after = self.times.partition_point(|&t| t < time).min(self.frames() - 1);
+        match after.checked_sub(1) {
+            Some(before) if time - self.times[before] < self.times[after] - time => before,
+            _ => after,
+        }
+    }
+
+    fn time_label(&self, frame: usize) -> String {
+        let span = self.times[self.frames() - 1] - self.times[0];
+        let digits = (2.0 - span.log10().floor()).clamp(0.0, 6.0) as usize;
+        format!("t = {:.digits$}", self.times[frame])
+    }
+}
+
+/// Three digits, without an exponent where none is needed.
+fn short(value: f64) -> String {
+    if (1e-3..1e3).contains(&value) {
+        let digits = (2.0 - value.log10().floor()).max(0.0) as usize;
+        format!("{value:.digits$}")
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+/// Axis with equal distances.
+fn linear(label: &str) -> Axis {
+    Axis { label: label.into(), scale: Scale::Linear }
+}
+
+/// Least and greatest of some values, with a little room.
+fn bounds<'a>(values: impl Iterator<Item = &'a f32>) -> [f64; 2] {
+    let scale = plot::ColorScale::covering(values);
+    let room = 0.04 * (scale.high - scale.low);
+    [scale.low - room, scale.high + room]
+}

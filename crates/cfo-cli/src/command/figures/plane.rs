@@ -1,0 +1,117 @@
+//! Figures of a field on a plane: images at some times.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Comparison, FRAMES, Picture};
+use crate::plot::{self, ColorScale, Image, Panels, Row};
+
+/// Times that are shown.
+const MOMENTS: usize = 5;
+
+/// Longer side of an image in points.
+const SIDE: f64 = 124.0;
+
+/// The same in an animation.
+const MOVING_SIDE: f64 = 190.0;
+
+impl Comparison<'_> {
+    pub(super) fn write_plane(&self, folder: &Path) -> Result<Vec<Picture>> {
+        let mut pictures = Vec::new();
+        for channel in 0..self.channels() {
+            let stem = match self.channels() {
+                1 => "worst-trajectory".to_owned(),
+                _ => format!("worst-trajectory-{channel}"),
+            };
+            plot::write(&self.moments(channel), folder, &stem)?;
+            let caption = format!("The worst trajectory at {MOMENTS} times: {}", self.channel_name(channel));
+            pictures.push(Picture { file: format!("{stem}.png"), caption });
+        }
+        let errors = self.errors();
+        let frames = self.spread(FRAMES);
+        let drawings = frames.iter().map(|&frame| self.instant(frame, &errors));
+        plot::write_animation(drawings, &folder.join("rollout.png"))?;
+        pictures.push(Picture {
+            file: "rollout.png".into(),
+            caption: "The worst trajectory as time goes by".into(),
+        });
+        Ok(pictures)
+    }
+
+    /// The scale of each channel's error over all times.
+    fn errors(&self) -> Vec<ColorScale> {
+        let all = |channel| (0..self.frames()).flat_map(move |frame| self.error(frame, channel));
+        (0..self.channels())
+            .map(|channel| ColorScale::around_zero(all(channel).collect::<Vec<f32>>().iter()))
+            .collect()
+    }
+
+    /// The scale of a channel's values; the first snapshot, which is given and may be noise, does not decide.
+    fn scale(&self, channel: usize) -> ColorScale {
+        let points = self.description.shape.height * self.description.shape.width;
+        ColorScale::covering(self.true_values(channel).skip(points))
+    }
+
+    /// Width and height of an image with so long a longer side.
+    fn panel(&self, side: f64) -> (u32, u32) {
+        let shape = self.description.shape;
+        let (width, height) = (shape.width as f64, shape.height as f64);
+        let scale = side / width.max(height);
+        ((width * scale).round().max(24.0) as u32, (height * scale).round().max(24.0) as u32)
+    }
+
+    fn image(&self, values: Vec<f32>, scale: ColorScale, bar: bool) -> Image {
+        Image { values, width: self.description.shape.width, scale, bar }
+    }
+
+    /// True, predicted and error of a channel below each other, times to the right.
+    fn moments(&self, channel: usize) -> Panels {
+        let chosen = self.spread(MOMENTS);
+        let scale = self.scale(channel);
+        let errors: Vec<f32> = chosen.iter().flat_map(|&frame| self.error(frame, channel)).collect();
+        let error_scale = ColorScale::around_zero(errors.iter());
+        let row = |label: &str, scale: ColorScale, field: &dyn Fn(usize) -> Vec<f32>| Row {
+            label: label.into(),
+            images: chosen
+                .iter()
+                .enumerate()
+                .map(|(i, &frame)| self.image(field(frame), scale, i + 1 == chosen.len()))
+                .collect(),
+        };
+        Panels {
+            title: format!("{}. {}", self.channel_name(channel), self.title),
+            columns: chosen.iter().map(|&frame| self.time_label(frame)).collect(),
+            rows: vec![
+                row("true", scale, &|frame| self.field(self.truth, frame, channel)),
+                row("predicted", scale, &|frame| self.field(self.prediction, frame, channel)),
+                row("predicted - true", error_scale, &|frame| self.error(frame, channel)),
+            ],
+            panel: self.panel(SIDE),
+            x: None,
+            y: None,
+        }
+    }
+
+    /// One frame of the animation: true, predicted and error side by side, a row for each channel.
+    fn instant(&self, frame: usize, errors: &[ColorScale]) -> Panels {
+        let row = |channel: usize| {
+            let scale = self.scale(channel);
+            let images = vec![
+                self.image(self.field(self.truth, frame, channel), scale, false),
+                self.image(self.field(self.prediction, frame, channel), scale, true),
+                self.image(self.error(frame, channel), errors[channel], true),
+            ];
+            let label = if self.channels() > 1 { self.channel_name(channel) } else { String::new() };
+            Row { label, images }
+        };
+        Panels {
+            title: self.time_label(frame),
+            columns: ["true", "predicted", "predicted - true"].map(String::from).to_vec(),
+            rows: (0..self.channels()).map(row).collect(),
+            panel: self.panel(MOVING_SIDE),
+            x: None,
+            y: None,
+        }
+    }
+}

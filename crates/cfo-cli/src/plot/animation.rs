@@ -1,0 +1,154 @@
+//! Moving pictures as animated PNG: an ordinary PNG, whose other frames every browser plays.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use cfo::write_atomically;
+
+use super::Drawing;
+use super::raster::pixels;
+
+/// Pixels of the image per point of the figure.
+const DENSITY: u32 = 1;
+
+/// Frames a second.
+const RATE: u16 = 10;
+
+/// Most colours of an indexed PNG.
+const COLORS: usize = 256;
+
+/// Writes drawings of one size as the frames of an animation that repeats for ever.
+pub fn write_animation<D: Drawing>(frames: impl Iterator<Item = D>, path: &Path) -> Result<()> {
+    let mut size = (0, 0);
+    let mut images = Vec::new();
+    let mut wanted = BTreeSet::new();
+    for frame in frames {
+        let (width, height, image) = pixels(&frame, DENSITY)?;
+        size = (width, height);
+        images.push(image);
+        wanted.extend(frame.images().iter().flat_map(|image| image.pixels.iter().copied()));
+    }
+    let palette = Palette::of(&images, wanted);
+    // Enlarged points make rows that repeat the one above; curves on a plain ground do not.
+    let smaller = [png::Filter::Up, png::Filter::NoFilter]
+        .into_iter()
+        .map(|filter| encode(size, &images, &palette, filter))
+        .collect::<Result<Vec<_>>>()
+        .context("encoding the animation")?
+        .into_iter()
+        .min_by_key(Vec::len);
+    Ok(write_atomically(path, &smaller.unwrap_or_default())?)
+}
+
+/// An indexed animation in which pixels that stay as they were are transparent.
+fn encode(
+    (width, height): (u32, u32),
+    images: &[Vec<u8>],
+    palette: &Palette,
+    filter: png::Filter,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_palette(palette.colors.concat());
+    encoder.set_trns(vec![0]);
+    encoder.set_compression(png::Compression::High);
+    encoder.set_filter(filter);
+    encoder.set_animated(u32::try_from(images.len())?, 0)?;
+    encoder.set_frame_delay(1, RATE)?;
+    encoder.set_blend_op(png::BlendOp::Over)?;
+    let mut writer = encoder.write_header()?;
+    let mut before: Vec<u8> = Vec::new();
+    for image in images {
+        let here = palette.indices(image);
+        let changed: Vec<u8> = match before.is_empty() {
+            true => here.clone(),
+            false => {
+                here.iter().zip(&before).map(|(&now, &then)| if now == then { 0 } else { now }).collect()
+            }
+        };
+        writer.write_image_data(&changed)?;
+        before = here;
+    }
+    writer.finish()?;
+    Ok(bytes)
+}
+
+/// The colours of an animation: one that is transparent, those that mean something, the most frequent of the others; and for
+/// every colour the nearest of them.
+struct Palette {
+    colors: Vec<[u8; 3]>,
+    nearest: HashMap<[u8; 3], u8>,
+}
+
+impl Palette {
+    fn of(images: &[Vec<u8>], wanted: BTreeSet<[u8; 3]>) -> Self {
+        let mut counts: HashMap<[u8; 3], usize> = HashMap::new();
+        for &color in images.iter().flat_map(|image| image.as_chunks::<3>().0) {
+            *counts.entry(color).or_default() += 1;
+        }
+        let mut ranked: Vec<([u8; 3], usize)> = counts.into_iter().collect();
+        ranked.sort_by_key(|&(color, count)| (!wanted.contains(&color), std::cmp::Reverse(count), color));
+        let shown = ranked.iter().map(|&(color, _)| color).take(COLORS - 1);
+        let colors: Vec<[u8; 3]> = std::iter::once([255; 3]).chain(shown).collect();
+        let distance = |a: [u8; 3], b: [u8; 3]| -> u32 {
+            a.iter().zip(b).map(|(&a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
+        };
+        let nearest = ranked.iter().map(|&(color, _)| {
+            let index = (1..colors.len()).min_by_key(|&i| distance(colors[i], color)).unwrap_or(0);
+            (color, index as u8)
+        });
+        Self { nearest: nearest.collect(), colors }
+    }
+
+    fn indices(&self, image: &[u8]) -> Vec<u8> {
+        image.as_chunks::<3>().0.iter().map(|color| self.nearest.get(color).copied().unwrap_or(0)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a viewer shows: each frame over the one before.
+    #[test]
+    fn frames_come_back_from_the_file() {
+        let mut images: Vec<Vec<u8>> =
+            (0..3_u8).map(|k| (0..2 * 2 * 3).map(|i| i * 10 + k).collect()).collect();
+        let kept = images[0][..3].to_vec();
+        images[1][..3].copy_from_slice(&kept);
+        let palette = Palette::of(&images, BTreeSet::new());
+        let bytes = encode((2, 2), &images, &palette, png::Filter::Up).unwrap();
+        let mut decoder = png::Decoder::new(std::io::Cursor::new(bytes));
+        decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::ALPHA);
+        let mut reader = decoder.read_info().unwrap();
+        assert_eq!(reader.info().animation_control().unwrap().num_frames, 3);
+        let mut shown = vec![0; 12];
+        for image in &images {
+            let mut found = vec![0; reader.output_buffer_size().unwrap()];
+            reader.next_frame(&mut found).unwrap();
+            for (pixel, here) in found.as_chunks::<4>().0.iter().zip(shown.as_chunks_mut::<3>().0) {
+                if pixel[3] > 0 {
+                    here.copy_from_slice(&pixel[..3]);
+                }
+            }
+            assert_eq!(&shown, image);
+        }
+    }
+
+    #[test]
+    fn too_many_colors_are_replaced_by_near_ones_but_for_those_that_mean_something() {
+        let image: Vec<u8> = (0..600_u32).flat_map(|i| [(i % 250) as u8, (i / 250 * 100) as u8, 7]).collect();
+        let wanted = BTreeSet::from([[99, 200, 7], [3, 100, 7]]);
+        let palette = Palette::of(std::slice::from_ref(&image), wanted.clone());
+        assert_eq!(palette.colors.len(), COLORS);
+        let colors = image.as_chunks::<3>().0.iter();
+        for (color, index) in colors.zip(palette.indices(&image)) {
+            let found = palette.colors[usize::from(index)];
+            assert!(color.iter().zip(found).all(|(&a, b)| a.abs_diff(b) <= 200), "{color:?} {found:?}");
+            assert!(!wanted.contains(color) || found == *color);
+        }
+    }
+}
