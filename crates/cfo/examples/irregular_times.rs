@@ -1,0 +1,77 @@
+//! Irregular times: a damped pendulum seen at a few random times of each trajectory's own, then asked for at a regular, much finer grid.
+//!
+//! `cargo run --release -p cfo --example irregular_times`
+
+use std::sync::atomic::AtomicBool;
+
+use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::engine::Device;
+use cfo::numerics::Philox;
+use cfo::numerics::metric::relative_l2;
+use cfo::numerics::ode::{Controller, DOPRI5, RK4, Steps, integrate};
+use cfo::{Budget, Recipe, Request, Rollout, Session, StepReport, TrajectorySet, train};
+
+/// Angle and velocity at some times.
+fn pendulum(start: [f64; 2], times: &[f64]) -> Result<Vec<f32>, Box<dyn std::error::Error>> {
+    let field = |_: f64, u: &[f64], out: &mut [f64]| {
+        out[0] = u[1];
+        out[1] = -0.2 * u[1] - 4.0 * u[0].sin();
+    };
+    let solution =
+        integrate(&field, &DOPRI5, 0.0, &start, times, Steps::Adaptive(Controller::new(1e-9, 1e-9)))?;
+    Ok(solution.states.iter().map(|&u| u as f32).collect())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut trajectories = Vec::new();
+    for i in 0..100 {
+        let mut random = Philox::new(7, i);
+        let start = [random.uniform_between(-2.0, 2.0), random.uniform_between(-1.0, 1.0)];
+        let frames = 30 + random.below(30) as usize;
+        let mut times: Vec<f64> =
+            (0..frames).map(|_| random.uniform_between(0.05, 5.95)).chain([0.0, 6.0]).collect();
+        times.sort_by(f64::total_cmp);
+        times.dedup_by(|a, b| *a - *b < 1e-2);
+        trajectories.push(Trajectory { values: pendulum(start, &times)?, times, parameters: vec![] });
+    }
+    let description = Description {
+        system: "pendulum".into(),
+        shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+        periodic: vec![],
+        domain: vec![],
+        channel_names: vec!["angle".into(), "velocity".into()],
+        channel_units: vec![],
+        parameter_names: vec![],
+    };
+    let set = TrajectorySet::new(description, trajectories)?;
+    let steps = std::env::args().nth(1).unwrap_or("3000".into());
+    let recipe =
+        Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[format!("train.steps={steps}")])?;
+    let mut observer = |_: &StepReport| {};
+    let interrupt = AtomicBool::new(false);
+    let session = Session {
+        device: Device::Cpu,
+        folder: None,
+        resume: false,
+        interrupt: &interrupt,
+        observer: &mut observer,
+    };
+    let mut trained = train(&recipe, &set, session)?;
+
+    // Any times will do: here a thousand of them, from a start that was never seen.
+    let times: Vec<f64> = (1..=1000).map(|i| 6.0 * f64::from(i) / 1000.0).collect();
+    let start = [1.3, -0.4];
+    let request = Request {
+        start: vec![0.0],
+        states: vec![start.map(|u| u as f32).to_vec()],
+        times: vec![times.clone()],
+        conditions: vec![vec![]],
+    };
+    let prefix = trained.prefix();
+    let mut rollout = Rollout::new(&trained.model, &mut trained.memory, 1, RK4, prefix)?;
+    // A budget of 240 network evaluations is 60 steps; states between them are interpolated.
+    let prediction = rollout.predict(&mut trained.memory, &request, Budget::Evaluations(240))?;
+    let error = relative_l2(&prediction.states[0], &pendulum(start, &times)?);
+    println!("{} times by {} evaluations: relative L2 error {error:.4}", times.len(), prediction.evaluations);
+    Ok(())
+}
