@@ -1,18 +1,29 @@
-//! Whether the times of a data set are dense enough for a spline: leave one knot out, rebuild it, compare.
+//! Whether the times of a data set are dense enough for a spline, and which spline and stencil suit them best: leave one
+//! knot out, rebuild it, compare.
 //!
 //! Without the knot its neighbours are about twice as far apart as the data are, so the errors are upper bounds in
 //! practice: with a method of order `p` the spline through all knots is about `2^p` times better.
+
+use std::cmp::Reverse;
 
 use cfo_numerics::{Path, Segment, Spline};
 
 use crate::DataError;
 use crate::store::TrajectoryFile;
 
-/// Splines that are compared, the simplest first.
-const SPLINES: [Spline; 3] = [Spline::Linear, Spline::Cubic, Spline::Quintic];
+/// Paths that are compared, the simplest first.
+const PATHS: [Path; 7] = [
+    Path { spline: Spline::Linear, stencil: 3 },
+    Path { spline: Spline::Cubic, stencil: 3 },
+    Path { spline: Spline::Cubic, stencil: 5 },
+    Path { spline: Spline::Cubic, stencil: 7 },
+    Path { spline: Spline::Quintic, stencil: 3 },
+    Path { spline: Spline::Quintic, stencil: 5 },
+    Path { spline: Spline::Quintic, stencil: 7 },
+];
 
-/// Snapshots read on either side of the one that is left out; more than the widest path of three-point stencils uses.
-const REACH: usize = 3;
+/// Snapshots read on either side of the one that is left out: what the widest stencil at a neighbouring knot reaches.
+const REACH: usize = 4;
 
 /// At most so many trajectories are looked at, spread over the file.
 const MOST_TRAJECTORIES: usize = 32;
@@ -23,22 +34,22 @@ const MOST_KNOTS: usize = 32;
 /// At most so many numbers are read, so that the cost does not grow with the file.
 const MOST_VALUES: usize = 1 << 26;
 
-/// How well each kind of spline rebuilds snapshots that it was not given.
+/// How well each path rebuilds snapshots that it was not given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingAudit {
     /// Trajectories that were looked at.
     pub trajectories: usize,
-    /// Snapshots that were left out and rebuilt, by the spline with the most of them.
+    /// Snapshots that were left out and rebuilt, by the path with the most of them.
     pub knots: usize,
-    /// One entry for each kind that the trajectories are long enough for, the simplest first.
-    pub splines: Vec<Rebuilt>,
+    /// One entry for each path that the trajectories are long enough for, the simplest first.
+    pub paths: Vec<Rebuilt>,
 }
 
-/// The error of one kind of spline.
+/// The error of one path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rebuilt {
-    /// The kind.
-    pub spline: Spline,
+    /// Spline and stencil.
+    pub path: Path,
     /// Root mean square of the error, each channel measured in units of its own deviation.
     pub error: f64,
     /// L2 norm of the errors over the L2 norm of the snapshots, as the paper measures predictions.
@@ -55,7 +66,7 @@ impl SamplingAudit {
         let most_knots = (MOST_VALUES / window).max(1);
         let trajectories = spread(file.len(), MOST_TRAJECTORIES.min(most_knots));
         let per_trajectory = MOST_KNOTS.min(most_knots / trajectories.len().max(1)).max(1);
-        let mut sums = SPLINES.map(|_| Sums::default());
+        let mut sums = PATHS.map(|_| Sums::default());
         for &trajectory in &trajectories {
             let times = file.times(trajectory)?;
             let interior = times.len().saturating_sub(2);
@@ -63,16 +74,18 @@ impl SamplingAudit {
                 leave_out(file, trajectory, &times, knot + 1, deviation, &mut sums)?;
             }
         }
-        let splines = SPLINES.iter().zip(&sums).filter_map(|(&spline, sums)| sums.rebuilt(spline)).collect();
+        let paths = PATHS.iter().zip(&sums).filter_map(|(&path, sums)| sums.rebuilt(path)).collect();
         let knots = sums.iter().map(|sums| sums.knots).max().unwrap_or(0);
-        Ok(Self { trajectories: trajectories.len(), knots, splines })
+        Ok(Self { trajectories: trajectories.len(), knots, paths })
     }
 
-    /// The kind with the smallest error; of kinds that differ by less than a twentieth the smoothest, as the paper
-    /// does. In the middle between equally spaced knots cubic and quintic splines agree.
+    /// The path with the smallest error; of paths that differ by less than a twentieth the smoothest, as the paper
+    /// does (in the middle between equally spaced knots cubic and quintic splines hardly differ), and of these the one
+    /// with the narrowest stencil.
     pub fn recommended(&self) -> Option<Rebuilt> {
-        let least = self.splines.iter().map(|rebuilt| rebuilt.error).min_by(f64::total_cmp)?;
-        self.splines.iter().copied().rfind(|rebuilt| rebuilt.error <= 1.05 * least)
+        let least = self.paths.iter().map(|rebuilt| rebuilt.error).min_by(f64::total_cmp)?;
+        let close = self.paths.iter().copied().filter(|rebuilt| rebuilt.error <= 1.05 * least);
+        close.max_by_key(|rebuilt| (rebuilt.path.spline.smoothness(), Reverse(rebuilt.path.stencil)))
     }
 }
 
@@ -87,9 +100,9 @@ struct Sums {
 }
 
 impl Sums {
-    fn rebuilt(&self, spline: Spline) -> Option<Rebuilt> {
+    fn rebuilt(&self, path: Path) -> Option<Rebuilt> {
         (self.values > 0).then(|| Rebuilt {
-            spline,
+            path,
             error: (self.scaled_squared / self.values as f64).sqrt(),
             // All states may be zero; then so are their errors.
             relative_l2: (self.error_squared / self.state_squared.max(f64::MIN_POSITIVE)).sqrt(),
@@ -97,14 +110,14 @@ impl Sums {
     }
 }
 
-/// Rebuilds the snapshot at `knot` from those around it, with every kind of spline.
+/// Rebuilds the snapshot at `knot` from those around it, with every path.
 fn leave_out(
     file: &TrajectoryFile,
     trajectory: usize,
     times: &[f64],
     knot: usize,
     deviation: &[f64],
-    sums: &mut [Sums; SPLINES.len()],
+    sums: &mut [Sums; PATHS.len()],
 ) -> Result<(), DataError> {
     let first = knot.saturating_sub(REACH);
     let window: Vec<usize> = (first..times.len().min(knot + REACH + 1)).collect();
@@ -115,8 +128,7 @@ fn leave_out(
     let other_times: Vec<f64> = others.iter().map(|&frame| times[frame]).collect();
     let length = times[knot + 1] - times[knot - 1];
     let segment = Segment { index: knot - 1 - first, tau: (times[knot] - times[knot - 1]) / length, length };
-    for (spline, sums) in SPLINES.into_iter().zip(sums) {
-        let path = Path { spline, ..Path::default() };
+    for (path, sums) in PATHS.into_iter().zip(sums) {
         if path.fallback(others.len()).is_some() {
             continue;
         }
@@ -182,54 +194,62 @@ mod tests {
     fn a_straight_line_is_rebuilt_by_every_spline() {
         let audit = audit(&irregular(20, 1.0), |t| [2.0 * t, 1.0 - t]);
         // Round-off of `f32` is all that is left.
-        assert!(audit.splines.iter().all(|rebuilt| rebuilt.error < 1e-6), "{audit:?}");
+        assert!(audit.paths.iter().all(|rebuilt| rebuilt.error < 1e-6), "{audit:?}");
     }
 
     #[test]
     fn a_smooth_curve_is_rebuilt_best_by_a_smooth_spline() {
         let audit = audit(&irregular(60, 6.0), |t| [t.sin(), t.cos()]);
-        let [linear, cubic, quintic] = audit.splines[..] else { panic!("{audit:?}") };
-        assert!(cubic.error < 0.2 * linear.error, "{audit:?}");
-        assert!(quintic.error < 0.2 * linear.error, "{audit:?}");
-        assert_ne!(audit.recommended().unwrap().spline, Spline::Linear);
+        let (linear, smooth) = audit.paths.split_first().unwrap();
+        assert_eq!(smooth.len(), 6);
+        assert!(smooth.iter().all(|rebuilt| rebuilt.error < 0.2 * linear.error), "{audit:?}");
+        assert_ne!(audit.recommended().unwrap().path.spline, Spline::Linear);
     }
 
     #[test]
-    fn of_equal_kinds_the_smoothest_is_recommended() {
-        let times: Vec<f64> = (0..60).map(|i| 0.1 * f64::from(i)).collect();
-        let audit = audit(&times, |t| [t.sin(), t.cos()]);
-        assert_eq!(audit.recommended().unwrap().spline, Spline::Quintic, "{audit:?}");
+    fn a_wide_stencil_is_recommended_where_it_pays() {
+        let audit = audit(&irregular(60, 6.0), |t| [t.sin(), t.cos()]);
+        assert!(audit.recommended().unwrap().path.stencil > 3, "{audit:?}");
+    }
+
+    #[test]
+    fn of_equal_paths_the_smoothest_and_narrowest_is_recommended() {
+        let rebuilt = |path: Path, error: f64| Rebuilt { path, error, relative_l2: error };
+        let errors = [1.0, 0.101, 0.1, 0.1, 0.104, 0.102, 0.1];
+        let paths = PATHS.into_iter().zip(errors).map(|(path, error)| rebuilt(path, error)).collect();
+        let audit = SamplingAudit { trajectories: 1, knots: 1, paths };
+        assert_eq!(audit.recommended().unwrap().path, Path { spline: Spline::Quintic, stencil: 3 });
     }
 
     #[test]
     fn jumps_are_rebuilt_best_by_a_linear_spline() {
         let audit = audit(&irregular(60, 6.0), |t| [f64::from(t.sin() > 0.0), f64::from(t.cos() > 0.0)]);
-        assert_eq!(audit.recommended().unwrap().spline, Spline::Linear, "{audit:?}");
+        assert_eq!(audit.recommended().unwrap().path.spline, Spline::Linear, "{audit:?}");
     }
 
     #[test]
     fn the_error_falls_with_the_order_of_the_spline() {
         let error = |count: usize, index: usize| {
             let times: Vec<f64> = (0..count).map(|i| i as f64 / (count - 1) as f64).collect();
-            audit(&times, |t| [(3.0 * t).sin(), (3.0 * t).cos()]).splines[index].error
+            audit(&times, |t| [(3.0 * t).sin(), (3.0 * t).cos()]).paths[index].error
         };
-        for (index, order) in [(0, 2.0), (2, 3.0)] {
+        for (index, order) in [(0, 2.0), (1, 3.0), (4, 3.0), (5, 4.0)] {
             let slope = (error(21, index) / error(41, index)).log2();
-            assert!(slope > order - 0.3, "spline {index}: {slope}");
+            assert!(slope > order - 0.3, "{}: {slope}", PATHS[index]);
         }
     }
 
     #[test]
     fn short_trajectories_support_fewer_kinds() {
         let audit = audit(&[0.0, 0.5, 1.0], |t| [t, t * t]);
-        assert_eq!(audit.splines.len(), 1);
+        assert_eq!(audit.paths.len(), 1);
         assert_eq!(audit.knots, 1);
     }
 
     #[test]
     fn two_snapshots_leave_nothing_to_leave_out() {
         let audit = audit(&[0.0, 1.0], |t| [t, t]);
-        assert_eq!((audit.knots, audit.splines.len(), audit.recommended()), (0, 0, None));
+        assert_eq!((audit.knots, audit.paths.len(), audit.recommended()), (0, 0, None));
     }
 
     #[test]

@@ -28,6 +28,7 @@ fn the_report_has_the_keys_that_scripts_read() {
     assert_eq!(report["finite"], true);
     assert_eq!(report["split"]["test"], 1);
     assert_eq!(report["sampling"]["recommended"], "quintic");
+    assert_eq!(report["sampling"]["recommended_stencil"], 7);
     assert_eq!(report["sampling"]["verdict"], "dense");
 }
 

@@ -2,6 +2,7 @@
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{DataError, SamplingAudit};
+use cfo_numerics::Path;
 use serde::Serialize;
 
 /// How well snapshots that are left out are rebuilt from their neighbours.
@@ -10,14 +11,17 @@ pub(super) struct Sampling {
     pub trajectories: usize,
     pub knots: usize,
     pub splines: Vec<Rebuilt>,
-    /// The kind with the smallest error.
+    /// The spline with the smallest error.
     pub recommended: String,
+    /// Its stencil; a linear spline has none.
+    pub recommended_stencil: Option<usize>,
     pub verdict: Verdict,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Rebuilt {
     pub spline: String,
+    pub stencil: Option<usize>,
     /// Root mean square, each channel in units of its deviation.
     pub error: f64,
     pub relative_l2: f64,
@@ -59,8 +63,9 @@ impl Sampling {
     pub fn new(file: &TrajectoryFile, deviation: &[f64]) -> Result<Option<Self>, DataError> {
         let audit = SamplingAudit::new(file, deviation)?;
         let Some(recommended) = audit.recommended() else { return Ok(None) };
-        let splines = audit.splines.iter().map(|rebuilt| Rebuilt {
-            spline: rebuilt.spline.to_string(),
+        let splines = audit.paths.iter().map(|rebuilt| Rebuilt {
+            spline: rebuilt.path.spline.to_string(),
+            stencil: stencil(rebuilt.path),
             error: rebuilt.error,
             relative_l2: rebuilt.relative_l2,
         });
@@ -68,8 +73,14 @@ impl Sampling {
             trajectories: audit.trajectories,
             knots: audit.knots,
             splines: splines.collect(),
-            recommended: recommended.spline.to_string(),
+            recommended: recommended.path.spline.to_string(),
+            recommended_stencil: stencil(recommended.path),
             verdict: Verdict::new(recommended.error),
         }))
     }
+}
+
+/// Points of the path's stencil, if it has one.
+fn stencil(path: Path) -> Option<usize> {
+    (path.spline.smoothness() > 0).then_some(path.stencil)
 }

@@ -113,13 +113,23 @@ fn sampling(report: &Report) -> String {
         return "sampling: not audited; it takes at least 3 frames of finite values at increasing times"
             .to_owned();
     };
-    let mut table = Table::new([("spline", Left), ("error", Right), ("relative L2", Right)]);
+    let mut table =
+        Table::new([("spline", Left), ("stencil", Right), ("error", Right), ("relative L2", Right)]);
+    let points = |stencil: Option<usize>| stencil.map_or_else(|| "-".to_owned(), |points| points.to_string());
     for rebuilt in &sampling.splines {
-        table.push([rebuilt.spline.clone(), scientific(rebuilt.error), scientific(rebuilt.relative_l2)]);
+        table.push([
+            rebuilt.spline.clone(),
+            points(rebuilt.stencil),
+            scientific(rebuilt.error),
+            scientific(rebuilt.relative_l2),
+        ]);
     }
+    let stencil = sampling
+        .recommended_stencil
+        .map_or_else(String::new, |points| format!(", `path.stencil = {points}`"));
     format!(
         "sampling: {} snapshots of {} trajectories left out in turn and rebuilt from their neighbours\n{}\
-         recommended: {}; {}",
+         recommended: `path.spline = \"{}\"`{stencil}; {}",
         sampling.knots,
         sampling.trajectories,
         table.text(),
