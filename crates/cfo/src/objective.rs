@@ -77,7 +77,7 @@ impl TrainingData {
     }
 
     /// Hash of everything in it, to notice that a run is resumed on other data.
-    pub(crate) fn fingerprint(&self) -> String {
+    pub fn fingerprint(&self) -> String {
         let values: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let times: Vec<u8> = self.times.iter().flat_map(|time| time.to_le_bytes()).collect();
         let offsets: Vec<u8> = self.offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();

@@ -45,10 +45,22 @@ pub struct Reproduce {
 pub enum Target {
     /// Velocity error of linear and quintic splines on Lorenz, with its order
     SplineOrder,
+    /// What sparse times cost: splines and stencils at keep rates 100, 50 and 25 %, and which to use
+    SplineChoice,
     /// The paper's claim in minutes: CFO on a quarter of the times of Lorenz against next-step prediction on all
     Quickstart,
     /// Rollout errors on four systems at keep rates 100, 50 and 25 %, beside the autoregressive baseline
     Table1,
+    /// Error against network evaluations, for Euler, Heun and RK4
+    Nfe,
+    /// Burgers' equation backward in time, with noise in the last snapshot
+    Reverse,
+    /// Trained on the first half of the horizon, rolled out over the whole
+    Extrapolation,
+    /// CFO on the networks that the paper tries
+    Backbones,
+    /// Time of training steps and of rollouts
+    Runtime,
 }
 
 impl Target {
@@ -56,8 +68,14 @@ impl Target {
     pub fn name(self) -> &'static str {
         match self {
             Self::SplineOrder => "spline-order",
+            Self::SplineChoice => "spline-choice",
             Self::Quickstart => "quickstart",
             Self::Table1 => "table1",
+            Self::Nfe => "nfe",
+            Self::Reverse => "reverse",
+            Self::Extrapolation => "extrapolation",
+            Self::Backbones => "backbones",
+            Self::Runtime => "runtime",
         }
     }
 }

@@ -114,3 +114,63 @@ fn experiments_that_are_not_there_are_refused() {
     folder.cfo("reproduce table1 --share 3/2").ended_with(2);
     folder.cfo("reproduce quickstart --set train.steps=3").ended_with(2);
 }
+
+/// The measured part is not reduced: a wide stencil is better by far on sparse times, and leaving snapshots out finds that.
+#[test]
+fn spline_choice_finds_the_path_of_least_velocity_error() {
+    let folder = Folder::new();
+    let line = format!("reproduce spline-choice --system lorenz --out report --json {TINY}");
+    let report = folder.cfo(&line).done().json();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3 * 7, "three keep rates, seven paths");
+    for keep_rate in [1.0, 0.5, 0.25] {
+        let of_rate: Vec<&Value> = rows.iter().filter(|row| row["keep_rate"] == keep_rate).collect();
+        let error = |row: &Value| row["velocity_error"].as_f64().unwrap();
+        let least = of_rate.iter().map(|row| error(row)).fold(f64::INFINITY, f64::min);
+        let recommended: Vec<&&Value> = of_rate.iter().filter(|row| row["recommended"] == true).collect();
+        assert_eq!(recommended.len(), 1);
+        assert_eq!(error(recommended[0]), least, "{}", recommended[0]);
+        let papers = of_rate.iter().find(|row| row["spline"] == "quintic" && row["stencil"] == 3).unwrap();
+        assert!(error(papers) > 5.0 * least && papers["paper"].is_number(), "{papers}");
+        assert!(error(of_rate[0]) > 3.0 * error(papers) && of_rate[0]["stencil"].is_null());
+    }
+}
+
+/// The rows of a target and what its report's folder must hold.
+fn rows_of(folder: &Folder, target: &str, options: &str, files: &[&str]) -> Vec<Value> {
+    let line = format!("reproduce {target} --out {target} --runs shared --json {options} {TINY}");
+    let report = folder.cfo(&line).done().json();
+    assert_eq!(report["target"], target);
+    for file in files {
+        assert!(folder.path(target).join(file).exists(), "{target}: {file}");
+    }
+    report["rows"].as_array().unwrap().clone()
+}
+
+/// Experiments that need the same network train it once: they share a folder of trainings.
+#[test]
+fn the_other_experiments_have_their_rows() {
+    let folder = Folder::new();
+    let burgers = "--system burgers";
+    let nfe = rows_of(&folder, "nfe", burgers, &["error-over-evaluations-burgers.png", "report.md"]);
+    assert_eq!(nfe.len(), 1 + 3 * 4, "the baseline; three solvers, four budgets");
+    for row in nfe.iter().filter(|row| row["method"] == "cfo") {
+        let (share, evaluations) = (row["share"].as_f64().unwrap(), row["evaluations"].as_f64().unwrap());
+        assert!(evaluations <= 100.0 * share + 1.0, "{row}");
+    }
+    let reverse = rows_of(&folder, "reverse", "", &["error-backward.svg", "first-snapshot.svg"]);
+    assert_eq!(reverse.len(), 3 * 5 + 3, "three noises to five times; three more starts");
+    assert!(reverse.iter().all(|row| row["from"].as_f64() > row["to"].as_f64() && row["paper"].is_null()));
+    let backbones = rows_of(&folder, "backbones", burgers, &["error-over-time-burgers.svg"]);
+    let kinds: Vec<&str> = backbones.iter().filter_map(|row| row["operator"].as_str()).collect();
+    assert_eq!(kinds, ["unet", "fno", "mlp"]);
+    let runtime = rows_of(&folder, "runtime", burgers, &["error-over-milliseconds-burgers.svg"]);
+    assert_eq!(runtime.len(), 2);
+    for row in &runtime {
+        assert!(row["seconds_per_step"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let extrapolation = rows_of(&folder, "extrapolation", burgers, &["error-over-time-burgers.png"]);
+    let parts: Vec<f64> = extrapolation.iter().filter_map(|row| row["trained_on"].as_f64()).collect();
+    assert_eq!(parts, [1.0, 0.5, 1.0, 0.5]);
+    assert!(extrapolation.iter().all(|row| row["paper"].is_number() == (row["time_embedding"] == true)));
+}

@@ -3,20 +3,21 @@
 //!
 //! A target describes its trainings and turns each [`Outcome`] into rows; everything between is here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
+use cfo::numerics::{Path, Spline};
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Recipe, Report, Session, Solver, StepReport, Trained,
-    TrajectorySet, evaluate, prepare_folder, train,
+    CfoError, Checkpoints, EvaluateConfig, Model, Recipe, Report, Session, Solver, StepReport, Trained,
+    TrainingData, TrajectorySet, evaluate, prepare_folder, train,
 };
 use serde::Deserialize;
 
-use super::system::{SYSTEMS, System};
+use super::system::{Backbone, SYSTEMS, System};
 use crate::args::{self, Scale};
 use crate::diagnostics::say;
 use crate::interrupt;
@@ -34,11 +35,40 @@ pub(super) struct Training {
     pub horizon: f64,
 }
 
+/// Names follow from what is trained, so that experiments that need the same network share it.
 impl Training {
-    /// A training on the whole horizon.
-    pub fn new(system: &'static System, name: &str, changes: &[&str]) -> Self {
-        let changes = changes.iter().map(|&change| change.to_owned()).collect();
-        Self { system, name: name.into(), changes, horizon: 1.0 }
+    /// A continuous flow operator on the system's own network.
+    pub fn flow(system: &'static System, path: Path, keep_rate: f64) -> Self {
+        let points = match (path.spline, path.stencil) {
+            (Spline::Linear, _) | (_, 3) => String::new(),
+            (_, points) => format!("-{points}"),
+        };
+        let changes = vec![
+            format!("path.spline={}", path.spline),
+            format!("path.stencil={}", path.stencil),
+            format!("data.keep_rate={keep_rate}"),
+        ];
+        let name = format!("cfo-{}{points}-{:.0}", path.spline, 100.0 * keep_rate);
+        Self { system, name, changes, horizon: 1.0 }
+    }
+
+    /// The same with another network.
+    pub fn on(mut self, backbone: &Backbone, scale: Scale) -> Self {
+        if backbone.kind != self.system.backbones[0].kind {
+            self.name += &format!("-{}", backbone.kind);
+            self.changes.push(backbone.overrides(scale));
+        }
+        self
+    }
+
+    /// Next-step prediction on all times; of the change if `residual`.
+    pub fn baseline(system: &'static System, backbone: &Backbone, residual: bool, scale: Scale) -> Self {
+        let changes = vec![
+            backbone.overrides(scale),
+            format!("objective={{kind=\"autoregressive\", residual={residual}}}"),
+        ];
+        let prediction = if residual { "change" } else { "next-state" };
+        Self { system, name: format!("autoregressive-{}-{prediction}", backbone.kind), changes, horizon: 1.0 }
     }
 }
 
@@ -54,6 +84,17 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
+    /// The trajectories that nothing was fitted to.
+    pub fn test(&self) -> Vec<&Trajectory> {
+        self.set.part(Split::Test).map(|(_, trajectory)| trajectory).collect()
+    }
+
+    /// Steps from the first snapshot that is predicted from to the last: the evaluations of a next-step prediction.
+    pub fn intervals(&self) -> usize {
+        let first = usize::from(self.recipe().data.drop_first);
+        self.set.trajectories.iter().map(|trajectory| trajectory.times.len() - 1 - first).max().unwrap_or(0)
+    }
+
     /// Rollouts of the test trajectories as the recipe asks; nothing if one of them diverges.
     pub fn evaluate(&mut self) -> Result<Option<Report>> {
         let config = self.trained.model.recipe.evaluate.clone();
@@ -175,35 +216,52 @@ impl<'a> Laboratory<'a> {
     fn train<'s>(&self, training: &Training, recipe: &Recipe, set: &'s TrajectorySet) -> Result<Outcome<'s>> {
         let run = self.folder.join(training.system.name).join(&training.name);
         let context = || format!("in `{}`", run.display());
-        let checkpoints = Checkpoints::of(&run);
-        let resume = checkpoints.exist();
-        if resume && checkpoints.state("latest").with_context(context)?.model.recipe != *recipe {
-            return Err(CfoError::BadData {
-                problem: format!("`{}` holds a run by another recipe", run.display()),
-                hint: "remove it, or choose another `--out` or `--runs`".into(),
-            }
-            .into());
-        }
-        prepare_folder(&run, recipe, resume).with_context(context)?;
         let shortened = (training.horizon < 1.0).then(|| shortened(set, training.horizon));
-        let mut progress = progress::Training::new(recipe.train.steps);
-        let mut observer = |report: &StepReport| progress.report(report);
-        let session = Session {
-            device: self.device,
-            folder: Some(&run),
-            resume,
-            interrupt: self.interrupt,
-            observer: &mut observer,
-        };
-        let mut trained = train(recipe, shortened.as_ref().unwrap_or(set), session).with_context(context)?;
-        drop(progress);
-        if run.join("checkpoints/best").exists() {
-            trained = Trained::load(&run, "best", self.device).with_context(context)?;
+        let seen = shortened.as_ref().unwrap_or(set);
+        if !is_finished(&run, recipe, seen).with_context(context)? {
+            self.go_on(&run, recipe, seen).with_context(context)?;
         }
+        let weights = if run.join("checkpoints/best").exists() { "best" } else { "latest" };
+        let trained = Trained::load(&run, weights, self.device).with_context(context)?;
         let reports = reports(&run.join("metrics.jsonl"))?;
         let losses = reports.iter().map(|report| (f64::from(report.step), report.loss)).collect();
         Ok(Outcome { trained, set, losses, seconds: seconds(&reports) })
     }
+
+    /// Trains in a folder, from its latest checkpoint if it has one.
+    fn go_on(&self, run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> Result<()> {
+        let resume = Checkpoints::of(run).exist();
+        prepare_folder(run, recipe, resume)?;
+        let mut progress = progress::Training::new(recipe.train.steps);
+        let mut observer = |report: &StepReport| progress.report(report);
+        let session = Session {
+            device: self.device,
+            folder: Some(run),
+            resume,
+            interrupt: self.interrupt,
+            observer: &mut observer,
+        };
+        train(recipe, set, session)?;
+        Ok(())
+    }
+}
+
+/// Whether a folder holds the finished run of this recipe on these data.
+fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> Result<bool> {
+    let checkpoints = Checkpoints::of(run);
+    if !checkpoints.exist() {
+        return Ok(false);
+    }
+    let state = checkpoints.state("latest")?;
+    if state.model.recipe != *recipe {
+        return Err(CfoError::BadData {
+            problem: format!("`{}` holds a run by another recipe", run.display()),
+            hint: "remove it, or choose another `--out` or `--runs`".into(),
+        }
+        .into());
+    }
+    let data = TrainingData::new(&Model::new(recipe, set)?, set)?;
+    Ok(state.step == recipe.train.steps && state.data_fingerprint == data.fingerprint())
 }
 
 /// What of a line of `metrics.jsonl` is used.
@@ -214,7 +272,7 @@ struct Logged {
     steps_per_second: f64,
 }
 
-fn reports(path: &Path) -> Result<Vec<Logged>> {
+fn reports(path: &std::path::Path) -> Result<Vec<Logged>> {
     let text = fs_err::read_to_string(path)?;
     text.lines()
         .map(|line| serde_json::from_str(line).with_context(|| format!("reading `{}`", path.display())))
@@ -248,35 +306,6 @@ fn shortened(set: &TrajectorySet, share: f64) -> TrajectorySet {
         }
     }
     short
-}
-
-/// What a reader must know of how the figures came about: reductions of `smoke`, overrides, the seed.
-pub(super) fn setting(arguments: &args::Reproduce, systems: &[&System]) -> String {
-    let mut text = match arguments.scale {
-        Scale::Smoke => {
-            let reductions: Vec<String> =
-                systems.iter().map(|system| format!("- {}: {}.", system.label, system.reduction)).collect();
-            format!(
-                "`smoke` is a reduced version, made to run in minutes; its figures do not repeat the paper's. Reduced are:\n\n{}\n",
-                reductions.join("\n")
-            )
-        }
-        Scale::Paper => "The paper's data, networks and budget (`recipes/`), values normalised.\n".into(),
-    };
-    if !arguments.set.is_empty() {
-        text += &format!("\nChanged by hand in every recipe: `{}`.\n", arguments.set.join("`, `"));
-    }
-    text + &format!("\nOne seed ({}); weights of the lowest validation error.\n", arguments.seed)
-}
-
-/// The command that repeats a report.
-pub(super) fn command(arguments: &args::Reproduce) -> String {
-    let mut words =
-        vec![format!("cfo reproduce {} --scale {}", arguments.target.name(), arguments.scale.name())];
-    words.extend(arguments.system.iter().map(|system| format!("--system {system}")));
-    words.extend(arguments.set.iter().map(|set| format!("--set '{set}'")));
-    words.push(format!("--device {} --seed {}", arguments.device, arguments.seed));
-    words.join(" ")
 }
 
 #[cfg(test)]

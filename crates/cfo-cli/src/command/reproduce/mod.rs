@@ -1,10 +1,17 @@
 //! `cfo reproduce`: the paper's tables and figures, ours beside the paper's.
 //!
-//! One file per target. Those that train describe their trainings, which [`experiment`] carries out; each computes its
-//! rows, and [`Record`] prints and files them in the same way.
+//! One file per target. Those that train describe their trainings, which [`experiment`] carries out and [`findings`] lays out;
+//! each computes its rows, and [`Record`] prints and files them in the same way.
 
+mod backbones;
 mod experiment;
+mod extrapolation;
+mod findings;
+mod nfe;
 mod quickstart;
+mod reverse;
+mod runtime;
+mod spline_choice;
 mod spline_order;
 mod system;
 mod table1;
@@ -27,7 +34,13 @@ pub fn run(arguments: &args::Reproduce) -> Result<()> {
     match arguments.target {
         Target::SplineOrder => conclude(arguments, Some(spline_order::run(arguments)?)),
         Target::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
+        Target::SplineChoice => conclude(arguments, spline_choice::run(arguments)?),
         Target::Table1 => conclude(arguments, table1::run(arguments)?),
+        Target::Nfe => conclude(arguments, nfe::run(arguments)?),
+        Target::Reverse => conclude(arguments, reverse::run(arguments)?),
+        Target::Extrapolation => conclude(arguments, extrapolation::run(arguments)?),
+        Target::Backbones => conclude(arguments, backbones::run(arguments)?),
+        Target::Runtime => conclude(arguments, runtime::run(arguments)?),
     }
 }
 

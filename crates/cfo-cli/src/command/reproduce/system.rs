@@ -19,6 +19,8 @@ pub(super) struct System {
     pub reduction: &'static str,
     /// Networks that the paper tries, the recipe's own first.
     pub backbones: &'static [Backbone],
+    /// The network of the paper's best autoregressive baseline.
+    best_baseline: &'static str,
     equation: fn(Scale) -> Box<dyn Equation>,
 }
 
@@ -44,6 +46,12 @@ impl System {
     /// The simulator.
     pub fn equation(&self, scale: Scale) -> Box<dyn Equation> {
         (self.equation)(scale)
+    }
+
+    /// The network of the paper's best autoregressive baseline.
+    pub fn baseline(&self) -> &'static Backbone {
+        let best = self.backbones.iter().find(|backbone| backbone.kind == self.best_baseline);
+        best.unwrap_or(&self.backbones[0])
     }
 
     /// The system's recipe with changes, the last ones winning.
@@ -81,6 +89,7 @@ pub(super) static SYSTEMS: [System; 4] = [
         reduction: "500 training trajectories instead of 9000, 2000 steps of 512 samples instead of 200,000 of 2048, \
                     cosine schedule from 2e-3, EMA 0.99, no time embedding",
         backbones: &[Backbone { kind: "mlp", smoke: "operator.kind=mlp" }],
+        best_baseline: "mlp",
         equation: |_| Box::new(Lorenz::default()),
     },
     System {
@@ -108,6 +117,7 @@ pub(super) static SYSTEMS: [System; 4] = [
             Backbone { kind: "fno", smoke: "operator={kind=\"fno\", width=32, blocks=3, modes=6}" },
             Backbone { kind: "mlp", smoke: "operator={kind=\"mlp\", hidden=[128, 128, 128]}" },
         ],
+        best_baseline: "mlp",
         equation: |scale| match scale {
             Scale::Smoke => Box::new(Burgers { grid: 64, ..Burgers::default() }),
             Scale::Paper => Box::new(Burgers::default()),
@@ -137,6 +147,7 @@ pub(super) static SYSTEMS: [System; 4] = [
             },
             Backbone { kind: "dit", smoke: SMALL_TRANSFORMER },
         ],
+        best_baseline: "unet",
         equation: |scale| match scale {
             Scale::Smoke => Box::new(DiffusionReaction { grid: 32, ..DiffusionReaction::default() }),
             Scale::Paper => Box::new(DiffusionReaction::default()),
@@ -167,6 +178,7 @@ pub(super) static SYSTEMS: [System; 4] = [
             },
             Backbone { kind: "dit", smoke: SMALL_TRANSFORMER },
         ],
+        best_baseline: "dit",
         equation: |scale| match scale {
             Scale::Smoke => {
                 Box::new(ShallowWater { grid: 32, variant: Variant::Varied, ..ShallowWater::default() })
@@ -195,6 +207,7 @@ mod tests {
                 let own = system.recipe(scale, &[]).unwrap();
                 own.operator.build(&setting).unwrap();
                 assert_eq!(own.operator.name(), system.backbones[0].kind);
+                assert_eq!(system.baseline().kind, system.best_baseline);
                 for backbone in system.backbones {
                     let recipe = system.recipe(scale, &[backbone.overrides(scale)]).unwrap();
                     recipe.operator.build(&setting).unwrap();

@@ -4,9 +4,11 @@
 //! and in a stronger one (it gives the change), and its best is marked.
 
 use anyhow::Result;
+use cfo::numerics::{Path, Spline};
 use serde::Serialize;
 
-use super::experiment::{self, Laboratory, Training};
+use super::experiment::{Laboratory, Training};
+use super::findings::Findings;
 use super::system::{Backbone, System};
 use super::{Document, Record};
 use crate::args::{self, Scale};
@@ -37,6 +39,14 @@ const PAPER_BASELINE: [(&str, &str, f64); 8] = [
     ("shallow-water", "dit", 9.04e-2),
 ];
 
+/// What the paper's table says of CFO on a system, with a spline, at a keep rate.
+pub(super) fn paper(system: &str, spline: &str, keep_rate: f64) -> Option<f64> {
+    let at = NAMES.iter().position(|&name| name == system)?;
+    let spline = SPLINES.iter().position(|&name| name == spline)?;
+    let rate = KEEP_RATES.iter().position(|&rate| rate == keep_rate)?;
+    Some(PAPER[at][spline][rate])
+}
+
 /// One figure of the table.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
@@ -59,6 +69,11 @@ pub(super) struct Row {
     seconds: f64,
 }
 
+/// The paper's path: three-point stencils.
+fn path(spline: &str) -> Path {
+    Path { spline: if spline == "linear" { Spline::Linear } else { Spline::Quintic }, stencil: 3 }
+}
+
 /// A cell before it is measured.
 struct Case {
     row: Row,
@@ -66,7 +81,6 @@ struct Case {
 }
 
 fn cases(system: &'static System, scale: Scale) -> Vec<Case> {
-    let position = NAMES.iter().position(|&name| name == system.name).expect("a system of the table");
     let empty = Row {
         system: system.name,
         method: "cfo",
@@ -90,9 +104,7 @@ fn cases(system: &'static System, scale: Scale) -> Vec<Case> {
                 .iter()
                 .find(|(name, kind, _)| !residual && *name == system.name && *kind == backbone.kind)
                 .map(|(_, _, error)| *error);
-            let objective = format!("objective={{kind=\"autoregressive\", residual={residual}}}");
-            let name = format!("autoregressive-{}-{prediction}", backbone.kind);
-            let training = Training::new(system, &name, &[&backbone.overrides(scale), &objective]);
+            let training = Training::baseline(system, backbone, residual, scale);
             let row = Row {
                 method: "autoregressive",
                 operator: backbone.kind,
@@ -103,13 +115,15 @@ fn cases(system: &'static System, scale: Scale) -> Vec<Case> {
             cases.push(Case { row, training });
         }
     }
-    for (s, spline) in SPLINES.into_iter().enumerate() {
-        for (k, keep_rate) in KEEP_RATES.into_iter().enumerate() {
-            let changes = [format!("path.spline={spline}"), format!("data.keep_rate={keep_rate}")];
-            let name = format!("cfo-{spline}-{:.0}", 100.0 * keep_rate);
-            let training = Training::new(system, &name, &[&changes[0], &changes[1]]);
-            let row =
-                Row { spline: Some(spline), keep_rate, paper: Some(PAPER[position][s][k]), ..empty.clone() };
+    for spline in SPLINES {
+        for keep_rate in KEEP_RATES {
+            let training = Training::flow(system, path(spline), keep_rate);
+            let row = Row {
+                spline: Some(spline),
+                keep_rate,
+                paper: paper(system.name, spline, keep_rate),
+                ..empty.clone()
+            };
             cases.push(Case { row, training });
         }
     }
@@ -118,13 +132,10 @@ fn cases(system: &'static System, scale: Scale) -> Vec<Case> {
 
 /// All networks that the paper tried; for `smoke` the two that matter: CFO's own and, where it differs, the paper's best.
 fn baselines(system: &'static System, scale: Scale) -> Vec<&'static Backbone> {
-    let best = match system.name {
-        "burgers" => "mlp",
-        "shallow-water" => "dit",
-        _ => system.backbones[0].kind,
-    };
     let chosen = |backbone: &&Backbone| {
-        scale == Scale::Paper || backbone.kind == best || backbone.kind == system.backbones[0].kind
+        scale == Scale::Paper
+            || backbone.kind == system.baseline().kind
+            || backbone.kind == system.backbones[0].kind
     };
     system.backbones.iter().filter(chosen).collect()
 }
@@ -160,7 +171,17 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         figures.push(error_figure(system, &rows, &curves));
         figures.push(loss_figure(system, &rows, &losses));
     }
-    Ok(Some(record(arguments, &systems, rows, figures)))
+    let findings = Findings {
+        title: "Table 1: rollout errors",
+        about: "Relative L2 error of rollouts over all snapshots from the first, mean and deviation over the test trajectories. The \
+                autoregressive network sees every snapshot and predicts the next state, as the paper's does, or the change; * marks its best."
+            .into(),
+        table: table(&rows),
+        verdict: systems.iter().map(|system| verdict(system, &rows) + "\n").collect(),
+        figures,
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &systems)))
 }
 
 /// Marks the baseline's best row of each system.
@@ -174,29 +195,6 @@ fn mark_best(rows: &mut [Row]) {
             rows[i].best = Some(error(&rows[i]) <= least && least.is_finite());
         }
     }
-}
-
-fn record(
-    arguments: &args::Reproduce,
-    systems: &[&'static System],
-    rows: Vec<Row>,
-    figures: Vec<(String, Figure)>,
-) -> Record<Document<Row>> {
-    let table = table(&rows);
-    let verdicts: String = systems.iter().map(|system| verdict(system, &rows) + "\n").collect();
-    let setting = experiment::setting(arguments, systems);
-    let shown: String =
-        figures.iter().map(|(stem, figure)| format!("![{}]({stem}.png)\n\n", figure.title)).collect();
-    let markdown = format!(
-        "# Table 1: rollout errors\n\nRelative L2 error of rollouts over all snapshots from the first, mean and deviation over the test trajectories. The \
-         autoregressive network sees every snapshot and predicts the next state, as the paper's does, or the change; * marks its best.\n\n\
-         {setting}\n{}\n{verdicts}\n{shown}    {}\n",
-        table.markdown(),
-        experiment::command(arguments),
-    );
-    let text = format!("{setting}\n{}\n{verdicts}", table.text());
-    let document = Document { target: arguments.target.name(), scale: arguments.scale, rows };
-    Record { document, text, markdown, figures }
 }
 
 fn table(rows: &[Row]) -> Table {

@@ -1,0 +1,219 @@
+//! `reverse`: the learned field integrated backward from a late snapshot of Burgers' equation.
+//!
+//! Diffusion forgets, so backward the smallest error grows: the paper shows how far back one can go, and how
+//! noise in the last snapshot shortens that.
+
+use anyhow::Result;
+use cfo::data::Trajectory;
+use cfo::numerics::ode::RK4;
+use cfo::numerics::{Path, Philox};
+use cfo::{Budget, CfoError, Request, Rollout, Trained, relative};
+use serde::Serialize;
+
+use super::experiment::{Laboratory, Outcome, Training};
+use super::findings::Findings;
+use super::{Document, Record};
+use crate::args;
+use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use crate::report::{Alignment, Table, scientific};
+
+const NAMES: [&str; 1] = ["burgers"];
+/// Noise in the last snapshot, relative to its root mean square. The paper does not say its levels.
+const NOISES: [f64; 3] = [0.0, 1e-3, 1e-2];
+/// Starts, as shares of the horizon, from which the first snapshot is sought.
+const STARTS: [f64; 4] = [1.0, 0.75, 0.5, 0.25];
+/// Times that the table shows, as shares of the horizon.
+const SHOWN: [f64; 5] = [0.9, 0.75, 0.5, 0.25, 0.0];
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    system: &'static str,
+    /// Time at which the integration starts.
+    from: f64,
+    to: f64,
+    /// Noise in the start, relative to its root mean square.
+    noise: f64,
+    /// Mean over the test trajectories of the relative L2 error at `to`; absent if one diverged on the way.
+    relative_l2: Option<f64>,
+    /// The paper shows curves, not numbers.
+    paper: Option<f64>,
+}
+
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let systems = laboratory.systems(&NAMES)?;
+    let trainings: Vec<Training> =
+        systems.iter().map(|system| Training::flow(system, Path::default(), 1.0)).collect();
+    let (mut rows, mut curves, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+    let complete = laboratory.each(&trainings, |_, mut outcome| {
+        for noise in NOISES {
+            let back = Backward::new(&mut outcome, 1.0, noise, arguments.seed)?;
+            rows.extend(SHOWN.iter().map(|&share| back.row(share)));
+            curves.push((format!("noise {noise:.0e}"), back.errors.clone()));
+        }
+        for start in STARTS {
+            let back = Backward::new(&mut outcome, start, 0.0, arguments.seed)?;
+            if start < 1.0 {
+                rows.push(back.row(0.0));
+            }
+            if fields.is_empty() {
+                fields.push(("true".to_owned(), back.truth.clone()));
+            }
+            fields.extend(back.first.clone().map(|field| (format!("from t = {:.2}", back.from), field)));
+        }
+        Ok(())
+    })?;
+    if !complete {
+        return Ok(None);
+    }
+    let findings = Findings {
+        title: "Backward in time",
+        about: "Quintic CFO trained on all times of Burgers' equation, integrated backward with one RK4 step a snapshot: relative L2 error at time `to`, mean over the \
+                test trajectories; noise relative to the root mean square of the start. The paper has figures of this, no numbers."
+            .into(),
+        table: table(&rows),
+        verdict: String::new(),
+        figures: vec![error_figure(curves), field_figure(fields)],
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &systems)))
+}
+
+/// One backward integration of all test trajectories.
+struct Backward {
+    from: f64,
+    noise: f64,
+    first_time: f64,
+    horizon: f64,
+    /// Time and mean error of every snapshot that all trajectories reached, going back.
+    errors: Vec<(f64, f64)>,
+    /// The first test trajectory's first snapshot, and the one found, if the integration came so far.
+    truth: Vec<f32>,
+    first: Option<Vec<f32>>,
+}
+
+impl Backward {
+    /// From the snapshot at a share of the horizon back to the first one, or as far as all trajectories stay finite.
+    fn new(outcome: &mut Outcome<'_>, start: f64, noise: f64, seed: u64) -> Result<Self> {
+        let test: Vec<Trajectory> = outcome.test().into_iter().cloned().collect();
+        let size = outcome.trained.model.shape().len();
+        let last = (start * (test[0].times.len() - 1) as f64).round() as usize;
+        let mut request = Request::default();
+        for (i, trajectory) in test.iter().enumerate() {
+            let state = &trajectory.values[last * size..(last + 1) * size];
+            request.start.push(trajectory.times[last]);
+            request.states.push(disturbed(state, noise, seed, i as u64));
+            request.times.push(trajectory.times[..last].iter().rev().copied().collect());
+            request.conditions.push(trajectory.parameters.clone());
+        }
+        let states = integrate(&mut outcome.trained, request)?;
+        let reached = states.first().map_or(0, |states| states.len() / size);
+        let mut errors = Vec::new();
+        for back in 0..reached {
+            let frame = last - 1 - back;
+            let each = states.iter().zip(&test).map(|(states, trajectory)| {
+                relative(
+                    &states[back * size..(back + 1) * size],
+                    &trajectory.values[frame * size..(frame + 1) * size],
+                )
+            });
+            errors.push((test[0].times[frame], each.sum::<f64>() / test.len() as f64));
+        }
+        let first = (reached == last && reached > 0).then(|| states[0][(reached - 1) * size..].to_vec());
+        let times = &test[0].times;
+        Ok(Self {
+            from: times[last],
+            noise,
+            first_time: times[0],
+            horizon: times[times.len() - 1] - times[0],
+            errors,
+            truth: test[0].values[..size].to_vec(),
+            first,
+        })
+    }
+
+    fn row(&self, share: f64) -> Row {
+        let to = self.first_time + share * self.horizon;
+        let near = self.errors.iter().find(|(time, _)| (time - to).abs() < 1e-3 * self.horizon);
+        Row {
+            system: NAMES[0],
+            from: self.from,
+            to,
+            noise: self.noise,
+            relative_l2: near.map(|(_, error)| *error),
+            paper: None,
+        }
+    }
+}
+
+/// The state with normal noise of a share of its root mean square.
+fn disturbed(state: &[f32], noise: f64, seed: u64, trajectory: u64) -> Vec<f32> {
+    let mean = state.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>() / state.len() as f64;
+    let mut random = Philox::new(seed, trajectory);
+    state.iter().map(|&value| (f64::from(value) + noise * mean.sqrt() * random.normal()) as f32).collect()
+}
+
+/// States of every trajectory at as many of the times asked for as all of them reach.
+fn integrate(trained: &mut Trained, mut request: Request) -> Result<Vec<Vec<f32>>> {
+    let prefix = trained.prefix();
+    let Trained { model, memory, .. } = trained;
+    let mut rollout = Rollout::new(model, memory, request.start.len(), RK4, prefix)?;
+    while request.times.iter().all(|times| !times.is_empty()) {
+        match rollout.predict(memory, &request, Budget::StepPerOutput) {
+            Ok(prediction) => return Ok(prediction.states),
+            Err(CfoError::RolloutDiverged { trajectory, time }) => {
+                // Times fall: keep what lies before the divergence, and at least one less than now.
+                let times = &request.times[trajectory];
+                let finite = times.iter().take_while(|&&at| at > time).count().min(times.len() - 1);
+                request.times.iter_mut().for_each(|times| times.truncate(finite));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(vec![])
+}
+
+fn table(rows: &[Row]) -> Table {
+    use Alignment::Right;
+    let mut table = Table::new([("from", Right), ("to", Right), ("noise", Right), ("relative L2", Right)]);
+    for row in rows {
+        table.push([
+            format!("{:.2}", row.from),
+            format!("{:.2}", row.to),
+            format!("{:.0e}", row.noise),
+            row.relative_l2.map_or_else(|| "diverged".to_owned(), scientific),
+        ]);
+    }
+    table
+}
+
+fn error_figure(curves: Vec<(String, Vec<(f64, f64)>)>) -> (String, Figure) {
+    let series = curves.into_iter().enumerate();
+    let figure = Figure {
+        title: "Backward from the last snapshot".into(),
+        x: Axis { label: "time".into(), scale: AxisScale::Linear },
+        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
+        series: series
+            .map(|(color, (label, points))| Series { label, points, color, line: Line::Solid })
+            .collect(),
+        size: (680, 400),
+    };
+    ("error-backward".into(), figure)
+}
+
+fn field_figure(fields: Vec<(String, Vec<f32>)>) -> (String, Figure) {
+    let series = fields.into_iter().enumerate().map(|(color, (label, field))| Series {
+        label,
+        points: field.iter().enumerate().map(|(x, &value)| (x as f64, f64::from(value))).collect(),
+        color,
+        line: if color == 0 { Line::Solid } else { Line::Dashed },
+    });
+    let figure = Figure {
+        title: "The first snapshot, found backward".into(),
+        x: Axis { label: "grid point".into(), scale: AxisScale::Linear },
+        y: Axis { label: "u".into(), scale: AxisScale::Linear },
+        series: series.collect(),
+        size: (680, 400),
+    };
+    ("first-snapshot".into(), figure)
+}

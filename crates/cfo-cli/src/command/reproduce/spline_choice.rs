@@ -1,0 +1,362 @@
+//! `spline-choice`: what sparse times cost, and which spline and stencil to use on them.
+//!
+//! For Lorenz and Burgers at keep rates 100, 50 and 25 %: how far the velocity of each path is from the true one, which no
+//! training can undo; what leaving snapshots out says of it without knowing the truth, as `cfo inspect` does; and the
+//! rollout error of networks trained on it.
+
+use anyhow::{Context, Result};
+use cfo::data::simulate::{Burgers, Equation, Lorenz};
+use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
+use cfo::data::{SamplingAudit, Trajectory, thin};
+use cfo::numerics::{Path, Segment, Spline, stencil};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::experiment::{Laboratory, Training};
+use super::findings::Findings;
+use super::system::System;
+use super::{Document, Record};
+use crate::args;
+use crate::diagnostics::say;
+use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use crate::report::{Alignment, Table, scientific};
+
+const NAMES: [&str; 2] = ["lorenz", "burgers"];
+const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
+
+const PATHS: [Path; 7] = [
+    Path { spline: Spline::Linear, stencil: 3 },
+    Path { spline: Spline::Cubic, stencil: 3 },
+    Path { spline: Spline::Cubic, stencil: 5 },
+    Path { spline: Spline::Cubic, stencil: 7 },
+    Path { spline: Spline::Quintic, stencil: 3 },
+    Path { spline: Spline::Quintic, stencil: 5 },
+    Path { spline: Spline::Quintic, stencil: 7 },
+];
+
+/// Trajectories over which velocity errors are taken.
+const TRAJECTORIES: u64 = 48;
+/// Times between two snapshots of the data at which the velocity is compared, the first snapshot's included.
+const FINE: usize = 5;
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    system: &'static str,
+    keep_rate: f64,
+    spline: String,
+    /// Absent for linear splines.
+    stencil: Option<usize>,
+    /// Norm of the error of the path's velocity over the norm of the true velocity, over all times and trajectories.
+    velocity_error: f64,
+    /// Error of snapshots left out in turn and rebuilt, in deviations, as `cfo inspect` finds it.
+    left_out_error: Option<f64>,
+    /// What `cfo inspect` recommends.
+    recommended: bool,
+    /// Rollout error of a network trained on this path; absent if a rollout diverged.
+    relative_l2: Option<f64>,
+    paper: Option<f64>,
+    seconds: f64,
+}
+
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let systems = laboratory.systems(&NAMES)?;
+    let mut cases = Vec::new();
+    for system in &systems {
+        for keep_rate in KEEP_RATES {
+            for path in PATHS {
+                cases.push((*system, keep_rate, path));
+            }
+        }
+    }
+    let trainings: Vec<Training> =
+        cases.iter().map(|&(system, keep_rate, path)| Training::flow(system, path, keep_rate)).collect();
+    let mut trained = Vec::new();
+    let complete = laboratory.each(&trainings, |_, mut outcome| {
+        let error = outcome.evaluate()?.map(|report| report.relative_l2.mean);
+        trained.push((error, outcome.seconds));
+        Ok(())
+    })?;
+    if !complete {
+        return Ok(None);
+    }
+    let mut rows = Vec::new();
+    for (i, system) in systems.iter().enumerate() {
+        say(&format!("velocity errors: {}", system.label));
+        let sample = Sample::new(system, arguments.seed)?;
+        for (k, keep_rate) in KEEP_RATES.into_iter().enumerate() {
+            let first = (i * KEEP_RATES.len() + k) * PATHS.len();
+            rows.extend(sample.rows(system, keep_rate, &trained[first..first + PATHS.len()])?);
+        }
+    }
+    let about = format!(
+        "`velocity error`: norm of the error of the path's velocity over the norm of the true velocity, {TRAJECTORIES} trajectories of the paper's data at {FINE} times a \
+         snapshot interval (never reduced; on Burgers about 1e-4 of it is the rounding of the values from which the true velocity is taken). `left out`: snapshots \
+         left out in turn and rebuilt, in deviations; * marks what `cfo inspect` recommends by it. `relative L2`: rollouts of networks trained on the path."
+    );
+    let findings = Findings {
+        title: "What sparse times cost",
+        about,
+        table: table(&rows),
+        verdict: systems.iter().map(|system| verdict(system, &rows)).collect(),
+        figures: systems.iter().map(|system| figure(system, &rows)).collect(),
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &systems)))
+}
+
+/// Trajectories of a system, stored more finely than the data, with their true velocities.
+struct Sample {
+    equation: Box<dyn Equation>,
+    seed: u64,
+    fine: Vec<Trajectory>,
+    velocities: Vec<Vec<f64>>,
+}
+
+impl Sample {
+    fn new(system: &System, seed: u64) -> Result<Self> {
+        let lorenz = Lorenz::default();
+        let burgers = Burgers::default();
+        let refined = |frames: usize| (frames - 1) * FINE + 1;
+        let (equation, fine): (Box<dyn Equation>, Box<dyn Equation>) = match system.name {
+            "lorenz" => {
+                let fine = Lorenz { frames: refined(lorenz.frames), ..lorenz.clone() };
+                (Box::new(lorenz.clone()), Box::new(fine))
+            }
+            _ => {
+                let fine = Burgers { frames: refined(burgers.frames), ..burgers.clone() };
+                (Box::new(burgers.clone()), Box::new(fine))
+            }
+        };
+        let fine = (0..TRAJECTORIES)
+            .into_par_iter()
+            .map(|index| fine.trajectory(seed, index))
+            .collect::<Result<Vec<_>, _>>()?;
+        let size = equation.description().shape.len();
+        let velocities = fine
+            .par_iter()
+            .map(|trajectory| match system.name {
+                "lorenz" => lorenz_velocities(&lorenz, trajectory),
+                _ => difference_velocities(trajectory, size),
+            })
+            .collect();
+        Ok(Self { equation, seed, fine, velocities })
+    }
+
+    /// The rows of one keep rate, in the order of [`PATHS`].
+    fn rows(&self, system: &System, keep_rate: f64, trained: &[(Option<f64>, f64)]) -> Result<Vec<Row>> {
+        let audit = self.audit(keep_rate)?;
+        let recommended = audit.recommended().map(|rebuilt| rebuilt.path);
+        let rows = PATHS.into_iter().zip(trained).map(|(path, &(relative_l2, seconds))| Row {
+            system: system.name,
+            keep_rate,
+            spline: path.spline.to_string(),
+            stencil: (path.spline != Spline::Linear).then_some(path.stencil),
+            velocity_error: self.velocity_error(path, keep_rate),
+            left_out_error: audit
+                .paths
+                .iter()
+                .find(|rebuilt| rebuilt.path == path)
+                .map(|rebuilt| rebuilt.error),
+            recommended: recommended == Some(path),
+            relative_l2,
+            paper: super::table1::paper(system.name, &path.spline.to_string(), keep_rate)
+                .filter(|_| path.spline == Spline::Linear || path.stencil == 3),
+            seconds,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Positions of the snapshots that thinning keeps, among the fine ones.
+    fn knots(&self, trajectory: usize, keep_rate: f64) -> Vec<usize> {
+        let frames = (self.fine[trajectory].times.len() - 1) / FINE + 1;
+        thin::kept(frames, keep_rate, self.seed, trajectory).into_iter().map(|frame| frame * FINE).collect()
+    }
+
+    /// Norm of the velocity's error over the norm of the velocity.
+    fn velocity_error(&self, path: Path, keep_rate: f64) -> f64 {
+        let size = self.equation.description().shape.len();
+        let [error, square] = (0..self.fine.len())
+            .into_par_iter()
+            .map(|i| {
+                let knots = self.knots(i, keep_rate);
+                squared_errors(path, &self.fine[i], &self.velocities[i], &knots, size)
+            })
+            .reduce(|| [0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
+        (error / square).sqrt()
+    }
+
+    /// What `cfo inspect` finds in a file of the thinned trajectories.
+    fn audit(&self, keep_rate: f64) -> Result<SamplingAudit> {
+        let description = self.equation.description();
+        let (size, channels) = (description.shape.len(), description.shape.channels);
+        let folder = tempfile::tempdir().context("making a temporary folder")?;
+        let path = folder.path().join("thinned.h5");
+        let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default())?;
+        let mut moments = vec![[0.0; 3]; channels];
+        for (i, trajectory) in self.fine.iter().enumerate() {
+            let knots = self.knots(i, keep_rate);
+            let times = knots.iter().map(|&knot| trajectory.times[knot]).collect();
+            let values: Vec<f32> = knots
+                .iter()
+                .flat_map(|&knot| &trajectory.values[knot * size..(knot + 1) * size])
+                .copied()
+                .collect();
+            for (position, &value) in values.iter().enumerate() {
+                let value = f64::from(value);
+                let sums = &mut moments[position % channels];
+                *sums = [sums[0] + 1.0, sums[1] + value, sums[2] + value * value];
+            }
+            let parameters = trajectory.parameters.clone();
+            writer.push(&Trajectory { times, values, parameters }, None)?;
+        }
+        writer.finish()?;
+        let deviation: Vec<f64> =
+            moments.iter().map(|[n, sum, squares]| (squares / n - (sum / n).powi(2)).sqrt()).collect();
+        Ok(SamplingAudit::new(&TrajectoryFile::open(&path)?, &deviation)?)
+    }
+}
+
+/// Sums over all fine times of the squared error of the path's velocity and of the squared velocity.
+fn squared_errors(
+    path: Path,
+    fine: &Trajectory,
+    velocities: &[f64],
+    knots: &[usize],
+    size: usize,
+) -> [f64; 2] {
+    let times: Vec<f64> = knots.iter().map(|&knot| fine.times[knot]).collect();
+    let (mut errors, mut squares) = (0.0, 0.0);
+    for (index, ends) in knots.windows(2).enumerate() {
+        let length = times[index + 1] - times[index];
+        for at in ends[0]..ends[1] {
+            let segment = Segment { index, tau: (fine.times[at] - times[index]) / length, length };
+            let weights = path.weights_in(&times, segment);
+            for position in 0..size {
+                let velocity: f64 = knots[weights.range()]
+                    .iter()
+                    .zip(weights.velocity())
+                    .map(|(&knot, weight)| weight * f64::from(fine.values[knot * size + position]))
+                    .sum();
+                let truth = velocities[at * size + position];
+                errors += (velocity - truth).powi(2);
+                squares += truth.powi(2);
+            }
+        }
+    }
+    [errors, squares]
+}
+
+/// The right-hand side of the Lorenz equations.
+fn lorenz_velocities(lorenz: &Lorenz, trajectory: &Trajectory) -> Vec<f64> {
+    let rate = |u: &[f32]| {
+        let [x, y, z] = [u[0], u[1], u[2]].map(f64::from);
+        [lorenz.sigma * (y - x), x * (lorenz.rho - z) - y, x * y - lorenz.beta * z]
+    };
+    trajectory.values.chunks_exact(3).flat_map(rate).collect()
+}
+
+/// Seven-point differences of the fine trajectory. For Burgers their error is some 1e-4 of the velocity: the rounding of
+/// the stored values.
+fn difference_velocities(trajectory: &Trajectory, size: usize) -> Vec<f64> {
+    const POINTS: usize = 7;
+    let frames = trajectory.times.len();
+    let mut velocities = vec![0.0; frames * size];
+    let mut weights = [0.0; POINTS];
+    for frame in 0..frames {
+        let window = stencil::window(frame, POINTS, frames);
+        stencil::weights(&trajectory.times[window.clone()], trajectory.times[frame], 1, &mut weights);
+        for (neighbour, weight) in window.zip(weights) {
+            for position in 0..size {
+                velocities[frame * size + position] +=
+                    weight * f64::from(trajectory.values[neighbour * size + position]);
+            }
+        }
+    }
+    velocities
+}
+
+fn table(rows: &[Row]) -> Table {
+    use Alignment::{Left, Right};
+    let mut table = Table::new([
+        ("system", Left),
+        ("times", Right),
+        ("path", Left),
+        ("velocity error", Right),
+        ("left out", Right),
+        ("relative L2", Right),
+        ("paper", Right),
+    ]);
+    let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
+    for row in rows {
+        let star = if row.recommended { " *" } else { "" };
+        table.push([
+            row.system.to_owned(),
+            format!("{:.0} %", 100.0 * row.keep_rate),
+            format!("{}{star}", label(row)),
+            scientific(row.velocity_error),
+            number(row.left_out_error, "-"),
+            number(row.relative_l2, "diverged"),
+            number(row.paper, "-"),
+        ]);
+    }
+    table
+}
+
+fn label(row: &Row) -> String {
+    row.stencil.map_or_else(|| row.spline.clone(), |points| format!("{}, {points} points", row.spline))
+}
+
+/// For each keep rate, what is best by each measure.
+fn verdict(system: &System, rows: &[Row]) -> String {
+    let mut text = String::new();
+    for keep_rate in KEEP_RATES {
+        let of_rate = || rows.iter().filter(|row| row.system == system.name && row.keep_rate == keep_rate);
+        let least = |measure: fn(&Row) -> Option<f64>| {
+            let best =
+                of_rate().filter_map(|row| Some((measure(row)?, row))).min_by(|a, b| a.0.total_cmp(&b.0));
+            best.map_or_else(|| "none".to_owned(), |(_, row)| label(row))
+        };
+        let recommended = of_rate().find(|row| row.recommended).map_or_else(|| "none".to_owned(), label);
+        text += &format!(
+            "{}, {:.0} % of the times: least velocity error {}; least rollout error {}; `cfo inspect` recommends {}.\n",
+            system.label,
+            100.0 * keep_rate,
+            least(|row| Some(row.velocity_error)),
+            least(|row| row.relative_l2),
+            recommended
+        );
+    }
+    text
+}
+
+/// Velocity errors against the mean distance of snapshots.
+fn figure(system: &System, rows: &[Row]) -> (String, Figure) {
+    let series = PATHS.into_iter().map(|path| {
+        let points = (path.spline != Spline::Linear).then_some(path.stencil);
+        let of_path = rows.iter().filter(|row| {
+            row.system == system.name && row.spline == path.spline.to_string() && row.stencil == points
+        });
+        let line = match points {
+            Some(5) => Line::Dashed,
+            Some(7) => Line::Dotted,
+            _ => Line::Solid,
+        };
+        let color = path.spline.smoothness();
+        let label =
+            points.map_or_else(|| path.spline.to_string(), |n| format!("{}, {n} points", path.spline));
+        let points = of_path.map(|row| (1.0 / row.keep_rate, row.velocity_error)).collect();
+        Series { label, points, color, line }
+    });
+    let figure = Figure {
+        title: format!("Velocity error of paths: {}", system.label),
+        x: Axis {
+            label: "mean distance of snapshots, in steps of the data".into(),
+            scale: AxisScale::Logarithmic,
+        },
+        y: Axis { label: "relative error of the velocity".into(), scale: AxisScale::Logarithmic },
+        series: series.collect(),
+        size: (760, 420),
+    };
+    (format!("velocity-error-{}", system.name), figure)
+}
