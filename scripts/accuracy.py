@@ -122,8 +122,10 @@ def perform(options, method, job):
 
 def verdict(mine, theirs):
     """Not worse if the means differ by less than twice the standard error of their difference."""
+    if len(mine) < 2:
+        return "one seed says nothing"
     difference = statistics.mean(mine) - statistics.mean(theirs)
-    noise = 2 * math.sqrt((statistics.variance(mine) + statistics.variance(theirs)) / len(mine)) if len(mine) > 1 else 0.0
+    noise = 2 * math.sqrt((statistics.variance(mine) + statistics.variance(theirs)) / len(mine))
     return "better" if difference < -noise else "worse" if difference > noise else "the same within noise"
 
 

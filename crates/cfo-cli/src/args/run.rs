@@ -159,6 +159,8 @@ pub enum Work {
     Rollout,
     /// Draw a batch
     Sampler,
+    /// What the training loop and the drawing of batches add to the bare step
+    Overhead,
 }
 
 /// One of the paper's networks.

@@ -8,10 +8,13 @@ use cfo::data::{Description, FieldShape, Trajectory};
 use cfo::engine::{Device, Graph, Memory, Node, Precision, Program, Shape};
 use cfo::numerics::Philox;
 use cfo::numerics::ode::RK4;
-use cfo::{CfoError, Model, Recipe, Rollout, TrainingData, TrajectorySet, training_step};
+use cfo::{
+    CfoError, Model, Recipe, Rollout, Session, StepReport, TrainingData, TrajectorySet, train, training_step,
+};
 use serde::Serialize;
 
 use crate::args::{self, Network, Work};
+use crate::interrupt;
 use crate::report;
 
 /// The JSON document.
@@ -37,6 +40,9 @@ pub fn run(arguments: &args::Bench) -> Result<()> {
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
     let precision = Precision::from_str(&arguments.precision).map_err(CfoError::from)?;
     let (model, set) = setting(arguments)?;
+    if arguments.what == Work::Overhead {
+        return overhead(arguments, &model, set, device);
+    }
     let data = TrainingData::new(&model, &set)?;
     let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
     let started = Instant::now();
@@ -82,6 +88,82 @@ pub fn run(arguments: &args::Bench) -> Result<()> {
         report::bytes(found.peak_bytes as u64),
     );
     Ok(report::print(&text)?)
+}
+
+/// What the loop and the sampler add to the bare step; the JSON document.
+#[derive(Debug, Serialize)]
+struct Overhead {
+    model: String,
+    device: String,
+    batch: usize,
+    /// A step of the training loop: reports, logs, a checkpoint at the end.
+    loop_ms: f64,
+    /// The compiled step alone, which draws its batch.
+    step_ms: f64,
+    /// The drawing alone.
+    sampler_ms: f64,
+    /// What loop and drawing add to the step without drawing.
+    overhead_percent: f64,
+}
+
+/// Times the loop, its step and its sampler in turn, several times over, so that a busy machine disturbs all alike.
+fn overhead(arguments: &args::Bench, model: &Model, set: TrajectorySet, device: Device) -> Result<()> {
+    /// Steps of one round.
+    const STEPS: u32 = 100;
+    let count = set.trajectories.len();
+    let set = set.with_split([count, 0, 0])?;
+    let mut recipe = model.recipe.clone();
+    recipe.train.steps = STEPS;
+    recipe.train.precision.clone_from(&arguments.precision);
+    let data = TrainingData::new(model, &set)?;
+    let mut memory = Memory::new(device, recipe.train.precision()?).map_err(CfoError::from)?;
+    let mut step = compile(Work::TrainStep, model, &data, &mut memory)?;
+    let mut sampler = compile(Work::Sampler, model, &data, &mut memory)?;
+    let mut best = [f64::INFINITY; 3];
+    for _ in 0..arguments.repetitions.clamp(3, 10) {
+        let folder = tempfile::tempdir()?;
+        let session = Session {
+            device,
+            folder: Some(folder.path()),
+            resume: false,
+            interrupt: interrupt::flag()?,
+            observer: &mut |_: &StepReport| {},
+        };
+        let trained = train(&recipe, &set, session)?;
+        best[0] = best[0].min(1e3 * trained.seconds / f64::from(STEPS));
+        for (program, best) in [&mut step, &mut sampler].into_iter().zip(&mut best[1..]) {
+            let started = Instant::now();
+            for _ in 0..STEPS {
+                program.run(&mut memory).map_err(CfoError::from)?;
+            }
+            program.wait().map_err(CfoError::from)?;
+            *best = best.min(1e3 * started.elapsed().as_secs_f64() / f64::from(STEPS));
+        }
+    }
+    let [loop_ms, step_ms, sampler_ms] = best;
+    let bare = step_ms - sampler_ms;
+    let found = Overhead {
+        model: format!("{:?}", arguments.model).to_lowercase(),
+        device: device.to_string(),
+        batch: recipe.train.batch,
+        loop_ms,
+        step_ms,
+        sampler_ms,
+        overhead_percent: 100.0 * (loop_ms - bare) / bare,
+    };
+    if arguments.json {
+        return report::print_json(&found);
+    }
+    Ok(report::print(&format!(
+        "{} with batch {} on {}: loop {:.3} ms a step, compiled step {:.3} ms, drawing of it {:.3} ms; loop and drawing add {:.1} %\n",
+        found.model,
+        found.batch,
+        found.device,
+        found.loop_ms,
+        found.step_ms,
+        found.sampler_ms,
+        found.overhead_percent
+    ))?)
 }
 
 /// Milliseconds a run, the device's work included; short runs are timed in groups.
@@ -174,7 +256,7 @@ fn compile(what: Work, model: &Model, data: &TrainingData, memory: &mut Memory) 
         Program::compile(graph, outputs, memory).map_err(CfoError::from)
     };
     Ok(match what {
-        Work::TrainStep => compiled(&graph, &[loss], memory)?,
+        Work::TrainStep | Work::Overhead => compiled(&graph, &[loss], memory)?,
         Work::Forward => {
             let graph = model.forward(batch, memory)?;
             compiled(&graph.0, &[graph.1], memory)?

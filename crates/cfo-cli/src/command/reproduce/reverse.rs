@@ -5,9 +5,10 @@
 
 use anyhow::Result;
 use cfo::data::Trajectory;
+use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::RK4;
 use cfo::numerics::{Path, Philox};
-use cfo::{Budget, CfoError, Request, Rollout, Trained, relative};
+use cfo::{Budget, CfoError, Request, Rollout, Trained};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome, Training};
@@ -112,7 +113,7 @@ impl Backward {
         for back in 0..reached {
             let frame = last - 1 - back;
             let each = states.iter().zip(&test).map(|(states, trajectory)| {
-                relative(
+                relative_l2(
                     &states[back * size..(back + 1) * size],
                     &trajectory.values[frame * size..(frame + 1) * size],
                 )
