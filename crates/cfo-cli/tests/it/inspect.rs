@@ -72,25 +72,38 @@ fn a_truncated_file_is_refused_wherever_it_ends() {
     }
 }
 
-/// Bytes of the value `frame` of `channel` in trajectory `index` of an uncompressed `.npz` from [`with_files`].
-fn value_at(npz: &[u8], index: usize, frame: usize, channel: usize) -> usize {
-    let header = npz.windows(10).position(|window| window == b"values.npy").unwrap();
-    let data = header + npz[header..].iter().position(|&byte| byte == b'\n').unwrap() + 1;
-    data + 4 * ((index * 101 + frame) * 3 + channel)
+/// Replaces a value in the uncompressed `.npz` from [`with_files`] and the archive's checksum of it, so that nothing but the
+/// value is wrong.
+fn with_value(npz: &[u8], index: usize, frame: usize, channel: usize, value: f32) -> Vec<u8> {
+    let find = |text: &[u8], from: usize| {
+        from + npz[from..].windows(text.len()).position(|window| window == text).unwrap()
+    };
+    let entry = find(b"\x93NUMPY", find(b"values.npy", 0));
+    let data = find(b"\n", entry) + 1;
+    let end = data + 4 * 4 * 101 * 3;
+    let place = data + 4 * ((index * 101 + frame) * 3 + channel);
+    let mut changed = npz.to_vec();
+    changed[place..place + 4].copy_from_slice(&value.to_le_bytes());
+    let (old, new) = (crc32(&npz[entry..end]).to_le_bytes(), crc32(&changed[entry..end]).to_le_bytes());
+    let noted: Vec<usize> = (0..npz.len() - 3).filter(|&at| npz[at..at + 4] == old).collect();
+    assert!(noted.len() >= 2, "the archive notes the checksum beside the entry and in its directory");
+    noted.into_iter().for_each(|at| changed[at..at + 4].copy_from_slice(&new));
+    changed
+}
+
+/// The checksum of zip archives.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+    })
 }
 
 #[test]
 fn a_value_that_is_not_finite_is_found_with_its_place() {
     let folder = with_files();
-    // HDF5 has no checksums on these datasets: the same bytes stand in both containers.
     let npz = fs::read(folder.path("a.npz")).unwrap();
-    let place = value_at(&npz, 2, 17, 1);
-    let row = &npz[place - 4..place + 8];
-    let mut hdf5 = fs::read(folder.path("a.h5")).unwrap();
-    let at = hdf5.windows(12).position(|window| window == row).unwrap() + 4;
-    hdf5[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
-    fs::write(folder.path("bad.h5"), &hdf5).unwrap();
-    let outcome = folder.cfo("inspect bad.h5 --json").ended_with(2);
+    fs::write(folder.path("bad.npz"), with_value(&npz, 2, 17, 1, f32::NAN)).unwrap();
+    let outcome = folder.cfo("inspect bad.npz --json").ended_with(2);
     let report = outcome.json();
     assert_eq!(report["finite"], false);
     assert_eq!(report["non_finite"]["count"], 1);
