@@ -63,7 +63,11 @@ fn chain(error: &anyhow::Error) -> String {
 fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(error) = cause.downcast_ref::<CfoError>() {
-            error.hint()
+            match error {
+                // Transparent: it hides the error below it from the chain.
+                CfoError::Io(error) => io_hint(error),
+                error => error.hint(),
+            }
         } else if let Some(error) = cause.downcast_ref::<DataError>() {
             error.hint()
         } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
@@ -78,7 +82,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 
 fn io_hint(error: &io::Error) -> Option<String> {
     match error.kind() {
-        io::ErrorKind::StorageFull => Some("free some space, or write to another disk".into()),
+        io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => {
+            Some("free some space, or write to another disk; what was there before is untouched".into())
+        }
         io::ErrorKind::PermissionDenied => Some("check the permissions of the path".into()),
         _ => None,
     }

@@ -71,12 +71,41 @@ impl Checkpoints {
         Self { folder: run.join("checkpoints") }
     }
 
-    /// Whether there is a latest one.
+    /// Whether there is any.
     pub fn exist(&self) -> bool {
-        self.folder.join("latest").exists()
+        !self.names().is_empty()
     }
 
-    /// Writes `step-N`, makes it the latest and, if asked, the best, then removes those that are neither.
+    /// Those that there are, the newest first.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let named = entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let step: u32 = name.strip_prefix("step-")?.parse().ok()?;
+            Some((step, name))
+        });
+        let mut named: Vec<(u32, String)> = named.collect();
+        named.sort_by_key(|&(step, _)| std::cmp::Reverse(step));
+        named.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// The newest one that is whole, and what is wrong with those after it.
+    ///
+    /// # Errors
+    /// If none is; what is wrong with the newest.
+    pub fn newest_whole(&self) -> Result<(String, Vec<CfoError>)> {
+        let mut problems = Vec::new();
+        for name in self.names() {
+            match self.state(&name).and_then(|state| self.files(&name, &state, true)) {
+                Ok(_) => return Ok((name, problems)),
+                Err(error) => problems.push(error),
+            }
+        }
+        let missing = || bad(&self.folder, "there is no checkpoint");
+        Err(problems.into_iter().next().unwrap_or_else(missing))
+    }
+
+    /// Writes `step-N`, makes it the latest and, if asked, the best, then removes those that are neither, but for the one before.
     ///
     /// # Errors
     /// If the disk refuses; the earlier checkpoints are then untouched.
@@ -94,10 +123,14 @@ impl Checkpoints {
             return Err(error);
         }
         let target = self.folder.join(&name);
+        let old = self.folder.join(format!(".{name}.old"));
         if target.exists() {
-            fs::remove_dir_all(&target)?;
+            fs::rename(&target, &old)?;
         }
         fs::rename(&temporary, &target)?;
+        if old.exists() {
+            fs::remove_dir_all(&old)?;
+        }
         sync_folder(&self.folder)?;
         self.point("latest", &name)?;
         if best {
@@ -126,6 +159,18 @@ impl Checkpoints {
     /// If it is missing, of another version, or changed since it was written.
     pub fn state(&self, name: &str) -> Result<State> {
         let path = self.folder.join(name).join(STATE);
+        if !path.exists() && !self.names().iter().any(|known| known == name) {
+            let links = ["latest", "best"].map(String::from).into_iter();
+            let links = links.filter(|link| self.folder.join(link).exists());
+            let known: Vec<String> = links.chain(self.names()).collect();
+            return Err(CfoError::BadData {
+                problem: format!("there is no checkpoint `{name}` in `{}`", self.folder.display()),
+                hint: match known.is_empty() {
+                    true => "`cfo train RECIPE --out RUN` makes one".into(),
+                    false => format!("there are `{}`", known.join("`, `")),
+                },
+            });
+        }
         let text = fs::read_to_string(&path)?;
         let sealed: Sealed = serde_json::from_str(&text).map_err(|error| bad(&path, error))?;
         if hash(sealed.state.to_string().as_bytes()) != sealed.sha256 {
@@ -149,15 +194,22 @@ impl Checkpoints {
     /// # Errors
     /// If a file is missing, torn or changed since it was written.
     pub fn load(&self, name: &str, state: &State, memory: &mut Memory, optimizer: bool) -> Result<()> {
+        let files = self.files(name, state, optimizer)?;
+        files.iter().try_for_each(|(path, bytes)| unpack(path, bytes, memory))
+    }
+
+    /// Reads a checkpoint's tensor files; the optimiser's only if asked.
+    fn files(&self, name: &str, state: &State, optimizer: bool) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+        let mut files = Vec::new();
         for file in [WEIGHTS, OPTIMIZER].into_iter().take(if optimizer { 2 } else { 1 }) {
             let path = self.folder.join(name).join(file);
             let bytes = fs::read(&path)?;
             if state.files.get(file) != Some(&hash(&bytes)) {
                 return Err(bad(&path, "its content does not match the checksum in `state.json`"));
             }
-            unpack(&path, &bytes, memory)?;
+            files.push((path, bytes));
         }
-        Ok(())
+        Ok(files)
     }
 
     /// Points a link at a checkpoint, in one step.
@@ -172,15 +224,13 @@ impl Checkpoints {
         sync_folder(&self.folder)
     }
 
-    /// Removes checkpoints that no link points at.
+    /// Removes checkpoints that no link points at, except the newest of them: if the latest is damaged, it is the one to go on from.
     fn prune(&self) -> Result<()> {
         let kept: Vec<PathBuf> =
             ["latest", "best"].iter().filter_map(|link| fs::read_link(self.folder.join(link)).ok()).collect();
-        for entry in fs::read_dir(&self.folder)? {
-            let name = PathBuf::from(entry?.file_name());
-            if name.to_string_lossy().starts_with("step-") && !kept.contains(&name) {
-                fs::remove_dir_all(self.folder.join(name))?;
-            }
+        let names = self.names();
+        for name in names.iter().filter(|name| !kept.contains(&PathBuf::from(name))).skip(1) {
+            fs::remove_dir_all(self.folder.join(name))?;
         }
         Ok(())
     }

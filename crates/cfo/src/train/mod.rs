@@ -56,7 +56,7 @@ pub struct Session<'a> {
     pub device: Device,
     /// The run's folder; nothing is written without one.
     pub folder: Option<&'a Path>,
-    /// Whether to go on from the folder's latest checkpoint.
+    /// Whether to go on from the folder's newest checkpoint that is whole.
     pub resume: bool,
     /// Set from outside to stop after the step under way.
     pub interrupt: &'a AtomicBool,
@@ -116,9 +116,10 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
     let (graph, _) = training_step(&model, &data)?;
     let mut best = None;
     if let (Some(checkpoints), true) = (&checkpoints, resume) {
-        let state = checkpoints.state("latest")?;
+        let (newest, _) = checkpoints.newest_whole()?;
+        let state = checkpoints.state(&newest)?;
         check_resumable(&state, &model, &fingerprint)?;
-        checkpoints.load("latest", &state, &mut memory, true)?;
+        checkpoints.load(&newest, &state, &mut memory, true)?;
         best = state.best;
     }
     memory.initialize(&graph, recipe.train.seed)?;
@@ -236,13 +237,13 @@ pub fn prepare_folder(folder: &Path, recipe: &Recipe, resume: bool) -> Result<()
     let occupied = Checkpoints::of(folder).exist();
     if occupied && !resume {
         return Err(CfoError::BadData {
-            problem: format!("{} already holds a run", folder.display()),
+            problem: format!("`{}` already holds a run", folder.display()),
             hint: "go on with `--resume`, or choose another `--out`".into(),
         });
     }
     if resume && !occupied {
         return Err(CfoError::BadData {
-            problem: format!("{} holds no checkpoint to resume from", folder.display()),
+            problem: format!("`{}` holds no checkpoint to resume from", folder.display()),
             hint: "train without `--resume` first".into(),
         });
     }

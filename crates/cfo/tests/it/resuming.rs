@@ -78,3 +78,36 @@ fn a_flipped_bit_anywhere_is_refused() {
     }
     trained(&recipe(40), &oscillators(12), Some(folder.path()), true).unwrap();
 }
+
+/// A damaged checkpoint is passed over for the one before, and the run still ends in the same bits.
+#[test]
+fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
+    let set = oscillators(12);
+    let constant = |steps: u32| {
+        let mut recipe = recipe(steps);
+        recipe.train.schedule = "constant".into();
+        recipe
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
+    trained(&constant(160), &set, Some(&whole), false).unwrap();
+    for file in ["weights.safetensors", "optimizer.safetensors", "state.json"] {
+        trained(&constant(120), &set, Some(&torn), false).unwrap();
+        let checkpoints = Checkpoints::of(&torn);
+        let (newest, problems) = checkpoints.newest_whole().unwrap();
+        assert_eq!((newest.as_str(), problems.len()), ("step-120", 0));
+        let path = torn.join("checkpoints/latest").join(file);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() / 3]).unwrap();
+        assert!(
+            checkpoints.state("latest").is_err()
+                || Trained::load(&torn, "latest", Device::Cpu).is_err()
+                || file == "optimizer.safetensors"
+        );
+        let (newest, problems) = checkpoints.newest_whole().unwrap();
+        assert_eq!((newest.as_str(), problems.len()), ("step-80", 1), "{file}");
+        trained(&constant(160), &set, Some(&torn), true).unwrap();
+        assert_eq!(weights(&torn), weights(&whole), "{file}");
+        std::fs::remove_dir_all(&torn).unwrap();
+    }
+}
