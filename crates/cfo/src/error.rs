@@ -100,6 +100,7 @@ impl CfoError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
+            Self::InvalidKey { key, .. } => Some(key_hint(key)),
             Self::BadData { hint, .. } => Some(hint.clone()),
             Self::BadGrid { .. } => Some("choose another operator or its sizes, or resample the data".into()),
             Self::Diverged { last_good, .. } => Some(match last_good {
@@ -108,6 +109,13 @@ impl CfoError {
                 ),
                 None => "lower `train.learning_rate` or set `train.clip`".into(),
             }),
+            Self::BadCheckpoint { .. } => Some(
+                "`cfo train --resume` goes on from the newest checkpoint that is whole; `--checkpoint step-N` evaluates another".into(),
+            ),
+            Self::Interrupted { .. } => Some("`--resume` goes on from here".into()),
+            Self::BadRecipe { .. } => {
+                Some("`recipes/` has examples; the `recipe.toml` of any run lists every key".into())
+            }
             Self::RolloutDiverged { .. } => Some("train longer, or raise `--nfe`".into()),
             Self::Engine(error) => error.hint(),
             Self::Simulation(error) => error.hint(),
@@ -126,6 +134,23 @@ impl CfoError {
             Self::Data(error) => error.is_bad_input(),
             _ => true,
         }
+    }
+}
+
+/// What a key or option is to look like.
+fn key_hint(key: &str) -> String {
+    match key {
+        "--times" => "as in `--times 0,0.1,0.25` or, start:stop:count, `--times 0:1:101`".into(),
+        "--rtol" => "leave the tolerances away, or add `--solver dopri5`".into(),
+        "evaluate.nfe" => {
+            "raise `--nfe`, leave it away for one step an output, or choose a method with fewer stages".into()
+        }
+        "evaluate.rtol" => "as in `--rtol 1e-4 --atol 1e-6`".into(),
+        "evaluate.solver" => {
+            "the default is `rk4`; `dopri5` and `tsit5` choose their steps by tolerances".into()
+        }
+        key if key.starts_with("--") => "`--help` says what the option takes".into(),
+        key => format!("set it in the recipe, or by `--set {key}=VALUE`"),
     }
 }
 

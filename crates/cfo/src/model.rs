@@ -114,6 +114,12 @@ impl Model {
     pub fn new(recipe: &Recipe, set: &TrajectorySet) -> Result<Self> {
         let Description { system, shape, periodic, channel_names, parameter_names, .. } = &set.description;
         let conditions = if recipe.data.condition { parameter_names.len() } else { 0 };
+        if recipe.data.condition && conditions == 0 {
+            return Err(CfoError::BadData {
+                problem: "`data.condition` is set, but the data have no parameters".into(),
+                hint: "add `/parameters` to the file, or set `data.condition = false`".into(),
+            });
+        }
         let model = Self {
             recipe: recipe.clone(),
             system: system.clone(),

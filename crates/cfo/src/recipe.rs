@@ -291,7 +291,7 @@ impl Recipe {
         for assignment in overrides {
             apply(&mut table, assignment)?;
         }
-        let recipe: Self = table.try_into().map_err(|error: toml::de::Error| bad_recipe(error.message()))?;
+        let recipe: Self = table.try_into().map_err(|error: toml::de::Error| bad_recipe(&error))?;
         recipe.check()?;
         Ok(recipe)
     }
@@ -357,16 +357,25 @@ fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
     Ok(())
 }
 
-/// Turns the parser's message about an unknown key into one that names the nearest known key.
-fn bad_recipe(message: &str) -> CfoError {
+/// Turns the parser's message about an unknown key or choice into one that names the nearest known one, if any is near.
+fn bad_recipe(error: &toml::de::Error) -> CfoError {
+    let message = error.message();
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match quoted.split_first() {
         Some((&found, known))
             if message.starts_with("unknown field") || message.starts_with("unknown variant") =>
         {
-            CfoError::UnknownKey { found: found.into(), nearest: nearest(found, known).map(Into::into) }
+            match nearest(found, known).filter(|word| 2 * edits(found, word) <= found.len()) {
+                Some(nearest) => CfoError::UnknownKey { found: found.into(), nearest: Some(nearest.into()) },
+                None => CfoError::BadRecipe {
+                    problem: format!("unknown key or choice `{found}`; known are `{}`", known.join("`, `")),
+                },
+            }
         }
-        _ => CfoError::BadRecipe { problem: message.trim().into() },
+        // The full text says which key was at fault.
+        _ => CfoError::BadRecipe {
+            problem: error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
+        },
     }
 }
 
@@ -411,6 +420,8 @@ mod tests {
         let unknown = refused("train.stpes=3");
         assert!(unknown.to_string().contains("stpes"), "{unknown}");
         assert!(unknown.hint().unwrap().contains("`steps`"));
+        assert!(refused("train.steps=many").to_string().contains("train.steps"));
+        assert!(refused("operator.kind=cnn").to_string().contains("`dit`"));
         for set in [
             "train.steps=0",
             "train.batch=-1",

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
+use cfo::data::Split;
 use cfo::engine::{Device, Memory, Program};
 use cfo::{
-    Model, Recipe, Session, StepReport, TrainingData, TrajectorySet, prepare_folder, train, training_step,
+    Checkpoints, Model, Recipe, Session, StepReport, TrainingData, TrajectorySet, prepare_folder, train,
+    training_step,
 };
 use serde::Serialize;
 
@@ -16,7 +18,7 @@ use crate::diagnostics::say;
 use crate::interrupt;
 use crate::plot;
 use crate::progress::Training;
-use crate::report;
+use crate::report::{self, Alignment, Table};
 
 /// What a training came to; the JSON document.
 #[derive(Debug, Serialize)]
@@ -44,6 +46,10 @@ struct DryRun {
     precision: String,
     training_trajectories: usize,
     training_snapshots: usize,
+    validation_trajectories: usize,
+    test_trajectories: usize,
+    steps: u32,
+    batch: usize,
     shape: [usize; 3],
     mean: Vec<f64>,
     deviation: Vec<f64>,
@@ -55,7 +61,7 @@ struct DryRun {
 }
 
 pub fn run(arguments: &args::Train) -> Result<()> {
-    let text = fs_err::read_to_string(&arguments.recipe)?;
+    let text = recipe_text(&arguments.recipe)?;
     let recipe = Recipe::parse(&text, &arguments.set)
         .with_context(|| format!("reading the recipe `{}`", arguments.recipe.display()))?;
     let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
@@ -72,6 +78,12 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         recipe.data.simulate = None;
     }
     prepare_folder(&folder, &recipe, arguments.resume)?;
+    if arguments.resume {
+        let (newest, problems) = Checkpoints::of(&folder).newest_whole()?;
+        for problem in problems {
+            say(&format!("warning: {problem}; going on from `{newest}`"));
+        }
+    }
     let mut progress = Training::new(recipe.train.steps);
     let mut validation = None;
     let mut observer = |report: &StepReport| {
@@ -103,6 +115,18 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         seconds: trained.seconds,
     };
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
+}
+
+/// The recipe's text; data given in its place are told apart.
+fn recipe_text(path: &Path) -> Result<String> {
+    match String::from_utf8(fs_err::read(path)?) {
+        Ok(text) => Ok(text),
+        Err(_) => Err(cfo::CfoError::BadData {
+            problem: format!("`{}` is not a recipe: it is not text", path.display()),
+            hint: "`cfo train RECIPE --data FILE`; `recipes/own-data.toml` suits most files".into(),
+        }
+        .into()),
+    }
 }
 
 /// `runs/NAME` for a recipe `.../NAME.toml`.
@@ -144,6 +168,10 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
         precision: precision.to_string(),
         training_trajectories: data.trajectories(),
         training_snapshots: data.rows(),
+        validation_trajectories: set.part(Split::Validation).count(),
+        test_trajectories: set.part(Split::Test).count(),
+        steps: recipe.train.steps,
+        batch: recipe.train.batch,
         shape: model.setting.field,
         mean: model.scaling.mean.clone(),
         deviation: model.scaling.deviation.clone(),
@@ -157,24 +185,28 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
         return report::print_json(&found);
     }
     say("nothing was trained (`--dry-run`)");
-    let text = format!(
-        "system      {}\noperator    {} with {} parameters, {}\ndata        {} trajectories, {} snapshots of {:?}, times {} to {}\n\
-         values      mean {:?}, deviation {:?}\ndevice      {} in {}\nplan        {}\ntensors     {}\n",
-        found.system,
-        found.operator,
-        found.parameters,
-        found.objective,
-        found.training_trajectories,
-        found.training_snapshots,
-        found.shape,
-        found.first_time,
-        found.last_time,
-        found.mean,
-        found.deviation,
-        found.device,
-        found.precision,
-        program.plan(),
-        report::bytes(found.tensor_bytes as u64),
+    let numbers = |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
+    let dimensions: Vec<String> = model.shape().dimensions().iter().map(ToString::to_string).collect();
+    let mut table = Table::new([("what", Alignment::Left), ("found", Alignment::Left)]);
+    let mut push = |what: &str, found: String| table.push([what.into(), found]);
+    push("system", if found.system.is_empty() { "unnamed".into() } else { found.system.clone() });
+    push(
+        "training data",
+        format!("{} trajectories, {} snapshots", found.training_trajectories, found.training_snapshots),
     );
+    push(
+        "held out",
+        format!("{} for validation, {} for test", found.validation_trajectories, found.test_trajectories),
+    );
+    push("snapshot", format!("{} values", dimensions.join(" x ")));
+    push("times", format!("{} to {}", found.first_time, found.last_time));
+    push("mean", numbers(&found.mean));
+    push("deviation", numbers(&found.deviation));
+    push("operator", format!("{} with {} parameters", found.operator, found.parameters));
+    push("objective", format!("{}, {} steps of {} samples", found.objective, found.steps, found.batch));
+    push("device", format!("{} in {}", found.device, found.precision));
+    push("plan of a step", program.plan().to_string());
+    push("data and weights", report::bytes(found.tensor_bytes as u64));
+    let text = table.text();
     Ok(report::print(&text)?)
 }

@@ -95,6 +95,35 @@ fn a_killed_run_resumes_to_the_same_bits() {
     assert!(killed > 0, "every run had ended before it was killed, so nothing was tested");
 }
 
+/// A limit on the size of files is the full disk that every machine has.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_the_last_checkpoint_whole() {
+    let folder = prepared();
+    let line = "train recipe.toml --data data.h5 --set operator.hidden=[96,96] --set train.validate_every=0";
+    folder.cfo(&format!("{line} --out whole")).done();
+    folder.cfo(&format!("{line} --out run --set train.steps=60")).done();
+    let read =
+        |run: &str| std::fs::read(folder.path(run).join("checkpoints/latest/weights.safetensors")).unwrap();
+    let before = read("run");
+    // Eight or sixteen kilobytes, as the shell counts: room for the small files, not for the weights.
+    let limited =
+        format!("trap '' XFSZ; ulimit -f 16; exec '{}' {line} --out run --resume", env!("CARGO_BIN_EXE_cfo"));
+    let outcome = folder.run(Command::new("sh").args(["-c", &limited]), "train on a full disk").ended_with(1);
+    assert!(outcome.stderr.contains("weights.safetensors"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("hint: free some space"), "{}", outcome.stderr);
+    assert!(read("run") == before, "the checkpoint of step 60 changed");
+    let left: Vec<String> = std::fs::read_dir(folder.path("run/checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    folder.cfo("evaluate run --data data.h5").done();
+    folder.cfo(&format!("{line} --out run --resume")).done();
+    assert!(read("run") == read("whole"));
+}
+
 #[test]
 fn wrong_recipes_and_data_are_refused_with_advice() {
     let folder = prepared();
@@ -124,8 +153,37 @@ fn wrong_recipes_and_data_are_refused_with_advice() {
         insta::assert_snapshot!(name, outcome.stderr);
     }
     folder.cfo("simulate burgers --grid 16 --frames 5 --samples 2 --out field.h5").done();
-    folder.cfo("predict run --initial field.h5 --times 0.1 --out p.h5").ended_with(2);
-    folder.cfo("evaluate run --data field.h5").ended_with(2);
+    for line in [
+        "predict run --initial field.h5 --times 0.1 --out p.h5",
+        "predict run --initial data.h5 --times 0:1 --out p.h5",
+        "predict run --initial nothing.h5 --times 0.1 --out p.h5",
+        "predict run --initial data.h5 --times 0.1 --out data.h5",
+        "predict nothing --initial data.h5 --times 0.1 --out p.h5",
+        "evaluate run --data field.h5",
+        "evaluate run --data nothing.h5",
+        "evaluate run --data data.h5 --checkpoint step-7",
+        "evaluate run --data data.h5 --solver tsit5 --rtol 0 --atol 0",
+        "evaluate run --data data.h5 --split tset",
+        "train recipe.toml --data data.h5 --set train.stpes=3",
+        "train recipe.toml --data data.h5 --set train.steps",
+        "train recipe.toml --data data.h5 --set train.steps=many",
+        "train recipe.toml --data data.h5 --set data.split=[100,1,1]",
+        "train recipe.toml --data data.h5 --set data.split=[10,1]",
+        "train recipe.toml --data data.h5 --set operator.kind=cnn",
+        "train recipe.toml --data data.h5 --set operator.activation=tanh",
+        "train recipe.toml --data data.h5 --set path.spline=sextic",
+        "train recipe.toml --data data.h5 --set path.stencil=2",
+        "train recipe.toml --data data.h5 --set evaluate.nfe=1",
+        "train recipe.toml --data data.h5 --set data.condition=true",
+    ] {
+        let outcome = folder.cfo(line).ended_with(2);
+        assert!(
+            outcome.stderr.contains("hint: ") || outcome.stderr.contains("tip: "),
+            "{line}: {}",
+            outcome.stderr
+        );
+        assert!(outcome.stdout.is_empty(), "{line}: {}", outcome.stdout);
+    }
 }
 
 /// Trajectories of different lengths and times, written by NumPy, train with the recipe for one's own data.

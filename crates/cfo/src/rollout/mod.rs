@@ -65,7 +65,7 @@ impl Solver {
                 let needed = tableau.stages();
                 return Err(invalid(
                     "nfe",
-                    format!("{nfe} evaluations allow no step of `{}`, which takes {needed}", tableau.name),
+                    format!("a budget of {nfe} allows no step of `{}`, which takes {needed}", tableau.name),
                 ));
             }
             nfe => Budget::Evaluations(nfe),
