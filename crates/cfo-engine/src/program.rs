@@ -16,7 +16,7 @@ enum Executor {
     Cuda(cuda::Executor),
 }
 
-/// A compiled graph. Running it allocates no buffer for a value; small lists inside some kernels still are.
+/// A compiled graph. Running it on the CPU allocates nothing.
 #[derive(Debug)]
 pub struct Program {
     executor: Executor,
@@ -81,14 +81,14 @@ impl Program {
         }
     }
 
-    /// Milliseconds that each operation takes alone, in the order of execution and without effects; empty on the CPU.
-    /// The values in memory afterwards are those of a run.
+    /// Milliseconds that each operation takes, in the order of execution. On the CPU this is one run with a clock beside
+    /// it; on CUDA every operation is timed alone and effects are left out. Values and counters are those of a run.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn profile(&mut self) -> Result<Vec<(String, f32)>> {
-        match &self.executor {
-            Executor::Cpu(_) => Ok(Vec::new()),
+    pub fn profile(&mut self, memory: &mut Memory) -> Result<Vec<(String, f32)>> {
+        match &mut self.executor {
+            Executor::Cpu(executor) => Ok(executor.profile(memory)),
             Executor::Cuda(executor) => executor.profile(),
         }
     }

@@ -2,12 +2,12 @@
 //! memory grows with the square of the tokens.
 #![allow(unsafe_code)]
 
-use rayon::prelude::*;
-
 use super::Io;
-use super::matmul::product;
+use super::gemm::{Matrix, for_each_task, lanes};
+use super::matmul::{LOCAL_PANEL, Local};
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::Shared;
 use crate::shape::Shape;
 
 /// Queries and keys of one block of scores.
@@ -35,6 +35,11 @@ impl Heads {
         (sample * self.tokens + token) * 3 * self.width + part * self.width + head * self.head
     }
 
+    /// Queries (0), keys (1) or values (2) of a head from a token on, a row for each token.
+    fn matrix<T>(&self, qkv: &[T], at: (usize, usize), part: usize, token: usize) -> Matrix<T> {
+        Matrix { start: qkv[self.qkv(at, part, token)..].as_ptr(), row: 3 * self.width, column: 1 }
+    }
+
     /// Start of the result of a token.
     fn result(&self, (sample, head): (usize, usize), token: usize) -> usize {
         (sample * self.tokens + token) * self.width + head * self.head
@@ -46,29 +51,29 @@ impl Heads {
     }
 }
 
-/// Memory that tasks write disjoint parts of.
-struct Shared<T>(*mut T);
+/// Elements of the memory of a task: two blocks of scores, one panel of a product.
+fn lane_elements(by: &Heads) -> usize {
+    2 * QUERIES * KEYS + by.head.max(KEYS) * LOCAL_PANEL
+}
 
-// SAFETY: every task writes other elements.
-unsafe impl<T: Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    fn at(&self, offset: usize) -> *mut T {
-        // SAFETY: callers stay inside the output that it was made from.
-        unsafe { self.0.add(offset) }
-    }
+/// Real elements of scratch memory of both operations.
+pub(super) fn scratch(heads: usize, shape: &Shape) -> usize {
+    lanes() * lane_elements(&Heads::new(heads, shape))
 }
 
 pub(super) fn run<T: Real>(heads: usize, shape: &Shape, io: &Io<'_>) {
     let by = Heads::new(heads, shape);
     let qkv = io.input::<T>(0);
-    let out = Shared(io.output::<T>(0).as_mut_ptr());
-    let rows = io.output::<T>(1).par_chunks_mut(by.tokens).enumerate();
-    rows.for_each(|(task, logs)| {
-        let at = (task / heads, task % heads);
-        logs.par_chunks_mut(QUERIES).enumerate().for_each(|(block, logs)| {
-            forward_block(by, at, qkv, &out, block * QUERIES, logs);
-        });
+    let (out, logs) = (Shared::new(io.output::<T>(0)), Shared::new(io.output::<T>(1)));
+    let blocks = by.tokens.div_ceil(QUERIES);
+    let each = lane_elements(&by);
+    for_each_task(shape.axes()[0] * heads * blocks, io.scratch::<T>(), each, |task, lane| {
+        let (head, first) = (task / blocks, task % blocks * QUERIES);
+        let at = (head / heads, head % heads);
+        let last = by.tokens.min(first + QUERIES);
+        // SAFETY: every task has queries of its own.
+        let logs = unsafe { logs.range(head * by.tokens + first..head * by.tokens + last) };
+        forward_block(by, at, (qkv, out), first, logs, lane);
     });
 }
 
@@ -77,72 +82,56 @@ pub(super) fn run<T: Real>(heads: usize, shape: &Shape, io: &Io<'_>) {
 fn forward_block<T: Real>(
     by: Heads,
     at: (usize, usize),
-    qkv: &[T],
-    out: &Shared<T>,
+    (qkv, out): (&[T], Shared<T>),
     first: usize,
     logs: &mut [T],
+    lane: &mut [T],
 ) {
     let rows = logs.len();
-    let stride = 3 * by.width;
-    let mut scores = [T::ZERO; QUERIES * KEYS];
+    let (scores, panel) = lane.split_at_mut(QUERIES * KEYS);
+    let panel = panel.as_mut_ptr();
     let mut largest = [T::ZERO; QUERIES];
     let mut sums = [T::ZERO; QUERIES];
-    let result = out.at(by.result(at, first));
+    // SAFETY: the block's first query exists.
+    let result = unsafe { out.pointer().add(by.result(at, first)) };
+    // SAFETY: a block's queries exist; this task alone writes the result's rows of this head.
+    let result_row =
+        |row: usize| unsafe { std::slice::from_raw_parts_mut(result.add(row * by.width), by.head) };
+    let part = |part: usize, token: usize| by.matrix(qkv, at, part, token);
     for key in (0..by.tokens).step_by(KEYS) {
         let keys = KEYS.min(by.tokens - key);
-        let q = qkv[by.qkv(at, 0, first)..].as_ptr();
-        let k = qkv[by.qkv(at, 1, key)..].as_ptr();
-        let v = qkv[by.qkv(at, 2, key)..].as_ptr();
-        // SAFETY: rows `first..first + rows` and keys `key..key + keys` exist, a head wide; this task alone writes
-        // the result's rows of this head.
-        unsafe {
-            let scores = scores.as_mut_ptr();
-            product(
-                [rows, by.head, keys],
-                by.temperature(),
-                (q, stride, 1),
-                (k, 1, stride),
-                T::ZERO,
-                (scores, KEYS),
-            );
-        }
+        let [q, k, v] = [part(0, first), part(1, key), part(2, key)];
+        let c = (scores.as_mut_ptr(), KEYS);
+        let (sizes, accumulate) = ([rows, by.head, keys], false);
+        // SAFETY: rows `first..first + rows` and keys `key..key + keys` exist, a head wide.
+        unsafe { Local { sizes, a: q, b: k.transposed(), c, accumulate, panel }.run() };
         for row in 0..rows {
             let scores = &mut scores[row * KEYS..][..keys];
             let before = (key > 0).then_some((largest[row], sums[row]));
-            let (top, sum, factor) = exponentials(scores, before);
+            let (top, sum, factor) = exponentials(scores, by.temperature(), before);
             (largest[row], sums[row]) = (top, sum);
             if key > 0 {
-                // SAFETY: as above.
-                let result = unsafe { std::slice::from_raw_parts_mut(result.add(row * by.width), by.head) };
-                multiply(result, factor);
+                multiply(result_row(row), factor);
             }
         }
-        let beta = if key > 0 { T::ONE } else { T::ZERO };
+        let a = Matrix { start: scores.as_ptr(), row: KEYS, column: 1 };
+        let (sizes, accumulate) = ([rows, keys, by.head], key > 0);
         // SAFETY: as above.
-        unsafe {
-            let scores = scores.as_ptr();
-            product(
-                [rows, keys, by.head],
-                T::ONE,
-                (scores, KEYS, 1),
-                (v, stride, 1),
-                beta,
-                (result, by.width),
-            );
-        }
+        unsafe { Local { sizes, a, b: v, c: (result, by.width), accumulate, panel }.run() };
     }
     for row in 0..rows {
-        // SAFETY: as above.
-        let result = unsafe { std::slice::from_raw_parts_mut(result.add(row * by.width), by.head) };
-        multiply(result, T::ONE / sums[row]);
+        multiply(result_row(row), T::ONE / sums[row]);
         logs[row] = largest[row] + sums[row].ln();
     }
 }
 
 vectorized! {
-/// Scores become `exp(score - largest)`; returns the largest so far, the sum so far in its units and the factor that
+/// Scores, times the temperature, become `exp(score - largest)`; returns the largest so far, the sum so far in its units and the factor that
 /// brings earlier results into them.
-fn exponentials<T>(scores: &mut [T], before: Option<(T, T)>) -> (T, T, T) {
+fn exponentials<T>(scores: &mut [T], temperature: T, before: Option<(T, T)>) -> (T, T, T) {
+    for score in scores.iter_mut() {
+        *score *= temperature;
+    }
     let mut parts = [scores[0]; 16];
     let whole = scores.len() / 16 * 16;
     for chunk in scores[..whole].chunks_exact(16) {
@@ -191,12 +180,12 @@ fn multiply<T>(row: &mut [T], factor: T) {
 pub(super) fn run_backward<T: Real>(heads: usize, shape: &Shape, io: &Io<'_>) {
     let by = Heads::new(heads, shape);
     let inputs = Backward { by, qkv: io.input(0), out: io.input(1), logs: io.input(2), dout: io.input(3) };
-    let dqkv = Shared(io.output::<T>(0).as_mut_ptr());
-    (0..shape.axes()[0] * heads).into_par_iter().for_each(|task| {
+    let dqkv = Shared::new(io.output::<T>(0));
+    for_each_task(shape.axes()[0] * heads, io.scratch::<T>(), lane_elements(&by), |task, lane| {
         let at = (task / heads, task % heads);
         for key in (0..by.tokens).step_by(KEYS) {
             for query in (0..by.tokens).step_by(QUERIES) {
-                inputs.block(at, query, key, &dqkv);
+                inputs.block(at, [query, key], dqkv, lane);
             }
         }
     });
@@ -212,67 +201,35 @@ struct Backward<'a, T> {
 
 impl<T: Real> Backward<'_, T> {
     /// What one block of scores adds to the cotangents of its queries, keys and values.
-    fn block(&self, at: (usize, usize), query: usize, key: usize, dqkv: &Shared<T>) {
+    fn block(&self, at: (usize, usize), [query, key]: [usize; 2], dqkv: Shared<T>, lane: &mut [T]) {
         let by = self.by;
         let (rows, keys) = (QUERIES.min(by.tokens - query), KEYS.min(by.tokens - key));
-        let stride = 3 * by.width;
-        let pointer = |part: usize, token: usize| self.qkv[by.qkv(at, part, token)..].as_ptr();
-        let (q, k, v) = (pointer(0, query), pointer(1, key), pointer(2, key));
-        let dout = self.dout[by.result(at, query)..].as_ptr();
-        let mut scores = [T::ZERO; QUERIES * KEYS];
-        let mut slopes = [T::ZERO; QUERIES * KEYS];
-        let temperature = by.temperature::<T>();
-        // SAFETY: the tokens exist, a head wide.
-        unsafe {
-            let (scores, slopes) = (scores.as_mut_ptr(), slopes.as_mut_ptr());
-            product(
-                [rows, by.head, keys],
-                temperature,
-                (q, stride, 1),
-                (k, 1, stride),
-                T::ZERO,
-                (scores, KEYS),
-            );
-            product(
-                [rows, by.head, keys],
-                T::ONE,
-                (dout, by.width, 1),
-                (v, 1, stride),
-                T::ZERO,
-                (slopes, KEYS),
-            );
-        }
+        let part = |part: usize, token: usize| by.matrix(self.qkv, at, part, token);
+        let (q, k, v) = (part(0, query), part(1, key), part(2, key));
+        let dout = Matrix { start: self.dout[by.result(at, query)..].as_ptr(), row: by.width, column: 1 };
+        let (scores, rest) = lane.split_at_mut(QUERIES * KEYS);
+        let (slopes, panel) = rest.split_at_mut(QUERIES * KEYS);
+        let panel = panel.as_mut_ptr();
+        let times = |sizes: [usize; 3], a: Matrix<T>, b: Matrix<T>, c: (*mut T, usize), accumulate: bool| {
+            // SAFETY: the tokens exist, a head wide; this task alone writes this head of this sample.
+            unsafe { Local { sizes, a, b, c, accumulate, panel }.run() };
+        };
+        times([rows, by.head, keys], q, k.transposed(), (scores.as_mut_ptr(), KEYS), false);
+        times([rows, by.head, keys], dout, v.transposed(), (slopes.as_mut_ptr(), KEYS), false);
         for row in 0..rows {
             let token = by.result(at, query + row);
             let log = self.logs[(at.0 * by.heads + at.1) * by.tokens + query + row];
             let result = (&self.out[token..][..by.head], &self.dout[token..][..by.head]);
             let range = row * KEYS..row * KEYS + keys;
-            score_slopes(&mut scores[range.clone()], &mut slopes[range], result, log, temperature);
+            score_slopes(&mut scores[range.clone()], &mut slopes[range], result, log, by.temperature());
         }
-        let since = |first: bool| if first { T::ZERO } else { T::ONE };
-        let to = |part: usize, token: usize| (dqkv.at(by.qkv(at, part, token)), stride);
-        // SAFETY: as above; this task alone writes this head of this sample.
-        unsafe {
-            let (scores, slopes) = (scores.as_ptr(), slopes.as_ptr());
-            let to_values = since(query == 0);
-            product(
-                [keys, rows, by.head],
-                T::ONE,
-                (scores, 1, KEYS),
-                (dout, by.width, 1),
-                to_values,
-                to(2, key),
-            );
-            product([keys, rows, by.head], T::ONE, (slopes, 1, KEYS), (q, stride, 1), to_values, to(1, key));
-            product(
-                [rows, keys, by.head],
-                T::ONE,
-                (slopes, KEYS, 1),
-                (k, stride, 1),
-                since(key == 0),
-                to(0, query),
-            );
-        }
+        // SAFETY: the tokens exist.
+        let to = |part, token| (unsafe { dqkv.pointer().add(by.qkv(at, part, token)) }, 3 * by.width);
+        let [scores, slopes] =
+            [&*scores, &*slopes].map(|of| Matrix { start: of.as_ptr(), row: KEYS, column: 1 });
+        times([keys, rows, by.head], scores.transposed(), dout, to(2, key), query > 0);
+        times([keys, rows, by.head], slopes.transposed(), q, to(1, key), query > 0);
+        times([rows, keys, by.head], slopes, k, to(0, query), key > 0);
     }
 }
 
@@ -284,7 +241,7 @@ fn score_slopes<T>(scores: &mut [T], slopes: &mut [T], result: (&[T], &[T]), log
         mean += out * dout;
     }
     for (score, slope) in scores.iter_mut().zip(slopes) {
-        *score = (*score - log).exp();
+        *score = (temperature * *score - log).exp();
         *slope = *score * (*slope - mean) * temperature;
     }
 }

@@ -1,10 +1,9 @@
 //! Fused pointwise expressions: blocks of elements pass through all lines while they are in the first cache.
 
-use rayon::prelude::*;
-
 use super::Io;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::chunks;
 use crate::ops::{Binary, Expression, Instruction, Unary, View};
 
 /// Elements that pass through the lines together.
@@ -18,11 +17,20 @@ const FEW: usize = 6;
 
 /// The operand whose memory the result may take over: read whole, in order.
 pub(super) fn in_place(expression: &Expression) -> Option<usize> {
-    let dense = expression.shape.strides();
     expression
         .views
         .iter()
-        .position(|view| view.offset == 0 && view.strides == dense && !view.strides.is_empty())
+        .position(|view| view.offset == 0 && dense(expression, view) && !view.strides.is_empty())
+}
+
+/// Whether a view reads its operand in the order of the result, without a gap.
+fn dense(expression: &Expression, view: &View) -> bool {
+    let mut stride = 1;
+    view.strides.iter().zip(expression.shape.axes()).rev().all(|(&found, &length)| {
+        let fits = found == stride;
+        stride *= length;
+        fits
+    })
 }
 
 pub(super) fn run<T: Real>(expression: &Expression, io: &Io<'_>) {
@@ -39,11 +47,7 @@ pub(super) fn run<T: Real>(expression: &Expression, io: &Io<'_>) {
             block_loop(expression, &code, operands, start, output, &mut [[T::ZERO; BLOCK]; REGISTERS]);
         }
     };
-    if output.len() <= TASK {
-        work(0, output);
-    } else {
-        output.par_chunks_mut(TASK).enumerate().for_each(|(task, output)| work(task, output));
-    }
+    chunks(output, TASK, work);
 }
 
 /// Where the value of a line is found by the lines that read it.
@@ -64,7 +68,6 @@ struct Code {
 impl Code {
     fn new<T>(expression: &Expression, operands: &[&[T]; 8]) -> Self {
         let lines = expression.code.len();
-        let dense = expression.shape.strides();
         let mut last = [0usize; REGISTERS];
         for (i, line) in expression.code.iter().enumerate() {
             match *line {
@@ -80,7 +83,7 @@ impl Code {
         for (i, line) in expression.code.iter().enumerate() {
             if let Instruction::Load(operand) = *line
                 && i + 1 < lines
-                && expression.views[operand].strides == dense
+                && dense(expression, &expression.views[operand])
                 && !operands[operand].is_empty()
             {
                 place[i] = Place::Operand(operand);

@@ -3,12 +3,12 @@
 //! A sample is cut into blocks of rows, a row into lanes: a lane is a channel, or with few channels one of several
 //! neighbouring positions of a channel, so that the innermost loop is long enough for vectors. Sums run per block and
 //! lane in the precision of the data and are put together in `f64` in a fixed order.
-
-use rayon::prelude::*;
+#![allow(unsafe_code)]
 
 use super::Io;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::{Shared, chunks, for_each_outer};
 use crate::ops::{Activation, GroupNorm};
 use crate::shape::Shape;
 
@@ -44,6 +44,11 @@ impl Cut {
 
     fn sample(&self) -> usize {
         self.positions * self.channels
+    }
+
+    /// A block of a sample.
+    fn cut<'a, T>(&self, sample: &'a [T], block: usize) -> &'a [T] {
+        &sample[block * self.block..sample.len().min((block + 1) * self.block)]
     }
 
     /// Channels of a group.
@@ -96,15 +101,18 @@ pub(super) fn run<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) {
     let (x, scale, bias) = (io.input::<T>(0), io.input::<T>(1), io.input::<T>(2));
     let offset: &[T] = if op.offset { io.input(3) } else { &[] };
     let shift: &[T] = if op.shift { io.input(3 + usize::from(op.offset)) } else { &[] };
-    let samples = io.output::<T>(0).par_chunks_mut(cut.sample()).zip(x.par_chunks(cut.sample()));
-    let statistics =
-        io.output::<T>(1).par_chunks_mut(op.groups).zip(io.output::<T>(2).par_chunks_mut(op.groups));
-    let scratch = io.scratch::<T>().par_chunks_mut(forward_scratch(&cut));
-    samples.zip(statistics).zip(scratch).enumerate().for_each(|(b, (((y, x), (mean, inverse)), scratch))| {
-        let (sums, lanes) = scratch.split_at_mut(2 * cut.blocks * cut.lanes);
-        sums.par_chunks_mut(2 * cut.lanes)
-            .zip(x.par_chunks(cut.block))
-            .for_each(|(sums, x)| block_sums(x, sums));
+    let outputs = [0, 1, 2].map(|output| Shared::new(io.output::<T>(output)));
+    let scratch = Shared::new(io.scratch::<T>());
+    for_each_outer(cut.batch, |b| {
+        let x = &x[b * cut.sample()..][..cut.sample()];
+        let part = |all: Shared<T>, size: usize| {
+            // SAFETY: outputs and scratch memory have room for so much for each sample, which is this task's alone.
+            unsafe { all.range(b * size..(b + 1) * size) }
+        };
+        let (y, mean) = (part(outputs[0], cut.sample()), part(outputs[1], op.groups));
+        let inverse = part(outputs[2], op.groups);
+        let (sums, lanes) = part(scratch, forward_scratch(&cut)).split_at_mut(2 * cut.blocks * cut.lanes);
+        chunks(sums, 2 * cut.lanes, |block, sums| block_sums(cut.cut(x, block), sums));
         moments(&cut, op.epsilon, x, offset, sums, mean, inverse);
         let (center, rest) = lanes.split_at_mut(cut.lanes);
         let (factor, rest) = rest.split_at_mut(cut.lanes);
@@ -114,9 +122,7 @@ pub(super) fn run<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) {
         cut.spread(term, |c| bias[c]);
         cut.spread(after, |c| shift.get(b * cut.channels + c).copied().unwrap_or(T::ZERO));
         let lanes = [&*center, &*factor, &*term, &*after];
-        y.par_chunks_mut(cut.block)
-            .zip(x.par_chunks(cut.block))
-            .for_each(|(y, x)| normalize(op.activation, lanes, x, y));
+        chunks(y, cut.block, |block, y| normalize(op.activation, lanes, cut.cut(x, block), y));
     });
 }
 
@@ -220,24 +226,19 @@ pub(super) fn run_backward<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) 
     let dy = io.input::<T>(5 + usize::from(op.offset));
     let dx = io.output::<T>(0);
     let scratch = io.scratch::<T>();
-    let data = x.par_chunks(cut.sample()).zip(dy.par_chunks(cut.sample()));
-    dx.par_chunks_mut(cut.sample())
-        .zip(data)
-        .zip(scratch.par_chunks_mut(backward_scratch(&cut)))
-        .enumerate()
-        .for_each(|(b, ((dx, (x, dy)), scratch))| {
-            let (sums, rest) = scratch.split_at_mut(4 * cut.blocks * cut.lanes);
-            let (lanes, totals) = rest.split_at_mut(5 * cut.lanes);
-            let statistics = b * op.groups..(b + 1) * op.groups;
-            let sample = Sample {
-                scale,
-                bias,
-                offset,
-                mean: &mean[statistics.clone()],
-                inverse: &inverse[statistics],
-            };
-            backward_sample(op, &cut, &sample, (x, dy, dx), (sums, lanes, totals));
-        });
+    let (all, rooms) = (Shared::new(dx), Shared::new(scratch));
+    for_each_outer(cut.batch, |b| {
+        let data = b * cut.sample()..(b + 1) * cut.sample();
+        let room = b * backward_scratch(&cut)..(b + 1) * backward_scratch(&cut);
+        // SAFETY: there is room for so much for each sample, which is this task's alone.
+        let (dx, scratch) = unsafe { (all.range(data.clone()), rooms.range(room)) };
+        let (sums, rest) = scratch.split_at_mut(4 * cut.blocks * cut.lanes);
+        let (lanes, totals) = rest.split_at_mut(5 * cut.lanes);
+        let statistics = b * op.groups..(b + 1) * op.groups;
+        let (mean, inverse) = (&mean[statistics.clone()], &inverse[statistics]);
+        let sample = Sample { scale, bias, offset, mean, inverse };
+        backward_sample(op, &cut, &sample, (&x[data.clone()], &dy[data], dx), (sums, lanes, totals));
+    });
     let sample = backward_scratch(&cut);
     let from = sample - 3 * cut.channels;
     let over_batch = |which: usize, to: &mut [T]| {
@@ -286,10 +287,10 @@ fn backward_sample<T: Real>(
     cut.spread(center, |c| of.mean[c / width] - of.offset.get(c).copied().unwrap_or(T::ZERO));
     cut.spread(factor, |c| of.inverse[c / width] * of.scale[c]);
     cut.spread(term, |c| of.bias[c]);
-    let data = x.par_chunks(cut.block).zip(dy.par_chunks(cut.block));
-    sums.par_chunks_mut(4 * cut.lanes)
-        .zip(data)
-        .for_each(|(sums, (x, dy))| backward_sums(op.activation, [center, factor, term], x, dy, sums));
+    let statistics = [&*center, &*factor, &*term];
+    chunks(sums, 4 * cut.lanes, |block, sums| {
+        backward_sums(op.activation, statistics, cut.cut(x, block), cut.cut(dy, block), sums);
+    });
     for group in 0..cut.groups {
         let inverse = of.inverse[group].double();
         let channels = group * width..(group + 1) * width;
@@ -317,10 +318,9 @@ fn backward_sample<T: Real>(
         slope.copy_within(..cut.channels, start);
     }
     let lanes = [&*center, &*factor, &*term, &*constant, &*slope];
-    let data = x.par_chunks(cut.block).zip(dy.par_chunks(cut.block));
-    dx.par_chunks_mut(cut.block)
-        .zip(data)
-        .for_each(|(dx, (x, dy))| backward_normalize(op.activation, lanes, x, dy, dx));
+    chunks(dx, cut.block, |block, dx| {
+        backward_normalize(op.activation, lanes, cut.cut(x, block), cut.cut(dy, block), dx);
+    });
 }
 
 /// One of the four sums of a channel over all blocks and its lanes.

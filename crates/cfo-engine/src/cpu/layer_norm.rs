@@ -1,10 +1,12 @@
 //! Layer normalisation: token by token, both passes over a token while it is in the first cache.
+#![allow(unsafe_code)]
 
-use rayon::prelude::*;
+use std::ops::Range;
 
 use super::Io;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::{Shared, for_each};
 use crate::ops::{LayerNorm, LayerNormBackward};
 use crate::shape::Shape;
 
@@ -20,19 +22,34 @@ pub(super) fn scratch_backward(op: &LayerNormBackward, x: &Shape) -> usize {
 }
 
 pub(super) fn run<T: Real>(op: &LayerNorm, shape: &Shape, io: &Io<'_>) {
-    let [n, d] = [shape.axes()[1], shape.axes()[2]];
+    let d = shape.axes()[2];
     let x = io.input::<T>(0);
     let modulation = op.modulated.then(|| (io.input::<T>(1), io.input::<T>(2)));
-    let samples = io.output::<T>(0).par_chunks_mut(n * d).zip(x.par_chunks(n * d));
-    let statistics = io.output::<T>(1).par_chunks_mut(n).zip(io.output::<T>(2).par_chunks_mut(n));
-    samples.zip(statistics).enumerate().for_each(|(b, ((y, x), (mean, inverse)))| {
+    let outputs = [0, 1, 2].map(|output| Shared::new(io.output::<T>(output)));
+    for_each_block(shape, |b, rows| {
         let modulation = modulation.map(|(shift, scale)| (&shift[b * d..][..d], &scale[b * d..][..d]));
-        let blocks = y.par_chunks_mut(ROWS * d).zip(x.par_chunks(ROWS * d));
-        let statistics = mean.par_chunks_mut(ROWS).zip(inverse.par_chunks_mut(ROWS));
-        blocks.zip(statistics).for_each(|((y, x), (mean, inverse))| {
-            forward(modulation, T::of(op.epsilon), x, y, mean, inverse);
-        });
+        // SAFETY: blocks of tokens are disjoint, and so are their results.
+        let [y, mean, inverse] = unsafe {
+            let cut = |output: usize, width: usize| outputs[output].range(scaled(&rows, width));
+            [cut(0, d), cut(1, 1), cut(2, 1)]
+        };
+        forward(modulation, T::of(op.epsilon), &x[scaled(&rows, d)], y, mean, inverse);
     });
+}
+
+/// Runs one task for each block of tokens, with its sample and the tokens' numbers.
+fn for_each_block(shape: &Shape, work: impl Fn(usize, Range<usize>) + Sync) {
+    let [batch, n] = [shape.axes()[0], shape.axes()[1]];
+    let blocks = n.div_ceil(ROWS);
+    for_each(batch * blocks, |task| {
+        let (b, i) = (task / blocks, task % blocks);
+        work(b, b * n + i * ROWS..b * n + n.min((i + 1) * ROWS));
+    });
+}
+
+/// Elements of rows, each so wide.
+fn scaled(rows: &Range<usize>, width: usize) -> Range<usize> {
+    rows.start * width..rows.end * width
 }
 
 /// Sum of `term(i)` for `i < count` in interleaved parts.
@@ -96,34 +113,30 @@ pub(super) fn run_backward<T: Real>(op: &LayerNormBackward, shape: &Shape, io: &
     let x = io.input::<T>(0);
     let scale = op.modulated.then(|| io.input::<T>(1));
     let (mean, inverse, dy) = (io.input::<T>(1 + at), io.input::<T>(2 + at), io.input::<T>(3 + at));
-    let block = |b: usize, i: usize, dx: &mut [T], sums: &mut [T]| {
-        let from = b * n + i * ROWS;
-        let rows = dx.len() / d;
-        let data = (&x[from * d..][..rows * d], &dy[from * d..][..rows * d]);
-        let statistics = (&mean[from..][..rows], &inverse[from..][..rows]);
+    let (dx, scratch) = (Shared::new(io.output::<T>(0)), io.scratch::<T>());
+    let (sums, room) = (Shared::new(scratch), scratch.len());
+    let blocks = n.div_ceil(ROWS);
+    for_each_block(shape, |b, rows| {
+        let data = (&x[scaled(&rows, d)], &dy[scaled(&rows, d)]);
+        let statistics = (&mean[rows.clone()], &inverse[rows.clone()]);
+        let block = b * blocks + (rows.start - b * n) / ROWS;
+        // SAFETY: blocks of tokens are disjoint, and so are their results and sums.
+        let (dx, sums) = unsafe { (dx.range(scaled(&rows, d)), sums.chunk(block, 2 * d, room)) };
         backward(scale.map(|scale| &scale[b * d..][..d]), data, statistics, dx, sums);
-    };
-    let samples = io.output::<T>(0).par_chunks_mut(n * d).enumerate();
+    });
     if !op.modulated {
-        samples.for_each(|(b, dx)| {
-            dx.par_chunks_mut(ROWS * d).enumerate().for_each(|(i, dx)| block(b, i, dx, &mut []));
-        });
         return;
     }
-    let scratch = io.scratch::<T>().par_chunks_mut(n.div_ceil(ROWS) * 2 * d);
-    let totals = io.output::<T>(1).par_chunks_mut(d).zip(io.output::<T>(2).par_chunks_mut(d));
-    samples.zip(scratch).zip(totals).for_each(|(((b, dx), scratch), (dshift, dscale))| {
-        dx.par_chunks_mut(ROWS * d)
-            .zip(scratch.par_chunks_mut(2 * d))
-            .enumerate()
-            .for_each(|(i, (dx, sums))| block(b, i, dx, sums));
+    let (dshift, dscale) = (io.output::<T>(1), io.output::<T>(2));
+    let totals = dshift.chunks_mut(d).zip(dscale.chunks_mut(d));
+    for ((dshift, dscale), sums) in totals.zip(scratch.chunks(blocks * 2 * d)) {
         dshift.fill(T::ZERO);
         dscale.fill(T::ZERO);
-        for sums in scratch.chunks(2 * d) {
+        for sums in sums.chunks(2 * d) {
             add(&sums[..d], dshift);
             add(&sums[d..], dscale);
         }
-    });
+    }
 }
 
 vectorized! {

@@ -1,9 +1,8 @@
 //! Concatenation and embedding: rows copied to their places.
 
-use rayon::prelude::*;
-
 use super::Io;
 use super::real::Real;
+use super::team::chunks;
 use crate::ops::Embed;
 use crate::shape::Shape;
 
@@ -14,7 +13,7 @@ pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
     let inner: usize = input.axes()[op.axis + 1..].iter().product();
     let (width, whole, start) = (input.axes()[op.axis] * inner, op.whole * inner, op.start * inner);
     let x = io.input::<T>(0);
-    io.output::<T>(0).par_chunks_mut(whole * TASK).enumerate().for_each(|(task, rows)| {
+    chunks(io.output::<T>(0), whole * TASK, |task, rows| {
         for (i, row) in rows.chunks_mut(whole).enumerate() {
             let from = (task * TASK + i) * width;
             row[..start].fill(T::ZERO);
@@ -27,7 +26,7 @@ pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
 /// Values whose rows have the given widths, side by side.
 pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>) {
     let whole: usize = (0..io.inputs.len()).map(&width).sum();
-    io.output::<T>(0).par_chunks_mut(whole * TASK).enumerate().for_each(|(task, rows)| {
+    chunks(io.output::<T>(0), whole * TASK, |task, rows| {
         let mut start = 0;
         for i in 0..io.inputs.len() {
             let (x, width) = (io.input::<T>(i), width(i));

@@ -1,10 +1,9 @@
 //! Losses.
 
-use rayon::prelude::*;
-
 use super::Io;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::chunks;
 
 /// Elements that one partial sum covers.
 const BLOCK: usize = 1 << 12;
@@ -22,7 +21,7 @@ pub(super) fn mean_squared_error<T: Real>(io: &Io<'_>) {
             let mut parts = [0.0; 64];
             let first = group * 64;
             let count = (blocks - first).min(64);
-            parts[..count].par_iter_mut().enumerate().for_each(|(i, part)| *part = partial(first + i));
+            chunks(&mut parts[..count], 1, |i, part| part[0] = partial(first + i));
             parts[..count].iter().sum::<f64>()
         })
         .sum();

@@ -17,6 +17,7 @@ mod reduce;
 mod resample;
 mod sample_path;
 pub(crate) mod simd;
+mod team;
 mod wavelet;
 
 pub(crate) use buffer::{Buffer, Io, Region};
@@ -26,7 +27,7 @@ use crate::device::Precision;
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::memory::Memory;
-use crate::ops::Op;
+use crate::ops::{Op, Operand};
 use crate::plan::{Place, Plan, Sizes};
 use crate::shape::{Element, Type};
 use conv::{Form, Geometry};
@@ -73,6 +74,8 @@ struct Step {
     inputs: std::ops::Range<usize>,
     outputs: std::ops::Range<usize>,
     scratch: (usize, usize),
+    /// The scratch memory in the run at hand.
+    room: Region,
 }
 
 /// A planned graph with its arena.
@@ -119,7 +122,8 @@ impl Executor {
             let middle = sources.len();
             sources.extend((0..graph.entries[id].outputs.len()).map(|output| source(Node::new(id, output))));
             let end = sources.len();
-            steps.push(Step { id, inputs: start..middle, outputs: middle..end, scratch: plan.scratch[id] });
+            let (scratch, room) = (plan.scratch[id], Region::default());
+            steps.push(Step { id, inputs: start..middle, outputs: middle..end, scratch, room });
         }
         let requested = outputs.iter().map(|&node| (source(node), graph.value_type(node).clone())).collect();
         let regions = vec![Region::default(); sources.len()];
@@ -129,6 +133,41 @@ impl Executor {
     }
 
     pub(crate) fn run(&mut self, memory: &mut Memory) {
+        self.locate(memory);
+        let executor = &*self;
+        team::lead(|| executor.steps.iter().for_each(|step| executor.step(step)));
+    }
+
+    /// One run with a clock beside it: what each step is and its milliseconds.
+    pub(crate) fn profile(&mut self, memory: &mut Memory) -> Vec<(String, f32)> {
+        self.locate(memory);
+        let executor = &*self;
+        team::lead(|| {
+            let time = |step: &Step| {
+                let started = std::time::Instant::now();
+                executor.step(step);
+                (executor.label(step.id), 1e3 * started.elapsed().as_secs_f32())
+            };
+            executor.steps.iter().map(time).collect()
+        })
+    }
+
+    fn label(&self, id: usize) -> String {
+        let entry = &self.graph.entries[id];
+        let mut label = entry.op.to_string();
+        if let Op::MatMul(product) = &entry.op {
+            let side = |operand: Operand| if operand.column == 1 { "straight" } else { "transposed" };
+            let sides = [product.a, product.b, product.c].map(side).join(", ");
+            label = format!("{label} ({sides})");
+        }
+        match entry.outputs.first() {
+            Some(output) => format!("{label} : {output}"),
+            None => label,
+        }
+    }
+
+    /// Finds the place of every value for the run that follows.
+    fn locate(&mut self, memory: &mut Memory) {
         for (region, source) in self.regions.iter_mut().zip(&self.sources) {
             *region = match *source {
                 Source::Arena { offset, bytes } => self.arena.region(offset, bytes),
@@ -136,20 +175,21 @@ impl Executor {
                 Source::Constant(index) => whole(&mut self.constants[index]),
             };
         }
-        // On a thread of the pool: from outside, every step would wake the pool and wait for it anew.
-        rayon::scope(|_| {
-            for step in &self.steps {
-                let io = Io {
-                    inputs: &self.regions[step.inputs.clone()],
-                    outputs: &self.regions[step.outputs.clone()],
-                    scratch: self.arena.region(step.scratch.0, step.scratch.1),
-                };
-                match self.precision {
-                    Precision::F64 => run::<f64>(&self.graph, step.id, &io),
-                    _ => run::<f32>(&self.graph, step.id, &io),
-                }
-            }
-        });
+        for step in &mut self.steps {
+            step.room = self.arena.region(step.scratch.0, step.scratch.1);
+        }
+    }
+
+    fn step(&self, step: &Step) {
+        let io = Io {
+            inputs: &self.regions[step.inputs.clone()],
+            outputs: &self.regions[step.outputs.clone()],
+            scratch: step.room,
+        };
+        match self.precision {
+            Precision::F64 => run::<f64>(&self.graph, step.id, &io),
+            _ => run::<f32>(&self.graph, step.id, &io),
+        }
     }
 
     /// Values of a requested output.
@@ -218,6 +258,8 @@ fn scratch(graph: &Graph, id: usize) -> usize {
         Op::GroupNorm(op) => group_norm::scratch(op, input(0)),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0)),
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0)),
+        Op::Attention(op) => attention::scratch(op.heads, input(0)),
+        Op::AttentionBackward(op) => attention::scratch(op.heads, input(0)),
         Op::Wavelet(_) => wavelet::scratch(input(0)),
         _ => 0,
     }

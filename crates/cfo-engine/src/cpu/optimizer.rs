@@ -1,10 +1,10 @@
 //! Gradient norm, Adam, assignment, counters.
-
-use rayon::prelude::*;
+#![allow(unsafe_code)]
 
 use super::Io;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::{Shared, for_each};
 use crate::ops::Adam;
 
 /// Elements that one task handles.
@@ -78,26 +78,21 @@ pub(super) fn adam<T: Real>(op: &Adam, io: &Io<'_>) {
         ema: T::of(config.ema.unwrap_or(0.0)),
     };
     let (leading, stride) = (op.leading(), op.stride());
-    (0..(io.inputs.len() - leading) / stride).into_par_iter().for_each(|i| {
-        let at = leading + i * stride;
-        let parameter = io.in_place::<T>(at).par_chunks_mut(TASK);
-        let moments =
-            io.in_place::<T>(at + 1).par_chunks_mut(TASK).zip(io.in_place::<T>(at + 2).par_chunks_mut(TASK));
-        let gradient = io.input::<T>(at + stride - 1).par_chunks(TASK);
-        if config.ema.is_some() {
-            let average = io.in_place::<T>(at + 3).par_chunks_mut(TASK);
-            parameter.zip(moments).zip(gradient).zip(average).for_each(
-                |(((parameter, (first, second)), gradient), average)| {
-                    update(factors, parameter, first, second, gradient);
-                    average_toward(factors.ema, parameter, average);
-                },
-            );
-        } else {
-            parameter.zip(moments).zip(gradient).for_each(|((parameter, (first, second)), gradient)| {
-                update(factors, parameter, first, second, gradient);
-            });
-        }
-    });
+    for at in (leading..io.inputs.len()).step_by(stride) {
+        let gradient = io.input::<T>(at + stride - 1);
+        let tensors = [0, 1, 2].map(|tensor| Shared::new(io.in_place::<T>(at + tensor)));
+        let average = config.ema.map(|_| Shared::new(io.in_place::<T>(at + 3)));
+        for_each(gradient.len().div_ceil(TASK), |task| {
+            let range = task * TASK..gradient.len().min((task + 1) * TASK);
+            // SAFETY: all have the gradient's length, and tasks have disjoint parts of it.
+            let [parameter, first, second] = tensors.map(|tensor| unsafe { tensor.range(range.clone()) });
+            update(factors, parameter, first, second, &gradient[range.clone()]);
+            if let Some(average) = average {
+                // SAFETY: as above.
+                average_toward(factors.ema, parameter, unsafe { average.range(range) });
+            }
+        });
+    }
 }
 
 vectorized! {

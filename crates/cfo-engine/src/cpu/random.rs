@@ -1,10 +1,10 @@
 //! Philox numbers: block `i` of four holds elements `4 i ..`, under the counter `[i, step, stream, 0]`.
 
 use cfo_numerics::philox4x32;
-use rayon::prelude::*;
 
 use super::Io;
 use super::real::Real;
+use super::team::chunks;
 use crate::ops::{Distribution, Random};
 
 /// Elements that one task draws; a multiple of 4.
@@ -13,7 +13,7 @@ const TASK: usize = 1 << 12;
 pub(super) fn run<T: Real>(op: &Random, io: &Io<'_>) {
     let step = io.input::<u32>(0)[0];
     let key = [op.seed as u32, (op.seed >> 32) as u32];
-    io.output::<T>(0).par_chunks_mut(TASK).enumerate().for_each(|(task, values)| {
+    chunks(io.output::<T>(0), TASK, |task, values| {
         for (i, values) in values.chunks_mut(4).enumerate() {
             let words = philox4x32([(task * TASK / 4 + i) as u32, step, op.stream, 0], key);
             let drawn = match op.distribution {

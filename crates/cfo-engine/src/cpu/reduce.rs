@@ -1,10 +1,9 @@
 //! Sums over axes. Blocks are fixed, so that results do not depend on the number of threads.
 
-use rayon::prelude::*;
-
 use super::Io;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::chunks;
 use crate::ops::Sum;
 use crate::shape::Shape;
 
@@ -30,7 +29,7 @@ pub(super) fn run<T: Real>(op: &Sum, input: &Shape, io: &Io<'_>) {
         [(true, reduced)] => rows(x, 1, reduced, y, io.scratch::<T>()),
         [(false, _)] => y.copy_from_slice(x),
         [(false, outer), (true, reduced), (false, kept)] => {
-            y.par_chunks_mut(kept).enumerate().take(outer).for_each(|(i, y)| {
+            chunks(&mut y[..outer * kept], kept, |i, y| {
                 column_sums(&x[i * reduced * kept..][..reduced * kept], kept, 0, y);
             });
         }
@@ -56,11 +55,11 @@ fn groups(op: &Sum, input: &Shape) -> ([(bool, usize); AXES], usize) {
 
 fn rows<T: Real>(x: &[T], kept: usize, reduced: usize, y: &mut [T], scratch: &mut [T]) {
     if kept == 1 && reduced > BLOCK {
-        x.par_chunks(BLOCK).zip(&mut *scratch).for_each(|(block, sum)| *sum = total(block));
+        chunks(scratch, 1, |i, sum| sum[0] = total(&x[i * BLOCK..x.len().min((i + 1) * BLOCK)]));
         y[0] = T::of(scratch.iter().map(|sum| sum.double()).sum());
     } else {
         let task = (BLOCK / reduced.max(1)).max(1);
-        y.par_chunks_mut(task).enumerate().for_each(|(i, y)| {
+        chunks(y, task, |i, y| {
             for (j, y) in y.iter_mut().enumerate() {
                 *y = total(&x[(i * task + j) * reduced..][..reduced]);
             }
@@ -69,7 +68,7 @@ fn rows<T: Real>(x: &[T], kept: usize, reduced: usize, y: &mut [T], scratch: &mu
 }
 
 fn columns<T: Real>(x: &[T], reduced: usize, kept: usize, y: &mut [T]) {
-    y.par_chunks_mut(COLUMNS).enumerate().for_each(|(i, y)| {
+    chunks(y, COLUMNS, |i, y| {
         column_sums(&x[..reduced * kept], kept, i * COLUMNS, y);
     });
 }

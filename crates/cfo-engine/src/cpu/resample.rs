@@ -1,16 +1,15 @@
 //! Resampling and its transpose: every new row is a mixture of two old ones.
 
-use rayon::prelude::*;
-
 use super::Io;
 use super::real::Real;
+use super::team::chunks;
 use crate::ops::ResampleMode;
 use crate::shape::Shape;
 
 pub(super) fn run<T: Real>(mode: ResampleMode, from: &Shape, to: &Shape, io: &Io<'_>) {
     let (old, new, c) = (size(from), size(to), from.last());
     let x = io.input::<T>(0);
-    io.output::<T>(0).par_chunks_mut(new.1 * c).enumerate().for_each(|(row, y)| {
+    chunks(io.output::<T>(0), new.1 * c, |row, y| {
         let x = &x[row / new.0 * old.0 * old.1 * c..][..old.0 * old.1 * c];
         for (j, y) in y.chunks_mut(c).enumerate() {
             let corners = corners::<T>(mode, (row % new.0, j), new, old);
@@ -30,7 +29,7 @@ pub(super) fn run<T: Real>(mode: ResampleMode, from: &Shape, to: &Shape, io: &Io
 pub(super) fn run_backward<T: Real>(mode: ResampleMode, from: &Shape, to: &Shape, io: &Io<'_>) {
     let (old, new, c) = (size(to), size(from), from.last());
     let dy = io.input::<T>(0);
-    io.output::<T>(0).par_chunks_mut(old.0 * old.1 * c).enumerate().for_each(|(b, dx)| {
+    chunks(io.output::<T>(0), old.0 * old.1 * c, |b, dx| {
         dx.fill(T::ZERO);
         for (point, dy) in dy[b * new.0 * new.1 * c..][..new.0 * new.1 * c].chunks(c).enumerate() {
             for (at, weight) in corners::<T>(mode, (point / new.1, point % new.1), new, old) {

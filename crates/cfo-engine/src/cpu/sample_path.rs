@@ -1,13 +1,14 @@
 //! The batch sampler. Sample `i` of step `n` draws from the counter `[i, n, stream, 0]`; its noise from the counters
 //! `[block, n, stream, i + 1]`.
+#![allow(unsafe_code)]
 
 use cfo_numerics::philox4x32;
-use rayon::prelude::*;
 
 use super::Io;
 use super::random::normals;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::{Shared, for_each};
 use crate::ops::{PathData, SamplePath};
 
 pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
@@ -16,10 +17,18 @@ pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
     let size = values.len() / times.len();
     let trajectories = offsets.len() - 1;
     let key = [op.seed as u32, (op.seed >> 32) as u32];
-    let samples = io.output::<T>(0).par_iter_mut().zip(io.output::<u32>(3));
-    let fields = io.output::<T>(1).par_chunks_mut(size).zip(io.output::<T>(2).par_chunks_mut(size));
-    samples.zip(fields).enumerate().with_min_len((512 / size).max(1)).for_each(
-        |(i, ((time, chosen), (state, target)))| {
+    let [drawn, states, targets] = [0, 1, 2].map(|output| io.output::<T>(output));
+    let (batch, task) = (drawn.len(), (512 / size).max(1));
+    let outputs = [drawn, states, targets].map(Shared::new);
+    let choices = Shared::new(io.output::<u32>(3));
+    for_each(batch.div_ceil(task), |block| {
+        for i in block * task..batch.min((block + 1) * task) {
+            // SAFETY: every sample is drawn once, into its own place.
+            let (time, state, target, chosen) = unsafe {
+                let field = i * size..(i + 1) * size;
+                let (state, target) = (outputs[1].range(field.clone()), outputs[2].range(field));
+                (&mut outputs[0].range(i..i + 1)[0], state, target, &mut choices.range(i..i + 1)[0])
+            };
             let words = philox4x32([i as u32, step, op.stream, 0], key);
             let trajectory = scaled(words[0], trajectories);
             let (first, end) = (offsets[trajectory] as usize, offsets[trajectory + 1] as usize);
@@ -58,8 +67,8 @@ pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
                     }
                 }
             }
-        },
-    );
+        }
+    });
 }
 
 /// A word spread evenly over `0..count`.

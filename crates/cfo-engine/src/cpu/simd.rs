@@ -1,16 +1,28 @@
 //! Vector instructions: one body compiled for AVX-512, for AVX2 and plainly, chosen when it is called.
 
-/// What this processor has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use std::sync::OnceLock;
+
+/// What a processor has, from the least on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    Avx512,
-    Avx2,
     Plain,
+    Avx2,
+    Avx512,
 }
 
-/// The best level of this processor.
+/// The best level of this processor, or the lower one that `CFO_SIMD` (`plain`, `avx2`) asks for, which is how tests
+/// reach the others.
 #[inline]
 pub(crate) fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| match std::env::var("CFO_SIMD").as_deref() {
+        Ok("plain") => Level::Plain,
+        Ok("avx2") => detected().min(Level::Avx2),
+        _ => detected(),
+    })
+}
+
+fn detected() -> Level {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f")

@@ -1,10 +1,9 @@
 //! Wavelet transforms: sample by sample, level by level, along the width and then along the height.
 
-use rayon::prelude::*;
-
 use super::Io;
 use super::real::Real;
 use super::simd::vectorized;
+use super::team::chunk_pairs;
 use crate::ops::Wavelet;
 use crate::shape::Shape;
 
@@ -16,10 +15,9 @@ pub(super) fn scratch(shape: &Shape) -> usize {
 pub(super) fn run<T: Real>(op: &Wavelet, shape: &Shape, io: &Io<'_>) {
     let [h, w, c] = [shape.axes()[1], shape.axes()[2], shape.axes()[3]];
     let sample = (h * w * c).max(1);
-    let x = io.input::<T>(0).par_chunks(sample);
-    let scratch = io.scratch::<T>().par_chunks_mut(sample);
-    io.output::<T>(0).par_chunks_mut(sample).zip(x).zip(scratch).for_each(|((y, x), scratch)| {
-        y.copy_from_slice(x);
+    let x = io.input::<T>(0);
+    chunk_pairs((io.output::<T>(0), sample), (io.scratch::<T>(), sample), |i, y, scratch| {
+        y.copy_from_slice(&x[i * sample..][..sample]);
         for step in 0..op.levels {
             let level = if op.inverse { op.levels - 1 - step } else { step };
             let side = |length: usize| if length == 1 { 1 } else { length >> level };

@@ -6,6 +6,7 @@ mod conv;
 mod cuda;
 mod determinism;
 mod gradients;
+mod instructions;
 mod networks;
 mod references;
 mod training;

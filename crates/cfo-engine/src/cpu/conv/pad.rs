@@ -1,9 +1,8 @@
 //! Padding and its adjoint: rows copied to or added from their places.
 
-use rayon::prelude::*;
-
 use crate::cpu::Io;
 use crate::cpu::real::Real;
+use crate::cpu::team::chunks;
 use crate::ops::{Fold, Pad};
 use crate::shape::Shape;
 
@@ -13,7 +12,7 @@ pub(in crate::cpu) fn pad<T: Real>(op: &Pad, input: &Shape, io: &Io<'_>) {
     let rows = op.before[0] + height + op.after[0];
     let columns = op.before[1] + width + op.after[1];
     let x = io.input::<T>(0);
-    io.output::<T>(0).par_chunks_mut(columns * channels).enumerate().for_each(|(row, to)| {
+    chunks(io.output::<T>(0), columns * channels, |row, to| {
         let (batch, row) = (row / rows, row % rows);
         let Some(y) = op.mode.source(row, op.before[0], height) else {
             to.fill(T::ZERO);
@@ -43,7 +42,7 @@ pub(in crate::cpu) fn fold<T: Real>(op: &Fold, output: &Shape, io: &Io<'_>) {
     let rows = op.before[0] + height + op.after[0];
     let columns = op.before[1] + width + op.after[1];
     let dy = io.input::<T>(0);
-    io.output::<T>(0).par_chunks_mut(width * channels).enumerate().for_each(|(row, to)| {
+    chunks(io.output::<T>(0), width * channels, |row, to| {
         let (batch, y) = (row / height, row % height);
         let padded = |row: usize| &dy[(batch * rows + row) * columns * channels..][..columns * channels];
         to.copy_from_slice(&padded(y + op.before[0])[op.before[1] * channels..][..width * channels]);

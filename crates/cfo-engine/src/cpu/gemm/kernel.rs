@@ -86,24 +86,27 @@ pub(crate) fn prefetch<T>(at: *const T) {
 
 /// Asks for the rows that a product will be written to, while it is computed.
 #[inline(always)]
-unsafe fn prefetch_target<V: Vector, const R: usize>(c: &Target<V::Scalar>) {
+unsafe fn prefetch_target<V: Vector, const R: usize, const P: usize>(c: &Target<V::Scalar>) {
     for r in 0..R {
         // SAFETY: by the caller: the rows exist.
         let row = unsafe { c.row(r) };
-        prefetch(row);
-        prefetch(row.wrapping_add(V::WIDTH));
+        for i in 0..P {
+            prefetch(row.wrapping_add(i * V::WIDTH));
+        }
     }
 }
 
+/// `R` rows times a panel of `P` vectors.
+///
 /// # Safety
 /// The processor has the vector's instructions, and everything that the product names exists.
 #[inline(always)]
-pub(super) unsafe fn rows<V: Vector, const R: usize>(p: &Rows<V::Scalar>) {
+pub(super) unsafe fn rows<V: Vector, const R: usize, const P: usize>(p: &Rows<V::Scalar>) {
     // SAFETY: by the caller.
     unsafe {
         let zero = V::splat(V::Scalar::ZERO);
-        let mut sums = [[zero; 2]; R];
-        prefetch_target::<V, R>(&p.c);
+        let mut sums = [[zero; P]; R];
+        prefetch_target::<V, R, P>(&p.c);
         let mut b = p.b;
         for tap in 0..p.taps {
             let mut a = [std::ptr::null(); R];
@@ -111,53 +114,56 @@ pub(super) unsafe fn rows<V: Vector, const R: usize>(p: &Rows<V::Scalar>) {
                 *a = *p.a.add(tap * V::ROWS + r);
             }
             for k in 0..p.inner {
-                let (left, right) = (V::load(b), V::load(b.add(V::WIDTH)));
-                b = b.add(p.b_stride);
-                for r in 0..R {
-                    let factor = V::splat(*a[r].add(k));
-                    sums[r][0] = factor.multiply_add(left, sums[r][0]);
-                    sums[r][1] = factor.multiply_add(right, sums[r][1]);
+                let panel = load::<V, P>(b);
+                // The last step may leave the allocation, where the pointer is not used any more.
+                b = b.wrapping_add(p.b_stride);
+                for (a, sums) in a.iter().zip(&mut sums) {
+                    let factor = V::splat(*a.add(k));
+                    for (sum, &panel) in sums.iter_mut().zip(&panel) {
+                        *sum = factor.multiply_add(panel, *sum);
+                    }
                 }
             }
         }
-        write::<V, R>(&sums, &p.c);
+        write::<V, R, P>(&sums, &p.c);
     }
 }
 
 /// # Safety
 /// As for [`rows`].
 #[inline(always)]
-pub(super) unsafe fn columns<V: Vector, const R: usize>(p: &Columns<V::Scalar>) {
+pub(super) unsafe fn columns<V: Vector, const R: usize, const P: usize>(p: &Columns<V::Scalar>) {
     // SAFETY: by the caller.
     unsafe {
         let zero = V::splat(V::Scalar::ZERO);
-        let mut sums = [[zero; 2]; R];
-        prefetch_target::<V, R>(&p.c);
+        let mut sums = [[zero; P]; R];
+        prefetch_target::<V, R, P>(&p.c);
         for segment in 0..p.count {
             let segment = *p.segments.add(segment);
             let (mut a, mut b) = (p.a.add(segment.a), p.b.add(segment.b));
             for _ in 0..segment.length {
-                let (left, right) = (V::load(b), V::load(b.add(V::WIDTH)));
+                let panel = load::<V, P>(b);
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let factor = V::splat(*a.add(r));
-                    sums[0] = factor.multiply_add(left, sums[0]);
-                    sums[1] = factor.multiply_add(right, sums[1]);
+                    for (sum, &panel) in sums.iter_mut().zip(&panel) {
+                        *sum = factor.multiply_add(panel, *sum);
+                    }
                 }
                 // A segment's last step may leave the allocation, where the pointers are not used any more.
                 (a, b) = (a.wrapping_add(p.a_stride), b.wrapping_add(p.b_stride));
             }
         }
-        write::<V, R>(&sums, &p.c);
+        write::<V, R, P>(&sums, &p.c);
     }
 }
 
 #[inline(always)]
-unsafe fn write<V: Vector, const R: usize>(sums: &[[V; 2]; R], c: &Target<V::Scalar>) {
+unsafe fn write<V: Vector, const R: usize, const P: usize>(sums: &[[V; P]; R], c: &Target<V::Scalar>) {
     // SAFETY: by the caller.
     unsafe {
         for (r, sums) in sums.iter().enumerate() {
             let row = c.row(r);
-            if c.valid == V::PANEL {
+            if c.valid == P * V::WIDTH {
                 for (i, &sum) in sums.iter().enumerate() {
                     let to = row.add(i * V::WIDTH);
                     let sum = if c.accumulate { V::load(to).add(sum) } else { sum };
@@ -168,11 +174,70 @@ unsafe fn write<V: Vector, const R: usize>(sums: &[[V; 2]; R], c: &Target<V::Sca
                 for (i, &sum) in sums.iter().enumerate() {
                     sum.store(panel.as_mut_ptr().add(i * V::WIDTH));
                 }
-                for (j, &sum) in panel[..c.valid].iter().enumerate() {
-                    let to = row.add(j);
+                let row = std::slice::from_raw_parts_mut(row, c.valid);
+                for (to, &sum) in row.iter_mut().zip(&panel[..c.valid]) {
                     *to = if c.accumulate { *to + sum } else { sum };
                 }
             }
+        }
+    }
+}
+
+/// Neighbouring vectors.
+#[inline(always)]
+pub(crate) unsafe fn load<V: Vector, const P: usize>(from: *const V::Scalar) -> [V; P] {
+    // SAFETY: by the caller.
+    std::array::from_fn(|i| unsafe { V::load(from.add(i * V::WIDTH)) })
+}
+
+/// A product of a tile of up to [`Vector::TILE`] rows with a panel of [`Vector::SHEET`] columns, or of one vector.
+///
+/// # Safety
+/// As for [`rows`].
+#[inline(always)]
+pub(crate) unsafe fn multiply_tile<V: Vector>(rows: usize, width: usize, p: &Rows<V::Scalar>) {
+    // SAFETY: by the caller.
+    unsafe {
+        match (width == V::WIDTH, rows) {
+            (false, 1) => V::tile::<1>(p),
+            (false, 2) => V::tile::<2>(p),
+            (false, 3) => V::tile::<3>(p),
+            (false, 4) => V::tile::<4>(p),
+            (false, 5) => V::tile::<5>(p),
+            (false, 6) => V::tile::<6>(p),
+            (true, 1) => V::strip::<1>(p),
+            (true, 2) => V::strip::<2>(p),
+            (true, 3) => V::strip::<3>(p),
+            (true, 4) => V::strip::<4>(p),
+            (true, 5) => V::strip::<5>(p),
+            (true, 6) => V::strip::<6>(p),
+            _ => unreachable!("tiles have at most six rows"),
+        }
+    }
+}
+
+/// The same with the left side transposed.
+///
+/// # Safety
+/// As for [`rows`].
+#[inline(always)]
+pub(crate) unsafe fn multiply_tile_columns<V: Vector>(rows: usize, width: usize, p: &Columns<V::Scalar>) {
+    // SAFETY: by the caller.
+    unsafe {
+        match (width == V::WIDTH, rows) {
+            (false, 1) => V::tile_columns::<1>(p),
+            (false, 2) => V::tile_columns::<2>(p),
+            (false, 3) => V::tile_columns::<3>(p),
+            (false, 4) => V::tile_columns::<4>(p),
+            (false, 5) => V::tile_columns::<5>(p),
+            (false, 6) => V::tile_columns::<6>(p),
+            (true, 1) => V::strip_columns::<1>(p),
+            (true, 2) => V::strip_columns::<2>(p),
+            (true, 3) => V::strip_columns::<3>(p),
+            (true, 4) => V::strip_columns::<4>(p),
+            (true, 5) => V::strip_columns::<5>(p),
+            (true, 6) => V::strip_columns::<6>(p),
+            _ => unreachable!("tiles have at most six rows"),
         }
     }
 }

@@ -1,14 +1,18 @@
 //! What matrix products and convolutions are made of: vectors, micro-kernels, packed panels, tasks.
 
 mod kernel;
-mod lane;
 mod panel;
 mod vector;
 
-pub(super) use kernel::{Columns, Rows, Segment, Target, multiply_columns, multiply_rows, prefetch};
-pub(super) use lane::{Shared, for_each_task, lanes};
-pub(super) use panel::{Matrix, pack, pack_left};
+pub(super) use super::team::{Shared, for_each_task, lanes};
+pub(super) use kernel::{
+    Columns, Rows, Segment, Target, load, multiply_columns, multiply_rows, multiply_tile,
+    multiply_tile_columns, prefetch,
+};
+pub(super) use panel::{Matrix, pack, pack_left, pack_panel, pack_runs};
 pub(super) use vector::{Dispatch, Vector, Work};
 
 /// Panels are never wider than this: what memory is planned for.
 pub(super) const WIDEST: usize = 32;
+/// The same for plain products, whose panels have [`Vector::SHEET`] columns.
+pub(super) const SHEET: usize = 64;

@@ -18,6 +18,11 @@ pub(crate) trait Vector: Copy {
     const PANEL: usize = 2 * Self::WIDTH;
     /// Rows that the micro-kernels compute at once: as many as registers hold.
     const ROWS: usize;
+    /// Numbers in a panel of a plain product, where nothing but the product wants registers: the fewer loads a
+    /// product takes, the nearer it comes to the speed of its multiplications.
+    const SHEET: usize;
+    /// Rows that go with such a panel.
+    const TILE: usize;
 
     unsafe fn splat(value: Self::Scalar) -> Self;
     unsafe fn load(from: *const Self::Scalar) -> Self;
@@ -34,9 +39,15 @@ pub(crate) trait Vector: Copy {
         to: *mut Self::Scalar,
         to_stride: usize,
     );
-    /// The micro-kernels, each compiled on its own.
+    /// The micro-kernels, each compiled on its own: panels of two vectors.
     unsafe fn rows<const R: usize>(product: &Rows<Self::Scalar>);
     unsafe fn columns<const R: usize>(product: &Columns<Self::Scalar>);
+    /// Panels of [`Vector::SHEET`].
+    unsafe fn tile<const R: usize>(product: &Rows<Self::Scalar>);
+    unsafe fn tile_columns<const R: usize>(product: &Columns<Self::Scalar>);
+    /// Panels of one vector.
+    unsafe fn strip<const R: usize>(product: &Rows<Self::Scalar>);
+    unsafe fn strip_columns<const R: usize>(product: &Columns<Self::Scalar>);
 }
 
 /// Work that is written once over all vectors. `run` must be inlined always.
@@ -57,26 +68,37 @@ pub(crate) trait Dispatch: Sized {
 pub(crate) struct Plain<T>([T; 8]);
 
 macro_rules! outlined {
-    ($(#[$feature:meta])*) => {
+    ($(#[$feature:meta])* $span:literal) => {
+        outlined!(@ $(#[$feature])* rows, Rows, 2);
+        outlined!(@ $(#[$feature])* columns, Columns, 2, columns);
+        outlined!(@ $(#[$feature])* tile, Rows, $span);
+        outlined!(@ $(#[$feature])* tile_columns, Columns, $span, columns);
+        outlined!(@ $(#[$feature])* strip, Rows, 1);
+        outlined!(@ $(#[$feature])* strip_columns, Columns, 1, columns);
+    };
+    (@ $(#[$feature:meta])* $name:ident, Rows, $span:literal) => {
+        outlined!(@ $(#[$feature])* $name, Rows, $span, rows);
+    };
+    (@ $(#[$feature:meta])* $name:ident, $product:ident, $span:literal, $kernel:ident) => {
         #[inline(always)]
-        unsafe fn rows<const R: usize>(product: &Rows<Self::Scalar>) {
+        unsafe fn $name<const R: usize>(product: &$product<Self::Scalar>) {
             $(#[$feature])*
-            unsafe fn outlined<const R: usize>(product: &Rows<<Own as Vector>::Scalar>) {
+            unsafe fn outlined<const R: usize>(product: &$product<<Own as Vector>::Scalar>) {
                 // SAFETY: by the caller.
-                unsafe { kernel::rows::<Own, R>(product) }
+                unsafe { kernel::$kernel::<Own, R, $span>(product) }
             }
             // SAFETY: by the caller.
             unsafe { outlined::<R>(product) }
         }
+    };
+}
+
+macro_rules! plain {
+    ($name:ident, $product:ident, $span:literal, $kernel:ident) => {
         #[inline(always)]
-        unsafe fn columns<const R: usize>(product: &Columns<Self::Scalar>) {
-            $(#[$feature])*
-            unsafe fn outlined<const R: usize>(product: &Columns<<Own as Vector>::Scalar>) {
-                // SAFETY: by the caller.
-                unsafe { kernel::columns::<Own, R>(product) }
-            }
+        unsafe fn $name<const R: usize>(product: &$product<T>) {
             // SAFETY: by the caller.
-            unsafe { outlined::<R>(product) }
+            unsafe { kernel::$kernel::<Self, R, $span>(product) }
         }
     };
 }
@@ -85,6 +107,8 @@ impl<T: Real> Vector for Plain<T> {
     type Scalar = T;
     const WIDTH: usize = 8;
     const ROWS: usize = 4;
+    const SHEET: usize = 16;
+    const TILE: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(value: T) -> Self {
@@ -131,16 +155,12 @@ impl<T: Real> Vector for Plain<T> {
             }
         }
     }
-    #[inline(always)]
-    unsafe fn rows<const R: usize>(product: &Rows<T>) {
-        // SAFETY: by the caller.
-        unsafe { kernel::rows::<Self, R>(product) }
-    }
-    #[inline(always)]
-    unsafe fn columns<const R: usize>(product: &Columns<T>) {
-        // SAFETY: by the caller.
-        unsafe { kernel::columns::<Self, R>(product) }
-    }
+    plain!(rows, Rows, 2, rows);
+    plain!(columns, Columns, 2, columns);
+    plain!(tile, Rows, 2, rows);
+    plain!(tile_columns, Columns, 2, columns);
+    plain!(strip, Rows, 1, rows);
+    plain!(strip_columns, Columns, 1, columns);
 }
 
 impl Dispatch for f64 {
@@ -185,7 +205,7 @@ mod x86 {
     use super::{Columns, Rows, Vector, kernel};
 
     macro_rules! vector {
-        ($(#[$doc:meta])* $name:ident, $module:ident, $register:ty, $width:literal, $rows:literal, $features:literal,
+        ($(#[$doc:meta])* $name:ident, $module:ident, $register:ty, $width:literal, $rows:literal, $tile:literal x $span:literal, $features:literal,
          $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $fma:ident, $transpose:ident) => {
             $(#[$doc])*
             #[derive(Clone, Copy)]
@@ -200,6 +220,8 @@ mod x86 {
                     type Scalar = f32;
                     const WIDTH: usize = $width;
                     const ROWS: usize = $rows;
+                    const SHEET: usize = $span * $width;
+                    const TILE: usize = $tile;
 
                     #[inline(always)]
                     unsafe fn splat(value: f32) -> Self {
@@ -233,7 +255,7 @@ mod x86 {
                     unsafe fn transpose(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
                         unsafe { $transpose(from, from_stride, to, to_stride) }
                     }
-                    outlined!(#[target_feature(enable = $features)]);
+                    outlined!(#[target_feature(enable = $features)] $span);
                 }
             }
         };
@@ -241,14 +263,14 @@ mod x86 {
 
     vector! {
         /// Sixteen numbers in an AVX-512 register.
-        Wide, wide, __m512, 16, 8, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
+        Wide, wide, __m512, 16, 8, 6 x 4, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
         _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
         _mm512_fmadd_ps, transpose_wide
     }
 
     vector! {
         /// Eight numbers in an AVX2 register.
-        Half, half, __m256, 8, 6, "avx2,fma",
+        Half, half, __m256, 8, 6, 6 x 2, "avx2,fma",
         _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
         _mm256_fmadd_ps, transpose_half
     }

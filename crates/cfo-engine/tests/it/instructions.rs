@@ -1,0 +1,38 @@
+//! Other instruction sets than this processor's best: the same laws hold under each.
+
+use std::process::Command;
+
+use cfo_engine::DeviceReport;
+
+/// The tests that compare values: derivatives with differences and `f32` with `f64`, results with PyTorch's.
+const LAWS: [&str; 3] = ["gradients::", "references::", "conv::"];
+
+fn check_under(name: &str) {
+    let mut tests = Command::new(std::env::current_exe().unwrap());
+    tests.env("CFO_SIMD", name).args(LAWS).arg("instructions::follow_the_variable");
+    let done = tests.output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "with {name}:\n{text}");
+    assert!(text.contains("test instructions::follow_the_variable ... ok"), "with {name}:\n{text}");
+}
+
+#[test]
+fn avx2_obeys_the_same_laws() {
+    check_under("avx2");
+}
+
+#[test]
+fn plain_code_obeys_the_same_laws() {
+    check_under("plain");
+}
+
+#[test]
+fn follow_the_variable() {
+    let allowed: &[&str] = match std::env::var("CFO_SIMD").as_deref() {
+        Ok("plain") => &["plain"],
+        Ok("avx2") => &["AVX2", "plain"],
+        _ => &["AVX-512", "AVX2", "plain"],
+    };
+    let found = DeviceReport::gather().simd;
+    assert!(allowed.contains(&found), "{found} instead of one of {allowed:?}");
+}
