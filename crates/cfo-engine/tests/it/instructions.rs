@@ -5,7 +5,7 @@ use std::process::Command;
 use cfo_engine::DeviceReport;
 
 /// The tests that compare values: derivatives with differences and `f32` with `f64`, results with PyTorch's.
-const LAWS: [&str; 3] = ["gradients::", "references::", "conv::"];
+const LAWS: [&str; 4] = ["gradients::", "references::", "conv::", "products::"];
 
 fn check_under(name: &str) {
     let mut tests = Command::new(std::env::current_exe().unwrap());

@@ -8,5 +8,6 @@ mod determinism;
 mod gradients;
 mod instructions;
 mod networks;
+mod products;
 mod references;
 mod training;
