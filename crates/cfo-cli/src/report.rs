@@ -116,6 +116,11 @@ pub fn scientific(value: f64) -> String {
     format!("{value:.2e}")
 }
 
+/// A number of things, in the right number.
+pub fn count(number: usize, one: &str, many: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
+}
+
 /// A quantity of bytes in the unit that reads best.
 pub fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -23,6 +23,9 @@ pub struct Scaling {
     pub start: f64,
     /// Time between 0 and 1.
     pub span: f64,
+    /// Mean time between neighbouring snapshots before any are left out, in the user's units; 0 in runs of earlier versions.
+    #[serde(default)]
+    pub interval: f64,
     /// Mean and deviation of each PDE parameter.
     pub conditions: Vec<[f64; 2]>,
 }
@@ -41,6 +44,9 @@ impl Scaling {
                 hint: "`cfo inspect` shows times and splits".into(),
             });
         }
+        let lengths: f64 = train.iter().map(|one| one.times[one.times.len() - 1] - one.times[0]).sum();
+        let intervals: usize = train.iter().map(|one| one.times.len() - 1).sum();
+        let interval = lengths / intervals.max(1) as f64;
         let (mut values, mut changes) = (Statistics::new(channels), Statistics::new(channels));
         let size = set.description.shape.len();
         for trajectory in &train {
@@ -61,7 +67,7 @@ impl Scaling {
                 [mean, if deviation > 0.0 { deviation } else { 1.0 }]
             })
             .collect();
-        Ok(Self { mean, deviation, change, start, span, conditions })
+        Ok(Self { mean, deviation, change, start, span, interval, conditions })
     }
 
     /// A time in the network's units.

@@ -38,7 +38,8 @@ pub struct Integration {
     /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`
     #[arg(long)]
     pub solver: Option<String>,
-    /// Network evaluations for the whole horizon; without it one step for each output interval
+    /// Network evaluations for the whole horizon; without it one step for each output interval, in `predict` none
+    /// longer than the mean interval of the training data
     #[arg(long, conflicts_with_all = ["rtol", "atol"])]
     pub nfe: Option<usize>,
     /// Relative tolerance of an adaptive solver

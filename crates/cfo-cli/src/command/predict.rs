@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use cfo::data::Trajectory;
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo::{CfoError, Model, Request, Rollout};
+use cfo::{Budget, CfoError, Model, Request, Rollout};
 use serde::Serialize;
 
 use super::evaluate::{check_fit, load};
@@ -38,6 +38,13 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
     check_fit(&trained.model, initial.description())?;
     let from = arguments.from.unwrap_or(trained.model.scaling.start);
     warn_beyond(&trained.model, from, &times);
+    check_steps(&trained.model, from, &times)?;
+    // A few far times are no reason for long steps: none is longer than those between the snapshots of the data.
+    let interval = trained.model.scaling.interval;
+    let budget = match solver.budget {
+        Budget::StepPerOutput if interval > 0.0 => Budget::StepAtMost(interval),
+        budget => budget,
+    };
 
     let size = trained.model.shape().len();
     let states = (0..initial.len()).map(|i| initial.frames(i, &[0])).collect::<Result<Vec<_>, _>>()?;
@@ -58,7 +65,7 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
             times: vec![order.iter().map(|&i| times[i]).collect(); count],
             conditions: parameters.clone(),
         };
-        let prediction = rollout.predict(&mut trained.memory, &request, solver.budget)?;
+        let prediction = rollout.predict(&mut trained.memory, &request, budget)?;
         evaluations += prediction.evaluations;
         for (values, states) in values.iter_mut().zip(prediction.states) {
             for (&output, state) in order.iter().zip(states.chunks_exact(size)) {
@@ -79,10 +86,10 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
         return report::print_json(&found);
     }
     let text = format!(
-        "{}: {} trajectories at {} times, {} evaluations each\n",
+        "{}: {} at {}, {} evaluations each\n",
         found.out.display(),
-        found.trajectories,
-        found.times.len(),
+        report::count(found.trajectories, "trajectory", "trajectories"),
+        report::count(found.times.len(), "time", "times"),
         found.evaluations
     );
     Ok(report::print(&text)?)
@@ -96,6 +103,27 @@ fn warn_beyond(model: &Model, from: f64, times: &[f64]) {
             "warning: the model was trained on times {first} to {last}; beyond them it extrapolates"
         ));
     }
+}
+
+/// A model that predicts the next snapshot knows no other times than those one interval of its data after another.
+fn check_steps(model: &Model, from: f64, times: &[f64]) -> Result<()> {
+    let interval = model.scaling.interval;
+    if !model.is_autoregressive() || interval <= 0.0 {
+        return Ok(());
+    }
+    let rest = times.iter().filter(|&&time| time != from);
+    let mut expected = (1..).map(|step| from + f64::from(step) * interval);
+    if rest.zip(&mut expected).all(|(time, expected)| (time - expected).abs() < 1e-3 * interval) {
+        return Ok(());
+    }
+    bail!(CfoError::BadData {
+        problem: format!("the model predicts snapshot after snapshot, {interval} apart, and no other times"),
+        hint: format!(
+            "ask for {}, {}, ...; a model trained by flow matching predicts any times",
+            from + interval,
+            from + 2.0 * interval
+        ),
+    })
 }
 
 /// `a,b,c` or `start:stop:count`; increasing.

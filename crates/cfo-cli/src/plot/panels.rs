@@ -15,6 +15,8 @@ const MARGIN: u32 = 10;
 const TITLE_HEIGHT: u32 = 28;
 const HEADING_HEIGHT: u32 = 20;
 const GAP: u32 = 10;
+/// With an axis below, whose labels reach past its ends.
+const AXIS_GAP: u32 = 18;
 const BAR_GAP: u32 = 6;
 const BAR_WIDTH: u32 = 9;
 const BAR_LABELS: u32 = 58;
@@ -78,7 +80,12 @@ impl Panels {
     fn left(&self, column: usize) -> u32 {
         let labelled = self.rows.iter().any(|row| !row.label.is_empty());
         let start = MARGIN + if labelled { ROW_LABEL } else { 0 } + if self.y.is_some() { Y_AXIS } else { 0 };
-        start + (0..column).map(|before| self.panel.0 + GAP + self.bar_space(before)).sum::<u32>()
+        start + (0..column).map(|before| self.panel.0 + self.gap() + self.bar_space(before)).sum::<u32>()
+    }
+
+    /// Between two columns.
+    fn gap(&self) -> u32 {
+        if self.x.is_some() { AXIS_GAP } else { GAP }
     }
 
     /// Room for the colour bars of a column.
@@ -102,7 +109,10 @@ impl Panels {
 impl Drawing for Panels {
     fn size(&self) -> (u32, u32) {
         let below = if self.x.is_some() { X_AXIS } else { 0 };
-        (self.left(self.column_count()) + MARGIN - GAP, self.top(self.rows.len()) - GAP + below + MARGIN)
+        (
+            self.left(self.column_count()) + MARGIN - self.gap(),
+            self.top(self.rows.len()) - GAP + below + MARGIN,
+        )
     }
 
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, unit: u32) -> Result<()> {
@@ -234,7 +244,9 @@ impl<B: DrawingBackend> Canvas<'_, B> {
 
 /// Where an axis is labelled, as shares of its length, and how.
 pub(super) fn ticks(low: f64, high: f64) -> Vec<(f64, String)> {
-    let ticks = Ticks::linear(low, high, 3.0);
+    let candidates = [3.0, 4.0, 5.0, 6.0].map(|intervals| Ticks::linear(low, high, intervals));
+    let enough = candidates.iter().find(|ticks| ticks.major.len() > 2);
+    let ticks = enough.unwrap_or(&candidates[3]);
     let share = |at: f64| (at - ticks.low) / (ticks.high - ticks.low);
     ticks.major.iter().map(|&at| (share(at), ticks.label(at))).collect()
 }

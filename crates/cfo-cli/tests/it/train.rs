@@ -46,8 +46,24 @@ fn trained_evaluated_and_predicted() {
     folder.cfo("predict run --initial data.h5 --times 0,0.1,0.3 --from 0.2 --out both.npz").done();
     let seen = folder.cfo("inspect both.npz --json").done().json();
     assert_eq!((seen["trajectories"].as_u64(), seen["frames"]["max"].as_u64()), (Some(30), Some(3)));
+    // A single far time takes as many steps as the snapshots up to it.
+    let far = folder.cfo("predict run --initial data.h5 --times 0.4 --out far.h5 --json").done().json();
+    assert_eq!(far["evaluations"], 160);
     let beyond = folder.cfo("predict run --initial data.h5 --times 0.1,0.6 --out beyond.h5").done();
     assert!(beyond.stderr.contains("extrapolates"), "{}", beyond.stderr);
+}
+
+/// Next-step prediction knows the data's own times only, and says so.
+#[test]
+fn an_autoregressive_model_predicts_snapshot_after_snapshot() {
+    let folder = prepared();
+    folder.cfo("train recipe.toml --data data.h5 --out run --set objective.kind=autoregressive").done();
+    let found =
+        folder.cfo("predict run --initial data.h5 --times 0,0.01,0.02 --out p.npz --json").done().json();
+    assert_eq!(found["evaluations"], 2);
+    let refused = folder.cfo("predict run --initial data.h5 --times 0.015 --out q.npz").ended_with(2);
+    assert!(refused.stderr.contains("hint: "), "{}", refused.stderr);
+    folder.cfo("evaluate run --data data.h5").done();
 }
 
 #[test]

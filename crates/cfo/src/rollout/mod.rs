@@ -27,6 +27,8 @@ pub struct Solver {
 pub enum Budget {
     /// One step for each output interval.
     StepPerOutput,
+    /// As few equal steps in each output interval as keep them no longer than this, in the user's units of time.
+    StepAtMost(f64),
     /// So many network evaluations for the whole horizon of the training data.
     Evaluations(usize),
     /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. For
@@ -182,8 +184,16 @@ impl<'a> Rollout<'a> {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
             }
             let evaluations = match budget {
-                _ if self.model.is_autoregressive() => self.steps_between_outputs(memory, &mut part, 1)?,
-                Budget::StepPerOutput => self.steps_between_outputs(memory, &mut part, 1)?,
+                _ if self.model.is_autoregressive() => {
+                    self.steps_between_outputs(memory, &mut part, |_| 1)?
+                }
+                Budget::StepPerOutput => self.steps_between_outputs(memory, &mut part, |_| 1)?,
+                Budget::StepAtMost(length) => {
+                    let limit = length / self.model.scaling.span;
+                    // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
+                    let count = |interval: f64| (interval / limit * (1.0 - 1e-9)).ceil().max(1.0) as usize;
+                    self.steps_between_outputs(memory, &mut part, count)?
+                }
                 Budget::Evaluations(nfe) => self.within_budget(memory, &mut part, nfe)?,
                 Budget::Adaptive(controller) => self.adaptive(memory, &mut part, controller)?,
             };
@@ -233,23 +243,32 @@ impl<'a> Rollout<'a> {
         Ok(self.commit.run(memory)?)
     }
 
-    /// So many steps from each output time to the next.
-    fn steps_between_outputs(&mut self, memory: &mut Memory, part: &mut Part, steps: usize) -> Result<usize> {
+    /// So many steps from each output time to the next; `count` is told the longest interval of the batch.
+    fn steps_between_outputs(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut Part,
+        count: impl Fn(f64) -> usize,
+    ) -> Result<usize> {
         let everyone = vec![1.0; self.batch];
-        let first = self.first_slope(memory, part)?;
+        let mut evaluations = self.first_slope(memory, part)?;
         for output in 0..part.longest() {
             let (from, to) = (part.times_before(output), part.times_at(output));
-            let lengths: Vec<f64> =
-                from.iter().zip(&to).map(|(from, to)| (to - from) / steps as f64).collect();
+            let intervals: Vec<f64> = from.iter().zip(&to).map(|(from, to)| to - from).collect();
+            let longest = intervals.iter().fold(0.0, |longest: f64, interval| longest.max(interval.abs()));
+            // An output at the start takes no step, which matters to models that step from snapshot to snapshot.
+            let steps = if longest > 0.0 { count(longest) } else { 0 };
+            let lengths: Vec<f64> = intervals.iter().map(|interval| interval / steps as f64).collect();
             for step in 0..steps {
                 let times: Vec<f64> = from.iter().zip(&lengths).map(|(t, h)| t + step as f64 * h).collect();
                 self.advance(memory, &times, &lengths)?;
                 self.commit(memory, &everyone)?;
+                evaluations += self.evaluations_per_step();
             }
             let state = memory.read(&self.names.state)?;
             part.record(output, &state);
         }
-        Ok(first + part.longest() * steps * self.evaluations_per_step())
+        Ok(evaluations)
     }
 
     /// Equal steps within a budget for the horizon: whole steps between outputs if there are enough of them, else
@@ -261,7 +280,7 @@ impl<'a> Rollout<'a> {
         let allowed = (((nfe - once) / each) as f64 * span).round().max(1.0) as usize;
         let intervals = part.longest();
         if allowed >= intervals {
-            return self.steps_between_outputs(memory, part, allowed / intervals);
+            return self.steps_between_outputs(memory, part, |_| allowed / intervals);
         }
         let stride = intervals.div_ceil(allowed);
         let everyone = vec![1.0; self.batch];
