@@ -1,6 +1,6 @@
 //! Times whole training steps (sampler, network, loss, Adam) of the paper's networks on random data.
 //!
-//!     cargo run --release -p cfo-engine --example network_speed -- cuda bf16 unet2d 256 [forward] [profile] [side=64]
+//!     cargo run --release -p cfo-engine --example network_speed -- cuda bf16 unet2d 256 [forward] [profile|details|text] [side=64]
 
 use std::time::Instant;
 
@@ -262,6 +262,10 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let prepared = begin.elapsed().as_secs_f64();
     let mut program = Program::compile(&graph, &[loss], &memory)?;
     let compiled = begin.elapsed().as_secs_f64() - prepared;
+    if options.iter().any(|option| option == "text") {
+        print!("{}", program.text());
+        return Ok(());
+    }
     program.run(&mut memory)?;
     let first = program.scalar(0)?;
     let started = begin.elapsed().as_secs_f64() - prepared - compiled;
@@ -291,7 +295,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         program.plan().arena_bytes() as f64 / (1u64 << 30) as f64,
         program.scalar(0)?,
     );
-    if options.iter().any(|option| option == "profile") {
+    let detailed = options.iter().any(|option| option == "details");
+    if detailed || options.iter().any(|option| option == "profile") {
         let mut sums: Vec<(String, f32, usize)> = Vec::new();
         let mut least = program.profile(&mut memory)?;
         for _ in 0..9 {
@@ -301,6 +306,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         }
         println!("    {:9.4} ms in all", least.iter().map(|(_, milliseconds)| milliseconds).sum::<f32>());
         for (label, milliseconds) in least {
+            let name = label.split(' ').next().unwrap_or_default().to_owned();
+            let label = if detailed { label } else { name };
             match sums.iter_mut().find(|(known, ..)| *known == label) {
                 Some((_, sum, count)) => (*sum, *count) = (*sum + milliseconds, *count + 1),
                 None => sums.push((label, milliseconds, 1)),

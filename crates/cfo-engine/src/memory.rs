@@ -87,6 +87,7 @@ pub struct Memory {
     /// The GPU in use, if it is one.
     context: Option<Arc<cuda::Context>>,
     identity: u64,
+    deterministic: bool,
     pub(crate) tensors: Vec<Stored>,
     names: HashMap<String, usize>,
 }
@@ -120,7 +121,20 @@ impl Memory {
             return Err(EngineError::DeviceUnavailable { name: device.to_string(), reason });
         }
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { device, precision, context, identity, tensors: Vec::new(), names: HashMap::new() })
+        let (tensors, names, deterministic) = (Vec::new(), HashMap::new(), false);
+        Ok(Self { device, precision, context, identity, deterministic, tensors, names })
+    }
+
+    /// The same with programs that yield the same bits in every run if asked for: on a GPU by libraries' algorithms that
+    /// do and that are not chosen by measurement. The CPU always does.
+    #[must_use]
+    pub fn with_determinism(mut self, deterministic: bool) -> Self {
+        self.deterministic = deterministic;
+        self
+    }
+
+    pub(crate) fn is_deterministic(&self) -> bool {
+        self.deterministic
     }
 
     /// The GPU that holds the tensors, if it is one.
@@ -149,6 +163,14 @@ impl Memory {
     /// The precision of real numbers.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// Bytes that a GPU has free; `None` for the CPU's memory.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn available(&self) -> Result<Option<u64>> {
+        self.context.as_ref().map(|context| Ok(context.memory()?.0)).transpose()
     }
 
     /// Names of all tensors, in the order in which they came.

@@ -41,7 +41,8 @@ impl Program {
                 (plan, Executor::Cpu(executor))
             }
             Some(context) => {
-                let typed = cuda::Typed::new(fused, outputs, memory.precision(), context)?;
+                let (precision, deterministic) = (memory.precision(), memory.is_deterministic());
+                let typed = cuda::Typed::new(fused, outputs, precision, deterministic, context)?;
                 let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
                 let executor = cuda::Executor::new(context, &typed, &plan, memory)?;
                 (plan, Executor::Cuda(executor))
@@ -131,6 +132,15 @@ impl Program {
     /// The plan: order and memory.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Bytes that the program holds beside the tensors of its memory: the arena and, on a GPU, constants, rounded weights,
+    /// tables and the libraries' workspaces. Kernels and the libraries themselves are not counted.
+    pub fn bytes(&self) -> usize {
+        match &self.executor {
+            Executor::Cpu(_) => self.plan.arena_bytes(),
+            Executor::Cuda(executor) => executor.bytes(),
+        }
     }
 
     /// The fused graph as text, one operation a line.

@@ -28,6 +28,7 @@ impl Product {
             matrix.address = u64::from(alignment(matrix.address));
         }
         (plain.bias, plain.kept) = (u64::from(self.bias != 0), u64::from(self.kept != 0));
+        plain.added = u64::from(self.added != 0);
         let mut digest = Digest::new();
         digest.add(format!("{gpu}|{library}|{WORKSPACE}|{plain:?}").as_bytes());
         digest.finish()
@@ -170,6 +171,9 @@ impl Prepared {
                 (Epilogue::GeluBias, false) => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
                 (Epilogue::Gelu, true) => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_AUX,
                 (Epilogue::GeluBias, true) => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                (Epilogue::GeluSlope, _) => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DGELU,
+                // The library's first factor is our second one.
+                (Epilogue::Sums, _) => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADA,
             };
             prepared.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)?;
             if product.bias != 0 && product.epilogue != Epilogue::None {
@@ -264,7 +268,11 @@ impl Prepared {
 
     /// Takes the fastest of the algorithms that the library recommends: as the cache says, else as measured now. The
     /// result's memory is overwritten.
-    pub(super) fn tune(&mut self) -> Result<()> {
+    pub(super) fn tune(&mut self, deterministic: bool) -> Result<()> {
+        if deterministic {
+            // The library's first recommendation: what is measured may change from run to run.
+            return Ok(());
+        }
         let library = Library::CublasLt.version().map(|version| version.to_string()).unwrap_or_default();
         let key = self.product.key(&self.context.properties.name, &library);
         if let Some(words) = tuned().get(&key) {
@@ -284,6 +292,11 @@ impl Prepared {
         self.algorithm = best.1;
         tuned().insert(key, self.algorithm.data);
         Ok(())
+    }
+
+    /// Milliseconds of a run with the algorithm chosen; the result's memory is overwritten.
+    pub(super) fn time(&self) -> Result<f32> {
+        self.measure(f32::INFINITY)
     }
 
     /// Milliseconds of a run. One that takes long, or much longer than the best so far, is measured once; a short one as
@@ -307,9 +320,10 @@ impl Prepared {
 
     /// Enqueues the product on one of the streams, which has its own part of the workspace.
     pub(super) fn run(&self, stream: CUstream, index: usize) -> Result<()> {
-        let (one, zero) = (1.0_f32, 0.0_f32);
+        let (one, share) = (1.0_f32, if self.product.added == 0 { 0.0_f32 } else { 1.0 });
         let pointer = |address: u64| address as *mut std::ffi::c_void;
         let d = pointer(self.product.d.address);
+        let c = if self.product.added == 0 { d } else { pointer(self.product.added) };
         // SAFETY: addresses lie in the arena or in tensors that the executor keeps alive.
         check("cublasLtMatmul", unsafe {
             sys::cublasLtMatmul(
@@ -320,8 +334,8 @@ impl Prepared {
                 self.layouts[0],
                 pointer(self.product.b.address),
                 self.layouts[1],
-                std::ptr::from_ref(&zero).cast(),
-                d,
+                std::ptr::from_ref(&share).cast(),
+                c,
                 self.layouts[2],
                 d,
                 self.layouts[2],

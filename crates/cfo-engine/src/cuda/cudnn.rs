@@ -25,7 +25,12 @@ fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
 /// Workspace that an algorithm may ask for.
 const WORKSPACE_LIMIT: usize = 1 << 30;
 /// Algorithms that are measured of those that the library recommends.
-const CANDIDATES: usize = 3;
+fn candidates_of(precision: Precision) -> usize {
+    match precision {
+        Precision::Tf32 => 6,
+        _ => 3,
+    }
+}
 /// A deterministic algorithm is taken if it takes no longer than this times the fastest one's time.
 const DETERMINISM_COST: f32 = 1.1;
 
@@ -229,7 +234,9 @@ impl Prepared {
             }));
         };
         let mut measured = Vec::new();
-        for &(algorithm, math, workspace, deterministic) in candidates.iter().take(CANDIDATES) {
+        for &(algorithm, math, workspace, deterministic) in
+            candidates.iter().take(candidates_of(geometry.precision))
+        {
             let Ok(memory) = Allocation::zeroed(context, workspace) else { continue };
             let addresses = [a.address(), b.address(), c.address()];
             let workspace = (memory.address(), workspace);
@@ -357,13 +364,29 @@ fn pick(candidates: &[Measured]) -> Choice {
     }
 }
 
-/// How to do a convolution on a GPU: as the cache says, else as measured now.
+/// The first recommendation that always yields the same bits; our own kernel if there is none.
+fn first_deterministic(candidates: &[(u32, u32, usize, bool)]) -> Choice {
+    let found = candidates.iter().find(|candidate| candidate.3);
+    found.map_or(Choice::Plain, |&(algorithm, math, workspace, _)| Choice::Library {
+        algorithm,
+        math,
+        workspace,
+    })
+}
+
+/// How to do a convolution on a GPU: as the cache says, else as measured now; without measurements and by algorithms that
+/// always yield the same bits where that is asked for.
 ///
 /// # Errors
 /// If cuDNN is missing.
-pub(super) fn choose(context: &Arc<Context>, geometry: &Geometry) -> Result<Choice> {
+pub(super) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic: bool) -> Result<Choice> {
     if geometry.prefers_patches() {
         return Ok(Choice::Patches);
+    }
+    if deterministic {
+        // Nothing measured: what is fastest may change from run to run.
+        let candidates = Prepared::describe(context, geometry)?.candidates(geometry.form);
+        return Ok(first_deterministic(&candidates));
     }
     static KNOWN: Mutex<Option<BTreeMap<String, Choice>>> = Mutex::new(None);
     let library = Library::Cudnn.version().map(|version| version.to_string()).unwrap_or_default();
@@ -446,5 +469,13 @@ mod tests {
         assert_eq!(pick(&[(1.0, false, 0, 0, 0), (1.05, true, 1, 0, 0)]), library(1));
         assert_eq!(pick(&[(1.0, false, 0, 0, 0), (2.0, true, 1, 0, 0)]), library(0));
         assert_eq!(pick(&[]), Choice::Plain);
+    }
+
+    #[test]
+    fn only_deterministic_algorithms_are_taken_where_that_is_asked() {
+        let library = |algorithm| Choice::Library { algorithm, math: 1, workspace: 64 };
+        let candidates = [(0, 1, 64, false), (3, 1, 64, true), (1, 1, 64, true)];
+        assert_eq!(first_deterministic(&candidates), library(3));
+        assert_eq!(first_deterministic(&candidates[..1]), Choice::Plain);
     }
 }

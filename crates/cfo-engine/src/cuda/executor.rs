@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::cublas::{self, Prepared};
 use super::driver::{Allocation, Context, quiet};
 use super::lower::{Argument, Command, Probe, Work};
+use super::matmul::Product;
 use super::replay::{Event, Function, Module, Replay, Stream};
 use super::scalar::Scalar;
 use super::schedule::{Access, Slot, spread};
@@ -91,8 +92,16 @@ impl Executor {
         let workspace = Arc::new(Allocation::zeroed(context, side_by_side * cublas::WORKSPACE)?);
         let bases = Bases { arena: arena.address(), leaves: &leaves, copies: &copies };
         let probe = {
-            let (context, workspace) = (Arc::clone(context), Arc::clone(&workspace));
-            Probe(Box::new(move |product| Prepared::new(&context, *product, &workspace).is_ok()))
+            let (context, workspace, deterministic) =
+                (Arc::clone(context), Arc::clone(&workspace), typed.deterministic);
+            let prepare = Arc::new(move |product: &Product| Prepared::new(&context, *product, &workspace));
+            let can = Arc::clone(&prepare);
+            let time = move |product: &Product| {
+                let mut prepared = prepare(product).ok()?;
+                prepared.tune(deterministic).ok()?;
+                prepared.time().ok()
+            };
+            Probe { can: Box::new(move |product| can(product).is_ok()), time: Box::new(time) }
         };
         let Lowered { lowering, requested } = lower_all(typed, plan, &bases, Some(probe));
         let (units, places) = lowering.units(context.properties.architecture);
@@ -131,7 +140,7 @@ impl Executor {
                     }
                     Work::Product(product) => {
                         let mut prepared = Prepared::new(context, *product, &workspace)?;
-                        prepared.tune()?;
+                        prepared.tune(typed.deterministic)?;
                         Ready::Product(Box::new(prepared))
                     }
                     Work::Convolution(call) => {
@@ -244,6 +253,11 @@ impl Executor {
             }
         }
         Ok(times)
+    }
+
+    /// Bytes of device memory that the program holds beside the tensors it was compiled for.
+    pub(crate) fn bytes(&self) -> usize {
+        self._buffers.iter().map(Allocation::len).sum()
     }
 
     /// Waits until all runs are done.

@@ -96,6 +96,20 @@ fn body(expression: &Expression, width: usize, total: usize) -> String {
     text
 }
 
+/// The value of an expression whose operands are all read in order: `WIDTH` neighbours from `at` on into `value`.
+pub(super) fn at(expression: &Expression) -> String {
+    let mut text = String::new();
+    for operand in 0..expression.views.len() {
+        let _ = writeln!(text, "float x{operand}[WIDTH];\nload<WIDTH>(in{operand} + at, x{operand});");
+    }
+    let _ = writeln!(text, "#pragma unroll\nfor (int i = 0; i < WIDTH; ++i) {{");
+    for (line, instruction) in expression.code.iter().enumerate() {
+        let _ = writeln!(text, "const float r{line} = {};", code(instruction));
+    }
+    let _ = write!(text, "value[i] = r{};\n}}", expression.code.len() - 1);
+    text
+}
+
 /// Whether the operand is read in order from its first element.
 fn dense(view: &View, axes: &[usize]) -> bool {
     view.offset == 0 && view.strides == crate::shape::Shape::from(axes).strides()

@@ -60,21 +60,25 @@ pub(super) fn lower_backward(op: &LayerNormBackward, x: &Shape, io: &Io, to: &mu
         true => (io.inputs[1].scalar.name(), io.outputs[1].scalar.name()),
         false => ("float", "float"),
     };
+    let plus = if op.add { io.inputs[4 + at] } else { dy };
     let parameters = format!(
-        "const {}* x, const {scale}* scale, const float* mean, const float* inverse, const {}* dy, {}* dx, {total}* dshift, \
-         {total}* dscale, float* partial, u32* tickets",
+        "const {}* x, const {scale}* scale, const float* mean, const float* inverse, const {}* dy, const {}* plus, {}* dx, \
+         {total}* dshift, {total}* dscale, float* partial, u32* tickets",
         input.scalar.name(),
         dy.scalar.name(),
+        plus.scalar.name(),
         dx.scalar.name()
     );
     let v = vector(false, [width]);
     let body = format!(
-        "layer_norm_backward<{}, {}, {}, {scale}, {total}, {v}, {tokens}u, {width}u, {chunks}u, {}>(x, scale, mean, inverse, dy, dx, \
-         dshift, dscale, partial, tickets);",
+        "layer_norm_backward<{}, {}, {}, {}, {scale}, {total}, {v}, {tokens}u, {width}u, {chunks}u, {}, {}>(x, scale, mean, inverse, \
+         dy, plus, dx, dshift, dscale, partial, tickets);",
         input.scalar.name(),
         dy.scalar.name(),
+        plus.scalar.name(),
         dx.scalar.name(),
-        op.modulated
+        op.modulated,
+        op.add
     );
     let tickets = to.ticket(if chunks > 1 && op.modulated { batch } else { 0 });
     let arguments = vec![
@@ -83,6 +87,7 @@ pub(super) fn lower_backward(op: &LayerNormBackward, x: &Shape, io: &Io, to: &mu
         io.inputs[1 + at].address.into(),
         io.inputs[2 + at].address.into(),
         dy.address.into(),
+        plus.address.into(),
         dx.address.into(),
         if op.modulated { io.outputs[1].address } else { 0 }.into(),
         if op.modulated { io.outputs[2].address } else { 0 }.into(),

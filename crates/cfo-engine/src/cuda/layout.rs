@@ -30,8 +30,8 @@ store<{v}>(y + at * {v}u, value);",
     to.launch(File::Prelude, &parameters, body, blocks(total), vec![x.address.into(), y.address.into()]);
 }
 
-/// Values whose rows have the given widths, side by side.
-pub(super) fn concat(widths: &[usize], io: &Io, to: &mut Lowering) {
+/// Values whose rows have the given widths, side by side; those that are `biased` plus a row of numbers.
+pub(super) fn concat(widths: &[usize], biased: &[bool], io: &Io, to: &mut Lowering) {
     let whole: usize = widths.iter().sum();
     let y = io.outputs[0];
     let v = vector(any_half(io), widths.to_vec());
@@ -44,14 +44,18 @@ const u32 column = (u32)(at % {packs}u) * {v}u;
 float value[{v}];\n",
         packs = whole / v,
     );
-    let mut start = 0;
+    let (mut start, mut bias) = (0, widths.len());
     for (i, width) in widths.iter().enumerate() {
         let end = start + width;
+        let mut read = format!("load<{v}>(x{i} + row * {width}u + column - {start}u, value);\n");
+        if biased.get(i) == Some(&true) {
+            read += &format!("float plus[{v}];\nload<{v}>(x{bias} + column - {start}u, plus);\n");
+            read += &format!("#pragma unroll\nfor (int i = 0; i < {v}; ++i) value[i] += plus[i];\n");
+            bias += 1;
+        }
         body += &match i + 1 == widths.len() {
-            true => format!("load<{v}>(x{i} + row * {width}u + column - {start}u, value);\n"),
-            false => format!(
-                "if (column < {end}u) load<{v}>(x{i} + row * {width}u + column - {start}u, value);\nelse "
-            ),
+            true => format!("{{\n{read}}}\n"),
+            false => format!("if (column < {end}u) {{\n{read}}} else "),
         };
         start = end;
     }

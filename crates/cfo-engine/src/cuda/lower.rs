@@ -32,6 +32,7 @@ pub(super) enum File {
     Attention,
     Conv,
     Field,
+    Skinny,
 }
 
 impl File {
@@ -48,6 +49,7 @@ impl File {
             Self::Attention => include_str!("kernels/attention.cu"),
             Self::Conv => include_str!("kernels/conv.cu"),
             Self::Field => include_str!("kernels/field.cu"),
+            Self::Skinny => include_str!("kernels/skinny.cu"),
         }
     }
 }
@@ -153,10 +155,20 @@ pub(super) struct Lowering {
     effect: bool,
     access: Access,
     supports: Option<Probe>,
+    /// Whether every run must yield the same bits.
+    pub(super) deterministic: bool,
 }
 
-/// Asks the library whether it can do a product.
-pub(super) struct Probe(pub(super) Box<dyn Fn(&matmul::Product) -> bool>);
+/// A question about a product.
+type Question<T> = Box<dyn Fn(&matmul::Product) -> T>;
+
+/// Asks the library about products.
+pub(super) struct Probe {
+    /// Whether it can do one.
+    pub(super) can: Question<bool>,
+    /// Milliseconds that one takes, if it can do it.
+    pub(super) time: Question<Option<f32>>,
+}
 
 impl std::fmt::Debug for Probe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -165,8 +177,14 @@ impl std::fmt::Debug for Probe {
 }
 
 impl Lowering {
-    pub(super) fn new(precision: Precision, multiprocessors: u32, supports: Option<Probe>) -> Self {
+    pub(super) fn new(
+        precision: Precision,
+        multiprocessors: u32,
+        deterministic: bool,
+        supports: Option<Probe>,
+    ) -> Self {
         Self {
+            deterministic,
             precision,
             multiprocessors,
             kernels: Vec::new(),
@@ -183,7 +201,23 @@ impl Lowering {
 
     /// Whether the library can do a product; assumed where there is no device to ask.
     pub(super) fn supports(&self, product: &matmul::Product) -> bool {
-        self.supports.as_ref().is_none_or(|probe| (probe.0)(product))
+        self.supports.as_ref().is_none_or(|probe| (probe.can)(product))
+    }
+
+    /// Whether the library does a product with all that follows no slower than the plain product and a pass of ours over
+    /// so many bytes; assumed where there is no device to ask.
+    pub(super) fn worthwhile(&self, fused: &matmul::Product, plain: &matmul::Product, bytes: usize) -> bool {
+        /// Milliseconds of a launch.
+        const LAUNCH: f32 = 0.002;
+        /// Bytes a millisecond.
+        const SPEED: f32 = 3.5e9;
+        let Some(probe) = &self.supports else { return true };
+        if self.deterministic {
+            return (probe.can)(fused);
+        }
+        let Some(merged) = (probe.time)(fused) else { return false };
+        let apart = (probe.time)(plain).map_or(f32::INFINITY, |time| time + LAUNCH + bytes as f32 / SPEED);
+        merged <= apart
     }
 
     /// Names what is appended next and what it touches.
@@ -290,12 +324,13 @@ pub(super) fn lower(
             unreachable!("fusion turns these into expressions")
         }
         Op::Expression(op) => expression::lower(op, io, to),
-        Op::Sum(op) => reduce::lower(op, input(0), io, to),
+        Op::Sum(op) => reduce::lower(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), io, to),
         Op::Embed(op) => layout::embed(op, input(0), io, to),
         Op::Concat(op) => {
+            let values = if op.biased.is_empty() { entry.inputs.len() } else { op.biased.len() };
             let widths: Vec<usize> =
-                (0..entry.inputs.len()).map(|i| input(i).axes()[op.axis..].iter().product()).collect();
-            layout::concat(&widths, io, to);
+                (0..values).map(|i| input(i).axes()[op.axis..].iter().product()).collect();
+            layout::concat(&widths, &op.biased, io, to);
         }
         Op::MatMul(op) => matmul::lower(op, io, to),
         Op::MeanSquaredError(_) => loss::mean_squared_error(io, to),
@@ -329,7 +364,10 @@ pub(super) fn scratch(graph: &Graph, id: usize, multiprocessors: u32) -> usize {
     let entry = &graph.entries[id];
     let input = |index: usize| -> &Shape { &graph.value_type(entry.inputs[index]).shape };
     match &entry.op {
-        Op::Sum(op) => reduce::scratch(op, input(0), multiprocessors),
+        Op::Sum(op) => {
+            reduce::scratch(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), multiprocessors)
+        }
+        Op::MatMul(op) => matmul::scratch(op, multiprocessors),
         Op::GroupNorm(op) => group_norm::scratch(op, input(0), multiprocessors),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0), multiprocessors),
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0), multiprocessors),

@@ -3,11 +3,12 @@
 //! The library thinks in columns. A product whose rows lie one after another is therefore handed over transposed:
 //! `c' = b' a'`, where `'` means the same memory read by columns.
 
-use super::expression;
-use super::lower::{File, Io, Lowering, Work, blocks, vector};
+use super::lower::{File, Io, Lowering, Value, Work, blocks, vector};
 use super::scalar::Scalar;
+use super::{expression, reduce, skinny};
 use crate::device::Precision;
-use crate::ops::{Activation, MatMul, Operand};
+use crate::ops::{Activation, MatMul, Operand, Sum, Unary};
+use crate::shape::Shape;
 
 /// One operand as the library sees it: `rows x columns`, stored by columns with the given distance between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,9 +32,13 @@ pub(super) enum Epilogue {
     ReluBias,
     Gelu,
     GeluBias,
+    /// Times the slope of GELU at `kept`.
+    GeluSlope,
+    /// The sums over the rows of the second factor go to `bias`.
+    Sums,
 }
 
-/// One call of the library: `d = epilogue(a b)`.
+/// One call of the library: `d = epilogue(a b + added)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Product {
     pub(super) precision: Precision,
@@ -43,21 +48,51 @@ pub(super) struct Product {
     pub(super) d: Matrix,
     pub(super) epilogue: Epilogue,
     pub(super) bias: u64,
-    /// Where the value before the activation goes; 0 for nowhere.
+    /// Where the value before the activation goes, or is taken from for a slope; 0 for nowhere.
     pub(super) kept: u64,
+    /// What is added, laid out like the result; 0 for nothing.
+    pub(super) added: u64,
+}
+
+/// The operands and results of a product beside its factors and itself, in the order in which the operation has them.
+struct Extra {
+    bias: Option<Value>,
+    add: Option<Value>,
+    slope: Option<Value>,
+    kept: Option<Value>,
+    sums: Option<Value>,
+}
+
+impl Extra {
+    fn of(op: &MatMul, io: &Io) -> Self {
+        let (mut inputs, mut outputs) = (io.inputs[2..].iter(), io.outputs[1..].iter());
+        let mut input = |there: bool| there.then(|| *inputs.next().expect("an input for each extra"));
+        let mut output = |there: bool| there.then(|| *outputs.next().expect("an output for each extra"));
+        Self {
+            bias: input(op.bias),
+            add: input(op.extras.add),
+            slope: input(op.extras.slope.is_some()),
+            kept: output(op.keep_input),
+            sums: output(op.extras.sums),
+        }
+    }
 }
 
 pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
     if op.inner == 0 {
         return;
     }
-    let (outer, inner_batch) = batches(op);
-    let (mut fused, mut epilogue) = epilogue(op);
-    if epilogue != Epilogue::None && !to.supports(&whole(op, io, to.precision, epilogue)) {
-        (fused, epilogue) = (false, Epilogue::None);
+    let extra = Extra::of(op, io);
+    if skinny::lower(op, io, to) {
+        sum_rows(op, &extra, io, to);
+        return;
     }
+    let (outer, inner_batch) = batches(op);
+    let fused = fused(op, &extra, io, to);
+    let (epilogue, whole) = fused.map_or((Epilogue::None, false), |(epilogue, whole)| (epilogue, whole));
     // Without a fused activation the product goes where the activation reads it.
-    let target = if op.keep_input && !fused { io.outputs[1] } else { io.outputs[0] };
+    let target = if whole { io.outputs[0] } else { extra.kept.unwrap_or(io.outputs[0]) };
+    let added = extra.add.filter(|add| add.scalar == target.scalar);
     for step in 0..outer {
         let address =
             |value: u64, scalar: Scalar, stride: usize| value + (step * stride * scalar.bytes()) as u64;
@@ -66,25 +101,70 @@ pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
         let y = (address(io.inputs[1].address, io.inputs[1].scalar, b), io.inputs[1].scalar);
         let z = (address(target.address, target.scalar, c), target.scalar);
         let mut product = product(op, to.precision, (x, y, z), inner_batch);
-        product.epilogue = epilogue;
-        product.bias = if op.bias { io.inputs[2].address } else { 0 };
-        product.kept = if fused && op.keep_input { io.outputs[1].address } else { 0 };
+        product.added = added.map_or(0, |add| add.address);
+        finish_by_library(&mut product, epilogue, &extra);
         to.append(Work::Product(product));
     }
-    if !fused {
-        finish(op, io, to);
+    if !whole {
+        let added = extra.add.filter(|_| added.is_none());
+        finish(op, &extra, added, io, to);
+    }
+    if epilogue != Epilogue::Sums {
+        sum_rows(op, &extra, io, to);
     }
 }
 
-/// The fused product, to ask the library whether it can do it.
-fn whole(op: &MatMul, io: &Io, precision: Precision, epilogue: Epilogue) -> Product {
-    let at = |value: super::lower::Value| (value.address, value.scalar);
-    let mut product =
-        product(op, precision, (at(io.inputs[0]), at(io.inputs[1]), at(io.outputs[0])), batches(op).1);
+/// Gives a product what its epilogue reads and writes.
+fn finish_by_library(product: &mut Product, epilogue: Epilogue, extra: &Extra) {
+    let address = |value: Option<Value>| value.map_or(0, |value| value.address);
     product.epilogue = epilogue;
-    product.bias = if op.bias { io.inputs[2].address } else { 0 };
-    product.kept = if op.keep_input { io.outputs[1].address } else { 0 };
-    product
+    product.bias = match epilogue {
+        Epilogue::Sums => address(extra.sums),
+        Epilogue::None => 0,
+        _ => address(extra.bias),
+    };
+    product.kept = match epilogue {
+        Epilogue::GeluSlope => address(extra.slope),
+        Epilogue::Gelu | Epilogue::GeluBias => address(extra.kept),
+        _ => 0,
+    };
+}
+
+/// What the library is to do on the way out, and whether that is all there is to do to the result; `None` if nothing.
+fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue, bool)> {
+    let (whole, epilogue) = epilogue(op);
+    if epilogue == Epilogue::None {
+        return whole.then_some((epilogue, extra.add.is_none_or(|add| add.scalar == io.outputs[0].scalar)));
+    }
+    let result = io.outputs[0];
+    let alike = [extra.add, extra.slope].into_iter().flatten().all(|value| value.scalar == result.scalar);
+    let sums_alike = extra.sums.is_none_or(|sums| sums.scalar == result.scalar);
+    if !alike || !sums_alike || (epilogue == Epilogue::Sums && to.deterministic) {
+        return (epilogue == Epilogue::Sums).then_some((Epilogue::None, true));
+    }
+    let at = |value: Value| (value.address, value.scalar);
+    let mut plain =
+        product(op, to.precision, (at(io.inputs[0]), at(io.inputs[1]), at(result)), batches(op).1);
+    plain.added = extra.add.map_or(0, |add| add.address);
+    let mut product = plain;
+    finish_by_library(&mut product, epilogue, extra);
+    // What our own kernels would take: a pass over what they read and write.
+    let bytes = match epilogue {
+        Epilogue::Sums => op.inner * op.columns * io.inputs[1].scalar.bytes(),
+        _ => {
+            result.count * result.scalar.bytes() * if op.keep_input || extra.slope.is_some() { 3 } else { 2 }
+        }
+    };
+    let merged = op.extras != crate::ops::Extras::default();
+    let possible = match merged {
+        true => to.worthwhile(&product, &plain, bytes),
+        false => to.supports(&product),
+    };
+    match (possible, epilogue) {
+        (true, _) => Some((epilogue, true)),
+        (false, Epilogue::Sums) => Some((Epilogue::None, true)),
+        (false, _) => None,
+    }
 }
 
 /// How often the library is called, and the matrices of one call.
@@ -116,9 +196,15 @@ fn outer_stride(op: &MatMul, operand: Operand) -> usize {
     }
 }
 
-/// What the library does on the way out, and whether that is all.
+/// What the library has for all that is to be done on the way out: whether there is such a thing, and which.
 fn epilogue(op: &MatMul) -> (bool, Epilogue) {
     let aligned = op.columns.is_multiple_of(8) && op.c.column == 1 && op.c.row.is_multiple_of(8);
+    if op.extras.sums {
+        return (true, if aligned && op.rows.is_multiple_of(8) { Epilogue::Sums } else { Epilogue::None });
+    }
+    if op.extras.slope.is_some() {
+        return (false, if aligned && !op.bias { Epilogue::GeluSlope } else { Epilogue::None });
+    }
     match (op.activation, op.bias) {
         (Activation::Identity, false) => (true, Epilogue::None),
         (Activation::Identity, true) if aligned => (true, Epilogue::Bias),
@@ -130,6 +216,29 @@ fn epilogue(op: &MatMul) -> (bool, Epilogue) {
         }
         _ => (false, Epilogue::None),
     }
+}
+
+/// The sums over the rows of the second factor by our own kernel.
+fn sum_rows(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
+    if let Some(sums) = extra.sums {
+        let (sum, shape) = row_sum(op);
+        let io = Io { inputs: vec![io.inputs[1]], outputs: vec![sums], scratch: io.scratch };
+        reduce::lower(&sum, &shape, &io, to);
+    }
+}
+
+/// The sum over the rows of the second factor, and that factor's shape.
+fn row_sum(op: &MatMul) -> (Sum, Shape) {
+    (Sum { axes: vec![0], of: None }, Shape::from([op.inner, op.columns]))
+}
+
+/// Bytes of scratch memory.
+pub(super) fn scratch(op: &MatMul, multiprocessors: u32) -> usize {
+    let sums = op.extras.sums.then(|| {
+        let (sum, shape) = row_sum(op);
+        reduce::scratch(&sum, &shape, multiprocessors)
+    });
+    skinny::scratch(op, multiprocessors).max(sums.unwrap_or(0))
 }
 
 type Address = (u64, Scalar);
@@ -170,42 +279,53 @@ fn product(
         transpose: false,
     };
     let (a, b) = if by_rows { (right, left) } else { (left, right) };
-    Product { precision, batch, a, b, d, epilogue: Epilogue::None, bias: 0, kept: 0 }
+    Product { precision, batch, a, b, d, epilogue: Epilogue::None, bias: 0, kept: 0, added: 0 }
 }
 
-/// Bias and activation that the library did not apply.
-fn finish(op: &MatMul, io: &Io, to: &mut Lowering) {
-    let from = if op.keep_input { io.outputs[1] } else { io.outputs[0] };
-    let y = io.outputs[0];
+/// Bias, sum, activation and slope that the library did not apply; the library has added what is not in `added`.
+fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &Io, to: &mut Lowering) {
+    let function = op.activation.function();
+    if extra.bias.is_none() && added.is_none() && function.is_none() && extra.slope.is_none() {
+        return;
+    }
+    let (from, y) = (extra.kept.unwrap_or(io.outputs[0]), io.outputs[0]);
     let width = vector(y.scalar == Scalar::Half, [op.columns, op.c.row]);
     let total = y.count / width;
-    let bias = op.bias.then(|| io.inputs[2]);
     let mut parameters = format!("{0}* x, {0}* y", y.scalar.name());
     let mut arguments = vec![from.address.into(), y.address.into()];
-    let mut add = String::new();
-    if let Some(bias) = bias {
-        parameters += &format!(", const {}* bias", bias.scalar.name());
-        arguments.push(bias.address.into());
-        add = format!(
-            "float shift[{width}];\nload<{width}>(bias + (at % {}ull) * {width}u, shift);\n#pragma unroll\nfor (int i = 0; i < {width}; ++i) value[i] += shift[i];\n",
-            op.columns / width
-        );
-        if op.keep_input {
-            add += &format!("store<{width}>(x + at * {width}u, value);\n");
-        }
+    let each = |text: &str| format!("#pragma unroll\nfor (int i = 0; i < {width}; ++i) value[i] = {text};\n");
+    // Reads a further operand and combines it with the value.
+    let mut further = |place: &str, operand: Value, text: &str| {
+        let name = format!("operand{}", arguments.len());
+        parameters += &format!(", const {}* {name}", operand.scalar.name());
+        arguments.push(operand.address.into());
+        let loaded = format!("float other[{width}];\nload<{width}>({name} + {place} * {width}u, other);\n");
+        format!("{{\n{loaded}{}}}\n", each(text))
+    };
+    let mut steps = String::new();
+    if let Some(bias) = extra.bias {
+        let place = format!("(at % {}ull)", op.columns / width);
+        steps += &further(&place, bias, "value[i] + other[i]");
     }
-    let activate = op.activation.function().map_or_else(String::new, |function| {
-        format!(
-            "#pragma unroll\nfor (int i = 0; i < {width}; ++i) {{ const float v = value[i]; value[i] = {}; }}\n",
-            expression::unary(function, "v")
-        )
-    });
+    if let Some(added) = added {
+        steps += &further("at", added, "value[i] + other[i]");
+    }
+    if op.keep_input && !steps.is_empty() {
+        steps += &format!("store<{width}>(x + at * {width}u, value);\n");
+    }
+    if let Some(slope) = extra.slope {
+        let text = format!("value[i] * {}", expression::unary(Unary::GeluSlope, "other[i]"));
+        steps += &further("at", slope, &text);
+    }
+    if let Some(function) = function {
+        steps += &each(&expression::unary(function, "value[i]"));
+    }
     let body = format!(
         "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
 if (at >= {total}ull) return;
 float value[{width}];
 load<{width}>(x + at * {width}u, value);
-{add}{activate}store<{width}>(y + at * {width}u, value);"
+{steps}store<{width}>(y + at * {width}u, value);"
     );
     to.launch(File::Prelude, &parameters, body, blocks(total), arguments);
 }

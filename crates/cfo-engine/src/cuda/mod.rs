@@ -19,6 +19,7 @@ pub(crate) mod library;
 mod loss;
 mod lower;
 mod matmul;
+mod merge;
 mod optimizer;
 mod random;
 mod reduce;
@@ -27,6 +28,7 @@ mod resample;
 mod sample_path;
 pub(crate) mod scalar;
 mod schedule;
+mod skinny;
 mod typed;
 mod wavelet;
 

@@ -1,6 +1,7 @@
 //! Sums over axes: columns, rows, or anything by one thread an output.
 
-use super::lower::{File, Io, Lowering, blocks, vector};
+use super::expression;
+use super::lower::{Argument, File, Io, Lowering, Value, blocks, vector};
 use super::scalar::Scalar;
 use crate::ops::Sum;
 use crate::shape::Shape;
@@ -67,15 +68,55 @@ pub(super) fn scratch(op: &Sum, input: &Shape, multiprocessors: u32) -> usize {
     }
 }
 
+/// What is summed, as the kernels see it: parameters, arguments, and how V neighbours are read.
+struct Source {
+    parameters: String,
+    addresses: Vec<Argument>,
+    half: bool,
+    /// The elements at `at` go to `value`, `WIDTH` of them.
+    read: String,
+}
+
+impl Source {
+    fn of(op: &Sum, io: &Io) -> Self {
+        let inputs = &io.inputs;
+        let parameters = inputs.iter().enumerate();
+        let parameters: String =
+            parameters.map(|(i, input)| format!("const {}* in{i}, ", input.scalar.name())).collect();
+        let half = inputs.iter().any(|input| input.scalar == Scalar::Half);
+        let read = match &op.of {
+            None => "load<WIDTH>(in0 + at, value);".into(),
+            Some((expression, _)) => expression::at(expression),
+        };
+        Self { parameters, addresses: inputs.iter().map(|input| input.address.into()).collect(), half, read }
+    }
+
+    /// The kernel's first lines: a thing with a method that reads.
+    fn object(&self, inputs: &[Value], width: usize) -> String {
+        let members: String =
+            (0..inputs.len()).map(|i| format!("const {}* in{i}; ", inputs[i].scalar.name())).collect();
+        let values: Vec<String> = (0..inputs.len()).map(|i| format!("in{i}")).collect();
+        let read = self.read.replace("WIDTH", &width.to_string());
+        format!(
+            "struct Source {{ {members}DEVICE void get(size_t at, float* value) const {{\n{read}\n}} }};\nconst Source source = {{{}}};\n",
+            values.join(", ")
+        )
+    }
+}
+
 pub(super) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
-    let (x, y) = (io.inputs[0], io.outputs[0]);
-    let half = x.scalar == Scalar::Half;
-    let types = format!("{}, {}", x.scalar.name(), y.scalar.name());
-    let parameters =
-        format!("const {}* x, {}* y, float* partial, u32* tickets", x.scalar.name(), y.scalar.name());
+    let y = io.outputs[0];
+    let source = Source::of(op, io);
+    let parameters = format!("{}{}* y, float* partial, u32* tickets", source.parameters, y.scalar.name());
+    let arguments = |tickets: Argument| {
+        let mut arguments = source.addresses.clone();
+        arguments.extend([y.address.into(), io.scratch.into(), tickets]);
+        arguments
+    };
+    let name = y.scalar.name();
     match Way::of(op, input, to.multiprocessors) {
         Way::Columns { outer, reduced, kept, lanes, chunks } => {
-            let mut width = vector(half, [kept]).min(4);
+            let mut width = vector(source.half, [kept]).min(4);
             while lanes % width != 0 {
                 width /= 2;
             }
@@ -83,47 +124,33 @@ pub(super) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
             let lanes = lanes / width;
             let across = kept.div_ceil(lanes * width);
             let tickets = to.ticket(if chunks > 1 { across * outer } else { 0 });
-            let body = format!(
-                "sum_columns<{types}, {width}, {lanes}, {outer}u, {reduced}u, {kept}u, {chunks}u>(x, y, partial, tickets);"
-            );
+            let body = source.object(&io.inputs, width)
+                + &format!(
+                    "sum_columns<Source, {name}, {width}, {lanes}, {outer}u, {reduced}u, {kept}u, {chunks}u>(source, y, partial, tickets);"
+                );
             let grid = [across as u32, chunks as u32, outer as u32];
-            let arguments = vec![x.address.into(), y.address.into(), io.scratch.into(), tickets];
-            to.launch(File::Reduce, &parameters, body, grid, arguments);
+            to.launch(File::Reduce, &parameters, body, grid, arguments(tickets));
         }
-        Way::Rows { kept, reduced, chunks } => {
-            let width = vector(half, [reduced]);
+        Way::Rows { kept, reduced, chunks } if kept < 65_536 => {
+            let width = vector(source.half, [reduced]);
             let tickets = to.ticket(if chunks > 1 { kept } else { 0 });
-            let body = format!(
-                "sum_rows<{types}, {width}, {kept}u, {reduced}u, {chunks}u>(x, y, partial, tickets);"
-            );
-            let arguments = vec![x.address.into(), y.address.into(), io.scratch.into(), tickets];
-            if kept < 65_536 {
-                to.launch(File::Reduce, &parameters, body, [chunks as u32, kept as u32, 1], arguments);
-            } else {
-                short_rows(&types, kept, reduced, (x.address, y.address), &parameters, to);
-            }
+            let body = source.object(&io.inputs, width)
+                + &format!(
+                    "sum_rows<Source, {name}, {width}, {kept}u, {reduced}u, {chunks}u>(source, y, partial, tickets);"
+                );
+            to.launch(File::Reduce, &parameters, body, [chunks as u32, kept as u32, 1], arguments(tickets));
         }
-        Way::ShortRows { kept, reduced } => {
-            short_rows(&types, kept, reduced, (x.address, y.address), &parameters, to);
+        Way::Rows { kept, reduced, .. } | Way::ShortRows { kept, reduced } => {
+            let body = source.object(&io.inputs, 1)
+                + &format!("sum_short_rows<Source, {name}, {kept}u, {reduced}u>(source, y);");
+            let grid = [kept.div_ceil(8) as u32, 1, 1];
+            to.launch(File::Reduce, &parameters, body, grid, arguments(0u64.into()));
         }
         Way::General(groups) => {
-            let arguments = vec![x.address.into(), y.address.into(), 0u64.into(), 0u64.into()];
-            to.launch(File::Prelude, &parameters, general(&groups, y.scalar), blocks(y.count), arguments);
+            let body = source.object(&io.inputs, 1) + &general(&groups, y.scalar);
+            to.launch(File::Prelude, &parameters, body, blocks(y.count), arguments(0u64.into()));
         }
     }
-}
-
-fn short_rows(
-    types: &str,
-    kept: usize,
-    reduced: usize,
-    (x, y): (u64, u64),
-    parameters: &str,
-    to: &mut Lowering,
-) {
-    let body = format!("sum_short_rows<{types}, {kept}u, {reduced}u>(x, y);");
-    let grid = [kept.div_ceil(8) as u32, 1, 1];
-    to.launch(File::Reduce, parameters, body, grid, vec![x.into(), y.into(), 0u64.into(), 0u64.into()]);
 }
 
 /// One thread an output, loops over the reduced groups.
@@ -144,5 +171,6 @@ fn general(groups: &[(bool, usize)], y: Scalar) -> String {
         place += &format!(" + i{axis} * {stride}ull");
         stride *= length;
     }
-    format!("{text}float sum = 0.0f;\n{loops}sum += real(x[{place}]);\ny[to] = Cast<{}>::of(sum);", y.name())
+    let read = format!("{{ float value[1]; source.get({place}, value); sum += value[0]; }}");
+    format!("{text}float sum = 0.0f;\n{loops}{read}\ny[to] = Cast<{}>::of(sum);", y.name())
 }

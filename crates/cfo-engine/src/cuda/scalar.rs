@@ -146,6 +146,8 @@ impl Uses {
 
 fn kind(op: &Op) -> Reader {
     match op {
+        // What an expression reads is not what is summed.
+        Op::Sum(sum) if sum.of.is_some() => Reader::Other,
         Op::Adam(_) | Op::GlobalNorm(_) | Op::Assign(_) | Op::MeanSquaredError(_) | Op::Sum(_) => {
             Reader::Exact
         }

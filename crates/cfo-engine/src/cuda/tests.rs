@@ -5,7 +5,8 @@ use rayon::prelude::*;
 
 use super::compile;
 use super::library::Library;
-use super::lower::{Lowering, Work};
+use super::lower::{Lowering, Probe, Work};
+use super::matmul::{Epilogue, Product};
 use super::typed::{Bases, Typed, copied_leaves, lower_all};
 use crate::device::Precision;
 use crate::fuse::fuse;
@@ -18,8 +19,13 @@ use crate::plan::Plan;
 use crate::shape::Element;
 use crate::{Initial, Result};
 
-/// Lowers a graph as for a GPU of 132 multiprocessors at made-up addresses.
+/// Lowers a graph as for a GPU of 132 multiprocessors at made-up addresses, with a library that can do everything.
 fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
+    lowered_with(graph, outputs, precision, None)
+}
+
+/// The same with a library that answers as given.
+fn lowered_with(graph: &Graph, outputs: &[Node], precision: Precision, probe: Option<Probe>) -> Lowering {
     let (fused, outputs) = fuse(graph, outputs);
     let typed = Typed::without_device(fused, outputs, precision, 132);
     let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
@@ -29,7 +35,12 @@ fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
         copies[leaf] = Some((1 << 50) + leaves[leaf]);
     }
     let bases = Bases { arena: 1 << 60, leaves: &leaves, copies: &copies };
-    lower_all(&typed, &plan, &bases, None).lowering
+    lower_all(&typed, &plan, &bases, probe).lowering
+}
+
+/// A library that can do nothing but plain products.
+fn poor_library() -> Option<Probe> {
+    Some(Probe { can: Box::new(|_| false), time: Box::new(|_| None) })
 }
 
 /// A training step with the sampler, layers of every activation, and the optimiser.
@@ -86,6 +97,15 @@ fn layouts() -> Result<(Graph, Vec<Node>)> {
     let part = graph.slice(x, 2, 8, 8)?;
     let joined = graph.concat(&[x, part], 2)?;
     outputs.push(joined);
+    let bias = graph.input("bias", [16])?;
+    let square = graph.matmul(x, x, true, false)?;
+    let biased = graph.add(square, bias)?;
+    let wide = graph.slice(square, 1, 0, 16)?;
+    outputs.push(graph.concat(&[biased, wide, biased], 2)?);
+    let other = graph.affine(square, 2.0, 0.0)?;
+    let plus = graph.matmul(other, square, false, false)?;
+    let plus = graph.add(plus, bias)?;
+    outputs.push(graph.concat(&[plus, square], 2)?);
     let loss = graph.sum_all(joined)?;
     outputs.extend(graph.gradients(loss, &[part])?);
     let product = graph.matmul(x, x, false, true)?;
@@ -141,8 +161,44 @@ fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
     Ok((graph, outputs))
 }
 
+/// Two Fourier blocks, a gated perceptron and a layer of two outputs, trained: everything that is merged.
+fn merged() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let (batch, points, c) = (8, 256, 64);
+    let linear = |g: &mut Graph, name: &str, x: Node, outputs: usize, activation: Activation| {
+        let inputs = g.shape(x).last();
+        let w = g.parameter(&format!("{name}.w"), [inputs, outputs], Initial::fan_in(inputs))?;
+        let b = g.parameter(&format!("{name}.b"), [outputs], Initial::ZEROS)?;
+        g.linear(x, w, Some(b), activation)
+    };
+    let u = g.input("u", [batch, 1, points, 2])?;
+    let mut x = linear(g, "lift", u, c, Activation::Identity)?;
+    for block in 0..2 {
+        let w = g.parameter(&format!("{block}.spectral"), [5, c, 2 * c], Initial::ONES)?;
+        let spectral = g.spectral(x, w, [1, 5])?;
+        let local = linear(g, &format!("{block}.local"), x, c, Activation::Identity)?;
+        let sum = g.add(spectral, local)?;
+        x = g.gelu(sum)?;
+    }
+    let tokens = g.reshape(x, [batch, points, c])?;
+    let moved = g.parameter("shift", [batch, c], Initial::ZEROS)?;
+    let normal = g.layer_norm(tokens, Some((moved, moved)), 1e-6)?;
+    let hidden = linear(g, "hidden", normal, 4 * c, Activation::Gelu)?;
+    let y = linear(g, "out", hidden, c, Activation::Identity)?;
+    let gate = g.parameter("gate", [batch, 1, c], Initial::ONES)?;
+    let gated = g.multiply(gate, y)?;
+    let sum = g.add(tokens, gated)?;
+    let last = linear(g, "last", sum, 2, Activation::Identity)?;
+    let target = g.reshape(u, [batch, points, 2])?;
+    let loss = g.mean_squared_error(last, target)?;
+    let counter = g.counter("step")?;
+    g.adam(loss, counter, AdamConfig::default())?;
+    Ok((graph, vec![loss]))
+}
+
 fn graphs() -> Vec<(Graph, Vec<Node>)> {
-    let mut graphs = vec![layouts().expect("a valid graph")];
+    let mut graphs = vec![layouts().expect("a valid graph"), merged().expect("a valid graph")];
     graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
     for (spline, stencil, size) in [
         (Spline::Linear, 3, 3),
@@ -170,6 +226,12 @@ fn every_kernel_compiles() {
             compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
         }
     }
+    // What a poor library leaves to us.
+    let (graph, outputs) = merged().expect("a valid graph");
+    for precision in [Precision::F32, Precision::Bf16] {
+        let (units, _) = lowered_with(&graph, &outputs, precision, poor_library()).units(90);
+        compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+    }
     compiled.par_iter().for_each(|(_, unit)| {
         compile::compile(unit).unwrap_or_else(|error| panic!("{error}\n{}", unit.source));
     });
@@ -180,14 +242,17 @@ fn every_kernel_compiles() {
 fn equal_kernels_are_compiled_once_and_effects_are_marked() {
     let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
     let lowering = lowered(&graph, &outputs, Precision::Bf16);
-    let launches = lowering.commands.iter().filter(|command| matches!(command.work, Work::Launch(_))).count();
-    let (_, places) = lowering.units(90);
+    // Both blocks of this one are alike.
+    let (twice, requested) = merged().unwrap();
+    let alike = lowered_with(&twice, &requested, Precision::Bf16, poor_library());
+    let launches = alike.commands.iter().filter(|command| matches!(command.work, Work::Launch(_))).count();
+    let (_, places) = alike.units(90);
     assert!(places.len() < launches, "{} kernels for {launches} launches", places.len());
     let effects: Vec<&str> = lowering
         .commands
         .iter()
         .filter(|command| command.effect)
-        .map(|command| command.label.as_str())
+        .filter_map(|command| command.label.split(' ').next())
         .collect();
     assert_eq!(effects, ["adam"], "Adam moves its counter itself");
 }
@@ -217,4 +282,40 @@ fn leaves_that_products_read_are_rounded_together() {
     );
     // Four weights; biases too where the product adds them.
     assert!(copied.len() >= 4, "{copied:?}");
+}
+
+#[test]
+fn what_follows_a_product_goes_into_it() {
+    let (graph, outputs) = merged().unwrap();
+    let products = |lowering: &Lowering| -> Vec<Product> {
+        let of = |work: &Work| if let Work::Product(product) = work { Some(*product) } else { None };
+        lowering.commands.iter().filter_map(|command| of(&command.work)).collect()
+    };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let rich = lowered(&graph, &outputs, precision);
+        let found = products(&rich);
+        let count = |epilogue: Epilogue| found.iter().filter(|product| product.epilogue == epilogue).count();
+        // Both blocks forward, and the hidden layer.
+        assert_eq!(count(Epilogue::GeluBias), 3, "{found:#?}");
+        // Back into the hidden layer and into the first block; the second one's slope comes after the layer norm.
+        assert_eq!(count(Epilogue::GeluSlope), 2, "{found:#?}");
+        // Both blocks forward; back through them the first one's slope, and what arrives at the lifted field.
+        assert_eq!(found.iter().filter(|product| product.added != 0).count(), 4, "{found:#?}");
+        // Both local maps, the hidden layer and the one after it.
+        assert_eq!(count(Epilogue::Sums), 4, "{found:#?}");
+        // The first and the last layer are not the library's.
+        assert!(found.iter().all(|product| product.d.rows.min(product.d.columns) > 2));
+        let sums = rich.commands.iter().filter(|command| command.label.starts_with("sum")).count();
+        let residuals =
+            rich.commands.iter().filter(|command| command.label.starts_with("expression")).count();
+        eprintln!("{precision}: {} commands, {sums} sums, {residuals} expressions", rich.commands.len());
+        let poor = lowered_with(&graph, &outputs, precision, poor_library());
+        assert!(products(&poor).iter().all(|product| product.epilogue == Epilogue::None));
+        assert_eq!(products(&poor).len(), found.len());
+        assert_eq!(
+            rich.commands.iter().filter(|command| command.label.starts_with("sum axes=[1]")).count(),
+            1
+        );
+        assert!(poor.commands.len() > rich.commands.len());
+    }
 }

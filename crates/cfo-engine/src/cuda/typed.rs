@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::driver::Context;
 use super::lower::{Io, Lowering, Probe, Value, lower, scratch};
+use super::merge::merge;
 use super::scalar::{self, Scalar};
 use super::schedule::Access;
 use super::{conv, cudnn, expression, group_norm, optimizer};
@@ -25,6 +26,8 @@ pub(crate) struct Typed {
     scalars: Vec<Vec<Scalar>>,
     precision: Precision,
     multiprocessors: u32,
+    /// Whether every run must yield the same bits.
+    pub(super) deterministic: bool,
     /// How each convolution is done.
     convolutions: HashMap<usize, conv::Choice>,
 }
@@ -36,9 +39,12 @@ impl Typed {
         graph: Graph,
         outputs: Vec<Node>,
         precision: Precision,
+        deterministic: bool,
         context: &Arc<Context>,
     ) -> Result<Self> {
-        let mut typed = Self::without_device(graph, outputs, precision, context.properties.multiprocessors);
+        let multiprocessors = context.properties.multiprocessors;
+        let mut typed = Self::without_device(graph, outputs, precision, multiprocessors);
+        typed.deterministic = deterministic;
         for (id, entry) in typed.graph.entries.iter().enumerate() {
             if let Op::GroupNorm(_) | Op::GroupNormBackward(_) = entry.op
                 && !group_norm::supported(typed.graph.shape(entry.inputs[0]))
@@ -50,7 +56,7 @@ impl Typed {
                 });
             }
             if let Some(geometry) = conv::Geometry::of(&typed.graph, id, precision) {
-                typed.convolutions.insert(id, cudnn::choose(context, &geometry)?);
+                typed.convolutions.insert(id, cudnn::choose(context, &geometry, deterministic)?);
             }
         }
         Ok(typed)
@@ -62,12 +68,14 @@ impl Typed {
         precision: Precision,
         multiprocessors: u32,
     ) -> Self {
+        let (graph, outputs) = merge(graph, outputs);
         let (graph, outputs) = match precision {
             Precision::Bf16 => with_rounding(graph, outputs),
             _ => (graph, outputs),
         };
         let scalars = scalar::assign(&graph, &outputs, precision);
-        Self { graph, outputs, scalars, precision, multiprocessors, convolutions: HashMap::new() }
+        let (deterministic, convolutions) = (false, HashMap::new());
+        Self { graph, outputs, scalars, precision, multiprocessors, deterministic, convolutions }
     }
 
     /// How a convolution is done; by our own kernels where there is no device to ask.
@@ -213,7 +221,7 @@ pub(super) fn copied_leaves(typed: &Typed) -> Vec<usize> {
 /// Lowers all steps of a plan.
 pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
     let graph = &typed.graph;
-    let mut lowering = Lowering::new(typed.precision, typed.multiprocessors, probe);
+    let mut lowering = Lowering::new(typed.precision, typed.multiprocessors, typed.deterministic, probe);
     let value = |node: Node, half: bool| {
         let (count, mut scalar) = (graph.shape(node).len(), typed.scalar(node));
         let address = match plan.places[node.index()][node.output as usize] {
@@ -255,7 +263,8 @@ pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
             scratch: bases.arena + plan.scratch[id].0 as u64,
         };
         let effect = graph.effects.contains(&id);
-        lowering.begin(entry.op.operation().name(), effect, access(&io, plan.scratch[id].1, effect));
+        let label = label(&entry.op, entry.outputs.first().map(|output| output.shape.to_string()));
+        lowering.begin(&label, effect, access(&io, plan.scratch[id].1, effect));
         if let (Op::Advance(_), Some(before)) = (&entry.op, place.checked_sub(1)) {
             let before = &graph.entries[plan.steps[before]];
             if matches!(before.op, Op::Adam(_)) && before.inputs[0] == entry.inputs[0] {
@@ -277,6 +286,16 @@ pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
         })
         .collect();
     Lowered { lowering, requested }
+}
+
+/// An operation's name without blanks, then what tells it from its like: sizes and result.
+fn label(op: &Op, result: Option<String>) -> String {
+    let name = op.operation().name().replace(' ', "_");
+    let attributes = match op {
+        Op::MatMul(_) | Op::Sum(_) => op.operation().attributes(),
+        _ => String::new(),
+    };
+    result.map_or(name.clone(), |result| format!("{name}{attributes} -> {result}"))
 }
 
 /// What an operation reads and writes; effects may write whatever they are given.

@@ -57,7 +57,7 @@ impl Operation for LayerNorm {
             .chain(scale)
             .chain([at.outputs[1], at.outputs[2], at.cotangent()])
             .collect();
-        let backward = LayerNormBackward { modulated: self.modulated };
+        let backward = LayerNormBackward { modulated: self.modulated, add: false };
         // The outputs come in the order of the forward operation's inputs.
         Ok(at.graph.push(Op::LayerNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
     }
@@ -74,6 +74,8 @@ impl Operation for LayerNorm {
 #[derive(Clone, Debug)]
 pub(crate) struct LayerNormBackward {
     pub(crate) modulated: bool,
+    /// Whether a further, last input is added to the cotangent of `x`, where a backend merged that.
+    pub(crate) add: bool,
 }
 
 impl Operation for LayerNormBackward {

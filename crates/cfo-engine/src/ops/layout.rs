@@ -184,6 +184,9 @@ impl Operation for Embed {
 #[derive(Clone, Debug)]
 pub(crate) struct Concat {
     pub(crate) axis: usize,
+    /// Which values get a bias along the last axis, where a backend merged that; biases follow the values in the inputs.
+    /// Empty for none.
+    pub(crate) biased: Vec<bool>,
 }
 
 impl Operation for Concat {
@@ -290,7 +293,7 @@ impl Graph {
                 problem: "nothing to concatenate".into(),
             }),
             [only] => Ok(*only),
-            _ => self.push_one(Op::Concat(Concat { axis }), values),
+            _ => self.push_one(Op::Concat(Concat { axis, biased: Vec::new() }), values),
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) use layer_norm::{LayerNorm, LayerNormBackward};
 pub(crate) use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
 pub(crate) use leaf::{Constant, Tensor};
 pub(crate) use loss::MeanSquaredError;
-pub(crate) use matmul::{MatMul, Operand};
+pub(crate) use matmul::{Extras, MatMul, Operand};
 pub(crate) use optimizer::{Adam, Advance, Assign, GlobalNorm};
 pub(crate) use pointwise::{Binary, Expression, Instruction, Pointwise, Unary, View};
 pub(crate) use random::Random;

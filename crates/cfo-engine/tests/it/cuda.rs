@@ -396,3 +396,35 @@ fn what_does_not_fit_is_refused() {
     assert!("cuda:99".parse::<Device>().is_err());
     assert!(Memory::new(device, Precision::F64).is_err());
 }
+
+#[test]
+fn a_program_takes_the_memory_that_it_says() {
+    let Some(device) = device("a_program_takes_the_memory_that_it_says") else { return };
+    let build = |batch: usize| {
+        let mut graph = Graph::new();
+        let x = graph.input("x", [batch, 64, 64, 32]).unwrap();
+        let w = graph.input("w", [32, 3, 3, 32]).unwrap();
+        let y = graph.conv(x, w, [1, 1], PadMode::Zero, [1, 1]).unwrap();
+        let y = graph.sin(y).unwrap();
+        let y = graph.conv(y, w, [1, 1], PadMode::Zero, [1, 1]).unwrap();
+        let loss = graph.sum_all(y).unwrap();
+        let gradient = graph.gradients(loss, &[w]).unwrap();
+        (graph, gradient)
+    };
+    let mut memory = Memory::new(device, Precision::Tf32).unwrap();
+    memory.insert_real("w", [32, 3, 3, 32], &vec![0.01; 32 * 9 * 32]).unwrap();
+    for round in 0..2 {
+        // The first round loads libraries and kernels, which stay.
+        let batch = 200;
+        memory.insert_real("x", [batch, 64, 64, 32], &vec![0.5; batch * 64 * 64 * 32]).unwrap();
+        let (graph, gradient) = build(batch);
+        let before = memory.available().unwrap().unwrap();
+        let mut program = Program::compile(&graph, &gradient, &memory).unwrap();
+        program.run(&mut memory).unwrap();
+        program.wait().unwrap();
+        let used = before - memory.available().unwrap().unwrap();
+        let ratio = used as f64 / program.bytes() as f64;
+        eprintln!("round {round}: {used} bytes used, {} planned, ratio {ratio:.4}", program.bytes());
+        assert!(round == 0 || (0.97..1.03).contains(&ratio), "{ratio}");
+    }
+}

@@ -2,7 +2,8 @@
 //
 // A sample [P, C] is cut into CHUNKS runs of rows, one block each. A thread keeps V neighbouring channels and walks down
 // the rows, so that what a channel is normalised with stays in registers. Sums are per channel; the last block of a
-// sample puts them together in a fixed order.
+// sample puts them together in a fixed order. A second launch begins with the samples that the first read last, which are
+// still in the cache.
 
 template <int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS> struct Cut {
     static constexpr u32 LANES = C / V;
@@ -14,6 +15,7 @@ template <int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS> struct Cut {
     static DEVICE bool active() { return threadIdx.x < THREADS; }
     static DEVICE u32 first() { return blockIdx.x * SPAN; }
     static DEVICE u32 end() { return first() + SPAN < P ? first() + SPAN : P; }
+    static DEVICE u32 second_sample() { return CHUNKS == 1 ? blockIdx.y : gridDim.y - 1 - blockIdx.y; }
 };
 
 // Sums over the rows of a block: from each thread's N x V numbers (N even) to N x C in `sums`, two at a time.
@@ -106,17 +108,17 @@ template <class X, class Y, class S, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int
 DEVICE void norm_apply(const X* x, const float* scale, const float* bias, const float* offset, const S* shift, Y* y, const float* mean, const float* inverse) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
     if (!K::active()) return;
-    const u32 column = K::lane() * V;
+    const u32 column = K::lane() * V, sample = K::second_sample();
     float center[V], factor[V], term[V], after[V];
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-        const u32 c = column + i, g = blockIdx.y * G + c / K::WIDTH;
+        const u32 c = column + i, g = sample * G + c / K::WIDTH;
         center[i] = mean[g] - (OFFSET ? offset[c] : 0.0f);
         factor[i] = inverse[g] * scale[c];
         term[i] = bias[c];
-        after[i] = SHIFT ? real(shift[blockIdx.y * C + c]) : 0.0f;
+        after[i] = SHIFT ? real(shift[sample * C + c]) : 0.0f;
     }
-    const size_t base = (size_t)blockIdx.y * P * C + column;
+    const size_t base = (size_t)sample * P * C + column;
 #pragma unroll 4
     for (u32 r = K::first() + K::row(); r < K::end(); r += ROWS) {
         float value[V];
@@ -197,18 +199,18 @@ DEVICE void norm_backward_apply(const X* x, const float* scale, const float* bia
     const D* dy, Y* dx, const float* coefficients) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
     if (!K::active()) return;
-    const u32 column = K::lane() * V;
+    const u32 column = K::lane() * V, sample = K::second_sample();
     float center[V], factor[V], term[V], constant[V], steep[V];
 #pragma unroll
     for (int i = 0; i < V; ++i) {
         const u32 c = column + i, g = c / K::WIDTH;
-        center[i] = mean[blockIdx.y * G + g] - (OFFSET ? offset[c] : 0.0f);
-        factor[i] = inverse[blockIdx.y * G + g] * scale[c];
+        center[i] = mean[sample * G + g] - (OFFSET ? offset[c] : 0.0f);
+        factor[i] = inverse[sample * G + g] * scale[c];
         term[i] = bias[c];
-        constant[i] = coefficients[(blockIdx.y * 2) * G + g];
-        steep[i] = coefficients[(blockIdx.y * 2 + 1) * G + g];
+        constant[i] = coefficients[(sample * 2) * G + g];
+        steep[i] = coefficients[(sample * 2 + 1) * G + g];
     }
-    const size_t base = (size_t)blockIdx.y * P * C + column;
+    const size_t base = (size_t)sample * P * C + column;
 #pragma unroll 2
     for (u32 r = K::first() + K::row(); r < K::end(); r += ROWS) {
         float value[V], slope[V];

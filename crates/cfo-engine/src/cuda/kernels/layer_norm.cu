@@ -55,9 +55,10 @@ DEVICE void layer_norm(const X* x, const M* shift, const M* scale, Y* y, float* 
 }
 
 // A block walks SPAN tokens of one sample; the last block of a sample adds what its blocks found for shift and scale.
-template <class X, class G, class Y, class M, class T, int V, u32 N, u32 D, u32 CHUNKS, bool MODULATED>
-DEVICE void layer_norm_backward(const X* x, const M* scale, const float* mean, const float* inverse, const G* dy, Y* dx, T* dshift, T* dscale,
-    float* partial, u32* tickets) {
+// With ADD, `plus` is added to dx.
+template <class X, class G, class R, class Y, class M, class T, int V, u32 N, u32 D, u32 CHUNKS, bool MODULATED, bool ADD>
+DEVICE void layer_norm_backward(const X* x, const M* scale, const float* mean, const float* inverse, const G* dy, const R* plus, Y* dx,
+    T* dshift, T* dscale, float* partial, u32* tickets) {
     typedef Token<V, D> K;
     constexpr u32 SPAN = (N + CHUNKS - 1) / CHUNKS;
     __shared__ float shared[MODULATED ? 2 * D : 1];
@@ -100,6 +101,12 @@ DEVICE void layer_norm_backward(const X* x, const M* scale, const float* mean, c
             if (K::place(s) >= D) continue;
 #pragma unroll
             for (int i = 0; i < V; ++i) slope[s][i] = factor * (slope[s][i] - constant - normal[s][i] * steep);
+            if (ADD) {
+                float more[V];
+                load<V>(plus + token * D + K::place(s), more);
+#pragma unroll
+                for (int i = 0; i < V; ++i) slope[s][i] += more[i];
+            }
             store<V>(dx + token * D + K::place(s), slope[s]);
         }
     }

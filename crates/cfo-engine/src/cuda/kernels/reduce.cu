@@ -1,9 +1,10 @@
-// Sums over axes. The order of additions depends on shapes alone.
+// Sums over axes of what a source reads: a tensor, or an expression of tensors. The order of additions depends on shapes
+// alone.
 
 // [OUTER, REDUCED, KEPT] -> [OUTER, KEPT]. Lanes lie along columns, V columns each; rows are cut into CHUNKS parts
 // whose sums the last block to arrive adds in order.
-template <class X, class Y, int V, int LANES, u32 OUTER, u32 REDUCED, u32 KEPT, u32 CHUNKS>
-DEVICE void sum_columns(const X* x, Y* y, float* partial, u32* tickets) {
+template <class Source, class Y, int V, int LANES, u32 OUTER, u32 REDUCED, u32 KEPT, u32 CHUNKS>
+DEVICE void sum_columns(const Source& x, Y* y, float* partial, u32* tickets) {
     constexpr int ROWS = 256 / LANES;
     constexpr u32 SPAN = (REDUCED + CHUNKS - 1) / CHUNKS;
     __shared__ float shared[256 * V];
@@ -13,11 +14,11 @@ DEVICE void sum_columns(const X* x, Y* y, float* partial, u32* tickets) {
     const u32 end = first + SPAN < REDUCED ? first + SPAN : REDUCED;
     float sum[V] = {};
     if (column < KEPT) {
-        const X* at = x + (size_t)blockIdx.z * REDUCED * KEPT + column;
+        const size_t at = (size_t)blockIdx.z * REDUCED * KEPT + column;
 #pragma unroll 4
         for (u32 r = first + row; r < end; r += ROWS) {
             float value[V];
-            load<V>(at + (size_t)r * KEPT, value);
+            x.get(at + (size_t)r * KEPT, value);
 #pragma unroll
             for (int i = 0; i < V; ++i) sum[i] += value[i];
         }
@@ -64,28 +65,32 @@ DEVICE void sum_columns(const X* x, Y* y, float* partial, u32* tickets) {
 }
 
 // [KEPT, REDUCED] -> [KEPT], one warp a row.
-template <class X, class Y, u32 KEPT, u32 REDUCED> DEVICE void sum_short_rows(const X* x, Y* y) {
+template <class Source, class Y, u32 KEPT, u32 REDUCED> DEVICE void sum_short_rows(const Source& x, Y* y) {
     const u32 row = blockIdx.x * 8 + threadIdx.x / 32;
     if (row >= KEPT) return;
     float sum = 0.0f;
-    for (u32 i = threadIdx.x % 32; i < REDUCED; i += 32) sum += real(x[(size_t)row * REDUCED + i]);
+    for (u32 i = threadIdx.x % 32; i < REDUCED; i += 32) {
+        float value[1];
+        x.get((size_t)row * REDUCED + i, value);
+        sum += value[0];
+    }
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) y[row] = Cast<Y>::of(sum);
 }
 
 // [KEPT, REDUCED] -> [KEPT], CHUNKS blocks a row.
-template <class X, class Y, int V, u32 KEPT, u32 REDUCED, u32 CHUNKS>
-DEVICE void sum_rows(const X* x, Y* y, float* partial, u32* tickets) {
+template <class Source, class Y, int V, u32 KEPT, u32 REDUCED, u32 CHUNKS>
+DEVICE void sum_rows(const Source& x, Y* y, float* partial, u32* tickets) {
     constexpr u32 PACKS = REDUCED / V;
     constexpr u32 SPAN = (PACKS + CHUNKS - 1) / CHUNKS;
     const u32 first = blockIdx.x * SPAN;
     const u32 end = first + SPAN < PACKS ? first + SPAN : PACKS;
-    const X* at = x + (size_t)blockIdx.y * REDUCED;
+    const size_t at = (size_t)blockIdx.y * REDUCED;
     float sum = 0.0f;
 #pragma unroll 4
     for (u32 i = first + threadIdx.x; i < end; i += 256) {
         float value[V];
-        load<V>(at + (size_t)i * V, value);
+        x.get(at + (size_t)i * V, value);
 #pragma unroll
         for (int j = 0; j < V; ++j) sum += value[j];
     }

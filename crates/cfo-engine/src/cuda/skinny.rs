@@ -1,0 +1,145 @@
+//! Products with one side of a few elements, such as a network's first and last layers and their gradients: kernels of
+//! our own that pass over the long side once.
+
+use super::lower::{File, Io, Lowering, vector};
+use super::scalar::Scalar;
+use crate::ops::{Activation, Extras, MatMul};
+
+/// The most elements of a short side, and the fewest of a long one.
+const FEW: usize = 8;
+const LONG: usize = 1024;
+/// Sizes of the side in between.
+const MIDDLE: std::ops::RangeInclusive<usize> = 16..=512;
+/// Numbers of the short factor that a thread may keep.
+const KEPT: usize = 64;
+
+/// Which side is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Columns,
+    Terms,
+    /// A gradient of a weight; whether the second factor is the thin one.
+    Gradient {
+        second: bool,
+    },
+}
+
+fn form(op: &MatMul) -> Option<Form> {
+    let extras = Extras { sums: false, ..op.extras };
+    let plain = op.batch == [1, 1] && op.activation == Activation::Identity && extras == Extras::default();
+    if !plain || op.keep_input || op.c.column != 1 {
+        return None;
+    }
+    let [rows, inner, columns] = [op.rows, op.inner, op.columns];
+    if rows >= LONG && columns <= FEW && MIDDLE.contains(&inner) && op.a.column == 1 {
+        return Some(Form::Columns);
+    }
+    if rows >= LONG && inner <= FEW && MIDDLE.contains(&columns) {
+        return Some(Form::Terms);
+    }
+    let gradient = inner >= LONG && op.a.row == 1 && op.b.column == 1 && !op.bias;
+    match (gradient, rows, columns) {
+        (true, wide, thin) if thin <= FEW && MIDDLE.contains(&wide) => Some(Form::Gradient { second: true }),
+        (true, thin, wide) if thin <= FEW && MIDDLE.contains(&wide) => Some(Form::Gradient { second: false }),
+        _ => None,
+    }
+}
+
+/// Blocks that share the rows of a gradient.
+fn chunks(op: &MatMul, multiprocessors: u32) -> usize {
+    op.inner.div_ceil(512).clamp(1, 2 * multiprocessors as usize)
+}
+
+/// Bytes of scratch memory.
+pub(super) fn scratch(op: &MatMul, multiprocessors: u32) -> usize {
+    match form(op) {
+        Some(Form::Gradient { .. }) => 4 * chunks(op, multiprocessors) * op.rows * op.columns,
+        _ => 0,
+    }
+}
+
+/// Appends the product if it is one of these; whether it was.
+pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
+    match form(op) {
+        Some(Form::Columns) => few_columns(op, io, to),
+        Some(Form::Terms) => few_terms(op, io, to),
+        // Products that stand for convolutions come without scratch memory of their own.
+        Some(Form::Gradient { second }) if io.scratch != 0 => gradient(op, second, io, to),
+        _ => false,
+    }
+}
+
+/// Parameters, types and arguments of a product with a bias.
+fn interface(op: &MatMul, io: &Io) -> (String, String, Vec<super::lower::Argument>) {
+    let bias = if op.bias { io.inputs[2] } else { io.inputs[1] };
+    let names = [io.inputs[0], io.inputs[1], bias, io.outputs[0]].map(|value| value.scalar.name());
+    let [a, b, s, y] = names;
+    let parameters = format!("const {a}* a, const {b}* b, const {s}* bias, {y}* y");
+    let arguments = [io.inputs[0], io.inputs[1], bias, io.outputs[0]].map(|value| value.address.into());
+    (parameters, names.join(", "), arguments.to_vec())
+}
+
+fn few_columns(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
+    let width = vector(io.inputs[0].scalar == Scalar::Half, [op.inner, op.a.row]);
+    let lanes = (op.inner / width).next_power_of_two().min(32);
+    let steps = op.inner.div_ceil(width * lanes);
+    if steps * width * op.columns > KEPT {
+        return false;
+    }
+    let (parameters, types, arguments) = interface(op, io);
+    let body = format!(
+        "few_columns<{types}, {width}, {}u, {}u, {}, {lanes}, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
+        op.rows, op.inner, op.columns, op.a.row, op.b.row, op.b.column, op.c.row, op.bias
+    );
+    to.launch(File::Skinny, &parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors), arguments);
+    true
+}
+
+fn few_terms(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
+    let width = vector(io.outputs[0].scalar == Scalar::Half, [op.columns, op.c.row]);
+    let lanes = op.columns / width;
+    if lanes > 256 || width * op.inner > KEPT {
+        return false;
+    }
+    let (parameters, types, arguments) = interface(op, io);
+    let body = format!(
+        "few_terms<{types}, {width}, {}u, {}, {}u, {}u, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
+        op.rows, op.inner, op.columns, op.a.row, op.a.column, op.b.row, op.b.column, op.c.row, op.bias
+    );
+    to.launch(File::Skinny, &parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors), arguments);
+    true
+}
+
+/// Blocks that walk over rows, so many at a time: enough to fill the device, each with several rounds.
+fn walk(rows: usize, each: usize, multiprocessors: u32) -> [u32; 3] {
+    [rows.div_ceil(each).min(16 * multiprocessors as usize) as u32, 1, 1]
+}
+
+fn gradient(op: &MatMul, second: bool, io: &Io, to: &mut Lowering) -> bool {
+    let (a, b, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
+    let first = (a, op.rows, op.a.column, op.c.row);
+    let last = (b, op.columns, op.b.row, 1);
+    let ((wide, width, wide_row, wide_step), (thin, count, thin_row, thin_step)) =
+        if second { (first, last) } else { (last, first) };
+    let pack = vector(wide.scalar == Scalar::Half, [width, wide_row]);
+    if width / pack > 256 || pack * count > KEPT {
+        return false;
+    }
+    let chunks = chunks(op, to.multiprocessors);
+    let tickets = to.ticket(usize::from(chunks > 1));
+    let names = [wide, thin, y].map(|value| value.scalar.name());
+    let parameters = format!(
+        "const {}* wide, const {}* thin, {}* y, float* partial, u32* ticket",
+        names[0], names[1], names[2]
+    );
+    let body = format!(
+        "few_gradients<{}, {pack}, {}u, {width}u, {count}, {wide_row}u, {thin_row}u, {wide_step}u, {thin_step}u, {chunks}u>(wide, thin, \
+         y, partial, ticket);",
+        names.join(", "),
+        op.inner
+    );
+    let arguments =
+        vec![wide.address.into(), thin.address.into(), y.address.into(), io.scratch.into(), tickets];
+    to.launch(File::Skinny, &parameters, body, [chunks as u32, 1, 1], arguments);
+    true
+}
