@@ -194,6 +194,26 @@ template <u32 N, int HD> DEVICE void left_rows(const bf16* from, u32 pitch, u32 
     }
 }
 
+// Blocks of 8 x 8 from shared memory, each row at the address of one lane: two, four, or four turned. A lane gets the pair of
+// row lane / 4 from column 2 (lane % 4) on (turned: of column lane / 4 from row 2 (lane % 4) on) of each block.
+DEVICE void load_two(u32& a, u32& b, const bf16* at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(a), "=r"(b)
+                 : "r"((u32)__cvta_generic_to_shared(at)));
+}
+
+DEVICE void load_four(u32& a, u32& b, u32& c, u32& d, const bf16* at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"((u32)__cvta_generic_to_shared(at)));
+}
+
+DEVICE void load_four_turned(u32& a, u32& b, u32& c, u32& d, const bf16* at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"((u32)__cvta_generic_to_shared(at)));
+}
+
 // out = left rows^T for SPAN rows in shared memory.
 template <u32 N, int HD> DEVICE void products(const u32 (&a)[HD / 16][4], const bf16* rows, float (&out)[SPAN / 8][4]) {
     const u32 lane = threadIdx.x % 32;
@@ -201,10 +221,19 @@ template <u32 N, int HD> DEVICE void products(const u32 (&a)[HD / 16][4], const 
     for (int n = 0; n < SPAN / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) out[n][i] = 0.0f;
+        const bf16* at = rows + (n * 8 + lane % 8) * Tile<N, HD>::PITCH + lane / 8 * 8;
 #pragma unroll
-        for (int s = 0; s < HD / 16; ++s) {
-            const bf16* at = rows + (n * 8 + lane / 4) * Tile<N, HD>::PITCH + s * 16 + lane % 4 * 2;
-            multiply_add(out[n], a[s], *reinterpret_cast<const u32*>(at), *reinterpret_cast<const u32*>(at + 8));
+        for (int s = 0; s + 1 < HD / 16; s += 2) {
+            u32 b[4];
+            load_four(b[0], b[1], b[2], b[3], at + s * 16);
+            multiply_add(out[n], a[s], b[0], b[1]);
+            multiply_add(out[n], a[s + 1], b[2], b[3]);
+        }
+        if (HD / 16 % 2 == 1) {
+            constexpr int LAST = HD / 16 - 1;
+            u32 b[2];
+            load_two(b[0], b[1], rows + (n * 8 + lane % 8) * Tile<N, HD>::PITCH + LAST * 16 + lane / 8 % 2 * 8);
+            multiply_add(out[n], a[LAST], b[0], b[1]);
         }
     }
 }
@@ -217,13 +246,11 @@ template <u32 N, int HD> DEVICE void accumulate(const float (&weights)[SPAN / 8]
         const u32 a[4] = {round_pair(weights[2 * k][0], weights[2 * k][1]), round_pair(weights[2 * k][2], weights[2 * k][3]),
             round_pair(weights[2 * k + 1][0], weights[2 * k + 1][1]), round_pair(weights[2 * k + 1][2], weights[2 * k + 1][3])};
 #pragma unroll
-        for (int n = 0; n < HD / 8; ++n) {
-            const bf16* at = rows + (k * 16 + lane % 16) * Tile<N, HD>::PITCH + n * 8;
-            u32 b0, b1;
-            asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-                         : "=r"(b0), "=r"(b1)
-                         : "r"((u32)__cvta_generic_to_shared(at)));
-            multiply_add(sum[n], a, b0, b1);
+        for (int n = 0; n < HD / 8; n += 2) {
+            u32 b[4];
+            load_four_turned(b[0], b[1], b[2], b[3], rows + (k * 16 + lane % 16) * Tile<N, HD>::PITCH + (n + lane / 16) * 8);
+            multiply_add(sum[n], a, b[0], b[1]);
+            multiply_add(sum[n + 1], a, b[2], b[3]);
         }
     }
 }
