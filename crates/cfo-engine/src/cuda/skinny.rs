@@ -22,9 +22,40 @@ enum Form {
     Gradient {
         second: bool,
     },
+    /// One matrix of few rows or few columns for a whole batch.
+    Shared {
+        rows: bool,
+    },
+}
+
+/// The most elements of the short side of a matrix that a whole batch shares, and of the matrix as it lies in shared memory,
+/// beside which the sums of 32 rows have room.
+const SHARED: usize = 32;
+const MATRIX: usize = 5000;
+/// Columns that a block takes; `TILE` of the kernels.
+const TILE: usize = 64;
+
+/// The form of a product of one dense matrix with each of a batch of dense matrices.
+fn shared(op: &MatMul) -> Option<Form> {
+    let [rows, inner, columns] = [op.rows, op.inner, op.columns];
+    let plain = op.activation == Activation::Identity && op.extras == Extras::default() && !op.bias;
+    let batched = op.batch[1] == 1 && op.batch[0] > 1 && op.batch[0] < 65_536 && op.a.batch[0] == 0;
+    let dense = |operand: crate::ops::Operand, rows: usize| {
+        operand.column == 1 && operand.row == columns && operand.batch[0] == rows * columns
+    };
+    let fits = columns.is_multiple_of(TILE) && dense(op.b, inner) && dense(op.c, rows);
+    if !plain || !batched || !fits || op.keep_input {
+        return None;
+    }
+    let short = rows.min(inner);
+    let matrix = short.next_multiple_of(4) * rows.max(inner);
+    (short <= SHARED && matrix <= MATRIX).then_some(Form::Shared { rows: rows <= inner })
 }
 
 fn form(op: &MatMul) -> Option<Form> {
+    if let Some(form) = shared(op) {
+        return Some(form);
+    }
     let extras = Extras { sums: false, ..op.extras };
     let plain = op.batch == [1, 1] && op.activation == Activation::Identity && extras == Extras::default();
     if !plain || op.keep_input || op.c.column != 1 {
@@ -63,6 +94,7 @@ pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
     match form(op) {
         Some(Form::Columns) => few_columns(op, io, to),
         Some(Form::Terms) => few_terms(op, io, to),
+        Some(Form::Shared { rows }) => shared_matrix(op, rows, io, to),
         // Products that stand for convolutions come without scratch memory of their own.
         Some(Form::Gradient { second }) if io.scratch != 0 => gradient(op, second, io, to),
         _ => false,
@@ -141,5 +173,24 @@ fn gradient(op: &MatMul, second: bool, io: &Io, to: &mut Lowering) -> bool {
     let arguments =
         vec![wide.address.into(), thin.address.into(), y.address.into(), io.scratch.into(), tickets];
     to.launch(File::Skinny, &parameters, body, [chunks as u32, 1, 1], arguments);
+    true
+}
+
+fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) -> bool {
+    let (m, x, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
+    let names = [m, x, y].map(|value| value.scalar.name());
+    let parameters = format!("const {}* m, const {}* x, {}* y", names[0], names[1], names[2]);
+    let body = format!(
+        "{}<{}, {}u, {}u, {}u, {}u, {}u>(m, x, y);",
+        if rows { "few_rows" } else { "few_inputs" },
+        names.join(", "),
+        op.rows,
+        op.inner,
+        op.columns,
+        op.a.row,
+        op.a.column
+    );
+    let grid = [(op.columns / TILE) as u32, op.batch[0] as u32, 1];
+    to.launch(File::Skinny, &parameters, body, grid, [m, x, y].map(|value| value.address.into()).to_vec());
     true
 }

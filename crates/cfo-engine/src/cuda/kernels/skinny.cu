@@ -117,3 +117,72 @@ DEVICE void few_gradients(const A* wide, const B* thin, Y* y, float* partial, u3
         y[i % W * YW + i / W * YT] = Cast<Y>::of(total);
     }
 }
+
+// y [ROWS, N] = m x for each x [K, N] of a batch, with one matrix m for all: m (r, k) lies at r MR + k MC. A block takes TILE
+// columns; PARTS groups of threads share the sum (few rows) or the rows (few terms). The matrix lies in shared memory, turned so
+// that what a thread reads next is together.
+#define TILE 64
+#define PARTS 4
+
+template <class M, u32 OUTER, u32 INNER, u32 STRIDE, u32 OR, u32 IR> DEVICE void stage_matrix(const M* m, float* to) {
+    for (u32 i = threadIdx.x; i < OUTER * STRIDE; i += TILE * PARTS) {
+        const u32 outer = i / STRIDE, inner = i % STRIDE;
+        to[i] = inner < INNER ? real(m[(size_t)outer * OR + (size_t)inner * IR]) : 0.0f;
+    }
+    __syncthreads();
+}
+
+template <class M, class X, class Y, u32 ROWS, u32 K, u32 N, u32 MR, u32 MC> DEVICE void few_rows(const M* m, const X* x, Y* y) {
+    constexpr u32 STRIDE = (ROWS + 3) / 4 * 4;
+    __shared__ alignas(16) float matrix[K * STRIDE];
+    __shared__ float parts[PARTS - 1][ROWS][TILE];
+    stage_matrix<M, K, ROWS, STRIDE, MC, MR>(m, matrix);
+    const u32 lane = threadIdx.x % TILE, part = threadIdx.x / TILE, column = blockIdx.x * TILE + lane;
+    const X* from = x + (size_t)blockIdx.y * K * N + column;
+    float sum[STRIDE] = {};
+#pragma unroll 5
+    for (u32 k = part; k < K; k += PARTS) {
+        const float value = real(from[(size_t)k * N]);
+#pragma unroll
+        for (u32 r = 0; r < STRIDE; r += 4) {
+            float row[4];
+            load<4>(matrix + k * STRIDE + r, row);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum[r + i] += row[i] * value;
+        }
+    }
+    if (part > 0) {
+#pragma unroll
+        for (u32 r = 0; r < ROWS; ++r) parts[part - 1][r][lane] = sum[r];
+    }
+    __syncthreads();
+    if (part > 0) return;
+#pragma unroll
+    for (u32 r = 0; r < ROWS; ++r) {
+#pragma unroll
+        for (int p = 0; p < PARTS - 1; ++p) sum[r] += parts[p][r][lane];
+        y[((size_t)blockIdx.y * ROWS + r) * N + column] = Cast<Y>::of(sum[r]);
+    }
+}
+
+template <class M, class X, class Y, u32 ROWS, u32 K, u32 N, u32 MR, u32 MC> DEVICE void few_inputs(const M* m, const X* x, Y* y) {
+    constexpr u32 STRIDE = (K + 3) / 4 * 4;
+    __shared__ alignas(16) float matrix[ROWS * STRIDE];
+    stage_matrix<M, ROWS, K, STRIDE, MR, MC>(m, matrix);
+    const u32 lane = threadIdx.x % TILE, part = threadIdx.x / TILE, column = blockIdx.x * TILE + lane;
+    float value[STRIDE];
+#pragma unroll
+    for (u32 k = 0; k < STRIDE; ++k) value[k] = k < K ? real(x[((size_t)blockIdx.y * K + k) * N + column]) : 0.0f;
+#pragma unroll 4
+    for (u32 r = part; r < ROWS; r += PARTS) {
+        float sum = 0.0f;
+#pragma unroll
+        for (u32 k = 0; k < STRIDE; k += 4) {
+            float row[4];
+            load<4>(matrix + r * STRIDE + k, row);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum += row[i] * value[k + i];
+        }
+        y[((size_t)blockIdx.y * ROWS + r) * N + column] = Cast<Y>::of(sum);
+    }
+}
