@@ -9,6 +9,7 @@ mod cuda;
 mod device;
 mod differentiate;
 mod error;
+mod feed;
 mod fuse;
 mod graph;
 mod initial;
@@ -22,11 +23,12 @@ mod shape;
 
 pub use device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, Precision};
 pub use error::{EngineError, Result};
+pub use feed::{Feed, Page};
 pub use graph::{Graph, Node, Parameter};
 pub use initial::Initial;
 pub use memory::{Data, Memory};
 pub use ops::{
-    Activation, AdamConfig, Distribution, GroupNormInputs, PadMode, PathData, PathSample, PathTensors,
+    Activation, AdamConfig, Distribution, Draw, GroupNormInputs, PadMode, PathData, PathSample, PathTensors,
     ResampleMode, Schedule, WaveletFamily, spectral_modes,
 };
 pub use plan::Plan;

@@ -290,10 +290,10 @@ fn hash(bytes: &[u8]) -> String {
 }
 
 /// Hash of the training data, to notice that a run is resumed on other data.
-pub(crate) fn fingerprint<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
+pub(crate) fn fingerprint(parts: impl Iterator<Item = impl AsRef<[u8]>>) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
-        hasher.update(part);
+        hasher.update(part.as_ref());
     }
     hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -57,6 +57,16 @@ pub enum CfoError {
         /// What is wrong.
         problem: String,
     },
+    /// The step does not fit the device.
+    #[error("a batch of {batch} needs {needed} bytes on the device, but {available} are free")]
+    BatchTooLarge {
+        /// The batch asked for.
+        batch: usize,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that the device has free.
+        available: u64,
+    },
     /// The loss left the realm of numbers, or grew without bound.
     #[error("the loss became {loss} at step {step}")]
     Diverged {
@@ -96,6 +106,16 @@ pub enum CfoError {
 }
 
 impl CfoError {
+    /// The engine's refusal of a training step, in terms of its batch.
+    pub(crate) fn of_step(error: EngineError, batch: usize) -> Self {
+        match error {
+            EngineError::OutOfMemory { needed, available } => {
+                Self::BatchTooLarge { batch, needed, available }
+            }
+            other => other.into(),
+        }
+    }
+
     /// What to do next, where that can be said.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -103,6 +123,14 @@ impl CfoError {
             Self::InvalidKey { key, .. } => Some(key_hint(key)),
             Self::BadData { hint, .. } => Some(hint.clone()),
             Self::BadGrid { .. } => Some("choose another operator or its sizes, or resample the data".into()),
+            Self::BatchTooLarge { batch, needed, available } => {
+                // A plan grows with the batch; 5 % are left to what does not.
+                let fits = (0.95 * *batch as f64 * *available as f64 / (*needed).max(1) as f64) as usize;
+                Some(match fits {
+                    0 => "not even one sample fits: choose a smaller network, or the CPU".into(),
+                    _ => format!("`train.batch = {fits}` would fit"),
+                })
+            }
             Self::Diverged { last_good, .. } => Some(match last_good {
                 Some(name) => format!(
                     "lower `train.learning_rate` or set `train.clip`; `{name}` is the last good checkpoint"
@@ -156,3 +184,17 @@ fn key_hint(key: &str) -> String {
 
 /// The result of this crate's functions.
 pub type Result<T, E = CfoError> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_does_not_fit_names_the_batch_that_would() {
+        let refused = |needed, available| {
+            CfoError::of_step(EngineError::OutOfMemory { needed, available }, 256).hint().unwrap()
+        };
+        assert_eq!(refused(20 << 30, 10 << 30), "`train.batch = 121` would fit");
+        assert!(refused(1 << 40, 1 << 20).contains("not even one"));
+    }
+}

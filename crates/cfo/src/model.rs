@@ -49,11 +49,13 @@ impl Scaling {
         let interval = lengths / intervals.max(1) as f64;
         let (mut values, mut changes) = (Statistics::new(channels), Statistics::new(channels));
         let size = set.description.shape.len();
-        for trajectory in &train {
-            values.add(&trajectory.values);
-            let later = trajectory.values.iter().skip(size);
+        // One trajectory at a time: those in a file need not all be in memory.
+        for (i, _) in set.part(Split::Train) {
+            let trajectory = set.values(i)?;
+            values.add(&trajectory);
+            let later = trajectory.iter().skip(size);
             let change: Vec<f32> =
-                later.zip(&trajectory.values).map(|(after, before)| after - before).collect();
+                later.zip(trajectory.iter()).map(|(after, before)| after - before).collect();
             changes.add(&change);
         }
         let Normalization { mean, deviation } =
@@ -83,6 +85,15 @@ impl Scaling {
     /// Values in the user's units.
     pub fn restore(&self, values: &[f32]) -> Vec<f32> {
         self.each(values, |value, mean, deviation| value * deviation + mean)
+    }
+
+    /// The same into a place of its own.
+    pub(crate) fn normalize_into(&self, values: &[f32], to: &mut [f32]) {
+        let channels = self.mean.len();
+        for (i, (to, &value)) in to.iter_mut().zip(values).enumerate() {
+            let channel = i % channels;
+            *to = ((f64::from(value) - self.mean[channel]) / self.deviation[channel]) as f32;
+        }
     }
 
     fn each(&self, values: &[f32], map: impl Fn(f64, f64, f64) -> f64) -> Vec<f32> {

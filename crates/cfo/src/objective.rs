@@ -1,7 +1,10 @@
 //! What is trained for: the graph of one whole training step, from drawing the batch to Adam.
 
+use std::ops::Range;
+
 use cfo_data::{Split, thin};
-use cfo_engine::{Data, Element, Graph, Memory, Node, PathData, PathSample, PathTensors};
+use cfo_engine::{Data, Draw, Element, Graph, Memory, Node, PathData, PathSample, PathTensors};
+use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
 use crate::error::{CfoError, Result};
@@ -14,25 +17,59 @@ const BATCHES: u32 = 1;
 /// The tensor that counts optimiser steps.
 const COUNTER: &str = "train.step";
 
-/// The training trajectories as the sampler wants them: normalised, thinned, one after another.
+/// The training trajectories as the sampler wants them: normalised, thinned, one after another. Their values are all
+/// here, or stay where they are and are gathered batch by batch.
 #[derive(Clone, Debug)]
 pub struct TrainingData {
-    values: Vec<f32>,
+    /// `None` if they stay where they are.
+    values: Option<Vec<f32>>,
+    /// Which snapshot of which trajectory each row is.
+    sources: Vec<(u32, u32)>,
     times: Vec<f64>,
     offsets: Vec<u32>,
     conditions: Vec<f32>,
 }
 
 impl TrainingData {
-    /// Scales and thins the training part of a set.
+    /// Scales and thins the training part of a set. The values are all read unless the recipe or the set says that they
+    /// are streamed.
     ///
     /// # Errors
     /// If a trajectory is too short, or its grid does not suit the objective.
     pub fn new(model: &Model, set: &TrajectorySet) -> Result<Self> {
-        let size = model.shape().len();
+        let streamed = model.recipe.data.stream.unwrap_or(false) || set.is_in_file();
+        if streamed { Self::streamed(model, set) } else { Self::resident(model, set) }
+    }
+
+    fn resident(model: &Model, set: &TrajectorySet) -> Result<Self> {
+        let mut data = Self::streamed(model, set)?;
+        let mut values = vec![0.0; data.rows() * model.shape().len()];
+        for trajectory in 0..data.trajectories() {
+            data.read(trajectory, model, set, &mut values)?;
+        }
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(CfoError::BadData {
+                problem: "the training data hold a value that is not finite".into(),
+                hint: "`cfo inspect` says where".into(),
+            });
+        }
+        data.values = Some(values);
+        Ok(data)
+    }
+
+    /// The same with values that stay in the set.
+    ///
+    /// # Errors
+    /// As [`TrainingData::new`].
+    pub fn streamed(model: &Model, set: &TrajectorySet) -> Result<Self> {
         let (config, seed) = (&model.recipe.data, model.recipe.train.seed);
-        let mut data =
-            Self { values: Vec::new(), times: Vec::new(), offsets: vec![0], conditions: Vec::new() };
+        let mut data = Self {
+            values: None,
+            sources: Vec::new(),
+            times: Vec::new(),
+            offsets: vec![0],
+            conditions: Vec::new(),
+        };
         let mut step: Option<f64> = None;
         for (i, trajectory) in set.part(Split::Train) {
             let first = usize::from(config.drop_first);
@@ -49,19 +86,12 @@ impl TrainingData {
             for kept in thin::kept(frames, config.keep_rate, seed, i) {
                 let frame = first + kept;
                 data.times.push(model.scaling.time(trajectory.times[frame]));
-                data.values
-                    .extend(model.scaling.normalize(&trajectory.values[frame * size..(frame + 1) * size]));
+                data.sources.push((i as u32, frame as u32));
             }
             data.offsets.push(data.times.len() as u32);
             for (&value, [mean, deviation]) in trajectory.parameters.iter().zip(&model.scaling.conditions) {
                 data.conditions.push(((value - mean) / deviation) as f32);
             }
-        }
-        if data.values.iter().any(|value| !value.is_finite()) {
-            return Err(CfoError::BadData {
-                problem: "the training data hold a value that is not finite".into(),
-                hint: "`cfo inspect` says where".into(),
-            });
         }
         Ok(data)
     }
@@ -76,21 +106,79 @@ impl TrainingData {
         self.offsets.len() - 1
     }
 
-    /// Hash of everything in it, to notice that a run is resumed on other data.
-    pub fn fingerprint(&self) -> String {
-        let values: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let times: Vec<u8> = self.times.iter().flat_map(|time| time.to_le_bytes()).collect();
-        let offsets: Vec<u8> = self.offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
-        fingerprint([values.as_slice(), &times, &offsets].into_iter())
+    /// Whether batches are gathered one by one.
+    pub fn is_streamed(&self) -> bool {
+        self.values.is_none()
     }
 
-    /// Puts the data into memory under the names that [`training_step`] reads.
+    /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
+    fn gather(&self, rows: Range<usize>, model: &Model, set: &TrajectorySet, to: &mut [f32]) -> Result<()> {
+        let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
+        let frames: Vec<usize> = self.sources[rows].iter().map(|&(_, frame)| frame as usize).collect();
+        model.scaling.normalize_into(&set.frames(trajectory as usize, &frames)?, to);
+        Ok(())
+    }
+
+    /// All rows of a trajectory into their place among all.
+    fn read(&self, trajectory: usize, model: &Model, set: &TrajectorySet, values: &mut [f32]) -> Result<()> {
+        let size = model.shape().len();
+        let rows = self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize;
+        let place = &mut values[rows.start * size..rows.end * size];
+        self.gather(rows, model, set, place)
+    }
+
+    /// Fills a page with the snapshots that the batch of a step is made of.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn fill(&self, step: u32, model: &Model, set: &TrajectorySet, page: &mut [f32]) -> Result<()> {
+        let (draw, size) = (draw(model)?, model.shape().len());
+        let window = size * draw.data.window();
+        page.par_chunks_mut(window).enumerate().try_for_each(|(sample, place)| {
+            let rows = draw.rows(sample, step, &self.times, &self.offsets);
+            let filled = &mut place[..rows.len() * size];
+            self.gather(rows, model, set, filled)
+        })
+    }
+
+    /// Hash of everything in it, to notice that a run is resumed on other data.
+    ///
+    /// # Errors
+    /// If the values cannot be read.
+    pub fn fingerprint(&self, model: &Model, set: &TrajectorySet) -> Result<String> {
+        let size = model.shape().len();
+        let mut failed = None;
+        let values = (0..self.trajectories()).map(|trajectory| {
+            let rows = self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize;
+            let mut read = vec![0.0; rows.len() * size];
+            match &self.values {
+                Some(values) => read.copy_from_slice(&values[rows.start * size..rows.end * size]),
+                None => failed = self.gather(rows, model, set, &mut read).err().or(failed.take()),
+            }
+            read.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
+        });
+        let times = self.times.iter().flat_map(|time| time.to_le_bytes()).collect();
+        let offsets = self.offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+        let found = fingerprint(values.chain([times, offsets]));
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// Puts the data into memory under the names that [`training_step`] reads; of streamed values only the room for a
+    /// batch.
     ///
     /// # Errors
     /// If memory holds other data under these names.
     pub fn upload(&self, model: &Model, memory: &mut Memory) -> Result<()> {
         let [_, height, width, channels] = model.batch_shape(1);
-        memory.insert_real("data.values", [self.rows(), height, width, channels], &self.values)?;
+        match &self.values {
+            Some(values) => {
+                memory.insert_real("data.values", [self.rows(), height, width, channels], values)?;
+            }
+            None => {
+                let shape = self.values_shape(model)?;
+                memory.insert_real("data.values", shape, &vec![0.0; shape.iter().product()])?;
+            }
+        }
         memory.insert("data.times", Element::Double, [self.rows()], Data::F64(&self.times))?;
         memory.insert("data.offsets", Element::Index, [self.offsets.len()], Data::Index(&self.offsets))?;
         if model.setting.conditions > 0 {
@@ -99,6 +187,26 @@ impl TrainingData {
         }
         Ok(())
     }
+
+    /// Shape of the values that the sampler reads: all snapshots, or those of a batch.
+    fn values_shape(&self, model: &Model) -> Result<[usize; 4]> {
+        let rows = match self.is_streamed() {
+            true => model.recipe.train.batch * draw(model)?.data.window(),
+            false => self.rows(),
+        };
+        Ok(model.batch_shape(rows))
+    }
+}
+
+/// How a model's batches are drawn.
+fn draw(model: &Model) -> Result<Draw> {
+    let data = match model.recipe.objective {
+        ObjectiveConfig::FlowMatching => {
+            PathData::Flow { path: model.recipe.path.path()?, noise: model.recipe.path.schedule() }
+        }
+        ObjectiveConfig::Autoregressive { .. } => PathData::Pair,
+    };
+    Ok(Draw { data, seed: model.recipe.train.seed, stream: BATCHES })
 }
 
 /// An autoregressive model needs one step size throughout.
@@ -128,21 +236,17 @@ fn check_uniform(index: usize, times: &[f64], step: &mut Option<f64>, keep_rate:
 /// If the path is not valid.
 pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)> {
     let mut graph = Graph::new();
-    let train = &model.recipe.train;
-    let [_, height, width, channels] = model.batch_shape(1);
+    let (batch, draw) = (model.recipe.train.batch, draw(model)?);
     let tensors = PathTensors {
-        values: graph.input("data.values", [data.rows(), height, width, channels])?,
+        values: graph.input("data.values", data.values_shape(model)?)?,
         times: graph.tensor("data.times", Element::Double, [data.rows()])?,
         offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
     };
     let counter = graph.counter(COUNTER)?;
-    let drawn = match model.recipe.objective {
-        ObjectiveConfig::FlowMatching => {
-            PathData::Flow { path: model.recipe.path.path()?, noise: model.recipe.path.schedule() }
-        }
-        ObjectiveConfig::Autoregressive { .. } => PathData::Pair,
+    let sample = match data.is_streamed() {
+        true => graph.sample_staged(tensors, draw, batch, counter)?,
+        false => graph.sample_path(tensors, draw.data, batch, (draw.seed, draw.stream), counter)?,
     };
-    let sample = graph.sample_path(tensors, drawn, train.batch, (train.seed, BATCHES), counter)?;
     Ok((graph, sample))
 }
 

@@ -52,6 +52,10 @@ pub struct DataConfig {
     pub normalize: bool,
     /// Whether the network is given each trajectory's PDE parameters.
     pub condition: bool,
+    /// Whether the snapshots of a batch are gathered ahead of the step that needs them, from the file if there is one,
+    /// instead of keeping all on the device; by default where they do not fit. The batches are the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
 }
 
 impl Default for DataConfig {
@@ -65,6 +69,7 @@ impl Default for DataConfig {
             split: None,
             normalize: true,
             condition: false,
+            stream: None,
         }
     }
 }
@@ -173,6 +178,8 @@ pub struct TrainConfig {
     pub clip: f64,
     /// `f32`, `tf32` or `bf16`.
     pub precision: String,
+    /// Whether a GPU too yields the same bits in every run, at some cost in speed. The CPU always does.
+    pub deterministic: bool,
     /// Seed of everything random in the run.
     pub seed: u64,
     /// Steps between reports.
@@ -198,6 +205,7 @@ impl Default for TrainConfig {
             ema: 0.0,
             clip: 0.0,
             precision: "f32".into(),
+            deterministic: false,
             seed: 0,
             report_every: 100,
             validate_every: 5_000,

@@ -1,6 +1,8 @@
 //! Trajectories in memory, split three ways: from a file, from a simulator, or from the user's own program.
 
+use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cfo_data::simulate::{self, Equation};
@@ -19,6 +21,8 @@ pub struct TrajectorySet {
     pub trajectories: Vec<Trajectory>,
     /// The part of each.
     pub splits: Vec<Split>,
+    /// Where the values of training trajectories are, if they stay in their file: those in `trajectories` are then empty.
+    file: Option<Arc<TrajectoryFile>>,
 }
 
 impl TrajectorySet {
@@ -41,10 +45,8 @@ impl TrajectorySet {
             }
         }
         let count = trajectories.len();
-        let held_out = (count / 10).max(usize::from(count > 2));
-        let splits =
-            by_counts(count, [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]);
-        Ok(Self { description, trajectories, splits })
+        let splits = by_counts(count, default_counts(count));
+        Ok(Self { description, trajectories, splits, file: None })
     }
 
     /// All trajectories of a file.
@@ -59,6 +61,64 @@ impl TrajectorySet {
             set.splits = splits;
         }
         Ok(set)
+    }
+
+    /// The trajectories of a file, the values of the training part left in it to be read when they are needed: for files
+    /// larger than memory. `split` counts trajectories for training, validation and test, where the file's parts are not
+    /// wanted.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has fewer trajectories.
+    pub fn open(path: &Path, split: Option<[usize; 3]>) -> Result<Self> {
+        let file = TrajectoryFile::open(path)?;
+        let empty = |i: usize| -> Result<Trajectory> {
+            Ok(Trajectory { times: file.times(i)?, values: Vec::new(), parameters: file.parameters(i)? })
+        };
+        let trajectories = (0..file.len()).map(empty).collect::<Result<Vec<_>>>()?;
+        let count = trajectories.len();
+        let splits = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
+        let splits = splits.unwrap_or_else(|| by_counts(count, default_counts(count)));
+        let mut set = Self { description: file.description().clone(), trajectories, splits, file: None };
+        if let Some(counts) = split {
+            set = set.with_split(counts)?;
+        }
+        for i in 0..set.trajectories.len() {
+            if set.splits[i] != Split::Train {
+                set.trajectories[i] = file.trajectory(i)?;
+            }
+        }
+        set.file = Some(Arc::new(file));
+        Ok(set)
+    }
+
+    /// Whether the training part stays in its file.
+    pub fn is_in_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// All values of a trajectory, read now if they are not in memory.
+    pub(crate) fn values(&self, index: usize) -> Result<Cow<'_, [f32]>> {
+        match &self.file {
+            Some(file) if self.splits[index] == Split::Train => Ok(file.trajectory(index)?.values.into()),
+            _ => Ok(self.trajectories[index].values.as_slice().into()),
+        }
+    }
+
+    /// Some snapshots of a trajectory, one after another.
+    pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Cow<'_, [f32]>> {
+        if let Some(file) = &self.file
+            && self.splits[index] == Split::Train
+        {
+            return Ok(file.frames(index, frames)?.into());
+        }
+        let (size, values) = (self.description.shape.len(), &self.trajectories[index].values);
+        let neighbors = frames.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        Ok(match frames.first() {
+            Some(&first) if neighbors => values[first * size..(first + frames.len()) * size].into(),
+            _ => {
+                frames.iter().flat_map(|&frame| &values[frame * size..(frame + 1) * size]).copied().collect()
+            }
+        })
     }
 
     /// Simulates trajectories `0..samples` of a seed.
@@ -90,6 +150,9 @@ impl TrajectorySet {
         interrupt: &AtomicBool,
     ) -> Result<Self> {
         let set = match (file.or(config.path.as_deref()), &config.simulate) {
+            (Some(path), _) if config.stream.map_or_else(|| is_large(path), Ok)? => {
+                return Self::open(path, config.split);
+            }
             (Some(path), _) => Self::read(path)?,
             (None, Some(system)) => {
                 let (equation, counts) = paper_system(system)?;
@@ -135,6 +198,27 @@ impl TrajectorySet {
     pub fn part(&self, split: Split) -> impl Iterator<Item = (usize, &Trajectory)> {
         self.trajectories.iter().enumerate().filter(move |(i, _)| self.splits[*i] == split)
     }
+}
+
+/// 80 % for training, 10 % each for validation and test; one each at least if there are three.
+fn default_counts(count: usize) -> [usize; 3] {
+    let held_out = (count / 10).max(usize::from(count > 2));
+    [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]
+}
+
+/// Bytes of memory that the system says are available, if it says so.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+}
+
+/// Whether a file's values, twice (as read and as trained on), would take more than 70 % of what memory there is.
+fn is_large(path: &Path) -> Result<bool> {
+    let file = TrajectoryFile::open(path)?;
+    let frames = (0..file.len()).map(|i| file.frame_count(i)).sum::<Result<usize, _>>()?;
+    let bytes = 8 * frames as u64 * file.description().shape.len() as u64;
+    Ok(available_memory().is_some_and(|available| bytes > available / 10 * 7))
 }
 
 fn by_counts(total: usize, [train, validation, _]: [usize; 3]) -> Vec<Split> {

@@ -11,6 +11,7 @@ mod cudnn;
 mod driver;
 mod executor;
 mod expression;
+mod feed;
 mod group_norm;
 mod handles;
 mod layer_norm;
@@ -37,4 +38,5 @@ mod tests;
 
 pub(crate) use driver::{Allocation, Context, count, properties};
 pub(crate) use executor::{Executor, numbers, stored};
+pub(crate) use feed::{Feed, Pinned};
 pub(crate) use typed::Typed;

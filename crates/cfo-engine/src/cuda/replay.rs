@@ -159,6 +159,12 @@ impl Event {
         }
     }
 
+    /// Waits until the device gets there.
+    pub(super) fn wait(&self) -> Result<()> {
+        // SAFETY: the event is alive and was recorded.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.event) })
+    }
+
     /// Lets a stream wait for it.
     pub(super) fn hold(&self, stream: sys::CUstream) -> Result<()> {
         // SAFETY: event and stream are alive.

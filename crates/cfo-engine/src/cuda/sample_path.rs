@@ -11,7 +11,7 @@ const EACH: usize = 2;
 
 pub(super) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, to: &mut Lowering) {
     let size = values.len() / values.axes()[0].max(1);
-    let (smoothness, stencil, pair, noise) = match op.data {
+    let (smoothness, stencil, pair, noise) = match op.draw.data {
         PathData::Pair => (0, 2, true, None),
         PathData::Flow { path, noise } => {
             let stencil = path.stencil.clamp(2, cfo_numerics::Path::MAX_STENCIL);
@@ -28,9 +28,9 @@ pub(super) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
         io.inputs.iter().chain(&io.outputs).map(|value| value.address.into()).collect();
     arguments.extend::<[super::lower::Argument; 6]>([
         ((offsets.len() - 1) as u32).into(),
-        op.stream.into(),
-        (op.seed as u32).into(),
-        ((op.seed >> 32) as u32).into(),
+        op.draw.stream.into(),
+        (op.draw.seed as u32).into(),
+        ((op.draw.seed >> 32) as u32).into(),
         noise.map_or(0.0, |noise| noise.amplitude).into(),
         noise.map_or(0, |noise| noise.exponent).into(),
     ]);
@@ -42,8 +42,9 @@ pub(super) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
             ("fields", EACH, [across, op.batch as u32, 1], threads as u32)
         }
     };
+    let staged = if op.staged { op.draw.data.window() } else { 0 };
     let body = format!(
-        "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u>(values, times, offsets, counter, \
+        "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
          time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent);"
     );
     to.launch_with(File::SamplePath, &parameters, body, (grid, threads, 0), arguments);

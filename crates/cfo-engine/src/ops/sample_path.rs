@@ -1,6 +1,8 @@
 //! The batch sampler: random trajectories at random times, read off their splines without storing a coefficient.
 
-use cfo_numerics::{NoiseSchedule, Path};
+use std::ops::Range;
+
+use cfo_numerics::{NoiseSchedule, Path, PathWeights, philox4x32};
 
 use super::{Op, Operation};
 use crate::error::{EngineError, Result};
@@ -19,6 +21,79 @@ pub enum PathData {
     },
     /// A uniform snapshot but the last; the target is the next one.
     Pair,
+}
+
+impl PathData {
+    /// Snapshots that a sample is made of, at most.
+    pub fn window(&self) -> usize {
+        match self {
+            Self::Pair => 2,
+            Self::Flow { path, .. } if path.spline.smoothness() == 0 => 2,
+            Self::Flow { path, .. } => path.stencil.clamp(2, Path::MAX_STENCIL) + 1,
+        }
+    }
+}
+
+/// How batches are drawn: what from, and with which random numbers. Sample `i` of step `n` draws from Philox's counter
+/// `[i, n, stream, 0]` under the seed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// What is drawn from a trajectory.
+    pub data: PathData,
+    /// Key of the random numbers.
+    pub seed: u64,
+    /// Which of the seed's streams.
+    pub stream: u32,
+}
+
+/// One sample before its snapshots are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawn {
+    pub(crate) trajectory: usize,
+    pub(crate) time: f64,
+    /// The first snapshot needed, as a row of all.
+    pub(crate) row: usize,
+    /// Weights of the snapshots from there on; `None` for a pair.
+    pub(crate) weights: Option<PathWeights>,
+}
+
+impl Draw {
+    /// Draws a sample of a step.
+    pub(crate) fn sample(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Drawn {
+        let key = [self.seed as u32, (self.seed >> 32) as u32];
+        let words = philox4x32([sample as u32, step, self.stream, 0], key);
+        let trajectory = scaled(words[0], offsets.len() - 1);
+        let (first, end) = (offsets[trajectory] as usize, offsets[trajectory + 1] as usize);
+        match self.data {
+            PathData::Pair => {
+                let row = first + scaled(words[1], end - first - 1);
+                Drawn { trajectory, time: times[row], row, weights: None }
+            }
+            PathData::Flow { path, .. } => {
+                let times = &times[first..end];
+                let (start, stop) = (times[0], times[times.len() - 1]);
+                let time = start + (stop - start) * unit(words[1], words[2]);
+                let weights = path.supported(times.len()).weights(times, time);
+                Drawn { trajectory, time, row: first + weights.first, weights: Some(weights) }
+            }
+        }
+    }
+
+    /// The rows of snapshots that a sample of a step is made of, for times and offsets as in [`PathTensors`].
+    pub fn rows(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Range<usize> {
+        let Drawn { row, weights, .. } = self.sample(sample, step, times, offsets);
+        row..row + weights.map_or(2, |weights| weights.count)
+    }
+}
+
+/// A word spread evenly over `0..count`.
+fn scaled(word: u32, count: usize) -> usize {
+    ((u64::from(word) * count as u64) >> 32) as usize
+}
+
+/// Two words as a number of `[0, 1)` with 53 random bits.
+fn unit(low: u32, high: u32) -> f64 {
+    ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 /// The tensors that hold trajectories: snapshot `k` of trajectory `i` is row `offsets[i] + k`.
@@ -48,10 +123,10 @@ pub struct PathSample {
 /// Draws a batch. Inputs: values, times, offsets, counter. Outputs: as in [`PathSample`].
 #[derive(Clone, Debug)]
 pub(crate) struct SamplePath {
-    pub(crate) data: PathData,
+    pub(crate) draw: Draw,
     pub(crate) batch: usize,
-    pub(crate) seed: u64,
-    pub(crate) stream: u32,
+    /// Whether the values are not all snapshots but those of the batch: [`PathData::window`] rows a sample.
+    pub(crate) staged: bool,
 }
 
 impl Operation for SamplePath {
@@ -72,12 +147,16 @@ impl Operation for SamplePath {
             }
         }
         let (values, times) = (&inputs[0].shape, &inputs[1].shape);
-        if values.rank() < 2 || times.axes() != &values.axes()[..1] {
+        let rows = match self.staged {
+            true => self.batch * self.draw.data.window(),
+            false => times.len(),
+        };
+        if values.rank() < 2 || times.rank() != 1 || values.axes()[0] != rows {
             return Err(EngineError::ShapeMismatch {
                 operation: "sample_path",
                 left: values.clone(),
                 right: times.clone(),
-                needed: "one time for each row of the values".into(),
+                needed: format!("{rows} rows of values"),
             });
         }
         let axes: Vec<usize> = [self.batch].iter().chain(&values.axes()[1..]).copied().collect();
@@ -87,7 +166,9 @@ impl Operation for SamplePath {
     }
 
     fn attributes(&self) -> String {
-        format!(" batch={} seed={} stream={} {:?}", self.batch, self.seed, self.stream, self.data)
+        let Draw { data, seed, stream } = self.draw;
+        let staged = if self.staged { " staged" } else { "" };
+        format!(" batch={} seed={seed} stream={stream} {data:?}{staged}", self.batch)
     }
 }
 
@@ -130,8 +211,27 @@ impl Graph {
         (seed, stream): (u64, u32),
         counter: Node,
     ) -> Result<PathSample> {
-        let op = Op::SamplePath(SamplePath { data, batch, seed, stream });
-        let nodes = self.push(op, &[tensors.values, tensors.times, tensors.offsets, counter])?;
+        self.sample(SamplePath { draw: Draw { data, seed, stream }, batch, staged: false }, tensors, counter)
+    }
+
+    /// The same samples from values that are not all snapshots but those that the batch is made of:
+    /// [`PathData::window`] rows a sample, which [`Draw::rows`] names, in the order of the samples.
+    ///
+    /// # Errors
+    /// If the tensors do not fit together.
+    pub fn sample_staged(
+        &mut self,
+        tensors: PathTensors,
+        draw: Draw,
+        batch: usize,
+        counter: Node,
+    ) -> Result<PathSample> {
+        self.sample(SamplePath { draw, batch, staged: true }, tensors, counter)
+    }
+
+    fn sample(&mut self, op: SamplePath, tensors: PathTensors, counter: Node) -> Result<PathSample> {
+        let inputs = [tensors.values, tensors.times, tensors.offsets, counter];
+        let nodes = self.push(Op::SamplePath(op), &inputs)?;
         Ok(PathSample { time: nodes[0], state: nodes[1], target: nodes[2], trajectory: nodes[3] })
     }
 

@@ -1,6 +1,7 @@
 //! The training loop.
 
 mod log;
+mod supply;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use crate::recipe::Recipe;
 use crate::rollout::Solver;
 use crate::trajectories::TrajectorySet;
 use log::Log;
+use supply::Supply;
 
 /// What is known after some steps.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -108,11 +110,12 @@ fn prefix(model: &Model) -> &'static str {
 pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, interrupt, observer } = session;
     let model = Model::new(recipe, set)?;
-    let data = TrainingData::new(&model, set)?;
-    let fingerprint = data.fingerprint();
+    let mut memory =
+        Memory::new(device, recipe.train.precision()?)?.with_determinism(recipe.train.deterministic);
+    let data = training_data(&model, set, &memory)?;
+    let fingerprint = data.fingerprint(&model, set)?;
     let checkpoints = folder.map(Checkpoints::of);
 
-    let mut memory = Memory::new(device, recipe.train.precision()?)?;
     let (graph, _) = training_step(&model, &data)?;
     let mut best = None;
     if let (Some(checkpoints), true) = (&checkpoints, resume) {
@@ -125,59 +128,117 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
     memory.initialize(&graph, recipe.train.seed)?;
     memory.insert_real("train.loss", cfo_engine::Shape::scalar(), &[0.0])?;
     data.upload(&model, &mut memory)?;
-    let mut program = Program::compile(&graph, &[], &memory)?;
-    let mut step = memory.read_index("train.step")?[0];
-    let mut log = Log::open(folder, step)?;
-
-    let adam = recipe.train.adam()?;
-    let steps = recipe.train.steps;
-    let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
-    let (started, mut since) = (Instant::now(), (Instant::now(), step));
-    let mut first_loss: Option<f64> = None;
-    let mut last_loss = f64::NAN;
-    while step < steps {
-        let chunk = chunk(step, recipe, device);
-        program.run_many(&mut memory, chunk as usize)?;
-        step += chunk;
-        let stop = interrupt.load(Ordering::Relaxed);
-        let last = step == steps || stop;
-        let validate = due(step, recipe.train.validate_every) || step == steps;
-        let checkpoint_due = due(step, recipe.train.checkpoint_every) || validate || last;
-        if !(due(step, recipe.train.report_every) || checkpoint_due) {
-            continue;
-        }
-        let loss = memory.read_f64("train.loss")?[0] / f64::from(step - since.1);
-        memory.write("train.loss", Data::F32(&[0.0]))?;
-        let bound = 1e6 * first_loss.get_or_insert(loss).max(1e-6);
-        if !loss.is_finite() || loss > bound {
-            let last_good =
-                checkpoints.as_ref().filter(|c| c.exist()).map(|_| "checkpoints/latest".to_owned());
-            return Err(CfoError::Diverged { step, loss, last_good });
-        }
-        last_loss = loss;
-        let steps_per_second = f64::from(step - since.1) / since.0.elapsed().as_secs_f64();
-        let validation = match validate {
-            true => validation_error(&model, set, &mut memory)?,
+    let refuse = |error| CfoError::of_step(error, recipe.train.batch);
+    let program = Program::compile(&graph, &[], &memory).map_err(refuse)?;
+    let step = memory.read_index("train.step")?[0];
+    let log = Log::open(folder, step)?;
+    let started = Instant::now();
+    let mut run =
+        Run { model: &model, set, fingerprint, checkpoints, program, log, best, interrupt, observer };
+    let loss = std::thread::scope(|scope| {
+        let supply = match data.is_streamed() {
+            true => Some(Supply::start(scope, (&model, &data, set), &memory, step)?),
             false => None,
         };
-        let learning_rate = adam.learning_rate * adam.schedule.factor(step - 1);
-        let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
-        log.write(&report)?;
-        observer.report(&report);
-        if let (Some(checkpoints), true) = (&checkpoints, checkpoint_due) {
-            let improved = validation
-                .is_some_and(|error| error.is_finite() && best.is_none_or(|(lowest, _)| error < lowest));
-            if let (Some(error), true) = (validation, improved) {
-                best = Some((error, step));
-            }
-            checkpoints.save(&memory, State::new(&model, step, &fingerprint, best), improved)?;
-        }
-        if stop && step < steps {
-            return Err(CfoError::Interrupted { step });
-        }
-        since = (Instant::now(), step);
+        run.steps(step, supply, &mut memory)
+    })?;
+    drop(run);
+    Ok(Trained { model, memory, loss, seconds: started.elapsed().as_secs_f64() })
+}
+
+/// The training part of a set: streamed if the recipe or the set says so, or if its values would take more than 60 % of
+/// what a GPU has free.
+fn training_data(model: &Model, set: &TrajectorySet, memory: &Memory) -> Result<TrainingData> {
+    let data = TrainingData::streamed(model, set)?;
+    let bytes = 4 * (data.rows() * model.shape().len()) as u64;
+    let large = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
+    match model.recipe.data.stream.unwrap_or(large) || set.is_in_file() {
+        true => Ok(data),
+        false => TrainingData::new(model, set),
     }
-    Ok(Trained { model, memory, loss: last_loss, seconds: started.elapsed().as_secs_f64() })
+}
+
+/// A training under way.
+struct Run<'a> {
+    model: &'a Model,
+    set: &'a TrajectorySet,
+    fingerprint: String,
+    checkpoints: Option<Checkpoints>,
+    program: Program,
+    log: Log,
+    best: Option<(f64, u32)>,
+    interrupt: &'a AtomicBool,
+    observer: &'a mut dyn Observer,
+}
+
+impl Run<'_> {
+    /// Trains from a step to the last; returns the mean loss of the last report.
+    fn steps(&mut self, first: u32, mut supply: Option<Supply>, memory: &mut Memory) -> Result<f64> {
+        let (mut step, recipe) = (first, &self.model.recipe);
+        let steps = recipe.train.steps;
+        let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
+        let mut since = (Instant::now(), step);
+        let mut first_loss: Option<f64> = None;
+        let mut last_loss = f64::NAN;
+        while step < steps {
+            let chunk = chunk(step, recipe, memory.device());
+            match &mut supply {
+                None => self.program.run_many(memory, chunk as usize)?,
+                Some(supply) => {
+                    for _ in 0..chunk {
+                        supply.deliver(memory)?;
+                        self.program.run(memory)?;
+                    }
+                }
+            }
+            step += chunk;
+            let stop = self.interrupt.load(Ordering::Relaxed);
+            let last = step == steps || stop;
+            let validate = due(step, recipe.train.validate_every) || step == steps;
+            let checkpoint_due = due(step, recipe.train.checkpoint_every) || validate || last;
+            if !(due(step, recipe.train.report_every) || checkpoint_due) {
+                continue;
+            }
+            let loss = memory.read_f64("train.loss")?[0] / f64::from(step - since.1);
+            memory.write("train.loss", Data::F32(&[0.0]))?;
+            let bound = 1e6 * first_loss.get_or_insert(loss).max(1e-6);
+            if !loss.is_finite() || loss > bound {
+                let good = self.checkpoints.as_ref().filter(|checkpoints| checkpoints.exist());
+                let last_good = good.map(|_| "checkpoints/latest".to_owned());
+                return Err(CfoError::Diverged { step, loss, last_good });
+            }
+            last_loss = loss;
+            let steps_per_second = f64::from(step - since.1) / since.0.elapsed().as_secs_f64();
+            let validation = match validate {
+                true => validation_error(self.model, self.set, memory)?,
+                false => None,
+            };
+            let adam = recipe.train.adam()?;
+            let learning_rate = adam.learning_rate * adam.schedule.factor(step - 1);
+            let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
+            self.log.write(&report)?;
+            self.observer.report(&report);
+            if checkpoint_due {
+                self.save(step, validation, memory)?;
+            }
+            if stop && step < steps {
+                return Err(CfoError::Interrupted { step });
+            }
+            since = (Instant::now(), step);
+        }
+        Ok(last_loss)
+    }
+
+    /// Writes a checkpoint, and marks it as the best if it is.
+    fn save(&mut self, step: u32, validation: Option<f64>, memory: &Memory) -> Result<()> {
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
+        let improved = validation
+            .is_some_and(|error| error.is_finite() && self.best.is_none_or(|(lowest, _)| error < lowest));
+        if let (Some(error), true) = (validation, improved) {
+            self.best = Some((error, step));
+        }
+        checkpoints.save(memory, State::new(self.model, step, &self.fingerprint, self.best), improved)
+    }
 }
 
 /// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
@@ -211,7 +272,7 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
         let train = &mut recipe.train;
         (train.steps, train.report_every, train.validate_every, train.checkpoint_every) = (1, 1, 1, 1);
         recipe.evaluate = crate::recipe::EvaluateConfig::default();
-        (recipe.data.path, recipe.data.simulate) = (None, None);
+        (recipe.data.path, recipe.data.simulate, recipe.data.stream) = (None, None, None);
         recipe
     };
     if comparable(&state.model) != comparable(model) {

@@ -1,7 +1,9 @@
 //! Learning, resuming and integrating, end to end on small systems.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cuda;
 mod learning;
 mod resuming;
 mod solvers;
+mod streaming;
 mod util;

@@ -260,8 +260,9 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> R
         }
         .into());
     }
-    let data = TrainingData::new(&Model::new(recipe, set)?, set)?;
-    Ok(state.step == recipe.train.steps && state.data_fingerprint == data.fingerprint())
+    let model = Model::new(recipe, set)?;
+    let data = TrainingData::new(&model, set)?;
+    Ok(state.step == recipe.train.steps && state.data_fingerprint == data.fingerprint(&model, set)?)
 }
 
 /// What of a line of `metrics.jsonl` is used.

@@ -205,7 +205,8 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
     }
     times += first;
     const double start = times[0], stop = times[snapshots - 1];
-    const double t = start + (stop - start) * unit_double(words[1], words[2]);
+    // Not contracted: the host draws the same time, bit for bit, when it gathers the snapshots.
+    const double t = __dadd_rn(start, __dmul_rn(__dadd_rn(stop, -start), unit_double(words[1], words[2])));
     Weights w;
     path_weights<SMOOTHNESS, STENCIL>(times, snapshots, t, w);
     drawn.time = (float)t;
@@ -220,11 +221,12 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
     drawn.rate = exponent == 0 ? 0.0f : (float)(amplitude * ((double)exponent * power(bump, exponent - 1) * (1.0 - 2.0 * w.tau)) / w.length);
 }
 
-// Writes elements 4 block .. 4 block + 4 of one sample's state and target.
-template <class Y, bool PAIR, bool NOISE, u32 SIZE>
+// Writes elements 4 block .. 4 block + 4 of one sample's state and target. With STAGED, `values` holds that many rows for
+// each sample rather than all snapshots.
+template <class Y, bool PAIR, bool NOISE, u32 SIZE, u32 STAGED>
 DEVICE void write_block(const Drawn& drawn, u32 sample, u32 block, const float* values, Y* state, Y* target, u32 step, u32 stream,
     u32 key0, u32 key1) {
-    const float* rows = values + drawn.row * SIZE + block * 4;
+    const float* rows = values + (STAGED ? (u64)sample * STAGED : drawn.row) * SIZE + block * 4;
     float u[4] = {}, v[4] = {};
     const u32 here = SIZE - block * 4 < 4 ? SIZE - block * 4 : 4;
     for (u32 k = 0; k < drawn.count; ++k, rows += SIZE) {
@@ -268,7 +270,7 @@ DEVICE void write_block(const Drawn& drawn, u32 sample, u32 block, const float* 
 }
 
 // Large fields: blocks of threads share one sample's weights.
-template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 EACH>
+template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 EACH, u32 STAGED>
 DEVICE void sample_fields(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
     u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent) {
     __shared__ Drawn drawn;
@@ -284,12 +286,12 @@ DEVICE void sample_fields(const float* values, const double* times, const u32* o
     const u32 blocks = (SIZE + 3) / 4;
     u32 block = blockIdx.x * blockDim.x * EACH + threadIdx.x;
     for (u32 i = 0; i < EACH; ++i, block += blockDim.x) {
-        if (block < blocks) write_block<Y, PAIR, NOISE, SIZE>(drawn, sample, block, values, state, target, step, stream, key0, key1);
+        if (block < blocks) write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, block, values, state, target, step, stream, key0, key1);
     }
 }
 
 // Small fields: one thread a sample.
-template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 BATCH>
+template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 BATCH, u32 STAGED>
 DEVICE void sample_points(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
     u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent) {
     const u32 sample = blockIdx.x * blockDim.x + threadIdx.x, step = *counter;
@@ -299,5 +301,5 @@ DEVICE void sample_points(const float* values, const double* times, const u32* o
     time[sample] = drawn.time;
     chosen[sample] = drawn.trajectory;
     for (u32 block = 0; block < (SIZE + 3) / 4; ++block)
-        write_block<Y, PAIR, NOISE, SIZE>(drawn, sample, block, values, state, target, step, stream, key0, key1);
+        write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, block, values, state, target, step, stream, key0, key1);
 }

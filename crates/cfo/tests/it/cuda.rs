@@ -1,0 +1,266 @@
+//! Networks and training on a GPU against the CPU. Without a GPU each test says that it was skipped.
+
+use std::sync::atomic::AtomicBool;
+
+use cfo::data::simulate::{Burgers, Equation, Lorenz};
+use cfo::engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Shape};
+use cfo::numerics::Philox;
+use cfo::{
+    DitConfig, FnoConfig, MlpConfig, Model, OperatorConfig, OperatorInputs, Recipe, Setting, TrainingData,
+    TrajectorySet, UnetConfig, training_step,
+};
+
+/// The GPU, if there is one; says so otherwise.
+fn device(test: &str) -> Option<Device> {
+    match Device::Cuda(0).check() {
+        Ok(()) => Some(Device::Cuda(0)),
+        Err(error) => {
+            eprintln!("skipped: no CUDA device for `{test}` ({error})");
+            None
+        }
+    }
+}
+
+/// Precisions with the relative error that is asked of them, and the rounding of one operand.
+const PRECISIONS: [(Precision, f64, f64); 3] = [
+    (Precision::F32, 1e-5, 1.0 / (1 << 24) as f64),
+    (Precision::Tf32, 1e-3, 1.0 / (1 << 11) as f64),
+    (Precision::Bf16, 1e-2, 1.0 / (1 << 9) as f64),
+];
+
+/// A network is a chain of roundings: so many times what rounding its inputs and weights once moves the exact result are
+/// allowed where that is more than the precision's own bound.
+const ROUNDINGS: f64 = 8.0;
+
+fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
+    let setting = |field, periodic| Setting { field, periodic, conditions: 2 };
+    let unet = |channels: Vec<usize>, groups: usize| {
+        OperatorConfig::Unet(UnetConfig { channels: Some(channels), groups, ..UnetConfig::default() })
+    };
+    let fno =
+        |width, modes| OperatorConfig::Fno(FnoConfig { width, blocks: 2, modes, ..FnoConfig::default() });
+    let dit = |patch, hidden, heads| {
+        OperatorConfig::Dit(DitConfig {
+            patch,
+            hidden,
+            depth: 2,
+            heads,
+            mlp_ratio: 2,
+            ..DitConfig::default()
+        })
+    };
+    let mlp = |hidden| OperatorConfig::Mlp(MlpConfig { hidden, ..MlpConfig::default() });
+    vec![
+        ("mlp, odd", mlp(vec![5, 7]), setting([1, 1, 3], [false; 2])),
+        ("mlp", mlp(vec![128, 64]), setting([1, 1, 3], [false; 2])),
+        ("fno1d, odd", fno(6, 3), setting([1, 9, 1], [false, true])),
+        ("fno1d", fno(32, 6), setting([1, 100, 1], [false, true])),
+        ("fno2d", fno(16, 3), setting([12, 16, 2], [true; 2])),
+        ("unet1d, odd", unet(vec![4, 8], 2), setting([1, 12, 1], [false, true])),
+        ("unet1d", unet(vec![16, 32], 8), setting([1, 100, 1], [false, true])),
+        ("unet2d, odd", unet(vec![4, 8], 2), setting([4, 8, 3], [true, false])),
+        ("unet2d", unet(vec![16, 32], 8), setting([32, 32, 2], [false; 2])),
+        ("dit, odd", dit(2, 8, 2), setting([4, 6, 2], [false; 2])),
+        ("dit", dit(4, 64, 2), setting([32, 32, 2], [false; 2])),
+    ]
+}
+
+/// A network with a loss and the gradients of all its parameters.
+struct Built {
+    graph: Graph,
+    /// Velocity, loss, gradients.
+    outputs: Vec<Node>,
+    /// Names and shapes of everything that it reads.
+    tensors: Vec<(String, Shape)>,
+}
+
+fn build(config: &OperatorConfig, setting: &Setting, batch: usize) -> Built {
+    let mut graph = Graph::new();
+    let [h, w, c] = setting.field;
+    let mut tensors: Vec<(String, Shape)> = vec![
+        ("time".into(), [batch].into()),
+        ("state".into(), [batch, h, w, c].into()),
+        ("conditions".into(), [batch, setting.conditions].into()),
+        ("target".into(), [batch, h, w, c].into()),
+    ];
+    let inputs: Vec<Node> =
+        tensors.iter().map(|(name, shape)| graph.input(name, shape.clone()).unwrap()).collect();
+    let given = OperatorInputs { time: Some(inputs[0]), state: inputs[1], conditions: Some(inputs[2]) };
+    let velocity = config.build(setting).unwrap().velocity(&mut graph, &given).unwrap();
+    let loss = graph.mean_squared_error(velocity, inputs[3]).unwrap();
+    let parameters = graph.parameters().to_vec();
+    let nodes: Vec<Node> = parameters.iter().map(|parameter| parameter.node).collect();
+    let gradients = graph.gradients(loss, &nodes).unwrap();
+    tensors.extend(parameters.into_iter().map(|parameter| (parameter.name, parameter.shape)));
+    Built { graph, outputs: [velocity, loss].into_iter().chain(gradients).collect(), tensors }
+}
+
+/// Velocity, loss and all gradients as three lists.
+fn run(built: &Built, values: &[Vec<f64>], device: Device, precision: Precision) -> [Vec<f64>; 3] {
+    let mut memory = Memory::new(device, precision).unwrap();
+    for ((name, shape), values) in built.tensors.iter().zip(values) {
+        memory.insert(name, Element::Real, shape.clone(), Data::F64(values)).unwrap();
+    }
+    let mut program = Program::compile(&built.graph, &built.outputs, &memory).unwrap();
+    program.run(&mut memory).unwrap();
+    let output = |i: usize| program.output_f64(i).unwrap();
+    [output(0), output(1), (2..built.outputs.len()).flat_map(output).collect()]
+}
+
+fn norm(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|value| value * value).sum::<f64>().sqrt()
+}
+
+fn errors(found: &[Vec<f64>; 3], expected: &[Vec<f64>; 3]) -> [f64; 3] {
+    [0, 1, 2].map(|i| {
+        let difference = found[i].iter().zip(&expected[i]).map(|(a, b)| a - b);
+        norm(difference) / norm(expected[i].iter().copied()).max(1e-30)
+    })
+}
+
+#[test]
+fn networks_and_their_gradients_agree() {
+    let Some(device) = device("networks_and_their_gradients_agree") else { return };
+    // Fresh inputs: the seed is the clock's.
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let mut random = Philox::new(seed, 0);
+    let mut failures = Vec::new();
+    for (name, config, setting) in networks() {
+        let built = build(&config, &setting, 5);
+        let values: Vec<Vec<f64>> = built
+            .tensors
+            .iter()
+            .enumerate()
+            .map(|(i, (tensor, shape))| {
+                let inputs = if shape.rank() > 1 { shape.len() / shape.last() } else { 1 };
+                let size =
+                    if i < 4 || tensor.ends_with("scale") { 1.0 } else { 1.0 / (inputs as f64).sqrt() };
+                let lift = if tensor == "time" { 0.5 } else { 0.0 };
+                (0..shape.len()).map(|_| lift + size * 0.5 * random.normal()).collect()
+            })
+            .collect();
+        let expected = run(&built, &values, Device::Cpu, Precision::F64);
+        for (precision, tolerance, rounding) in PRECISIONS {
+            let mut moved = [0.0_f64; 3];
+            for _ in 0..3 {
+                let mut shake = |x: &f64| x * (1.0 + rounding * random.uniform_between(-1.0, 1.0));
+                // The time's code turns by a thousand: no precision rounds it.
+                let shaken: Vec<Vec<f64>> = values
+                    .iter()
+                    .enumerate()
+                    .map(|(i, v)| if i == 0 { v.clone() } else { v.iter().map(&mut shake).collect() })
+                    .collect();
+                let found = errors(&run(&built, &shaken, Device::Cpu, Precision::F64), &expected);
+                moved.iter_mut().zip(found).for_each(|(most, error)| *most = most.max(error));
+            }
+            let found = errors(&run(&built, &values, device, precision), &expected);
+            for (what, (error, moved)) in
+                ["velocity", "loss", "gradients"].iter().zip(found.iter().zip(moved))
+            {
+                let allowed = tolerance.max(ROUNDINGS * moved);
+                eprintln!("{name} {precision} {what}: {error:.2e} (allowed {allowed:.2e})");
+                if error.is_nan() || *error > allowed {
+                    failures
+                        .push(format!("{name} {precision} {what}: {error:.2e} > {allowed:.2e}, seed {seed}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+fn simulated(equation: &dyn Equation, count: usize) -> TrajectorySet {
+    TrajectorySet::simulate(equation, count, 3, &AtomicBool::new(false)).unwrap()
+}
+
+/// Losses of the first steps, each read, and the weights at the end.
+fn losses(recipe: &Recipe, set: &TrajectorySet, device: Device, steps: usize) -> (Vec<f64>, Vec<Vec<f32>>) {
+    let model = Model::new(recipe, set).unwrap();
+    let data = TrainingData::new(&model, set).unwrap();
+    let (graph, loss) = training_step(&model, &data).unwrap();
+    let precision = recipe.train.precision().unwrap();
+    let mut memory = Memory::new(device, precision).unwrap().with_determinism(recipe.train.deterministic);
+    memory.initialize(&graph, recipe.train.seed).unwrap();
+    memory.insert_real("train.loss", Shape::scalar(), &[0.0]).unwrap();
+    data.upload(&model, &mut memory).unwrap();
+    let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
+    let losses = (0..steps)
+        .map(|_| {
+            program.run(&mut memory).unwrap();
+            program.scalar(0).unwrap()
+        })
+        .collect();
+    let weights = graph.parameters().iter().map(|parameter| memory.read(&parameter.name).unwrap()).collect();
+    (losses, weights)
+}
+
+#[test]
+fn losses_of_lorenz_and_burgers_agree() {
+    let Some(device) = device("losses_of_lorenz_and_burgers_agree") else { return };
+    // The paper's rate: ten times as much lets rounding grow from step to step.
+    let lorenz = "[operator]\nkind = \"mlp\"\n[train]\nbatch = 512\nlearning_rate = 1e-4\n";
+    let burgers =
+        "[operator]\nkind = \"unet\"\nchannels = [16, 32]\n[train]\nbatch = 16\nlearning_rate = 1e-4\n";
+    for (name, text, set) in [
+        ("lorenz", lorenz, simulated(&Lorenz::default(), 40)),
+        ("burgers", burgers, simulated(&Burgers::default(), 12)),
+    ] {
+        let recipe = Recipe::parse(text, &[]).unwrap();
+        let host = losses(&recipe, &set, Device::Cpu, 1000).0;
+        let found = losses(&recipe, &set, device, 1000).0;
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let windows = host.chunks(50).zip(found.chunks(50));
+        let worst = windows.map(|(a, b)| (mean(b) / mean(a) - 1.0).abs()).fold(0.0, f64::max);
+        eprintln!("{name}: windows of 50 losses differ by {:.3} % at most", 100.0 * worst);
+        assert!(worst < 0.02, "{name}: {worst}");
+        assert!(mean(&found[950..]) < 0.8 * mean(&found[..50]), "{name} does not learn");
+    }
+}
+
+#[test]
+fn deterministic_runs_yield_the_same_bits() {
+    let Some(device) = device("deterministic_runs_yield_the_same_bits") else { return };
+    let set = simulated(&Burgers::default(), 8);
+    let plane = planes(8);
+    for (text, set) in [
+        ("[operator]\nkind = \"fno\"\n", &set),
+        ("[operator]\nkind = \"unet\"\n", &set),
+        ("[operator]\nkind = \"unet\"\nchannels = [32, 64]\n", &plane),
+        ("[operator]\nkind = \"dit\"\nhidden = 128\ndepth = 2\n", &plane),
+    ] {
+        for precision in ["tf32", "bf16"] {
+            let keys = [
+                "train.batch=16".to_owned(),
+                "train.deterministic=true".into(),
+                "train.clip=1.0".into(),
+                format!("train.precision={precision}"),
+            ];
+            let recipe = Recipe::parse(text, &keys).unwrap();
+            let (first, second) = (losses(&recipe, set, device, 30), losses(&recipe, set, device, 30));
+            assert!(first == second, "{text} {precision}");
+        }
+    }
+}
+
+/// Travelling waves on a plane of 32 x 32 points.
+pub fn planes(count: usize) -> TrajectorySet {
+    use cfo::data::{Description, FieldShape, Trajectory};
+    let shape = FieldShape { axes: 2, height: 32, width: 32, channels: 2 };
+    let description = Description {
+        system: "waves".into(),
+        shape,
+        periodic: vec![true; 2],
+        domain: vec![[0.0, 1.0]; 2],
+        channel_names: vec![],
+        channel_units: vec![],
+        parameter_names: vec![],
+    };
+    let trajectory = |i: usize| {
+        let times: Vec<f64> = (0..12).map(|k| k as f64 / 11.0).collect();
+        let values = times.iter().flat_map(|t| {
+            (0..shape.len()).map(move |j| ((0.1 + 0.01 * i as f64) * j as f64 + 5.0 * t).sin() as f32)
+        });
+        Trajectory { values: values.collect(), times: times.clone(), parameters: vec![] }
+    };
+    TrajectorySet::new(description, (0..count).map(trajectory).collect()).unwrap()
+}
