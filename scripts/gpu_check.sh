@@ -1,29 +1,45 @@
 #!/usr/bin/env bash
 # Checks CUDA against the CPU and times training steps, with binaries built elsewhere:
 #
-#     cargo test --release -p cfo-engine --test it --no-run   # copy the executable to FOLDER/it
-#     cargo build --release -p cfo-engine --example network_speed   # copy it to FOLDER/network_speed
-#     scripts/gpu_check.sh FOLDER [tests|speed|sanitizer|all]
+#     cargo test --release -p cfo-engine --test it --no-run         # copy the executable to FOLDER/it
+#     cargo test --release -p cfo --test it --no-run                # to FOLDER/networks
+#     cargo build --release -p cfo-engine --example network_speed   # to FOLDER/network_speed
+#     scripts/gpu_check.sh FOLDER [tests|networks|speed|details|sanitizer|all]
 #
-# Goes on after failures; a short table comes last.
+# Goes on after failures; a short table comes last. A further argument narrows the tests by name.
 set -u
 folder=${1:?folder of the binaries}
 what=${2:-all}
+only=${3:-cuda::}
 log=${OUT:-/tmp}/gpu_check
 mkdir -p "$log"
 export CFO_CACHE=${CFO_CACHE:-/tmp/cfo-cache}
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 
+# Runs one test binary: name, then its filters.
+binary() {
+    local name=$1
+    shift
+    timeout 240 "$folder/$name" "$@" --nocapture > "$log/$name.txt" 2>&1
+    echo "$name: exit $?, $SECONDS s"
+    grep -E "^FAILED|panicked|^test result|checks,|skipped|windows of 50|batches$|round [0-9]|FAILED$" "$log/$name.txt" | sort | uniq -c | sort -rn | head -${LINES_OF_TESTS:-70}
+    grep -E "^error|DeviceFailure|failed: " "$log/$name.txt" | sort | uniq -c | sort -rn | cut -c1-300 | head -30
+}
+
 tests() {
-    timeout 240 "$folder/it" cuda:: --nocapture > "$log/tests.txt" 2>&1
-    echo "tests: exit $?"
-    grep -E "^FAILED|panicked|^test result|checks,|skipped|windows of 50|batches$" "$log/tests.txt" | sort | uniq -c | sort -rn | head -${LINES_OF_TESTS:-70}
-    grep -E "^---- .* stdout|^error|DeviceFailure|failed: " "$log/tests.txt" | sort | uniq -c | sort -rn | cut -c1-300 | head -30
+    binary it "$only"
+}
+
+# Whole networks, training and streaming.
+networks() {
+    binary networks cuda:: gpu
+    sed -n '/panicked/,/stack backtrace/p' "$log/networks.txt" | head -40
 }
 
 step() {
     timeout 200 "$folder/network_speed" "$@" > "$log/step.txt" 2>&1 || echo "failed ($?): $*"
-    tail -40 "$log/step.txt"
+    head -${LINES_OF_STEP:-40} "$log/step.txt"
+    cat "$log/step.txt" >> "$log/steps.txt"
 }
 
 speed() {
@@ -37,6 +53,14 @@ speed() {
     for precision in f32 tf32 bf16; do step cuda $precision mlp 2048; done
 }
 
+# What each operation takes, one line a kind and size.
+details() {
+    for row in "bf16 dit 256" "f32 fno1d 256" "tf32 unet2d 256" "bf16 unet2d 256" "tf32 mlp 2048" "tf32 unet1d 256"; do
+        # shellcheck disable=SC2086
+        LINES_OF_STEP=9 step cuda $row train details
+    done
+}
+
 sanitizer() {
     for tool in memcheck racecheck initcheck; do
         for tests in several_steps attentions; do
@@ -48,6 +72,6 @@ sanitizer() {
 }
 
 case $what in
-    all) tests; speed ;;
+    all) tests; networks; speed ;;
     *) $what ;;
 esac

@@ -141,6 +141,12 @@ pub struct Bench {
     /// Training trajectories held in memory [default: a few]
     #[arg(long, default_value_t = 16)]
     pub trajectories: usize,
+    /// For `rollout`: whole rollouts of so many network evaluations instead of one step
+    #[arg(long)]
+    pub nfe: Option<usize>,
+    /// For `train-step`: each batch's snapshots come from the host's memory, ahead of the step
+    #[arg(long)]
+    pub stream: bool,
     /// Timed repetitions
     #[arg(long, default_value_t = 30)]
     pub repetitions: usize,

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use anyhow::Result;
 use cfo::data::{Description, FieldShape, Trajectory};
-use cfo::engine::{Device, Graph, Memory, Node, Precision, Program, Shape};
+use cfo::engine::{Device, Feed, Graph, Memory, Node, Page, Precision, Program, Shape};
 use cfo::numerics::Philox;
 use cfo::numerics::ode::RK4;
 use cfo::{
-    CfoError, Model, Recipe, Rollout, Session, StepReport, TrainingData, TrajectorySet, train, training_step,
+    Budget, CfoError, Model, Recipe, Request, Rollout, Session, StepReport, TrainingData, TrajectorySet,
+    train, training_step,
 };
 use serde::Serialize;
 
@@ -32,8 +33,16 @@ struct Report {
     p10_ms: f64,
     p90_ms: f64,
     first_ms: f64,
+    /// Bytes that the program and the tensors take.
     peak_bytes: usize,
+    /// Of these, the training data's.
+    data_bytes: usize,
     repetitions: usize,
+    /// Network evaluations of a whole rollout, and milliseconds a trajectory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nfe: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ms_per_trajectory: Option<f64>,
 }
 
 pub fn run(arguments: &args::Bench) -> Result<()> {
@@ -46,34 +55,41 @@ pub fn run(arguments: &args::Bench) -> Result<()> {
     let data = TrainingData::new(&model, &set)?;
     let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
     let started = Instant::now();
-    let mut program = compile(arguments.what, &model, &data, &mut memory)?;
-    program.run(&mut memory).map_err(CfoError::from)?;
-    program.wait().map_err(CfoError::from)?;
+    let mut work = Prepared::new(arguments, &model, &data, &set, &mut memory)?;
+    work.run(&mut memory)?;
     let first_ms = 1e3 * started.elapsed().as_secs_f64();
-    let mut times = time(&mut program, &mut memory, arguments.repetitions.max(3))?;
+    let mut times = time(&mut work, &mut memory, arguments.repetitions.max(3))?;
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    let batch = model.recipe.train.batch;
     let found = Report {
         what: format!("{:?}", arguments.what).to_lowercase(),
         model: format!("{:?}", arguments.model).to_lowercase(),
         device: device.to_string(),
         precision: precision.to_string(),
-        batch: model.recipe.train.batch,
+        batch,
         shape: model.setting.field,
         parameters: model.parameters()?,
-        operations: program.plan().len(),
+        operations: work.operations(),
         median_ms: at(0.5),
         p10_ms: at(0.1),
         p90_ms: at(0.9),
         first_ms,
-        peak_bytes: program.plan().arena_bytes() + memory.bytes(),
+        peak_bytes: work.bytes() + memory.bytes(),
+        data_bytes: 4 * memory.value_type("data.values").map_err(CfoError::from)?.shape.len(),
         repetitions: times.len(),
+        nfe: work.evaluations(),
+        ms_per_trajectory: work.evaluations().map(|_| at(0.5) / batch as f64),
     };
     if arguments.json {
         return report::print_json(&found);
     }
+    let each = match (found.nfe, found.ms_per_trajectory) {
+        (Some(nfe), Some(each)) => format!(" ({each:.3} ms a trajectory of {nfe} evaluations)"),
+        _ => String::new(),
+    };
     let text = format!(
-        "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",
+        "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms{each} (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",
         found.what,
         found.model,
         found.parameters,
@@ -165,21 +181,125 @@ fn overhead(arguments: &args::Bench, model: &Model, set: TrajectorySet, device: 
     ))?)
 }
 
+/// What is timed.
+enum Prepared<'a> {
+    Program(Box<Program>),
+    Rollout { rollout: Box<Rollout<'a>>, request: Request, nfe: usize },
+    Streamed { program: Box<Program>, feed: Feed, pages: Vec<Page> },
+}
+
+impl<'a> Prepared<'a> {
+    fn new(
+        arguments: &args::Bench,
+        model: &'a Model,
+        data: &TrainingData,
+        set: &TrajectorySet,
+        memory: &mut Memory,
+    ) -> Result<Self> {
+        let program = compile(arguments.what, model, data, memory)?;
+        if let (Work::Rollout, Some(nfe)) = (arguments.what, arguments.nfe) {
+            let batch = model.recipe.train.batch;
+            let rollout = Box::new(Rollout::new(model, memory, batch, RK4, "")?);
+            return Ok(Self::Rollout { rollout, request: request(set, batch), nfe });
+        }
+        if data.is_streamed() {
+            let feed = Feed::new(memory, "data.values").map_err(CfoError::from)?;
+            let mut pages = Vec::new();
+            for _ in 0..2 {
+                let mut page = feed.page().map_err(CfoError::from)?;
+                let values = page.values().iter_mut().enumerate();
+                values.for_each(|(i, value)| *value = (i as f32 * 0.01).sin());
+                pages.push(page);
+            }
+            return Ok(Self::Streamed { program: Box::new(program), feed, pages });
+        }
+        Ok(Self::Program(Box::new(program)))
+    }
+
+    /// Once, until the device is done.
+    fn run(&mut self, memory: &mut Memory) -> Result<()> {
+        self.start(memory)?;
+        match self {
+            Self::Program(program) | Self::Streamed { program, .. } => {
+                Ok(program.wait().map_err(CfoError::from)?)
+            }
+            Self::Rollout { .. } => Ok(()),
+        }
+    }
+
+    /// Once, without waiting where that can be.
+    fn start(&mut self, memory: &mut Memory) -> Result<()> {
+        match self {
+            Self::Program(program) => program.run(memory).map_err(CfoError::from)?,
+            Self::Rollout { rollout, request, nfe } => {
+                rollout.predict(memory, request, Budget::Evaluations(*nfe))?;
+            }
+            Self::Streamed { program, feed, pages } => {
+                let page = pages.pop().expect("one page is always free");
+                pages.extend(feed.send(memory, page).map_err(CfoError::from)?);
+                program.run(memory).map_err(CfoError::from)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<()> {
+        match self {
+            Self::Program(program) | Self::Streamed { program, .. } => {
+                Ok(program.wait().map_err(CfoError::from)?)
+            }
+            Self::Rollout { .. } => Ok(()),
+        }
+    }
+
+    fn operations(&self) -> usize {
+        match self {
+            Self::Program(program) | Self::Streamed { program, .. } => program.plan().len(),
+            Self::Rollout { .. } => 0,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Program(program) | Self::Streamed { program, .. } => program.bytes(),
+            Self::Rollout { .. } => 0,
+        }
+    }
+
+    fn evaluations(&self) -> Option<usize> {
+        match self {
+            Self::Rollout { nfe, .. } => Some(*nfe),
+            _ => None,
+        }
+    }
+}
+
+/// The set's trajectories again and again, from their first snapshots to all their times.
+fn request(set: &TrajectorySet, count: usize) -> Request {
+    let size = set.description.shape.len();
+    let chosen = || set.trajectories.iter().cycle().take(count);
+    Request {
+        start: chosen().map(|trajectory| trajectory.times[0]).collect(),
+        states: chosen().map(|trajectory| trajectory.values[..size].to_vec()).collect(),
+        times: chosen().map(|trajectory| trajectory.times[1..].to_vec()).collect(),
+        conditions: chosen().map(|trajectory| trajectory.parameters.clone()).collect(),
+    }
+}
+
 /// Milliseconds a run, the device's work included; short runs are timed in groups.
-fn time(program: &mut Program, memory: &mut Memory, repetitions: usize) -> Result<Vec<f64>> {
+fn time(work: &mut Prepared<'_>, memory: &mut Memory, repetitions: usize) -> Result<Vec<f64>> {
     /// Least time of a group, in seconds.
     const GROUP: f64 = 0.02;
     let once = Instant::now();
-    program.run(memory).map_err(CfoError::from)?;
-    program.wait().map_err(CfoError::from)?;
+    work.run(memory)?;
     let group = (GROUP / once.elapsed().as_secs_f64()).ceil().clamp(1.0, 1000.0) as usize;
     let mut times = Vec::with_capacity(repetitions);
     for _ in 0..repetitions {
         let started = Instant::now();
         for _ in 0..group {
-            program.run(memory).map_err(CfoError::from)?;
+            work.start(memory)?;
         }
-        program.wait().map_err(CfoError::from)?;
+        work.wait()?;
         times.push(1e3 * started.elapsed().as_secs_f64() / group as f64);
     }
     Ok(times)
@@ -198,7 +318,8 @@ fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)> {
     let shape = FieldShape { axes, height, width, channels };
     let padding = if arguments.model == Network::Unet2d { "padding = \"zeros\"\n" } else { "" };
     let text = format!(
-        "[operator]\nkind = \"{kind}\"\n{padding}[train]\nbatch = {}\n",
+        "[data]\nstream = {}\n[operator]\nkind = \"{kind}\"\n{padding}[train]\nbatch = {}\n",
+        arguments.stream,
         arguments.batch.unwrap_or(batch)
     );
     let recipe = Recipe::parse(&text, &[])?;
