@@ -1,6 +1,9 @@
 //! Aligned bytes, and the one place where they are read as numbers.
 #![allow(unsafe_code)]
 
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
 /// A type whose every bit pattern is a value.
 pub(crate) trait Plain: Copy + Send + Sync + 'static {}
 impl Plain for f32 {}
@@ -12,11 +15,20 @@ impl Plain for u8 {}
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "read as numbers only")] [u8; 64]);
 
-/// Zeroed bytes that start on a cache line.
+/// Zeroed bytes that start on a cache line, or on a large page if there are many.
 pub(crate) struct Buffer {
-    lines: Vec<Line>,
+    start: NonNull<Line>,
+    layout: Layout,
     bytes: usize,
 }
+
+// SAFETY: the bytes are the buffer's own.
+unsafe impl Send for Buffer {}
+// SAFETY: they change through mutable references alone.
+unsafe impl Sync for Buffer {}
+
+/// A large page: with fewer pages the processor looks up fewer addresses.
+const PAGE: usize = 2 << 20;
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -26,7 +38,20 @@ impl std::fmt::Debug for Buffer {
 
 impl Buffer {
     pub(crate) fn zeroed(bytes: usize) -> Self {
-        Self { lines: vec![Line([0; 64]); bytes.div_ceil(64)], bytes }
+        let align = if bytes >= PAGE { PAGE } else { align_of::<Line>() };
+        let layout = Layout::from_size_align(bytes.max(1).next_multiple_of(align), align);
+        let layout = layout.expect("no plan reaches the size of the address space");
+        // SAFETY: the layout is not empty; all of it is written before it is read.
+        let start = unsafe {
+            let start = std::alloc::alloc(layout);
+            let Some(start) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
+            if align == PAGE {
+                advise_large_pages(start, layout.size());
+            }
+            start.write_bytes(0, layout.size());
+            start.cast()
+        };
+        Self { start, layout, bytes }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -34,13 +59,13 @@ impl Buffer {
     }
 
     pub(crate) fn as_slice<T: Plain>(&self) -> &[T] {
-        // SAFETY: the lines are initialised, aligned to 64 and hold at least `bytes`; any bits are a `T`.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.bytes / size_of::<T>()) }
+        // SAFETY: the bytes are initialised, aligned to 64 and there are at least `bytes`; any bits are a `T`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
     }
 
     pub(crate) fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
         // SAFETY: as above, and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.bytes / size_of::<T>()) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -48,10 +73,31 @@ impl Buffer {
     }
 
     pub(crate) fn region(&mut self, offset: usize, bytes: usize) -> Region {
-        assert!(offset + bytes <= self.lines.len() * 64, "the plan lies outside its arena");
-        Region { address: self.lines.as_mut_ptr() as usize + offset, bytes }
+        assert!(offset + bytes <= self.layout.size(), "the plan lies outside its arena");
+        Region { address: self.start.as_ptr() as usize + offset, bytes }
     }
 }
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { std::alloc::dealloc(self.start.as_ptr().cast(), self.layout) }
+    }
+}
+
+/// Asks the system for large pages; it may refuse, which changes nothing but speed.
+#[cfg(target_os = "linux")]
+fn advise_large_pages(start: NonNull<u8>, bytes: usize) {
+    unsafe extern "C" {
+        fn madvise(start: *mut u8, bytes: usize, advice: i32) -> i32;
+    }
+    const HUGEPAGE: i32 = 14;
+    // SAFETY: the C library's function, for memory of our own; it changes no content.
+    unsafe { madvise(start.as_ptr(), bytes, HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_large_pages(_: NonNull<u8>, _: usize) {}
 
 /// A range of some buffer's bytes, valid while a run borrows the buffer.
 #[derive(Clone, Copy, Debug, Default)]

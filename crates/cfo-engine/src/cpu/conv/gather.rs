@@ -5,7 +5,7 @@
 use super::Geometry;
 use crate::cpu::Io;
 use crate::cpu::gemm::{
-    Matrix, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows, pack,
+    Ahead, Matrix, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows, pack,
 };
 use crate::cpu::real::Real;
 
@@ -245,7 +245,7 @@ impl<T: Real> Work<T> for Block<'_, T> {
                     let first = std::ptr::null_mut();
                     let c = Target { rows, first, stride: 0, column, valid, accumulate: false };
                     let a = table.add(pixel * taps);
-                    let product = Rows { a, taps, inner, b, b_stride: V::PANEL, c };
+                    let product = Rows { a, taps, inner, b, b_stride: V::PANEL, c, ahead: Ahead::nothing() };
                     multiply_rows::<V>(V::ROWS.min(self.pixels.len() - pixel), &product);
                 }
             }

@@ -9,7 +9,9 @@ use super::Geometry;
 use super::transform::{Field, Filter, Outputs, POINTS, TAPS, TILE, both};
 use super::winograd_panels as panels;
 use crate::cpu::Io;
-use crate::cpu::gemm::{Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
+use crate::cpu::gemm::{
+    Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows,
+};
 use crate::cpu::real::Real;
 
 /// Tiles that one task computes.
@@ -323,7 +325,8 @@ impl<T: Real> Work<T> for Tiles<'_, T> {
                                 .add(point * product_stride + tile * PASS + column - pass);
                             let c = Target::strided(c, PASS, V::PANEL, false);
                             let (a, b, inner) = (a.as_ptr(), b.cast_const(), of.inner);
-                            let product = Rows { a, taps: 1, inner, b, b_stride: V::PANEL, c };
+                            let product =
+                                Rows { a, taps: 1, inner, b, b_stride: V::PANEL, c, ahead: Ahead::nothing() };
                             multiply_rows::<V>(V::ROWS.min(self.tiles.len() - tile), &product);
                         }
                     }

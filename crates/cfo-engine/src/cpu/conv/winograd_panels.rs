@@ -4,7 +4,9 @@
 
 use super::winograd::{SKEW, Winograd, write};
 use crate::cpu::Io;
-use crate::cpu::gemm::{Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
+use crate::cpu::gemm::{
+    Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows,
+};
 use crate::cpu::real::Real;
 
 /// Tiles that one task computes.
@@ -132,7 +134,8 @@ impl<T: Real> Work<T> for Panel<'_, T> {
                             let c = products.as_mut_ptr().add(point * stride + tile * V::PANEL);
                             let c = Target::strided(c, V::PANEL, V::PANEL, channel > 0);
                             let a = starts.as_ptr();
-                            let product = Rows { a, taps: 1, inner, b, b_stride: V::PANEL, c };
+                            let product =
+                                Rows { a, taps: 1, inner, b, b_stride: V::PANEL, c, ahead: Ahead::nothing() };
                             multiply_rows::<V>(V::ROWS.min(count - tile), &product);
                         }
                     }

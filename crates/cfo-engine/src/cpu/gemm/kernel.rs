@@ -16,6 +16,25 @@ pub(crate) struct Rows<T> {
     pub(crate) b: *const T,
     pub(crate) b_stride: usize,
     pub(crate) c: Target<T>,
+    pub(crate) ahead: Ahead<T>,
+}
+
+/// Memory that will be needed after a product: tiles ask for it as they go, so that it comes while they compute.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead<T> {
+    pub(crate) start: *const T,
+    /// Distance of the pieces, each as long as a panel's row.
+    pub(crate) stride: usize,
+}
+
+/// Inner steps of a tile after which it asks for the next piece.
+pub(crate) const AHEAD_STEPS: usize = 16;
+
+impl<T> Ahead<T> {
+    /// Nothing in particular.
+    pub(crate) fn nothing() -> Self {
+        Self { start: std::ptr::null(), stride: 0 }
+    }
 }
 
 /// `c[r] = sum over segments s and k of a_s[k * a_stride + r] * b_s[k * b_stride..]`: the left side is transposed.
@@ -84,6 +103,18 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
+/// The same for the second-level cache.
+#[inline(always)]
+fn prefetch_far<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Asks for the rows that a product will be written to, while it is computed.
 #[inline(always)]
 unsafe fn prefetch_target<V: Vector, const R: usize, const P: usize>(c: &Target<V::Scalar>) {
@@ -113,19 +144,47 @@ pub(super) unsafe fn rows<V: Vector, const R: usize, const P: usize>(p: &Rows<V:
             for (r, a) in a.iter_mut().enumerate() {
                 *a = *p.a.add(tap * V::ROWS + r);
             }
-            for k in 0..p.inner {
-                let panel = load::<V, P>(b);
-                // The last step may leave the allocation, where the pointer is not used any more.
-                b = b.wrapping_add(p.b_stride);
-                for (a, sums) in a.iter().zip(&mut sums) {
-                    let factor = V::splat(*a.add(k));
-                    for (sum, &panel) in sums.iter_mut().zip(&panel) {
-                        *sum = factor.multiply_add(panel, *sum);
-                    }
+            // Only tiles of plain products ask for something.
+            let whole = if P > 2 { p.inner / AHEAD_STEPS * AHEAD_STEPS } else { 0 };
+            // With nothing to ask for, something that is near.
+            let mut ahead = if p.ahead.start.is_null() { b } else { p.ahead.start };
+            for first in (0..whole).step_by(AHEAD_STEPS) {
+                for i in 0..P {
+                    prefetch_far(ahead.wrapping_add(i * V::WIDTH));
                 }
+                ahead = ahead.wrapping_add(p.ahead.stride);
+                for k in first..first + AHEAD_STEPS {
+                    step::<V, R, P>(&a, k, b, &mut sums);
+                    // The last step may leave the allocation, where the pointer is not used any more.
+                    b = b.wrapping_add(p.b_stride);
+                }
+            }
+            for k in whole..p.inner {
+                step::<V, R, P>(&a, k, b, &mut sums);
+                b = b.wrapping_add(p.b_stride);
             }
         }
         write::<V, R, P>(&sums, &p.c);
+    }
+}
+
+/// Adds one inner step.
+#[inline(always)]
+unsafe fn step<V: Vector, const R: usize, const P: usize>(
+    a: &[*const V::Scalar; R],
+    k: usize,
+    b: *const V::Scalar,
+    sums: &mut [[V; P]; R],
+) {
+    // SAFETY: by the caller.
+    unsafe {
+        let panel = load::<V, P>(b);
+        for (a, sums) in a.iter().zip(sums) {
+            let factor = V::splat(*a.add(k));
+            for (sum, &panel) in sums.iter_mut().zip(&panel) {
+                *sum = factor.multiply_add(panel, *sum);
+            }
+        }
     }
 }
 

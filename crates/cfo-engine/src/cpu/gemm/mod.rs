@@ -6,7 +6,7 @@ mod vector;
 
 pub(super) use super::team::{Shared, for_each_task, lanes};
 pub(super) use kernel::{
-    Columns, Rows, Segment, Target, load, multiply_columns, multiply_rows, multiply_tile,
+    AHEAD_STEPS, Ahead, Columns, Rows, Segment, Target, load, multiply_columns, multiply_rows, multiply_tile,
     multiply_tile_columns, prefetch,
 };
 pub(super) use panel::{Matrix, pack, pack_left, pack_panel, pack_runs};

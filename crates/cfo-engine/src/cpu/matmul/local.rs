@@ -3,7 +3,7 @@
 
 use super::panel_width;
 use crate::cpu::gemm::{
-    Columns, Matrix, Rows, SHEET, Segment, Target, Vector, Work, multiply_tile, multiply_tile_columns,
+    Ahead, Columns, Matrix, Rows, SHEET, Segment, Target, Vector, Work, multiply_tile, multiply_tile_columns,
     pack_panel,
 };
 use crate::cpu::real::Real;
@@ -63,7 +63,11 @@ impl<T: Real> Work<T> for Local<T> {
                             *start = a.start.add((row + r) * a.row);
                         }
                         let a = starts.as_ptr();
-                        multiply_tile::<V>(count, width, &Rows { a, taps: 1, inner, b, b_stride, c });
+                        multiply_tile::<V>(
+                            count,
+                            width,
+                            &Rows { a, taps: 1, inner, b, b_stride, c, ahead: Ahead::nothing() },
+                        );
                     } else {
                         let (segments, a, a_stride) =
                             (&raw const segment, a.start.add(row * a.row), a.column);
