@@ -118,7 +118,7 @@ pub struct Predict {
 }
 
 /// Time the pieces of training and inference
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Bench {
     /// What to time
     #[arg(value_enum)]
@@ -183,4 +183,6 @@ pub enum Network {
     Unet2d,
     /// Diffusion-reaction
     Dit,
+    /// Each in turn; on the CPU with smaller batches and grids
+    All,
 }

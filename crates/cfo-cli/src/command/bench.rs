@@ -45,13 +45,62 @@ struct Report {
     ms_per_trajectory: Option<f64>,
 }
 
+/// The JSON document for all networks.
+#[derive(Debug, Serialize)]
+struct Table {
+    rows: Vec<Report>,
+}
+
 pub fn run(arguments: &args::Bench) -> Result<()> {
+    if arguments.model == Network::All {
+        return table(arguments);
+    }
+    if arguments.what == Work::Overhead {
+        return overhead(arguments);
+    }
+    let found = measure(arguments)?;
+    if arguments.json {
+        return report::print_json(&found);
+    }
+    Ok(report::print(&found.line())?)
+}
+
+/// One row for each network; on the CPU with batches and grids that two cores finish in tenths of a second.
+fn table(arguments: &args::Bench) -> Result<()> {
+    let cpu = Device::from_str(&arguments.device).map_err(CfoError::from)? == Device::Cpu;
+    let mut rows = Vec::new();
+    for (model, batch, grid) in [
+        (Network::Mlp, 2048, None),
+        (Network::Unet1d, 64, None),
+        (Network::Fno, 64, None),
+        (Network::Unet2d, 2, Some(64)),
+        (Network::Dit, 2, Some(64)),
+    ] {
+        let mut one = args::Bench { model, ..arguments.clone() };
+        if cpu {
+            one.batch = one.batch.or(Some(batch));
+            one.grid = one.grid.or(grid);
+        }
+        if one.what == Work::Overhead {
+            overhead(&one)?;
+            continue;
+        }
+        let found = measure(&one)?;
+        if !arguments.json {
+            report::print(&found.line())?;
+        }
+        rows.push(found);
+    }
+    if arguments.json && !rows.is_empty() {
+        return report::print_json(&Table { rows });
+    }
+    Ok(())
+}
+
+fn measure(arguments: &args::Bench) -> Result<Report> {
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
     let precision = Precision::from_str(&arguments.precision).map_err(CfoError::from)?;
     let (model, set) = setting(arguments)?;
-    if arguments.what == Work::Overhead {
-        return overhead(arguments, &model, set, device);
-    }
     let data = TrainingData::new(&model, &set)?;
     let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
     let started = Instant::now();
@@ -62,7 +111,7 @@ pub fn run(arguments: &args::Bench) -> Result<()> {
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let batch = model.recipe.train.batch;
-    let found = Report {
+    Ok(Report {
         what: format!("{:?}", arguments.what).to_lowercase(),
         model: format!("{:?}", arguments.model).to_lowercase(),
         device: device.to_string(),
@@ -80,30 +129,31 @@ pub fn run(arguments: &args::Bench) -> Result<()> {
         repetitions: times.len(),
         nfe: work.evaluations(),
         ms_per_trajectory: work.evaluations().map(|_| at(0.5) / batch as f64),
-    };
-    if arguments.json {
-        return report::print_json(&found);
+    })
+}
+
+impl Report {
+    fn line(&self) -> String {
+        let each = match (self.nfe, self.ms_per_trajectory) {
+            (Some(nfe), Some(each)) => format!(" ({each:.3} ms a trajectory of {nfe} evaluations)"),
+            _ => String::new(),
+        };
+        format!(
+            "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms{each} (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",
+            self.what,
+            self.model,
+            self.parameters,
+            self.batch,
+            self.shape,
+            self.device,
+            self.precision,
+            self.median_ms,
+            self.p10_ms,
+            self.p90_ms,
+            self.first_ms,
+            report::bytes(self.peak_bytes as u64),
+        )
     }
-    let each = match (found.nfe, found.ms_per_trajectory) {
-        (Some(nfe), Some(each)) => format!(" ({each:.3} ms a trajectory of {nfe} evaluations)"),
-        _ => String::new(),
-    };
-    let text = format!(
-        "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms{each} (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",
-        found.what,
-        found.model,
-        found.parameters,
-        found.batch,
-        found.shape,
-        found.device,
-        found.precision,
-        found.median_ms,
-        found.p10_ms,
-        found.p90_ms,
-        found.first_ms,
-        report::bytes(found.peak_bytes as u64),
-    );
-    Ok(report::print(&text)?)
 }
 
 /// What the loop and the sampler add to the bare step; the JSON document.
@@ -123,18 +173,20 @@ struct Overhead {
 }
 
 /// Times the loop, its step and its sampler in turn, several times over, so that a busy machine disturbs all alike.
-fn overhead(arguments: &args::Bench, model: &Model, set: TrajectorySet, device: Device) -> Result<()> {
+fn overhead(arguments: &args::Bench) -> Result<()> {
     /// Steps of one round.
     const STEPS: u32 = 25;
+    let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    let (model, set) = setting(arguments)?;
     let count = set.trajectories.len();
     let set = set.with_split([count, 0, 0])?;
     let mut recipe = model.recipe.clone();
     recipe.train.steps = STEPS;
     recipe.train.precision.clone_from(&arguments.precision);
-    let data = TrainingData::new(model, &set)?;
+    let data = TrainingData::new(&model, &set)?;
     let mut memory = Memory::new(device, recipe.train.precision()?).map_err(CfoError::from)?;
-    let mut step = compile(Work::TrainStep, model, &data, &mut memory)?;
-    let mut sampler = compile(Work::Sampler, model, &data, &mut memory)?;
+    let mut step = compile(Work::TrainStep, &model, &data, &mut memory)?;
+    let mut sampler = compile(Work::Sampler, &model, &data, &mut memory)?;
     let mut best = [f64::INFINITY; 3];
     for _ in 0..arguments.repetitions.max(3) {
         let session = Session {
@@ -309,7 +361,8 @@ fn time(work: &mut Prepared<'_>, memory: &mut Memory, repetitions: usize) -> Res
 fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)> {
     let side = |default: usize| arguments.grid.unwrap_or(default);
     let (kind, axes, height, width, channels, frames, batch) = match arguments.model {
-        Network::Mlp => ("mlp", 0, 1, 1, 3, 1001, 2048),
+        // All of them are taken one by one before.
+        Network::Mlp | Network::All => ("mlp", 0, 1, 1, 3, 1001, 2048),
         Network::Unet1d => ("unet", 1, 1, side(100), 1, 101, 256),
         Network::Fno => ("fno", 1, 1, side(100), 1, 101, 256),
         Network::Unet2d => ("unet", 2, side(128), side(128), 2, 100, 256),

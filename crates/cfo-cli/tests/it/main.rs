@@ -1,6 +1,7 @@
 //! The command from outside: what scripts and people see of it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bench;
 mod devices;
 mod help;
 mod inspect;
