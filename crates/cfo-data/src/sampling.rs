@@ -11,16 +11,7 @@ use cfo_numerics::{Path, Segment, Spline};
 use crate::DataError;
 use crate::store::TrajectoryFile;
 
-/// Paths that are compared, the simplest first.
-const PATHS: [Path; 7] = [
-    Path { spline: Spline::Linear, stencil: 3 },
-    Path { spline: Spline::Cubic, stencil: 3 },
-    Path { spline: Spline::Cubic, stencil: 5 },
-    Path { spline: Spline::Cubic, stencil: 7 },
-    Path { spline: Spline::Quintic, stencil: 3 },
-    Path { spline: Spline::Quintic, stencil: 5 },
-    Path { spline: Spline::Quintic, stencil: 7 },
-];
+const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
 /// Snapshots read on either side of the one that is left out: what the widest stencil at a neighbouring knot reaches.
 const REACH: usize = 4;
@@ -57,6 +48,17 @@ pub struct Rebuilt {
 }
 
 impl SamplingAudit {
+    /// Paths that are compared, the simplest first.
+    pub const PATHS: [Path; 7] = [
+        Path { spline: Spline::Linear, stencil: 3 },
+        Path { spline: Spline::Cubic, stencil: 3 },
+        Path { spline: Spline::Cubic, stencil: 5 },
+        Path { spline: Spline::Cubic, stencil: 7 },
+        Path { spline: Spline::Quintic, stencil: 3 },
+        Path { spline: Spline::Quintic, stencil: 5 },
+        Path { spline: Spline::Quintic, stencil: 7 },
+    ];
+
     /// Leaves knots of `file` out, one at a time; `deviation` is the spread of each channel. The cost is bounded
     /// whatever the size of the file.
     ///

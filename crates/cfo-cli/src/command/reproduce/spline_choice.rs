@@ -24,15 +24,8 @@ use crate::report::{Alignment, Table, scientific};
 const NAMES: [&str; 2] = ["lorenz", "burgers"];
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 
-const PATHS: [Path; 7] = [
-    Path { spline: Spline::Linear, stencil: 3 },
-    Path { spline: Spline::Cubic, stencil: 3 },
-    Path { spline: Spline::Cubic, stencil: 5 },
-    Path { spline: Spline::Cubic, stencil: 7 },
-    Path { spline: Spline::Quintic, stencil: 3 },
-    Path { spline: Spline::Quintic, stencil: 5 },
-    Path { spline: Spline::Quintic, stencil: 7 },
-];
+/// What `cfo inspect` chooses from.
+const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
 /// Trajectories over which velocity errors are taken.
 const TRAJECTORIES: u64 = 48;
