@@ -86,6 +86,9 @@ fn io_hint(error: &io::Error) -> Option<String> {
             Some("free some space, or write to another disk; what was there before is untouched".into())
         }
         io::ErrorKind::PermissionDenied => Some("check the permissions of the path".into()),
+        io::ErrorKind::NotFound => {
+            Some("check the path; the project's folder `recipes` has recipes to start from".into())
+        }
         _ => None,
     }
 }
