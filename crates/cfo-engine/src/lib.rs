@@ -8,6 +8,7 @@ mod cpu;
 mod cuda;
 mod device;
 mod differentiate;
+mod drain;
 mod error;
 mod feed;
 mod fuse;
@@ -22,6 +23,7 @@ mod program;
 mod shape;
 
 pub use device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, Precision};
+pub use drain::Drain;
 pub use error::{EngineError, Result};
 pub use feed::{Feed, Page};
 pub use graph::{Graph, Node, Parameter};

@@ -256,6 +256,12 @@ impl Memory {
     /// # Errors
     /// If there is no such tensor or it holds indices.
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
+        let tensor = &self.tensors[self.find(name)?];
+        if let (Storage::Host(buffer), Element::Real) = (&tensor.storage, tensor.value_type.element)
+            && self.precision != Precision::F64
+        {
+            return Ok(buffer.as_slice::<f32>()[..tensor.value_type.shape.len()].to_vec());
+        }
         Ok(self.read_f64(name)?.into_iter().map(|value| value as f32).collect())
     }
 

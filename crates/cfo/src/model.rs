@@ -87,7 +87,16 @@ impl Scaling {
         self.each(values, |value, mean, deviation| value * deviation + mean)
     }
 
-    /// The same into a place of its own.
+    /// Values in the user's units from the network's in double precision.
+    pub(crate) fn restore_into(&self, values: &[f64], to: &mut [f32]) {
+        let channels = self.mean.len();
+        for (i, (to, &value)) in to.iter_mut().zip(values).enumerate() {
+            let channel = i % channels;
+            *to = (value * self.deviation[channel] + self.mean[channel]) as f32;
+        }
+    }
+
+    /// The same as [`Self::normalize`] into a place of its own.
     pub(crate) fn normalize_into(&self, values: &[f32], to: &mut [f32]) {
         let channels = self.mean.len();
         for (i, (to, &value)) in to.iter_mut().zip(values).enumerate() {

@@ -30,7 +30,7 @@ impl std::fmt::Debug for Pinned {
 }
 
 impl Pinned {
-    fn new(context: &Arc<Context>, count: usize) -> Result<Self> {
+    pub(super) fn new(context: &Arc<Context>, count: usize) -> Result<Self> {
         context.enter()?;
         let mut pointer: *mut c_void = std::ptr::null_mut();
         let bytes = 4 * count.max(1);

@@ -8,6 +8,7 @@ mod compile;
 mod conv;
 mod cublas;
 mod cudnn;
+mod drain;
 mod driver;
 mod executor;
 mod expression;
@@ -36,6 +37,7 @@ mod wavelet;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use drain::Drain;
 pub(crate) use driver::{Allocation, Context, count, properties};
 pub(crate) use executor::{Executor, numbers, stored};
 pub(crate) use feed::{Feed, Pinned};

@@ -56,7 +56,7 @@ impl Rollout<'_> {
     pub(super) fn adaptive(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part,
+        part: &mut Part<'_>,
         controller: Controller,
     ) -> Result<usize> {
         memory.write(&self.names.tolerance, Data::F64(&[controller.rtol, controller.atol]))?;
@@ -92,12 +92,12 @@ impl Rollout<'_> {
     }
 
     /// One attempt of every trajectory that has not arrived, and the outputs that it passed.
-    fn attempt(&mut self, memory: &mut Memory, part: &mut Part, tracks: &mut [Track]) -> Result<()> {
+    fn attempt(&mut self, memory: &mut Memory, part: &mut Part<'_>, tracks: &mut [Track]) -> Result<()> {
         let starts: Vec<f64> = tracks.iter().map(|track| track.time).collect();
         let lengths: Vec<f64> =
             tracks.iter().zip(&part.times).map(|(track, times)| track.next_length(times)).collect();
         self.advance(memory, &starts, &lengths)?;
-        let errors = self.step.output_f64(1)?;
+        let errors = self.step.output_f64(0)?;
         let mut accept = vec![0.0; self.batch];
         let mut passed: Vec<(usize, usize)> = Vec::new();
         for (i, track) in tracks.iter_mut().enumerate() {
@@ -113,20 +113,13 @@ impl Rollout<'_> {
         if !passed.is_empty() {
             let state = memory.read(&self.names.state)?;
             let slopes = (0..self.tableau.stages())
-                .map(|stage| self.step.output(if stage == 0 { 0 } else { stage + 1 }))
+                .map(|stage| self.step.output(stage + 1))
                 .collect::<cfo_engine::Result<Vec<Vec<f32>>>>()?;
-            for (i, output) in passed {
-                let theta = (part.times[i][output] - starts[i]) / lengths[i];
-                let terms: Vec<(f64, &[f32])> = slopes
-                    .iter()
-                    .enumerate()
-                    .map(|(stage, slope)| {
-                        (lengths[i] * self.tableau.dense_weight(stage, theta), slope.as_slice())
-                    })
-                    .filter(|(weight, _)| *weight != 0.0)
-                    .collect();
-                part.combine(i, output, &state, &terms);
-            }
+            let (tableau, stages) = (&self.tableau, self.tableau.stages());
+            part.combine(&passed, &state, &slopes, |i, output, times| {
+                let theta = (times[output] - starts[i]) / lengths[i];
+                (0..stages).map(|stage| lengths[i] * tableau.dense_weight(stage, theta)).collect()
+            });
         }
         self.commit(memory, &accept)
     }

@@ -12,6 +12,10 @@ pub(super) struct Names {
     pub(super) candidate: String,
     pub(super) slope: String,
     pub(super) candidate_slope: String,
+    pub(super) knot_state: String,
+    pub(super) knot_slope: String,
+    pub(super) weights: String,
+    pub(super) output: String,
     pub(super) time: String,
     pub(super) step: String,
     pub(super) accept: String,
@@ -27,6 +31,10 @@ impl Names {
             candidate: name("candidate"),
             slope: name("slope"),
             candidate_slope: name("candidate-slope"),
+            knot_state: name("knot-state"),
+            knot_slope: name("knot-slope"),
+            weights: name("weights"),
+            output: name("output"),
             time: name("time"),
             step: name("step"),
             accept: name("accept"),
@@ -41,11 +49,12 @@ pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
     tableau.first_same_as_last && !model.is_autoregressive()
 }
 
-/// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. A method whose last slope is
-/// the next step's first finds it in the tensor of slopes and leaves the next one in that of candidates' slopes.
+/// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. The slope at the start is in
+/// the tensor of slopes afterwards; a method whose last slope is the next step's first finds it there and leaves the next one in
+/// the tensor of candidates' slopes.
 ///
-/// Returns the slope at the start; for methods that can choose their steps also each trajectory's error relative to the
-/// tolerances, and then the slopes of the other stages, for dense output.
+/// Returns, for methods that can choose their steps, each trajectory's error relative to the tolerances and then the
+/// slopes of all stages, for dense output.
 pub(super) fn append_step(
     model: &Model,
     graph: &mut Graph,
@@ -63,7 +72,7 @@ pub(super) fn append_step(
         let output = model.velocity(graph, [time, state], conditions)?;
         let next = model.next_state(graph, state, output)?;
         graph.assign(candidate, next)?;
-        return Ok(vec![output]);
+        return Ok(Vec::new());
     }
     let length = graph.reshape(step, [batch, 1, 1, 1])?;
     let mut slopes: Vec<Node> = Vec::new();
@@ -79,14 +88,18 @@ pub(super) fn append_step(
     }
     let next = combine(graph, state, length, tableau.b, &slopes)?;
     graph.assign(candidate, next)?;
-    let mut outputs = vec![slopes[0]];
+    let mut outputs = Vec::new();
+    if !tableau.first_same_as_last {
+        let slope = graph.input(&names.slope, shape)?;
+        graph.assign(slope, slopes[0])?;
+    }
     if let (true, Some((&last, _))) = (tableau.first_same_as_last, slopes.split_last()) {
         let slope = graph.input(&names.candidate_slope, shape)?;
         graph.assign(slope, last)?;
         let zero = graph.scale(state, 0.0)?;
         let error = combine(graph, zero, length, tableau.error, &slopes)?;
         outputs.push(scaled_error(graph, names, [state, next, error])?);
-        outputs.extend(&slopes[1..]);
+        outputs.extend(&slopes);
     }
     Ok(outputs)
 }
@@ -154,6 +167,56 @@ pub(super) fn append_commit(graph: &mut Graph, names: &Names, shape: [usize; 4],
         let (kept, taken) = (graph.mask(old, refuse)?, graph.mask(new, accept)?);
         let next = graph.add(taken, kept)?;
         graph.assign(old, next)?;
+    }
+    Ok(())
+}
+
+/// Appends the present state in the user's units, into the tensor of outputs.
+pub(super) fn append_show(model: &Model, graph: &mut Graph, names: &Names, shape: [usize; 4]) -> Result<()> {
+    let state = graph.input(&names.state, shape)?;
+    append_output(model, graph, names, state)
+}
+
+/// Appends the weighted sum of the last knot's state and slope and of the present ones in the user's units, into the
+/// tensor of outputs.
+pub(super) fn append_between(
+    model: &Model,
+    graph: &mut Graph,
+    names: &Names,
+    shape: [usize; 4],
+) -> Result<()> {
+    let weights = graph.input(&names.weights, [shape[0], 4])?;
+    let mut terms = Vec::new();
+    for (i, name) in
+        [&names.knot_state, &names.knot_slope, &names.state, &names.slope].into_iter().enumerate()
+    {
+        let weight = graph.slice(weights, 1, i, 1)?;
+        let weight = graph.reshape(weight, [shape[0], 1, 1, 1])?;
+        let value = graph.input(name, shape)?;
+        terms.push(graph.multiply(weight, value)?);
+    }
+    let (left, right) = (graph.add(terms[0], terms[1])?, graph.add(terms[2], terms[3])?);
+    let sum = graph.add(left, right)?;
+    append_output(model, graph, names, sum)
+}
+
+fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -> Result<()> {
+    let shape = graph.shape(value).clone();
+    let scaling = &model.scaling;
+    let constants = [1, 1, 1, scaling.mean.len()];
+    let deviation = graph.constant(constants, scaling.deviation.clone())?;
+    let mean = graph.constant(constants, scaling.mean.clone())?;
+    let scaled = graph.multiply(value, deviation)?;
+    let restored = graph.add(scaled, mean)?;
+    let output = graph.input(&names.output, shape)?;
+    Ok(graph.assign(output, restored)?)
+}
+
+/// Appends what makes the present state and slope the last knot.
+pub(super) fn append_keep(graph: &mut Graph, names: &Names, shape: [usize; 4]) -> Result<()> {
+    for (knot, present) in [(&names.knot_state, &names.state), (&names.knot_slope, &names.slope)] {
+        let (knot, present) = (graph.input(knot, shape)?, graph.input(present, shape)?);
+        graph.assign(knot, present)?;
     }
     Ok(())
 }

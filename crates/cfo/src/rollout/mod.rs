@@ -4,14 +4,19 @@ mod adaptive;
 mod graph;
 mod part;
 
-use cfo_engine::{Data, Graph, Memory, Program};
+use std::collections::VecDeque;
+
+use cfo_engine::{Data, Drain, Graph, Memory, Program};
 use cfo_numerics::ode::{Controller, Tableau};
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::recipe::EvaluateConfig;
-use graph::{Names, append_commit, append_slope, append_step, keeps_slope};
+use graph::{
+    Names, append_between, append_commit, append_keep, append_show, append_slope, append_step, keeps_slope,
+};
 use part::{Knot, Part};
+use rayon::prelude::*;
 
 /// How the learned field is integrated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,8 +112,17 @@ pub struct Rollout<'a> {
     first: Option<Program>,
     step: Program,
     commit: Program,
+    show: Program,
+    /// An output between the last knot and the present state, and what makes that the next knot.
+    between: Option<[Program; 2]>,
+    drain: Drain,
+    /// Outputs asked for and not recorded yet, the oldest first.
+    asked: VecDeque<usize>,
     names: Names,
 }
+
+/// Outputs under way to the host at most.
+const UNDER_WAY: usize = 8;
 
 impl<'a> Rollout<'a> {
     /// Compiles a step for `batch` trajectories; weights are read under `prefix` (empty, or `ema/`).
@@ -128,9 +142,12 @@ impl<'a> Rollout<'a> {
         let zeros = vec![0.0_f32; size.max(2 * batch)];
         memory.insert_real(&names.state, shape, &zeros[..size])?;
         memory.insert_real(&names.candidate, shape, &zeros[..size])?;
-        if keeps_slope(model, &tableau) {
-            memory.insert_real(&names.slope, shape, &zeros[..size])?;
-            memory.insert_real(&names.candidate_slope, shape, &zeros[..size])?;
+        memory.insert_real(&names.output, shape, &zeros[..size])?;
+        if !model.is_autoregressive() {
+            for name in [&names.slope, &names.candidate_slope, &names.knot_state, &names.knot_slope] {
+                memory.insert_real(name, shape, &zeros[..size])?;
+            }
+            memory.insert_real(&names.weights, [batch, 4], &vec![0.0; 4 * batch])?;
         }
         for name in [&names.time, &names.step, &names.accept] {
             memory.insert_real(name, [batch], &zeros[..batch])?;
@@ -154,7 +171,22 @@ impl<'a> Rollout<'a> {
         let mut graph = Graph::new();
         append_commit(&mut graph, &names, shape, first.is_some())?;
         let commit = Program::compile(&graph, &[], memory)?;
-        Ok(Self { model, batch, tableau, first, step, commit, names })
+        let mut graph = Graph::new();
+        append_show(model, &mut graph, &names, shape)?;
+        let show = Program::compile(&graph, &[], memory)?;
+        let between = match model.is_autoregressive() {
+            true => None,
+            false => {
+                let (mut between, mut keep) = (Graph::new(), Graph::new());
+                append_between(model, &mut between, &names, shape)?;
+                append_keep(&mut keep, &names, shape)?;
+                let compile = |graph: &Graph| Program::compile(graph, &[], memory);
+                Some([compile(&between)?, compile(&keep)?])
+            }
+        };
+        let drain = Drain::new(memory, &names.output)?;
+        let asked = VecDeque::new();
+        Ok(Self { model, batch, tableau, first, step, commit, show, between, drain, asked, names })
     }
 
     /// The compiled step alone, for timing.
@@ -197,28 +229,43 @@ impl<'a> Rollout<'a> {
                 Budget::Evaluations(nfe) => self.within_budget(memory, &mut part, nfe)?,
                 Budget::Adaptive(controller) => self.adaptive(memory, &mut part, controller)?,
             };
+            self.record(&mut part, 0)?;
             prediction.evaluations = prediction.evaluations.max(evaluations);
-            for (i, states) in part.outputs.into_iter().enumerate().take(last - first) {
-                self.check_finite(first + i, &request.times[first + i], &states)?;
-                prediction.states.push(self.model.scaling.restore(&states));
+            let size = self.model.shape().len();
+            let broken: Vec<Option<usize>> =
+                part.outputs.par_iter().take(last - first).map(|states| first_broken(states, size)).collect();
+            if let Some((i, frame)) = broken.iter().enumerate().find_map(|(i, frame)| Some((i, (*frame)?))) {
+                let (trajectory, times) = (first + i, &request.times[first + i]);
+                return Err(CfoError::RolloutDiverged { trajectory, time: times[frame.saturating_sub(1)] });
             }
+            prediction.states.extend(part.outputs.into_iter().take(last - first));
         }
         Ok(prediction)
     }
 
-    fn check_finite(&self, trajectory: usize, times: &[f64], states: &[f32]) -> Result<()> {
-        match states.iter().position(|value| !value.is_finite()) {
-            None => Ok(()),
-            Some(at) => {
-                let frame = at / self.model.shape().len();
-                let time = times[frame.saturating_sub(1)];
-                Err(CfoError::RolloutDiverged { trajectory, time })
-            }
+    /// Asks for what a program has just left in the tensor of outputs.
+    fn ask(&mut self, memory: &Memory, part: &mut Part<'_>, output: usize) -> Result<()> {
+        self.record(part, UNDER_WAY - 1)?;
+        self.drain.ask(memory)?;
+        self.asked.push_back(output);
+        Ok(())
+    }
+
+    /// Records outputs asked for until no more than `rest` are under way.
+    fn record(&mut self, part: &mut Part<'_>, rest: usize) -> Result<()> {
+        while self.drain.waiting() > rest {
+            let output = self.asked.pop_front();
+            self.drain.take(|states| {
+                if let Some(output) = output {
+                    part.record(output, states);
+                }
+            })?;
         }
+        Ok(())
     }
 
     /// Evaluates the slope at the start where the first step expects it; returns the evaluations that took.
-    fn first_slope(&mut self, memory: &mut Memory, part: &Part) -> Result<usize> {
+    fn first_slope(&mut self, memory: &mut Memory, part: &Part<'_>) -> Result<usize> {
         let Some(program) = &mut self.first else { return Ok(0) };
         memory.write(&self.names.time, Data::F64(&part.start))?;
         program.run(memory)?;
@@ -247,7 +294,7 @@ impl<'a> Rollout<'a> {
     fn steps_between_outputs(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part,
+        part: &mut Part<'_>,
         count: impl Fn(f64) -> usize,
     ) -> Result<usize> {
         let everyone = vec![1.0; self.batch];
@@ -262,18 +309,20 @@ impl<'a> Rollout<'a> {
             for step in 0..steps {
                 let times: Vec<f64> = from.iter().zip(&lengths).map(|(t, h)| t + step as f64 * h).collect();
                 self.advance(memory, &times, &lengths)?;
+                // While the device works.
+                self.record(part, 0)?;
                 self.commit(memory, &everyone)?;
                 evaluations += self.evaluations_per_step();
             }
-            let state = memory.read(&self.names.state)?;
-            part.record(output, &state);
+            self.show.run(memory)?;
+            self.ask(memory, part, output)?;
         }
         Ok(evaluations)
     }
 
     /// Equal steps within a budget for the horizon: whole steps between outputs if there are enough of them, else
     /// steps over several outputs, which then are read off the step's cubic Hermite polynomial.
-    fn within_budget(&mut self, memory: &mut Memory, part: &mut Part, nfe: usize) -> Result<usize> {
+    fn within_budget(&mut self, memory: &mut Memory, part: &mut Part<'_>, nfe: usize) -> Result<usize> {
         let span = part.longest_span();
         let each = self.evaluations_per_step();
         let once = usize::from(self.first.is_some());
@@ -290,29 +339,43 @@ impl<'a> Rollout<'a> {
             let end = (first + stride).min(intervals) - 1;
             let (from, to) = (part.times_before(first), part.times_at(end));
             let lengths: Vec<f64> = from.iter().zip(&to).map(|(from, to)| to - from).collect();
-            let state = memory.read(&self.names.state)?;
             self.advance(memory, &from, &lengths)?;
-            let here =
-                Knot { outputs: first..end + 1, times: from, ends: to, state, slope: self.step.output(0)? };
-            self.commit(memory, &everyone)?;
-            if let Some(before) = before.take() {
-                part.interpolate(&before, &here.state, &here.slope);
+            // While the device works.
+            self.record(part, 0)?;
+            if let Some(before) = &before {
+                self.show_between(memory, part, before)?;
             }
-            before = Some(here);
+            if let Some([_, keep]) = &mut self.between {
+                keep.run(memory)?;
+            }
+            before = Some(Knot { outputs: first..end + 1, times: from, ends: to });
+            self.commit(memory, &everyone)?;
             evaluations += each;
         }
         if let Some(before) = before {
-            let state = memory.read(&self.names.state)?;
-            let slope = match self.first {
-                Some(_) => memory.read(&self.names.slope)?,
-                None => {
-                    evaluations += 1;
-                    self.advance(memory, &before.ends, &vec![0.0; self.batch])?;
-                    self.step.output(0)?
-                }
-            };
-            part.interpolate(&before, &state, &slope);
+            if self.first.is_none() {
+                evaluations += 1;
+                self.advance(memory, &before.ends, &vec![0.0; self.batch])?;
+            }
+            self.show_between(memory, part, &before)?;
         }
         Ok(evaluations)
     }
+
+    /// Asks for the outputs of a step from the last knot to the present state.
+    fn show_between(&mut self, memory: &mut Memory, part: &mut Part<'_>, knot: &Knot) -> Result<()> {
+        for output in knot.outputs.clone() {
+            memory.write(&self.names.weights, Data::F64(&part.weights(knot, output)))?;
+            if let Some([between, _]) = &mut self.between {
+                between.run(memory)?;
+            }
+            self.ask(memory, part, output)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first snapshot that is not finite.
+fn first_broken(states: &[f32], size: usize) -> Option<usize> {
+    states.chunks(size.max(1)).position(|state| state.iter().any(|value| !value.is_finite()))
 }

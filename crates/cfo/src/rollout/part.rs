@@ -1,21 +1,22 @@
 //! A batch of trajectories under way: where each starts, where it is wanted, what was found.
 
+use rayon::prelude::*;
+
 use super::Request;
 use crate::error::{CfoError, Result};
-use crate::model::Model;
+use crate::model::{Model, Scaling};
 
-/// The start of a step that spans several outputs.
+/// A step that spans several outputs.
 pub(super) struct Knot {
     pub(super) outputs: std::ops::Range<usize>,
     pub(super) times: Vec<f64>,
     pub(super) ends: Vec<f64>,
-    pub(super) state: Vec<f32>,
-    pub(super) slope: Vec<f32>,
 }
 
-/// One batch under way, in the network's units.
-pub(super) struct Part {
-    pub(super) size: usize,
+/// One batch under way, in the network's units; what was found is in the user's.
+pub(super) struct Part<'a> {
+    size: usize,
+    scaling: &'a Scaling,
     pub(super) start: Vec<f64>,
     pub(super) times: Vec<Vec<f64>>,
     pub(super) state: Vec<f32>,
@@ -23,12 +24,13 @@ pub(super) struct Part {
     pub(super) outputs: Vec<Vec<f32>>,
 }
 
-impl Part {
-    pub(super) fn new(model: &Model, request: &Request, chosen: &[usize]) -> Result<Self> {
+impl<'a> Part<'a> {
+    pub(super) fn new(model: &'a Model, request: &Request, chosen: &[usize]) -> Result<Self> {
         let size = model.shape().len();
         let scaling = &model.scaling;
         let mut part = Self {
             size,
+            scaling,
             start: Vec::new(),
             times: Vec::new(),
             state: Vec::new(),
@@ -85,53 +87,63 @@ impl Part {
         if output == 0 { self.start.clone() } else { self.times_at(output - 1) }
     }
 
-    pub(super) fn record(&mut self, output: usize, state: &[f32]) {
-        for i in 0..self.times.len() {
-            self.record_one(i, output, state);
-        }
+    /// Fills an output of every trajectory that has it from states in the user's units.
+    pub(super) fn record(&mut self, output: usize, states: &[f32]) {
+        let size = self.size;
+        let each = self.outputs.par_iter_mut().zip(states.par_chunks(size));
+        each.for_each(|(outputs, state)| {
+            if let Some(to) = outputs.chunks_exact_mut(size).nth(output) {
+                to.copy_from_slice(state);
+            }
+        });
     }
 
     /// Fills an output of one trajectory that is due at its start.
     pub(super) fn record_start(&mut self, i: usize, output: usize) {
-        let from = &self.state[i * self.size..(i + 1) * self.size];
-        self.outputs[i][output * self.size..(output + 1) * self.size].copy_from_slice(from);
+        let state = self.scaling.restore(&self.state[i * self.size..(i + 1) * self.size]);
+        self.outputs[i][output * self.size..(output + 1) * self.size].copy_from_slice(&state);
     }
 
-    pub(super) fn record_one(&mut self, i: usize, output: usize, state: &[f32]) {
-        if output < self.times[i].len() {
-            let from = &state[i * self.size..(i + 1) * self.size];
-            self.outputs[i][output * self.size..(output + 1) * self.size].copy_from_slice(from);
-        }
-    }
-
-    /// Fills one output of one trajectory from the state at a step's start and weighted slopes: dense output.
-    pub(super) fn combine(&mut self, i: usize, output: usize, state: &[f32], terms: &[(f64, &[f32])]) {
-        for j in 0..self.size {
-            let at = i * self.size + j;
-            let change: f64 = terms.iter().map(|(weight, slope)| weight * f64::from(slope[at])).sum();
-            self.outputs[i][output * self.size + j] = (f64::from(state[at]) + change) as f32;
-        }
-    }
-
-    /// Fills the outputs inside a step from values and slopes at its ends.
-    pub(super) fn interpolate(&mut self, knot: &Knot, end_state: &[f32], end_slope: &[f32]) {
-        for i in 0..self.times.len() {
-            let (start, length) = (knot.times[i], knot.ends[i] - knot.times[i]);
-            for output in knot.outputs.clone().filter(|&output| output < self.times[i].len()) {
-                let x = if length == 0.0 { 1.0 } else { (self.times[i][output] - start) / length };
-                let weights = [
-                    (1.0 + 2.0 * x) * (1.0 - x) * (1.0 - x),
-                    x * (1.0 - x) * (1.0 - x) * length,
-                    x * x * (3.0 - 2.0 * x),
-                    x * x * (x - 1.0) * length,
-                ];
-                for j in 0..self.size {
-                    let at = i * self.size + j;
-                    let terms = [knot.state[at], knot.slope[at], end_state[at], end_slope[at]];
-                    let value: f64 = weights.iter().zip(terms).map(|(w, term)| w * f64::from(term)).sum();
-                    self.outputs[i][output * self.size + j] = value as f32;
+    /// Fills outputs from the states at a step's start and weighted slopes: dense output. `weights` is told the trajectory and
+    /// the output, and returns one weight for each slope.
+    pub(super) fn combine(
+        &mut self,
+        passed: &[(usize, usize)],
+        state: &[f32],
+        slopes: &[Vec<f32>],
+        weights: impl Fn(usize, usize, &[f64]) -> Vec<f64> + Sync,
+    ) {
+        let (size, scaling, times) = (self.size, self.scaling, &self.times);
+        self.outputs.par_iter_mut().enumerate().for_each(|(i, outputs)| {
+            for &(_, output) in passed.iter().filter(|(trajectory, _)| *trajectory == i) {
+                let weights = weights(i, output, &times[i]);
+                let to = &mut outputs[output * size..(output + 1) * size];
+                let own = i * size..(i + 1) * size;
+                let mut sums: Vec<f64> = state[own.clone()].iter().map(|&value| f64::from(value)).collect();
+                for (&weight, slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
+                    let terms = sums.iter_mut().zip(&slope[own.clone()]);
+                    terms.for_each(|(sum, &slope)| *sum += weight * f64::from(slope));
                 }
+                scaling.restore_into(&sums, to);
             }
-        }
+        });
+    }
+
+    /// Weights of state and slope at a step's start and at its end for an output inside it, for each trajectory.
+    pub(super) fn weights(&self, knot: &Knot, output: usize) -> Vec<f64> {
+        let of = |i: usize| -> [f64; 4] {
+            let (start, length) = (knot.times[i], knot.ends[i] - knot.times[i]);
+            let x = match self.times[i].get(output) {
+                Some(time) if length != 0.0 => (time - start) / length,
+                _ => 1.0,
+            };
+            [
+                (1.0 + 2.0 * x) * (1.0 - x) * (1.0 - x),
+                x * (1.0 - x) * (1.0 - x) * length,
+                x * x * (3.0 - 2.0 * x),
+                x * x * (x - 1.0) * length,
+            ]
+        };
+        (0..self.times.len()).flat_map(of).collect()
     }
 }
