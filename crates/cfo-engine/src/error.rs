@@ -87,11 +87,11 @@ pub enum EngineError {
         needed: String,
     },
     /// The plan does not fit the memory that there is.
-    #[error("the program needs {needed} bytes, but {available} are available")]
+    #[error("{} more of memory are needed, but {} are free", mebibytes(*needed), mebibytes(*available))]
     OutOfMemory {
-        /// Bytes that the plan needs.
+        /// Bytes asked for.
         needed: u64,
-        /// Bytes that the device has free.
+        /// Bytes that the device says are free.
         available: u64,
     },
     /// The device asked for is not there.
@@ -114,6 +114,10 @@ pub enum EngineError {
     },
 }
 
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
 impl EngineError {
     /// What to do next, where that can be said.
     pub fn hint(&self) -> Option<String> {
@@ -121,8 +125,11 @@ impl EngineError {
             Self::LossNotScalar { .. } => {
                 Some("reduce the loss with `mean` or `sum` over all axes first".into())
             }
+            Self::OutOfMemory { needed, available } if 20 * available > 19 * needed => {
+                Some("other programs hold the rest; on a GPU `nvidia-smi` lists them".into())
+            }
             Self::OutOfMemory { needed, available } => Some(format!(
-                "a batch about {:.0} % as large would fit",
+                "a batch about {:.0} % as large would fit, if other programs hold nothing (`nvidia-smi` lists those of a GPU)",
                 95.0 * *available as f64 / *needed as f64
             )),
             Self::TensorMissing { .. } => {

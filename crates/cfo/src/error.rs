@@ -127,6 +127,9 @@ impl CfoError {
                 // A plan grows with the batch; 5 % are left to what does not.
                 let fits = (0.95 * *batch as f64 * *available as f64 / (*needed).max(1) as f64) as usize;
                 Some(match fits {
+                    _ if fits >= *batch => {
+                        "other programs hold the memory; on a GPU `nvidia-smi` lists them".into()
+                    }
                     0 => "not even one sample fits: choose a smaller network, or the CPU".into(),
                     _ => format!("`train.batch = {fits}` would fit"),
                 })
@@ -196,5 +199,6 @@ mod tests {
         };
         assert_eq!(refused(20 << 30, 10 << 30), "`train.batch = 121` would fit");
         assert!(refused(1 << 40, 1 << 20).contains("not even one"));
+        assert!(refused(1 << 20, 1 << 22).contains("other programs"));
     }
 }

@@ -54,6 +54,21 @@ impl Geometry {
             .replace(' ', "")
     }
 
+    /// Into how many equal parts the batch is cut so that no field has more elements than the library counts.
+    pub(super) fn parts(&self) -> usize {
+        let largest = [self.x, self.y].map(|field| field.iter().product::<usize>()).into_iter().max();
+        let least = largest.unwrap_or(0).div_ceil(ELEMENTS_LIMIT).max(1);
+        (least..=self.x[0]).find(|parts| self.x[0].is_multiple_of(*parts)).unwrap_or(1)
+    }
+
+    /// The same for one of the parts.
+    pub(super) fn part(&self) -> Self {
+        let mut part = *self;
+        part.x[0] /= self.parts();
+        part.y[0] /= self.parts();
+        part
+    }
+
     /// Rows and columns of the matrix of patches.
     fn patches(&self) -> [usize; 2] {
         [self.y[0] * self.y[1] * self.y[2], self.w[1] * self.w[2] * self.w[3]]
@@ -105,7 +120,10 @@ pub(super) enum Choice {
 /// Bytes of patches up to which they are gathered.
 const PATCHES_LIMIT: usize = 96 << 20;
 
-/// A call of the library.
+/// Elements of a field up to which the library's descriptors go.
+const ELEMENTS_LIMIT: usize = (1 << 31) - 1;
+
+/// A call of the library, or several alike on parts of the batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Convolution {
     pub(super) geometry: Geometry,
@@ -234,4 +252,32 @@ pub(super) fn pad(
     );
     let parameters = format!("const {}* x, {}* y", x.scalar.name(), y.scalar.name());
     to.launch(File::Conv, &parameters, body, blocks(count), vec![x.address.into(), y.address.into()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(batch: usize) -> Geometry {
+        Geometry {
+            form: Form::Forward,
+            x: [batch, 128, 128, 128],
+            w: [64, 3, 3, 128],
+            y: [batch, 128, 128, 64],
+            stride: [1, 1],
+            padding: [1, 1],
+            precision: Precision::Bf16,
+        }
+    }
+
+    #[test]
+    fn a_batch_beyond_what_the_library_counts_is_cut() {
+        for (batch, parts) in [(256, 1), (1023, 1), (1024, 2), (3072, 4), (2 * 1009, 1009)] {
+            let geometry = geometry(batch);
+            assert_eq!(geometry.parts(), parts, "{batch}");
+            let part = geometry.part();
+            assert_eq!(part.x[0] * parts, batch);
+            assert!(part.x.iter().product::<usize>() <= ELEMENTS_LIMIT);
+        }
+    }
 }

@@ -71,7 +71,7 @@ impl Drop for Prepared {
 
 impl Prepared {
     pub(super) fn new(context: &Arc<Context>, call: &Convolution) -> Result<Self> {
-        let mut prepared = Self::describe(context, &call.geometry)?;
+        let mut prepared = Self::describe(context, &call.geometry.part())?;
         prepared.set_call(*call)?;
         Ok(prepared)
     }
@@ -215,6 +215,8 @@ impl Prepared {
 
     /// Measures the library's best guesses; the best one if any works.
     fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Choice> {
+        // One part stands for all.
+        let geometry = &geometry.part();
         let mut it = Self::describe(context, geometry)?;
         let candidates = it.candidates(geometry.form);
         let bytes = |sizes: [usize; 4]| {
@@ -255,14 +257,33 @@ impl Prepared {
         Ok(pick(&measured))
     }
 
-    /// Enqueues the call on a stream.
+    /// Enqueues the call on a stream, part after part of the batch; parts of a weight gradient are summed.
     pub(super) fn run(&self, stream: CUstream) -> Result<()> {
         let call = self.call.as_ref().expect("prepared with a call");
-        let (one, zero) = (1.0_f32, 0.0_f32);
+        let (parts, part) = (call.geometry.parts(), call.geometry.part());
+        let element = if part.precision == Precision::Bf16 { 2 } else { 4 };
+        let [x, y] = [part.x, part.y].map(|field| (element * field.iter().product::<usize>()) as u64);
+        let strides = match part.form {
+            Form::Forward => [x, 0, y],
+            Form::Input => [y, 0, x],
+            Form::Weight => [x, y, 0],
+        };
+        for index in 0..parts as u64 {
+            let mut addresses = call.addresses;
+            addresses.iter_mut().zip(strides).for_each(|(address, stride)| *address += index * stride);
+            let kept = if part.form == Form::Weight && index > 0 { 1.0 } else { 0.0 };
+            self.run_part(stream, call, addresses, kept)?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues one part; `kept` times what the result's place holds is added.
+    fn run_part(&self, stream: CUstream, call: &Convolution, addresses: [u64; 3], kept: f32) -> Result<()> {
+        let one = 1.0_f32;
         let (alpha, beta): (*const c_void, *const c_void) =
-            (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
+            (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&kept).cast());
         let pointer = |address: u64| address as *mut c_void;
-        let [a, b, c] = call.addresses.map(pointer);
+        let [a, b, c] = addresses.map(pointer);
         let (workspace, bytes) = (pointer(call.workspace.0), call.workspace.1);
         let Self { handle, x, w, y, convolution, .. } = *self;
         // SAFETY: the handle is alive and used by one thread at a time.
@@ -385,7 +406,7 @@ pub(super) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic:
     }
     if deterministic {
         // Nothing measured: what is fastest may change from run to run.
-        let candidates = Prepared::describe(context, geometry)?.candidates(geometry.form);
+        let candidates = Prepared::describe(context, &geometry.part())?.candidates(geometry.form);
         return Ok(first_deterministic(&candidates));
     }
     static KNOWN: Mutex<Option<BTreeMap<String, Choice>>> = Mutex::new(None);

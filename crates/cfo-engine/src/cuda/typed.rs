@@ -45,6 +45,7 @@ impl Typed {
         let multiprocessors = context.properties.multiprocessors;
         let mut typed = Self::without_device(graph, outputs, precision, multiprocessors);
         typed.deterministic = deterministic;
+        typed.refuse_what_cannot_fit(context)?;
         for (id, entry) in typed.graph.entries.iter().enumerate() {
             if let Op::GroupNorm(_) | Op::GroupNormBackward(_) = entry.op
                 && !group_norm::supported(typed.graph.shape(entry.inputs[0]))
@@ -60,6 +61,21 @@ impl Typed {
             }
         }
         Ok(typed)
+    }
+
+    /// Refuses a graph whose values alone are more than the device has free, before anything is measured.
+    fn refuse_what_cannot_fit(&mut self, context: &Context) -> Result<()> {
+        for id in 0..self.graph.entries.len() {
+            if conv::Geometry::of(&self.graph, id, self.precision).is_some() {
+                self.convolutions.insert(id, conv::Choice::Plain);
+            }
+        }
+        let needed = Plan::new(&self.graph, &self.outputs, self).arena_bytes() as u64;
+        let (available, _) = context.memory()?;
+        match needed > available {
+            true => Err(EngineError::OutOfMemory { needed, available }),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn without_device(
