@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_batch_beyond_what_the_library_counts_is_cut() {
-        for (batch, parts) in [(256, 1), (1023, 1), (1024, 2), (3072, 4), (2 * 1009, 1009)] {
+        for (batch, parts) in [(256, 1), (1023, 1), (1024, 2), (3072, 4), (2 * 1009, 2), (2027, 2027)] {
             let geometry = geometry(batch);
             assert_eq!(geometry.parts(), parts, "{batch}");
             let part = geometry.part();
