@@ -49,6 +49,8 @@ pub(crate) struct Properties {
     /// Compute capability, as 90 for 9.0.
     pub(crate) architecture: u32,
     pub(crate) multiprocessors: u32,
+    /// Bytes of shared memory that a block may have.
+    pub(crate) shared: u32,
     pub(crate) bytes: u64,
 }
 
@@ -99,6 +101,7 @@ pub(crate) fn properties(ordinal: usize) -> Result<Properties> {
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
     let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
     let mut name = [0; 128];
     let mut bytes = 0;
     // SAFETY: the buffer is as long as is said, and the driver ends the name with a zero.
@@ -107,7 +110,7 @@ pub(crate) fn properties(ordinal: usize) -> Result<Properties> {
         check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut bytes, device))?;
         CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
     };
-    Ok(Properties { name, architecture: 10 * major + minor, multiprocessors, bytes: bytes as u64 })
+    Ok(Properties { name, architecture: 10 * major + minor, multiprocessors, shared, bytes: bytes as u64 })
 }
 
 /// A GPU in use: its context and the one stream on which everything runs.

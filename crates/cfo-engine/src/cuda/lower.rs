@@ -30,6 +30,8 @@ pub(super) enum File {
     GroupNorm,
     LayerNorm,
     Attention,
+    AttentionCores,
+    AttentionWhole,
     Conv,
     Field,
     Skinny,
@@ -47,6 +49,12 @@ impl File {
             Self::GroupNorm => include_str!("kernels/group_norm.cu"),
             Self::LayerNorm => include_str!("kernels/layer_norm.cu"),
             Self::Attention => include_str!("kernels/attention.cu"),
+            Self::AttentionCores => {
+                concat!(include_str!("kernels/cores.cu"), include_str!("kernels/attention_cores.cu"))
+            }
+            Self::AttentionWhole => {
+                concat!(include_str!("kernels/cores.cu"), include_str!("kernels/attention_whole.cu"))
+            }
             Self::Conv => include_str!("kernels/conv.cu"),
             Self::Field => include_str!("kernels/field.cu"),
             Self::Skinny => include_str!("kernels/skinny.cu"),
@@ -66,6 +74,8 @@ struct Kernel {
     parameters: String,
     body: String,
     threads: u32,
+    /// Blocks that a multiprocessor should hold at once.
+    resident: u32,
 }
 
 /// An argument of a launch.
@@ -146,6 +156,8 @@ pub(super) struct Io {
 pub(super) struct Lowering {
     pub(super) precision: Precision,
     pub(super) multiprocessors: u32,
+    /// Bytes of shared memory that a block may have.
+    pub(super) shared: u32,
     kernels: Vec<Kernel>,
     known: HashMap<Kernel, usize>,
     pub(super) commands: Vec<Command>,
@@ -179,7 +191,7 @@ impl std::fmt::Debug for Probe {
 impl Lowering {
     pub(super) fn new(
         precision: Precision,
-        multiprocessors: u32,
+        (multiprocessors, shared): (u32, u32),
         deterministic: bool,
         supports: Option<Probe>,
     ) -> Self {
@@ -187,6 +199,7 @@ impl Lowering {
             deterministic,
             precision,
             multiprocessors,
+            shared,
             kernels: Vec::new(),
             known: HashMap::new(),
             commands: Vec::new(),
@@ -245,10 +258,23 @@ impl Lowering {
         file: File,
         parameters: &str,
         body: String,
-        (grid, threads, shared): ([u32; 3], u32, u32),
+        shape: ([u32; 3], u32, u32),
         arguments: Vec<Argument>,
     ) {
-        let kernel = Kernel { file, parameters: parameters.into(), body, threads };
+        self.launch_resident(file, parameters, body, shape, 1, arguments);
+    }
+
+    /// The same for a kernel that is to leave room for other blocks of its own beside it.
+    pub(super) fn launch_resident(
+        &mut self,
+        file: File,
+        parameters: &str,
+        body: String,
+        (grid, threads, shared): ([u32; 3], u32, u32),
+        resident: u32,
+        arguments: Vec<Argument>,
+    ) {
+        let kernel = Kernel { file, parameters: parameters.into(), body, threads, resident };
         let next = self.kernels.len();
         let kernel = *self.known.entry(kernel.clone()).or_insert_with(|| {
             self.kernels.push(kernel);
@@ -290,10 +316,10 @@ impl Lowering {
         for members in groups.flat_map(|group| group.chunks(UNIT)) {
             let mut source = format!("{PRELUDE}\n{}\n", self.kernels[members[0]].file.text());
             for (position, &kernel) in members.iter().enumerate() {
-                let Kernel { parameters, body, threads, .. } = &self.kernels[kernel];
+                let Kernel { parameters, body, threads, resident, .. } = &self.kernels[kernel];
                 places[kernel] = (units.len(), format!("kernel{position}"));
                 source += &format!(
-                    "extern \"C\" __global__ void __launch_bounds__({threads}) kernel{position}({parameters}) {{\n{body}\n}}\n"
+                    "extern \"C\" __global__ void __launch_bounds__({threads}, {resident}) kernel{position}({parameters}) {{\n{body}\n}}\n"
                 );
             }
             units.push(compile::Unit { source, architecture, fast: self.fast() });

@@ -18,6 +18,8 @@ use crate::shape::Element;
 
 /// Programs whose values take no more bytes than this, about the second cache's size, keep them all apart.
 const UNSHARED: usize = 48 << 20;
+/// Shared memory of a block where there is no device to ask.
+const SHARED: u32 = 227 << 10;
 /// A fused graph as this backend stores it.
 #[derive(Debug)]
 pub(crate) struct Typed {
@@ -26,6 +28,8 @@ pub(crate) struct Typed {
     scalars: Vec<Vec<Scalar>>,
     precision: Precision,
     multiprocessors: u32,
+    /// Bytes of shared memory that a block may have.
+    shared: u32,
     /// Whether every run must yield the same bits.
     pub(super) deterministic: bool,
     /// How each convolution is done.
@@ -45,6 +49,7 @@ impl Typed {
         let multiprocessors = context.properties.multiprocessors;
         let mut typed = Self::without_device(graph, outputs, precision, multiprocessors);
         typed.deterministic = deterministic;
+        typed.shared = context.properties.shared;
         typed.refuse_what_cannot_fit(context)?;
         for (id, entry) in typed.graph.entries.iter().enumerate() {
             if let Op::GroupNorm(_) | Op::GroupNormBackward(_) = entry.op
@@ -90,8 +95,8 @@ impl Typed {
             _ => (graph, outputs),
         };
         let scalars = scalar::assign(&graph, &outputs, precision);
-        let (deterministic, convolutions) = (false, HashMap::new());
-        Self { graph, outputs, scalars, precision, multiprocessors, deterministic, convolutions }
+        let (deterministic, convolutions, shared) = (false, HashMap::new(), SHARED);
+        Self { graph, outputs, scalars, precision, multiprocessors, shared, deterministic, convolutions }
     }
 
     /// How a convolution is done; by our own kernels where there is no device to ask.
@@ -237,7 +242,8 @@ pub(super) fn copied_leaves(typed: &Typed) -> Vec<usize> {
 /// Lowers all steps of a plan.
 pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
     let graph = &typed.graph;
-    let mut lowering = Lowering::new(typed.precision, typed.multiprocessors, typed.deterministic, probe);
+    let machine = (typed.multiprocessors, typed.shared);
+    let mut lowering = Lowering::new(typed.precision, machine, typed.deterministic, probe);
     let value = |node: Node, half: bool| {
         let (count, mut scalar) = (graph.shape(node).len(), typed.scalar(node));
         let address = match plan.places[node.index()][node.output as usize] {

@@ -248,8 +248,43 @@ fn large_layers() {
     check("large layer norm", &[real(&[6, 256, 384], 1), real(&[6, 384], 2), real(&[6, 384], 3)], &|g, x| {
         g.layer_norm(x[0], Some((x[1], x[2])), 1e-6)
     });
-    for (tokens, width, heads) in [(256, 384, 8), (100, 128, 2), (64, 96, 6)] {
-        check("large attention", &[real(&[2, tokens, 3 * width], 1)], &|g, x| g.attention(x[0], heads));
+    // Whole heads in shared memory, more of them than multiprocessors, and heads or rows of tokens too long for that.
+    for (batch, tokens, width, heads) in [
+        (1, 256, 384, 8),
+        (9, 256, 256, 16),
+        (1, 250, 144, 3),
+        (1, 256, 128, 2),
+        (2, 100, 128, 2),
+        (2, 64, 96, 6),
+        (3, 33, 64, 2),
+        (1, 300, 96, 2),
+        (1, 70, 160, 2),
+    ] {
+        check("large attention", &[real(&[batch, tokens, 3 * width], 1)], &|g, x| g.attention(x[0], heads));
+    }
+    for [b, n, d] in [[2, 256, 384], [5, 37, 100], [2, 300, 96]] {
+        let factor = 1.0 / (d as f64).sqrt();
+        let row = |seed: u64| small(&[b, d], seed, 0.5);
+        let values = [
+            real(&[b, n, d], 1),
+            row(2),
+            row(3),
+            row(4),
+            row(5),
+            small(&[d, d], 6, factor),
+            small(&[d, d], 7, factor),
+        ];
+        check("gated residuals", &values, &|g, x| {
+            let mut sum = x[0];
+            for (gate, weight) in [(x[3], x[5]), (x[4], x[6])] {
+                let normal = g.layer_norm(sum, Some((x[1], x[2])), 1e-6)?;
+                let y = g.linear(normal, weight, None, cfo_engine::Activation::Identity)?;
+                let gate = g.reshape(gate, [b, 1, d])?;
+                let gated = g.multiply(gate, y)?;
+                sum = g.add(sum, gated)?;
+            }
+            g.layer_norm(sum, None, 1e-6)
+        });
     }
     report("large_layers");
 }
