@@ -1,5 +1,6 @@
 //! Merges operations that the device does in one call: a product with the sum, activation or slope that follows it, the
-//! gradient of a bias with that of its weight, and a sum with the expression that it sums.
+//! gradient of a bias with that of its weight, a sum with the expression that it sums, and a layer norm with the residuals
+//! around it (`gates.rs`).
 //!
 //! What a merged operation means is in [`Extras`](crate::ops::Extras) and [`Sum`](crate::ops::Sum); a product that the
 //! library cannot finish itself, or not faster, is finished by a kernel of ours.
@@ -20,6 +21,10 @@ pub(super) fn merge(graph: Graph, outputs: Vec<Node>) -> (Graph, Vec<Node>) {
         pass.absorb_activation(id);
         pass.absorb_product(id);
         pass.absorb_residual(id);
+        pass.absorb_gated_sum(id);
+    }
+    for id in 0..pass.entries.len() {
+        pass.absorb_gate(id);
     }
     for id in 0..pass.entries.len() {
         pass.absorb_bias_gradient(id);
@@ -45,11 +50,11 @@ fn readers(graph: &Graph, outputs: &[Node]) -> HashMap<Node, Vec<usize>> {
     readers
 }
 
-struct Pass {
+pub(super) struct Pass {
     /// `None` where an operation went into another one.
-    entries: Vec<Option<Entry>>,
+    pub(super) entries: Vec<Option<Entry>>,
     /// Values that are now outputs of another operation.
-    moved: HashMap<Node, Node>,
+    pub(super) moved: HashMap<Node, Node>,
     readers: HashMap<Node, Vec<usize>>,
 }
 
@@ -79,7 +84,7 @@ fn terms(op: &Expression, line: usize) -> Option<Vec<usize>> {
 }
 
 /// Whether every operand is read whole and in order.
-fn dense(op: &Expression) -> bool {
+pub(super) fn dense(op: &Expression) -> bool {
     op.shape.rank() == 1 && op.views.iter().all(|view| view.offset == 0 && view.strides == [1])
 }
 
@@ -145,7 +150,7 @@ impl Finish {
 }
 
 impl Pass {
-    fn readers(&self, node: Node) -> &[usize] {
+    pub(super) fn readers(&self, node: Node) -> &[usize] {
         self.readers.get(&node).map_or(&[], Vec::as_slice)
     }
 

@@ -13,6 +13,7 @@ mod driver;
 mod executor;
 mod expression;
 mod feed;
+mod gates;
 mod group_norm;
 mod handles;
 mod layer_norm;

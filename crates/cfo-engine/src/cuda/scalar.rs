@@ -90,7 +90,9 @@ fn other(op: &Op, output: usize, any_half: bool, products: bool) -> bool {
         // The library wants one type for all.
         Op::Conv(_) | Op::ConvInput(_) | Op::ConvWeight(_) | Op::AttentionBackward(_) => true,
         Op::Attention(_) => output == 0,
-        Op::GroupNorm(_) | Op::LayerNorm(_) => output == 0,
+        Op::GroupNorm(_) => output == 0,
+        // The result, and the sum that it normalises.
+        Op::LayerNorm(_) => output == 0 || output == 3,
         Op::GroupNormBackward(_) | Op::LayerNormBackward(_) => output == 0 || products,
         _ => any_half || products,
     }

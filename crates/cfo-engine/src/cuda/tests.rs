@@ -197,8 +197,36 @@ fn merged() -> Result<(Graph, Vec<Node>)> {
     Ok((graph, vec![loss]))
 }
 
+/// Two blocks whose results pass a gate before they are added, each after a norm, and a norm at the end.
+fn gated() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let (batch, tokens, c) = (3, 40, 32);
+    let mut x = g.parameter("x", [batch, tokens, c], Initial::ONES)?;
+    let row = g.parameter("row", [batch, c], Initial::ONES)?;
+    for block in 0..2 {
+        let normal = g.layer_norm(x, Some((row, row)), 1e-6)?;
+        let w = g.parameter(&format!("{block}.w"), [c, c], Initial::ONES)?;
+        let y = g.linear(normal, w, None, Activation::Identity)?;
+        let gate = g.parameter(&format!("{block}.gate"), [batch, 1, c], Initial::ONES)?;
+        let gated = g.multiply(gate, y)?;
+        x = g.add(x, gated)?;
+    }
+    let last = g.layer_norm(x, None, 1e-6)?;
+    let squares = g.multiply(last, last)?;
+    let cubes = g.multiply(squares, last)?;
+    let loss = g.sum_all(cubes)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let mut outputs = vec![loss];
+    outputs.extend(g.gradients(loss, &parameters)?);
+    Ok((graph, outputs))
+}
+
 fn graphs() -> Vec<(Graph, Vec<Node>)> {
-    let mut graphs = vec![layouts().expect("a valid graph"), merged().expect("a valid graph")];
+    let mut graphs = vec![layouts(), merged(), gated()]
+        .into_iter()
+        .map(|graph| graph.expect("a valid graph"))
+        .collect::<Vec<_>>();
     graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
     for (spline, stencil, size) in [
         (Spline::Linear, 3, 3),
@@ -318,4 +346,19 @@ fn what_follows_a_product_goes_into_it() {
         );
         assert!(poor.commands.len() > rich.commands.len());
     }
+}
+
+#[test]
+fn gates_go_into_the_norms_around_them() {
+    let (graph, outputs) = gated().unwrap();
+    let (fused, outputs) = fuse(&graph, &outputs);
+    let typed = Typed::without_device(fused, outputs, Precision::Bf16, 132);
+    let entries = typed.graph.entries.iter();
+    let norms = entries.clone().filter(|entry| matches!(&entry.op, Op::LayerNorm(op) if op.residual)).count();
+    let backward =
+        entries.clone().filter(|entry| matches!(&entry.op, Op::LayerNormBackward(op) if op.gated)).count();
+    // The sums of both blocks are normalised next; both norms after a gate send their slopes through it.
+    assert_eq!((norms, backward), (2, 2));
+    let sums = entries.filter(|entry| matches!(&entry.op, Op::Sum(op) if op.axes == [1])).count();
+    assert_eq!(sums, 0, "a gate's slope is not summed apart");
 }
