@@ -88,12 +88,12 @@ impl Scaling {
     }
 
     /// Values in the user's units from the network's in double precision.
-    pub(crate) fn restore_into(&self, values: &[f64], to: &mut [f32]) {
+    pub(crate) fn restored(&self, values: &[f64]) -> impl Iterator<Item = f32> {
         let channels = self.mean.len();
-        for (i, (to, &value)) in to.iter_mut().zip(values).enumerate() {
+        values.iter().enumerate().map(move |(i, &value)| {
             let channel = i % channels;
-            *to = (value * self.deviation[channel] + self.mean[channel]) as f32;
-        }
+            (value * self.deviation[channel] + self.mean[channel]) as f32
+        })
     }
 
     /// The same as [`Self::normalize`] into a place of its own.

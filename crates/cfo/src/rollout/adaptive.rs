@@ -71,8 +71,8 @@ impl Rollout<'_> {
             .collect();
         for (i, track) in tracks.iter_mut().enumerate() {
             let here = part.times[i].iter().take_while(|&&time| time == part.start[i]).count();
-            for output in 0..here {
-                part.record_start(i, output);
+            for _ in 0..here {
+                part.record_start(i);
             }
             track.output = here;
         }

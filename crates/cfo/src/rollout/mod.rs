@@ -4,8 +4,6 @@ mod adaptive;
 mod graph;
 mod part;
 
-use std::collections::VecDeque;
-
 use cfo_engine::{Data, Drain, Graph, Memory, Program};
 use cfo_numerics::ode::{Controller, Tableau};
 
@@ -16,7 +14,6 @@ use graph::{
     Names, append_between, append_commit, append_keep, append_show, append_slope, append_step, keeps_slope,
 };
 use part::{Knot, Part};
-use rayon::prelude::*;
 
 /// How the learned field is integrated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,8 +113,6 @@ pub struct Rollout<'a> {
     /// An output between the last knot and the present state, and what makes that the next knot.
     between: Option<[Program; 2]>,
     drain: Drain,
-    /// Outputs asked for and not recorded yet, the oldest first.
-    asked: VecDeque<usize>,
     names: Names,
 }
 
@@ -185,8 +180,7 @@ impl<'a> Rollout<'a> {
             }
         };
         let drain = Drain::new(memory, &names.output)?;
-        let asked = VecDeque::new();
-        Ok(Self { model, batch, tableau, first, step, commit, show, between, drain, asked, names })
+        Ok(Self { model, batch, tableau, first, step, commit, show, between, drain, names })
     }
 
     /// The compiled step alone, for timing.
@@ -211,6 +205,8 @@ impl<'a> Rollout<'a> {
             // The last batch repeats a trajectory until it is full.
             let chosen: Vec<usize> = (first..first + self.batch).map(|i| i.min(last - 1)).collect();
             let mut part = Part::new(self.model, request, &chosen)?;
+            // Nothing of a call that ended early.
+            while self.drain.take(|_| ())?.is_some() {}
             memory.write(&self.names.state, Data::F32(&part.state))?;
             if self.model.setting.conditions > 0 {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
@@ -231,35 +227,30 @@ impl<'a> Rollout<'a> {
             };
             self.record(&mut part, 0)?;
             prediction.evaluations = prediction.evaluations.max(evaluations);
-            let size = self.model.shape().len();
-            let broken: Vec<Option<usize>> =
-                part.outputs.par_iter().take(last - first).map(|states| first_broken(states, size)).collect();
-            if let Some((i, frame)) = broken.iter().enumerate().find_map(|(i, frame)| Some((i, (*frame)?))) {
-                let (trajectory, times) = (first + i, &request.times[first + i]);
-                return Err(CfoError::RolloutDiverged { trajectory, time: times[frame.saturating_sub(1)] });
+            for (i, found) in part.outputs.into_iter().enumerate().take(last - first) {
+                if let Some(output) = found.broken {
+                    let (trajectory, times) = (first + i, &request.times[first + i]);
+                    return Err(CfoError::RolloutDiverged {
+                        trajectory,
+                        time: times[output.saturating_sub(1)],
+                    });
+                }
+                prediction.states.push(found.values);
             }
-            prediction.states.extend(part.outputs.into_iter().take(last - first));
         }
         Ok(prediction)
     }
 
-    /// Asks for what a program has just left in the tensor of outputs.
-    fn ask(&mut self, memory: &Memory, part: &mut Part<'_>, output: usize) -> Result<()> {
+    /// Asks for what a program has just left in the tensor of outputs: the next output of every trajectory.
+    fn ask(&mut self, memory: &Memory, part: &mut Part<'_>) -> Result<()> {
         self.record(part, UNDER_WAY - 1)?;
-        self.drain.ask(memory)?;
-        self.asked.push_back(output);
-        Ok(())
+        Ok(self.drain.ask(memory)?)
     }
 
     /// Records outputs asked for until no more than `rest` are under way.
     fn record(&mut self, part: &mut Part<'_>, rest: usize) -> Result<()> {
         while self.drain.waiting() > rest {
-            let output = self.asked.pop_front();
-            self.drain.take(|states| {
-                if let Some(output) = output {
-                    part.record(output, states);
-                }
-            })?;
+            self.drain.take(|states| part.record(states))?;
         }
         Ok(())
     }
@@ -315,7 +306,7 @@ impl<'a> Rollout<'a> {
                 evaluations += self.evaluations_per_step();
             }
             self.show.run(memory)?;
-            self.ask(memory, part, output)?;
+            self.ask(memory, part)?;
         }
         Ok(evaluations)
     }
@@ -369,13 +360,8 @@ impl<'a> Rollout<'a> {
             if let Some([between, _]) = &mut self.between {
                 between.run(memory)?;
             }
-            self.ask(memory, part, output)?;
+            self.ask(memory, part)?;
         }
         Ok(())
     }
-}
-
-/// The first snapshot that is not finite.
-fn first_broken(states: &[f32], size: usize) -> Option<usize> {
-    states.chunks(size.max(1)).position(|state| state.iter().any(|value| !value.is_finite()))
 }

@@ -21,7 +21,28 @@ pub(super) struct Part<'a> {
     pub(super) times: Vec<Vec<f64>>,
     pub(super) state: Vec<f32>,
     pub(super) conditions: Vec<f32>,
-    pub(super) outputs: Vec<Vec<f32>>,
+    pub(super) outputs: Vec<Found>,
+}
+
+/// What was found of one trajectory: its outputs in order.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) values: Vec<f32>,
+    /// The first output that is not finite.
+    pub(super) broken: Option<usize>,
+}
+
+impl Found {
+    fn outputs(&self, size: usize) -> usize {
+        self.values.len() / size.max(1)
+    }
+
+    fn check(&mut self, size: usize) {
+        let last = self.values.len() - size;
+        if self.broken.is_none() && self.values[last..].iter().any(|value| !value.is_finite()) {
+            self.broken = Some(last / size.max(1));
+        }
+    }
 }
 
 impl<'a> Part<'a> {
@@ -50,7 +71,8 @@ impl<'a> Part<'a> {
             part.start.push(scaling.time(request.start[i]));
             part.times.push(request.times[i].iter().map(|&time| scaling.time(time)).collect());
             part.state.extend(scaling.normalize(&request.states[i]));
-            part.outputs.push(vec![0.0; request.times[i].len() * size]);
+            part.outputs
+                .push(Found { values: Vec::with_capacity(request.times[i].len() * size), broken: None });
             if model.setting.conditions > 0 {
                 let values = request.conditions[i].iter().zip(&scaling.conditions);
                 part.conditions
@@ -87,24 +109,26 @@ impl<'a> Part<'a> {
         if output == 0 { self.start.clone() } else { self.times_at(output - 1) }
     }
 
-    /// Fills an output of every trajectory that has it from states in the user's units.
-    pub(super) fn record(&mut self, output: usize, states: &[f32]) {
-        let size = self.size;
-        let each = self.outputs.par_iter_mut().zip(states.par_chunks(size));
-        each.for_each(|(outputs, state)| {
-            if let Some(to) = outputs.chunks_exact_mut(size).nth(output) {
-                to.copy_from_slice(state);
-            }
-        });
+    /// Appends the next output of every trajectory that has one more from states in the user's units.
+    pub(super) fn record(&mut self, states: &[f32]) {
+        let (size, times) = (self.size, &self.times);
+        let each = self.outputs.par_iter_mut().zip(times).zip(states.par_chunks(size));
+        each.filter(|((found, times), _)| found.outputs(size) < times.len()).for_each(
+            |((found, _), state)| {
+                found.values.extend_from_slice(state);
+                found.check(size);
+            },
+        );
     }
 
-    /// Fills an output of one trajectory that is due at its start.
-    pub(super) fn record_start(&mut self, i: usize, output: usize) {
+    /// Appends an output of one trajectory that is due at its start.
+    pub(super) fn record_start(&mut self, i: usize) {
         let state = self.scaling.restore(&self.state[i * self.size..(i + 1) * self.size]);
-        self.outputs[i][output * self.size..(output + 1) * self.size].copy_from_slice(&state);
+        self.outputs[i].values.extend(state);
+        self.outputs[i].check(self.size);
     }
 
-    /// Fills outputs from the states at a step's start and weighted slopes: dense output. `weights` is told the trajectory and
+    /// Appends outputs from the states at a step's start and weighted slopes: dense output. `weights` is told the trajectory and
     /// the output, and returns one weight for each slope.
     pub(super) fn combine(
         &mut self,
@@ -114,17 +138,17 @@ impl<'a> Part<'a> {
         weights: impl Fn(usize, usize, &[f64]) -> Vec<f64> + Sync,
     ) {
         let (size, scaling, times) = (self.size, self.scaling, &self.times);
-        self.outputs.par_iter_mut().enumerate().for_each(|(i, outputs)| {
+        self.outputs.par_iter_mut().enumerate().for_each(|(i, found)| {
             for &(_, output) in passed.iter().filter(|(trajectory, _)| *trajectory == i) {
                 let weights = weights(i, output, &times[i]);
-                let to = &mut outputs[output * size..(output + 1) * size];
                 let own = i * size..(i + 1) * size;
                 let mut sums: Vec<f64> = state[own.clone()].iter().map(|&value| f64::from(value)).collect();
                 for (&weight, slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
                     let terms = sums.iter_mut().zip(&slope[own.clone()]);
                     terms.for_each(|(sum, &slope)| *sum += weight * f64::from(slope));
                 }
-                scaling.restore_into(&sums, to);
+                found.values.extend(scaling.restored(&sums));
+                found.check(size);
             }
         });
     }
