@@ -22,6 +22,7 @@ mod plan;
 mod program;
 mod shape;
 
+pub use cpu::roomy;
 pub use device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, Precision};
 pub use drain::Drain;
 pub use error::{EngineError, Result};

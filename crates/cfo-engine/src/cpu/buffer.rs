@@ -85,6 +85,22 @@ impl Drop for Buffer {
     }
 }
 
+/// An empty vector with room for so many numbers, on large pages where the system gives them: filling a new vector of
+/// many megabytes takes most of its time in page faults otherwise.
+pub fn roomy(count: usize) -> Vec<f32> {
+    let mut vector: Vec<f32> = Vec::with_capacity(count);
+    let start = vector.as_mut_ptr().cast::<u8>();
+    let (skipped, bytes) = (start.align_offset(PAGE), count * size_of::<f32>());
+    if bytes >= skipped.saturating_add(PAGE) {
+        let whole = (bytes - skipped) / PAGE * PAGE;
+        // SAFETY: the range lies inside the vector's memory.
+        if let Some(page) = NonNull::new(unsafe { start.add(skipped) }) {
+            advise_large_pages(page, whole);
+        }
+    }
+    vector
+}
+
 /// Asks the system for large pages; it may refuse, which changes nothing but speed.
 #[cfg(target_os = "linux")]
 fn advise_large_pages(start: NonNull<u8>, bytes: usize) {

@@ -20,6 +20,7 @@ pub(crate) mod simd;
 mod team;
 mod wavelet;
 
+pub use buffer::roomy;
 pub(crate) use buffer::{Buffer, Io, Region};
 pub(crate) use simd::name as simd_name;
 

@@ -218,7 +218,7 @@ impl Prepared {
         // One part stands for all.
         let geometry = &geometry.part();
         let mut it = Self::describe(context, geometry)?;
-        let candidates = it.candidates(geometry.form);
+        let candidates = worth_measuring(it.candidates(geometry.form), geometry.precision);
         let bytes = |sizes: [usize; 4]| {
             sizes.iter().product::<usize>() * if geometry.precision == Precision::Bf16 { 2 } else { 4 }
         };
@@ -357,6 +357,18 @@ impl Prepared {
     }
 }
 
+/// In bf16 the algorithms on tensor cores alone if there is one: the others take up to a thousand times as long.
+fn worth_measuring(
+    mut candidates: Vec<(u32, u32, usize, bool)>,
+    precision: Precision,
+) -> Vec<(u32, u32, usize, bool)> {
+    let on_cores = |candidate: &(u32, u32, usize, bool)| candidate.1 == 1;
+    if precision == Precision::Bf16 && candidates.iter().any(on_cores) {
+        candidates.retain(on_cores);
+    }
+    candidates
+}
+
 fn math(number: u32) -> sys::cudnnMathType_t {
     match number {
         1 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
@@ -490,6 +502,14 @@ mod tests {
         assert_eq!(pick(&[(1.0, false, 0, 0, 0), (1.05, true, 1, 0, 0)]), library(1));
         assert_eq!(pick(&[(1.0, false, 0, 0, 0), (2.0, true, 1, 0, 0)]), library(0));
         assert_eq!(pick(&[]), Choice::Plain);
+    }
+
+    #[test]
+    fn slow_algorithms_are_not_measured_in_bf16() {
+        let candidates = vec![(1, 1, 64, true), (1, 0, 64, true), (0, 0, 0, true)];
+        assert_eq!(worth_measuring(candidates.clone(), Precision::Bf16), candidates[..1]);
+        assert_eq!(worth_measuring(candidates.clone(), Precision::Tf32), candidates);
+        assert_eq!(worth_measuring(candidates[1..].to_vec(), Precision::Bf16), candidates[1..]);
     }
 
     #[test]

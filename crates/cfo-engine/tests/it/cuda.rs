@@ -175,8 +175,10 @@ fn large_values() {
     let scaled = |(shape, values): &(Shape, Vec<f64>), factor: f64| {
         (shape.clone(), values.iter().map(|value| value * factor).collect::<Vec<f64>>())
     };
+    // Of one sign: a sum that happens to cancel has no relative error to speak of.
+    let positive = (x.0.clone(), x.1.iter().map(|value| 0.02 * value.abs()).collect::<Vec<f64>>());
     for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[0, 1, 2]] {
-        check("large sum", &[scaled(&x, 0.02)], &|g, x| g.sum(x[0], axes));
+        check("large sum", std::slice::from_ref(&positive), &|g, x| g.sum(x[0], axes));
     }
     check("large permute", std::slice::from_ref(&x), &|g, x| g.permute(x[0], &[2, 0, 1]));
     check("large slice", std::slice::from_ref(&x), &|g, x| g.slice(x[0], 2, 8, 24));

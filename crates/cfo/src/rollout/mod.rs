@@ -105,8 +105,10 @@ pub struct Rollout<'a> {
     model: &'a Model,
     batch: usize,
     tableau: Tableau,
-    /// The slope at the start, for methods that keep it from step to step.
-    first: Option<Program>,
+    /// The slope where the trajectories are.
+    slope: Option<Program>,
+    /// Whether the method keeps a slope from step to step.
+    keeps_slope: bool,
     step: Program,
     commit: Program,
     show: Program,
@@ -117,7 +119,7 @@ pub struct Rollout<'a> {
 }
 
 /// Outputs under way to the host at most.
-const UNDER_WAY: usize = 8;
+const UNDER_WAY: usize = 16;
 
 impl<'a> Rollout<'a> {
     /// Compiles a step for `batch` trajectories; weights are read under `prefix` (empty, or `ema/`).
@@ -155,16 +157,17 @@ impl<'a> Rollout<'a> {
         let mut graph = Graph::with_prefix(prefix);
         let outputs = append_step(model, &mut graph, &names, batch, &tableau)?;
         let step = Program::compile(&graph, &outputs, memory)?;
-        let first = match keeps_slope(model, &tableau) {
-            false => None,
-            true => {
+        let keeps_slope = keeps_slope(model, &tableau);
+        let slope = match model.is_autoregressive() {
+            true => None,
+            false => {
                 let mut graph = Graph::with_prefix(prefix);
                 append_slope(model, &mut graph, &names, batch)?;
                 Some(Program::compile(&graph, &[], memory)?)
             }
         };
         let mut graph = Graph::new();
-        append_commit(&mut graph, &names, shape, first.is_some())?;
+        append_commit(&mut graph, &names, shape, keeps_slope)?;
         let commit = Program::compile(&graph, &[], memory)?;
         let mut graph = Graph::new();
         append_show(model, &mut graph, &names, shape)?;
@@ -180,7 +183,7 @@ impl<'a> Rollout<'a> {
             }
         };
         let drain = Drain::new(memory, &names.output)?;
-        Ok(Self { model, batch, tableau, first, step, commit, show, between, drain, names })
+        Ok(Self { model, batch, tableau, slope, keeps_slope, step, commit, show, between, drain, names })
     }
 
     /// The compiled step alone, for timing.
@@ -257,10 +260,20 @@ impl<'a> Rollout<'a> {
 
     /// Evaluates the slope at the start where the first step expects it; returns the evaluations that took.
     fn first_slope(&mut self, memory: &mut Memory, part: &Part<'_>) -> Result<usize> {
-        let Some(program) = &mut self.first else { return Ok(0) };
-        memory.write(&self.names.time, Data::F64(&part.start))?;
-        program.run(memory)?;
+        if !self.keeps_slope {
+            return Ok(0);
+        }
+        self.slope_at(memory, &part.start)?;
         Ok(1)
+    }
+
+    /// Evaluates the slope where the trajectories are.
+    fn slope_at(&mut self, memory: &mut Memory, times: &[f64]) -> Result<()> {
+        memory.write(&self.names.time, Data::F64(times))?;
+        match &mut self.slope {
+            Some(program) => Ok(program.run(memory)?),
+            None => Ok(()),
+        }
     }
 
     /// Evaluations of one more step.
@@ -316,7 +329,7 @@ impl<'a> Rollout<'a> {
     fn within_budget(&mut self, memory: &mut Memory, part: &mut Part<'_>, nfe: usize) -> Result<usize> {
         let span = part.longest_span();
         let each = self.evaluations_per_step();
-        let once = usize::from(self.first.is_some());
+        let once = usize::from(self.keeps_slope);
         let allowed = (((nfe - once) / each) as f64 * span).round().max(1.0) as usize;
         let intervals = part.longest();
         if allowed >= intervals {
@@ -344,9 +357,9 @@ impl<'a> Rollout<'a> {
             evaluations += each;
         }
         if let Some(before) = before {
-            if self.first.is_none() {
+            if !self.keeps_slope {
                 evaluations += 1;
-                self.advance(memory, &before.ends, &vec![0.0; self.batch])?;
+                self.slope_at(memory, &before.ends)?;
             }
             self.show_between(memory, part, &before)?;
         }

@@ -1,5 +1,6 @@
 //! A batch of trajectories under way: where each starts, where it is wanted, what was found.
 
+use cfo_engine::roomy;
 use rayon::prelude::*;
 
 use super::Request;
@@ -71,8 +72,7 @@ impl<'a> Part<'a> {
             part.start.push(scaling.time(request.start[i]));
             part.times.push(request.times[i].iter().map(|&time| scaling.time(time)).collect());
             part.state.extend(scaling.normalize(&request.states[i]));
-            part.outputs
-                .push(Found { values: Vec::with_capacity(request.times[i].len() * size), broken: None });
+            part.outputs.push(Found { values: roomy(request.times[i].len() * size), broken: None });
             if model.setting.conditions > 0 {
                 let values = request.conditions[i].iter().zip(&scaling.conditions);
                 part.conditions
