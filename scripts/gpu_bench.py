@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 # name, our arguments, the peer's program and arguments
 ROWS = [
@@ -120,10 +121,14 @@ def rollouts(options):
             each = answer.get("ms_per_trajectory")
             print(f"{precision:>10}{evaluations:>13}{each if each is None else round(each, 3)!s:>17} {error}", flush=True)
     if options.peers:
-        for evaluations in (50, 100):
-            line = f"jax_cfo.py --system dr --precision bf16 --steps 10 --n-traj 60 --n-test 50 --nfe {evaluations}"
-            answer, note = peer(options, line, "--synthetic")
-            print(f"{'JAX bf16':>10}{evaluations:>13}{answer.get('ms_per_sample')!s:>17} {note}", flush=True)
+        script = Path(__file__).with_name("peer_rollouts.py")
+        text, error, _ = run([sys.executable, str(script), options.peers, "50", "100"], options.timeout)
+        for line in text.splitlines():
+            answer = document(line)
+            each = f"{answer.get('host_ms', 0):.3f}"
+            print(f"{'JAX bf16':>10}{answer.get('budget'):>13}{each:>17} ({answer.get('device_ms', 0):.3f} if left on the device)", flush=True)
+        if error:
+            print(f"JAX: {error}", flush=True)
 
 
 def main():

@@ -29,7 +29,7 @@ impl Drain {
         let source = match memory.context() {
             None => Source::Host(VecDeque::new()),
             Some(context) => {
-                Source::Device(cuda::Drain::new(context, memory.device_tensor(tensor, &value_type)?))
+                Source::Device(cuda::Drain::new(context, memory.device_tensor(tensor, &value_type)?)?)
             }
         };
         Ok(Self { tensor: tensor.into(), source })
