@@ -87,7 +87,7 @@ pub enum EngineError {
         needed: String,
     },
     /// The plan does not fit the memory that there is.
-    #[error("{} more of memory are needed, but {} are free", mebibytes(*needed), mebibytes(*available))]
+    #[error("{} of memory are needed, but {} are free", mebibytes(*needed), mebibytes(*available))]
     OutOfMemory {
         /// Bytes asked for.
         needed: u64,
