@@ -25,9 +25,9 @@ ROWS = [
     ("mlp tf32", "tf32 mlp 2048", "jax_cfo.py --system lorenz --precision tf32 --chunk 100 --steps 2000"),
     ("unet1d tf32", "tf32 unet1d 256", "jax_cfo.py --system burgers --precision tf32 --chunk 100 --steps 1000"),
     ("fno1d f32", "f32 fno1d 256", "torch_cfo.py --system burgers --model fno1d --precision fp32 --mode graph --steps 1000"),
-    ("dit bf16", "bf16 dit 256", "torch_cfo.py --system dr --model dit --precision bf16 --mode compile --steps 60"),
-    ("unet2d bf16", "bf16 unet2d 256", "jax_cfo.py --system dr --precision bf16 --steps 60"),
-    ("unet2d tf32", "tf32 unet2d 256", "jax_cfo.py --system dr --precision tf32 --steps 40"),
+    ("dit bf16", "bf16 dit 256", "torch_cfo.py --system dr --model dit --precision bf16 --mode compile --steps 60 --n-traj 60"),
+    ("unet2d bf16", "bf16 unet2d 256", "jax_cfo.py --system dr --precision bf16 --steps 60 --n-traj 60"),
+    ("unet2d tf32", "tf32 unet2d 256", "jax_cfo.py --system dr --precision tf32 --steps 40 --n-traj 60"),
     ("unet2d forward", "bf16 unet2d 256 forward", ""),
 ]
 

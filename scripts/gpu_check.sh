@@ -61,12 +61,18 @@ details() {
     done
 }
 
+# Every tool on every test named in SANITIZED, side by side.
 sanitizer() {
+    local tool test
     for tool in memcheck racecheck initcheck; do
-        for tests in several_steps attentions; do
-            echo "$tool $tests"
-            timeout 100 compute-sanitizer --tool $tool "$folder/it" cuda::$tests --test-threads=1 --nocapture > "$log/$tool-$tests.txt" 2>&1
-            grep -E "ERROR SUMMARY|RACECHECK SUMMARY|Program hit|at .*\+0x|test result" "$log/$tool-$tests.txt" | sort | uniq -c | head -12
+        for test in ${SANITIZED:-several_steps attentions layer_norms group_norms convolutions_of_lines products}; do
+            timeout "${SANITIZER_SECONDS:-150}" compute-sanitizer --tool $tool "$folder/it" "cuda::$test" --test-threads=1 --nocapture > "$log/$tool-$test.txt" 2>&1 &
+        done
+    done
+    wait
+    for tool in memcheck racecheck initcheck; do
+        for test in ${SANITIZED:-several_steps attentions layer_norms group_norms convolutions_of_lines products}; do
+            echo "$tool $test: $(grep -aE "ERROR SUMMARY|RACECHECK SUMMARY|test result" "$log/$tool-$test.txt" | sed 's/=* //' | cut -c1-60 | tr '\n' ';')"
         done
     done
 }

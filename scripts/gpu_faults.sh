@@ -57,17 +57,17 @@ kill $holder 2>/dev/null
 wait $holder 2>/dev/null
 
 # Interrupted and killed runs go on where they were.
-whole=("${train[@]}" --set train.steps=60000 --set train.checkpoint_every=2000 --device cuda:0)
+whole=("${train[@]}" --set train.steps=24000 --set train.checkpoint_every=1000 --device cuda:0)
 "${whole[@]}" --out run > first.txt 2>&1 &
 process=$!
-sleep 4
+sleep 2
 kill -INT $process
 wait $process
 echo "interrupted run: exit $?, $(ls run | tr '\n' ' ')"
-expect "resumed after an interrupt" 0 "." "${train[@]}" --set train.steps=60000 --set train.checkpoint_every=2000 --device cuda:0 --out run --resume
+expect "resumed after an interrupt" 0 "." "${train[@]}" --set train.steps=24000 --set train.checkpoint_every=1000 --device cuda:0 --out run --resume
 "${whole[@]}" --out killed > second.txt 2>&1 &
 process=$!
-sleep 4
+sleep 2
 kill -KILL $process
 wait $process 2>/dev/null
 expect "resumed after a kill" 0 "." "${whole[@]}" --out killed --resume
