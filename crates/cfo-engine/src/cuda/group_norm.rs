@@ -3,7 +3,7 @@
 
 use super::lower::{Argument, File, Io, Lowering, Value, vector};
 use super::scalar::Scalar;
-use crate::ops::{Activation, GroupNorm};
+use crate::ops::{Activation, GroupNorm, GroupNormBackward};
 use crate::shape::Shape;
 
 /// How samples are cut; the template arguments of the kernels.
@@ -140,16 +140,21 @@ fn passes(
     }
 }
 
-pub(super) fn lower_backward(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
-    let (x, dy, dx) = (io.inputs[0], io.inputs[5 + usize::from(op.offset)], io.outputs[0]);
+pub(super) fn lower_backward(backward: &GroupNormBackward, shape: &Shape, io: &Io, to: &mut Lowering) {
+    let op = &backward.forward;
+    let (x, dy, dx) = (io.inputs[0], io.inputs[backward.cotangent()], io.outputs[0]);
+    let again = backward.result().map(|output| io.outputs[output]);
+    let shift = again.filter(|_| op.shift).map(|_| io.inputs[backward.cotangent() + 1]);
     let half = [x, dy, dx].iter().any(|value| value.scalar == Scalar::Half);
     let cut = Cut::new(op, shape, half, to.multiprocessors);
     let offset = op.offset.then(|| io.inputs[5]);
     let dshift = op.shift.then(|| io.outputs[3 + usize::from(op.offset)]);
-    let dshift_scalar = dshift.map_or("float", |value| value.scalar.name());
+    let name = |value: Option<Value>| value.map_or("float", |value| value.scalar.name());
+    let (dshift_scalar, shift_scalar, again_scalar) = (name(dshift), name(shift), name(again));
     let parameters = format!(
         "const {}* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset, \
-         const {}* dy, {}* dx, {dshift_scalar}* dshift, float* coefficients, float* totals, float* partial, u32* tickets",
+         const {}* dy, const {shift_scalar}* shift, {}* dx, {dshift_scalar}* dshift, {again_scalar}* again, \
+         float* coefficients, float* totals, float* partial, u32* tickets",
         x.scalar.name(),
         dy.scalar.name(),
         dx.scalar.name()
@@ -160,7 +165,8 @@ pub(super) fn lower_backward(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lo
     let partial = totals + (4 * cut.batch * 3 * cut.channels) as u64;
     let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
     let mut arguments: Vec<Argument> = io.inputs[..5].iter().map(|value| value.address.into()).collect();
-    arguments.extend([address(offset), dy.address.into(), dx.address.into(), address(dshift)]);
+    arguments.extend([address(offset), dy.address.into(), address(shift), dx.address.into()]);
+    arguments.extend([address(dshift), address(again)]);
     arguments.extend([coefficients.into(), totals.into(), partial.into(), tickets]);
     let (numbers, activation) = (cut.numbers(), number(op.activation));
     let sums = format!(
@@ -172,11 +178,14 @@ pub(super) fn lower_backward(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lo
         op.shift
     );
     let apply = format!(
-        "norm_backward_apply<{}, {}, {}, {numbers}, {activation}, {}>(x, scale, bias, mean, inverse, offset, dy, dx, coefficients);",
+        "norm_backward_apply<{}, {}, {}, {shift_scalar}, {again_scalar}, {numbers}, {activation}, {}, {}, {}>(x, scale, bias, mean, \
+         inverse, offset, dy, shift, dx, again, coefficients);",
         x.scalar.name(),
         dy.scalar.name(),
         dx.scalar.name(),
-        op.offset
+        op.offset,
+        op.shift,
+        backward.again
     );
     passes(&parameters, [sums, apply], cut, arguments, to);
     let body = format!(

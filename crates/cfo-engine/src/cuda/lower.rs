@@ -377,7 +377,7 @@ pub(super) fn lower(
         Op::ResampleBackward(op) => resample::lower(op.mode, (output, input(0)), true, io, to),
         Op::Wavelet(op) => wavelet::lower(op, input(0), io, to),
         Op::GroupNorm(op) => group_norm::lower(op, input(0), io, to),
-        Op::GroupNormBackward(op) => group_norm::lower_backward(&op.forward, input(0), io, to),
+        Op::GroupNormBackward(op) => group_norm::lower_backward(op, input(0), io, to),
         Op::GlobalNorm(_) => optimizer::global_norm(io, to),
         Op::Adam(op) => optimizer::adam(op, advances, io, to),
         Op::Assign(_) => optimizer::assign(io, to),

@@ -25,6 +25,7 @@ mod matmul;
 mod merge;
 mod optimizer;
 mod random;
+mod recompute;
 mod reduce;
 mod replay;
 mod resample;

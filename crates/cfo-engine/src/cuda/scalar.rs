@@ -93,7 +93,8 @@ fn other(op: &Op, output: usize, any_half: bool, products: bool) -> bool {
         Op::GroupNorm(_) => output == 0,
         // The result, and the sum that it normalises.
         Op::LayerNorm(_) => output == 0 || output == 3,
-        Op::GroupNormBackward(_) | Op::LayerNormBackward(_) => output == 0 || products,
+        Op::GroupNormBackward(op) => output == 0 || products || op.result() == Some(output),
+        Op::LayerNormBackward(_) => output == 0 || products,
         _ => any_half || products,
     }
 }

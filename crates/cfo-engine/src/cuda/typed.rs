@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::driver::Context;
 use super::lower::{Io, Lowering, Probe, Value, lower, scratch};
 use super::merge::merge;
+use super::recompute::recompute;
 use super::scalar::{self, Scalar};
 use super::schedule::Access;
 use super::{conv, cudnn, expression, group_norm, optimizer};
@@ -20,6 +21,8 @@ use crate::shape::Element;
 const UNSHARED: usize = 48 << 20;
 /// Shared memory of a block where there is no device to ask.
 const SHARED: u32 = 227 << 10;
+/// Results of norms that take at least so many bytes are computed again in the backward pass where that lowers the peak.
+const RECOMPUTED: usize = 64 << 20;
 /// A fused graph as this backend stores it.
 #[derive(Debug)]
 pub(crate) struct Typed {
@@ -90,6 +93,17 @@ impl Typed {
         multiprocessors: u32,
     ) -> Self {
         let (graph, outputs) = merge(graph, outputs);
+        let bytes = if precision == Precision::Bf16 { 2 } else { 4 };
+        let large = |graph: &Graph, node: Node| bytes * graph.shape(node).len() >= RECOMPUTED;
+        let (graph, outputs) = recompute(graph, outputs, large, |graph, outputs| {
+            let typed = Self::assigned(graph.clone(), outputs.to_vec(), precision, multiprocessors);
+            Plan::new(&typed.graph, &typed.outputs, &Unworked(&typed)).live_bytes()
+        });
+        Self::assigned(graph, outputs, precision, multiprocessors)
+    }
+
+    /// The graph with rounding where products need it and with the types of its values.
+    fn assigned(graph: Graph, outputs: Vec<Node>, precision: Precision, multiprocessors: u32) -> Self {
         let (graph, outputs) = match precision {
             Precision::Bf16 => with_rounding(graph, outputs),
             _ => (graph, outputs),
@@ -97,6 +111,12 @@ impl Typed {
         let scalars = scalar::assign(&graph, &outputs, precision);
         let (deterministic, convolutions, shared) = (false, HashMap::new(), SHARED);
         Self { graph, outputs, scalars, precision, multiprocessors, shared, deterministic, convolutions }
+    }
+
+    /// The plan without scratch memory.
+    #[cfg(test)]
+    pub(super) fn bare_plan(&self) -> Plan {
+        Plan::new(&self.graph, &self.outputs, &Unworked(self))
     }
 
     /// How a convolution is done; by our own kernels where there is no device to ask.
@@ -126,14 +146,39 @@ impl Sizes for Typed {
 
     fn in_place(&self, id: usize) -> Option<usize> {
         let entry = &self.graph.entries[id];
-        let Op::Expression(op) = &entry.op else { return None };
         let owner = |input: usize| owner(&self.graph, entry.inputs[input]);
-        let input = expression::in_place(op, |a, b| owner(a) == owner(b))?;
+        let input = match &entry.op {
+            Op::Expression(op) => expression::in_place(op, |a, b| owner(a) == owner(b))?,
+            // Each thread writes what it alone read before.
+            Op::GroupNormBackward(op) => op.cotangent(),
+            _ => return None,
+        };
         (self.scalar(entry.inputs[input]) == self.scalars[id][0]).then_some(input)
     }
 
     fn unshared_bytes(&self) -> usize {
         UNSHARED
+    }
+}
+
+/// The same before it is known how convolutions are done, without scratch memory.
+struct Unworked<'a>(&'a Typed);
+
+impl Sizes for Unworked<'_> {
+    fn element_bytes(&self, node: Node, element: Element) -> usize {
+        self.0.element_bytes(node, element)
+    }
+
+    fn scratch_bytes(&self, _: usize) -> usize {
+        0
+    }
+
+    fn in_place(&self, id: usize) -> Option<usize> {
+        self.0.in_place(id)
+    }
+
+    fn unshared_bytes(&self) -> usize {
+        self.0.unshared_bytes()
     }
 }
 

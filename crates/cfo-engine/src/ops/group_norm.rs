@@ -71,7 +71,7 @@ impl Operation for GroupNorm {
             inputs.push(at.inputs[3]);
         }
         inputs.push(at.cotangent());
-        let backward = GroupNormBackward { forward: self.clone() };
+        let backward = GroupNormBackward { forward: self.clone(), again: false };
         // The outputs come in the order of the forward operation's inputs.
         Ok(at.graph.push(Op::GroupNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
     }
@@ -84,11 +84,26 @@ impl Operation for GroupNorm {
 
 /// The cotangents of [`GroupNorm`]'s inputs.
 ///
-/// Inputs: `x`, `scale`, `bias`, `mean`, `deviation_inverse`, `offset` if there is one, the cotangent of `y`.
-/// Outputs: those of `x`, `scale`, `bias`, `offset` if there is one, `shift` if there is one.
+/// Inputs: `x`, `scale`, `bias`, `mean`, `deviation_inverse`, `offset` if there is one, the cotangent of `y`, and where
+/// `y` is computed again `shift` if there is one.
+/// Outputs: those of `x`, `scale`, `bias`, `offset` if there is one, `shift` if there is one; `y` where it is computed again.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupNormBackward {
     pub(crate) forward: GroupNorm,
+    /// Whether `y` is computed again, so that it need not be kept from the forward pass. Backends do that themselves.
+    pub(crate) again: bool,
+}
+
+impl GroupNormBackward {
+    /// The input that is the cotangent of `y`.
+    pub(crate) fn cotangent(&self) -> usize {
+        5 + usize::from(self.forward.offset)
+    }
+
+    /// The output that is `y` where it is computed again.
+    pub(crate) fn result(&self) -> Option<usize> {
+        self.again.then_some(3 + usize::from(self.forward.offset) + usize::from(self.forward.shift))
+    }
 }
 
 impl Operation for GroupNormBackward {
@@ -106,11 +121,14 @@ impl Operation for GroupNormBackward {
         if self.forward.shift {
             outputs.push(Type::real([b, c]));
         }
+        if self.again {
+            outputs.push(inputs[0].clone());
+        }
         Ok(outputs)
     }
 
     fn attributes(&self) -> String {
-        self.forward.attributes()
+        format!("{}{}", self.forward.attributes(), if self.again { " again" } else { "" })
     }
 }
 

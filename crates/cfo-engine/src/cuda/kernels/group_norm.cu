@@ -194,19 +194,21 @@ DEVICE bool norm_backward_sums(const X* x, const float* scale, const float* bias
     return true;
 }
 
-template <class X, class D, class Y, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET>
+// With AGAIN the forward result is written once more.
+template <class X, class D, class Y, class S, class R, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET, bool SHIFT, bool AGAIN>
 DEVICE void norm_backward_apply(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
-    const D* dy, Y* dx, const float* coefficients) {
+    const D* dy, const S* shift, Y* dx, R* again, const float* coefficients) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
     if (!K::active()) return;
     const u32 column = K::lane() * V, sample = K::second_sample();
-    float center[V], factor[V], term[V], constant[V], steep[V];
+    float center[V], factor[V], term[V], after[V], constant[V], steep[V];
 #pragma unroll
     for (int i = 0; i < V; ++i) {
         const u32 c = column + i, g = c / K::WIDTH;
         center[i] = mean[sample * G + g] - (OFFSET ? offset[c] : 0.0f);
         factor[i] = inverse[sample * G + g] * scale[c];
         term[i] = bias[c];
+        after[i] = AGAIN && SHIFT ? real(shift[sample * C + c]) : 0.0f;
         constant[i] = coefficients[(sample * 2) * G + g];
         steep[i] = coefficients[(sample * 2 + 1) * G + g];
     }
@@ -216,6 +218,12 @@ DEVICE void norm_backward_apply(const X* x, const float* scale, const float* bia
         float value[V], slope[V];
         load<V>(x + base + (size_t)r * C, value);
         load<V>(dy + base + (size_t)r * C, slope);
+        if (AGAIN) {
+            float result[V];
+#pragma unroll
+            for (int i = 0; i < V; ++i) result[i] = activate<A>((value[i] - center[i]) * factor[i] + term[i]) + after[i];
+            store<V>(again + base + (size_t)r * C, result);
+        }
 #pragma unroll
         for (int i = 0; i < V; ++i) {
             const float z = value[i] - center[i];
