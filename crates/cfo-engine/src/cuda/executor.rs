@@ -131,7 +131,7 @@ impl Executor {
                     Work::Launch(launch) => {
                         let (unit, name) = &places[launch.kernel];
                         Ready::Launch {
-                            function: modules[*unit].function(name, launch.shared)?,
+                            function: modules[*unit].function(name, launch.shared, launch.cluster)?,
                             grid: launch.grid,
                             threads: launch.threads,
                             shared: launch.shared,
@@ -152,8 +152,9 @@ impl Executor {
             .collect::<Result<_>>()?;
         cublas::save_tuned();
         let accesses: Vec<Access> = lowering.commands.iter().map(|command| command.access.clone()).collect();
-        let slots = spread(&accesses, side_by_side);
-        let streams = (1..side_by_side).map(|_| Stream::new(context)).collect::<Result<_>>()?;
+        let streams = if lowering.alone { 1 } else { side_by_side };
+        let slots = spread(&accesses, streams);
+        let streams = (1..streams).map(|_| Stream::new(context)).collect::<Result<_>>()?;
         drop(lowering);
         buffers.push(arena);
         buffers.push(tickets);

@@ -1,7 +1,8 @@
 //! Group normalisation: samples that one block can walk take one launch, larger ones a launch for the statistics and
-//! one to normalise.
+//! one to normalise, unless [`Kept`] knows a way to read them once.
 
 use super::lower::{Argument, File, Io, Lowering, Value, vector};
+use super::norm_kept::{self, Kept};
 use super::scalar::Scalar;
 use crate::ops::{Activation, GroupNorm, GroupNormBackward};
 use crate::shape::Shape;
@@ -54,17 +55,23 @@ pub(super) fn supported(x: &Shape) -> bool {
     x.last() <= 1024 && x.axes()[0] < 65_536
 }
 
-/// Bytes of scratch memory: the chunks' sums.
-pub(super) fn scratch(_: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
+/// Bytes of scratch memory: the chunks' sums or those of teams.
+pub(super) fn scratch(op: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
+    let teams = norm_kept::scratch(op, x.last(), multiprocessors);
+    4 * chunk_sums(x, multiprocessors).max(teams)
+}
+
+fn chunk_sums(x: &Shape, multiprocessors: u32) -> usize {
     let (batch, channels) = (x.axes()[0], x.last());
     let positions = x.len() / (batch * channels).max(1);
-    4 * batch * Cut::chunks(batch, positions, channels, multiprocessors) * 2 * channels
+    batch * Cut::chunks(batch, positions, channels, multiprocessors) * 2 * channels
 }
 
 /// Bytes of scratch memory: the chunks' sums, each group's coefficients, each sample's share of the gradients.
 pub(super) fn scratch_backward(op: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
     let (batch, channels) = (x.axes()[0], x.last());
-    2 * scratch(op, x, multiprocessors) + 4 * batch * (2 * op.groups + 3 * channels)
+    let chunks = 2 * chunk_sums(x, multiprocessors) + batch * (2 * op.groups + 3 * channels);
+    4 * chunks.max(norm_kept::scratch(op, channels, multiprocessors))
 }
 
 pub(super) fn number(activation: Activation) -> u32 {
@@ -89,7 +96,9 @@ pub(super) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
         x.scalar.name(),
         y.scalar.name()
     );
-    let tickets = to.ticket(if cut.chunks > 1 { cut.batch } else { 0 });
+    let chip = (to.multiprocessors, to.shared);
+    let kept = Kept::of(op, shape, ([x.scalar, y.scalar], 1), chip);
+    let tickets = tickets(kept, cut, to);
     let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
     let arguments = vec![
         x.address.into(),
@@ -104,6 +113,19 @@ pub(super) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
         io.scratch.into(),
         tickets,
     ];
+    let scalars = format!("{}, {}, {shift_scalar}", x.scalar.name(), y.scalar.name());
+    let flags = format!("{}, {}, {}", number(op.activation), op.offset, op.shift);
+    if let Some(kept) = kept {
+        let (name, meeting) = match kept {
+            Kept::Slice { .. } => ("norm_slice", ""),
+            Kept::Team { .. } => ("norm_team", ", partial, tickets"),
+        };
+        let numbers = kept.numbers(op, shape);
+        let body = format!(
+            "{name}<{scalars}, {numbers}, {flags}>(x, scale, bias, offset, shift, y, mean, inverse, epsilon{meeting});"
+        );
+        return launch(kept, false, shape, (&parameters, body, arguments), to);
+    }
     let statistics = format!(
         "norm_statistics<{}, {}, {}>(x, offset, mean, inverse, epsilon, partial, tickets);\n",
         x.scalar.name(),
@@ -111,15 +133,33 @@ pub(super) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
         op.offset
     );
     let apply = format!(
-        "norm_apply<{}, {}, {shift_scalar}, {}, {}, {}, {}>(x, scale, bias, offset, shift, y, mean, inverse);",
-        x.scalar.name(),
-        y.scalar.name(),
-        cut.numbers(),
-        number(op.activation),
-        op.offset,
-        op.shift
+        "norm_apply<{scalars}, {}, {flags}>(x, scale, bias, offset, shift, y, mean, inverse);",
+        cut.numbers()
     );
     passes(&parameters, [statistics, apply], cut, arguments, to);
+}
+
+/// Counters for blocks that meet: two a sample for teams, one for the last of several chunks.
+fn tickets(kept: Option<Kept>, cut: Cut, to: &mut Lowering) -> Argument {
+    let count = match kept {
+        Some(Kept::Team { .. }) => 2 * cut.batch,
+        None if cut.chunks > 1 => cut.batch,
+        _ => 0,
+    };
+    to.ticket(count)
+}
+
+/// The one launch of blocks that keep their fields.
+fn launch(
+    kept: Kept,
+    backward: bool,
+    x: &Shape,
+    (parameters, body, arguments): (&str, String, Vec<Argument>),
+    to: &mut Lowering,
+) {
+    to.alone |= matches!(kept, Kept::Team { .. });
+    let parameters = &parameters.replace("* ", "* __restrict__ ");
+    to.launch_clusters(kept.file(), parameters, body, kept.shape(x), kept.residence(backward), arguments);
 }
 
 /// One launch where a block walks a whole sample, else two.
@@ -140,6 +180,41 @@ fn passes(
     }
 }
 
+/// The call of blocks that keep their fields.
+fn kept_backward(kept: Kept, backward: &GroupNormBackward, x: &Shape, scalars: &str) -> String {
+    let op = &backward.forward;
+    let (name, turns, meeting) = match kept {
+        // With 8 channels a thread the sums do not fit into its registers at once.
+        Kept::Slice { .. } if scalars.contains("bf16") => ("norm_backward_slice", ", 2", ""),
+        Kept::Slice { .. } => ("norm_backward_slice", ", 1", ""),
+        Kept::Team { .. } => ("norm_backward_team", "", ", coefficients, tickets"),
+    };
+    format!(
+        "{name}<{scalars}, {}, {}, {}, {}, {}{turns}>(x, scale, bias, mean, inverse, offset, dy, shift, dx, dshift, again, \
+         totals{meeting});",
+        kept.numbers(op, x),
+        number(op.activation),
+        op.offset,
+        op.shift,
+        backward.again
+    )
+}
+
+/// The calls for the sums and for the result.
+fn backward_passes(backward: &GroupNormBackward, scalars: &str, cut: Cut) -> [String; 2] {
+    let op = &backward.forward;
+    let numbers = format!("{}, {}, {}, {}", cut.numbers(), number(op.activation), op.offset, op.shift);
+    let sums = format!(
+        "norm_backward_sums<{scalars}, {numbers}>(x, scale, bias, mean, inverse, offset, dy, dshift, coefficients, totals, \
+         partial, tickets);\n"
+    );
+    let apply = format!(
+        "norm_backward_apply<{scalars}, {numbers}, {}>(x, scale, bias, mean, inverse, offset, dy, shift, dx, again, coefficients);",
+        backward.again
+    );
+    [sums, apply]
+}
+
 pub(super) fn lower_backward(backward: &GroupNormBackward, shape: &Shape, io: &Io, to: &mut Lowering) {
     let op = &backward.forward;
     let (x, dy, dx) = (io.inputs[0], io.inputs[backward.cotangent()], io.outputs[0]);
@@ -154,44 +229,34 @@ pub(super) fn lower_backward(backward: &GroupNormBackward, shape: &Shape, io: &I
     let parameters = format!(
         "const {}* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset, \
          const {}* dy, const {shift_scalar}* shift, {}* dx, {dshift_scalar}* dshift, {again_scalar}* again, \
-         float* coefficients, float* totals, float* partial, u32* tickets",
+         float* totals, float* coefficients, float* partial, u32* tickets",
         x.scalar.name(),
         dy.scalar.name(),
         dx.scalar.name()
     );
-    let tickets = to.ticket(if cut.chunks > 1 { cut.batch } else { 0 });
-    let coefficients = io.scratch;
-    let totals = coefficients + (4 * cut.batch * 2 * cut.groups) as u64;
-    let partial = totals + (4 * cut.batch * 3 * cut.channels) as u64;
+    let chip = (to.multiprocessors, to.shared);
+    let kept = Kept::of(op, shape, ([x.scalar, dy.scalar], 2), chip);
+    let tickets = tickets(kept, cut, to);
+    let parts = kept.map_or(cut.batch, |kept| kept.parts(shape));
+    let totals = io.scratch;
+    let coefficients = totals + (4 * parts * 3 * cut.channels) as u64;
+    let partial = coefficients + (4 * cut.batch * 2 * cut.groups) as u64;
     let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
     let mut arguments: Vec<Argument> = io.inputs[..5].iter().map(|value| value.address.into()).collect();
     arguments.extend([address(offset), dy.address.into(), address(shift), dx.address.into()]);
-    arguments.extend([address(dshift), address(again)]);
-    arguments.extend([coefficients.into(), totals.into(), partial.into(), tickets]);
-    let (numbers, activation) = (cut.numbers(), number(op.activation));
-    let sums = format!(
-        "norm_backward_sums<{}, {}, {dshift_scalar}, {numbers}, {activation}, {}, {}>(x, scale, bias, mean, inverse, offset, dy, \
-         dshift, coefficients, totals, partial, tickets);\n",
-        x.scalar.name(),
-        dy.scalar.name(),
-        op.offset,
-        op.shift
-    );
-    let apply = format!(
-        "norm_backward_apply<{}, {}, {}, {shift_scalar}, {again_scalar}, {numbers}, {activation}, {}, {}, {}>(x, scale, bias, mean, \
-         inverse, offset, dy, shift, dx, again, coefficients);",
-        x.scalar.name(),
-        dy.scalar.name(),
-        dx.scalar.name(),
-        op.offset,
-        op.shift,
-        backward.again
-    );
-    passes(&parameters, [sums, apply], cut, arguments, to);
-    let body = format!(
-        "norm_totals<{}u, {}u, {}>(totals, dscale, dbias, doffset);",
-        cut.batch, cut.channels, op.offset
-    );
+    arguments.extend([address(dshift), address(again), totals.into(), coefficients.into()]);
+    arguments.extend([partial.into(), tickets]);
+    let fields = format!("{}, {}, {}", x.scalar.name(), dy.scalar.name(), dx.scalar.name());
+    let scalars = format!("{fields}, {shift_scalar}, {dshift_scalar}, {again_scalar}");
+    match kept {
+        Some(kept) => {
+            let body = kept_backward(kept, backward, shape, &scalars);
+            launch(kept, true, shape, (&parameters, body, arguments), to);
+        }
+        None => passes(&parameters, backward_passes(backward, &scalars, cut), cut, arguments, to),
+    }
+    let body =
+        format!("norm_totals<{parts}u, {}u, {}>(totals, dscale, dbias, doffset);", cut.channels, op.offset);
     let doffset = op.offset.then(|| io.outputs[3]);
     to.launch(
         File::GroupNorm,

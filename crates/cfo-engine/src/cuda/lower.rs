@@ -28,6 +28,8 @@ pub(super) enum File {
     Optimizer,
     SamplePath,
     GroupNorm,
+    NormSlice,
+    NormTeam,
     LayerNorm,
     Attention,
     AttentionCores,
@@ -47,6 +49,14 @@ impl File {
             Self::Optimizer => include_str!("kernels/optimizer.cu"),
             Self::SamplePath => include_str!("kernels/sample_path.cu"),
             Self::GroupNorm => include_str!("kernels/group_norm.cu"),
+            Self::NormSlice => {
+                concat!(include_str!("kernels/copies.cu"), include_str!("kernels/norm_slice.cu"))
+            }
+            Self::NormTeam => concat!(
+                include_str!("kernels/copies.cu"),
+                include_str!("kernels/norm_slice.cu"),
+                include_str!("kernels/norm_team.cu")
+            ),
             Self::LayerNorm => include_str!("kernels/layer_norm.cu"),
             Self::Attention => include_str!("kernels/attention.cu"),
             Self::AttentionCores => {
@@ -76,6 +86,8 @@ struct Kernel {
     threads: u32,
     /// Blocks that a multiprocessor should hold at once.
     resident: u32,
+    /// Blocks that share their shared memory.
+    cluster: u32,
 }
 
 /// An argument of a launch.
@@ -113,6 +125,7 @@ pub(super) struct Launch {
     pub(super) grid: [u32; 3],
     pub(super) threads: u32,
     pub(super) shared: u32,
+    pub(super) cluster: u32,
     pub(super) arguments: Vec<Argument>,
 }
 
@@ -169,6 +182,8 @@ pub(super) struct Lowering {
     supports: Option<Probe>,
     /// Whether every run must yield the same bits.
     pub(super) deterministic: bool,
+    /// Whether blocks wait for each other somewhere, so that no other kernel may take their place on the device.
+    pub(super) alone: bool,
 }
 
 /// A question about a product.
@@ -197,6 +212,7 @@ impl Lowering {
     ) -> Self {
         Self {
             deterministic,
+            alone: false,
             precision,
             multiprocessors,
             shared,
@@ -270,17 +286,30 @@ impl Lowering {
         file: File,
         parameters: &str,
         body: String,
-        (grid, threads, shared): ([u32; 3], u32, u32),
+        shape: ([u32; 3], u32, u32),
         resident: u32,
         arguments: Vec<Argument>,
     ) {
-        let kernel = Kernel { file, parameters: parameters.into(), body, threads, resident };
+        self.launch_clusters(file, parameters, body, shape, (resident, 1), arguments);
+    }
+
+    /// The same in clusters of so many blocks.
+    pub(super) fn launch_clusters(
+        &mut self,
+        file: File,
+        parameters: &str,
+        body: String,
+        (grid, threads, shared): ([u32; 3], u32, u32),
+        (resident, cluster): (u32, u32),
+        arguments: Vec<Argument>,
+    ) {
+        let kernel = Kernel { file, parameters: parameters.into(), body, threads, resident, cluster };
         let next = self.kernels.len();
         let kernel = *self.known.entry(kernel.clone()).or_insert_with(|| {
             self.kernels.push(kernel);
             next
         });
-        self.append(Work::Launch(Launch { kernel, grid, threads, shared, arguments }));
+        self.append(Work::Launch(Launch { kernel, grid, threads, shared, cluster, arguments }));
     }
 
     pub(super) fn append(&mut self, work: Work) {
@@ -316,10 +345,14 @@ impl Lowering {
         for members in groups.flat_map(|group| group.chunks(UNIT)) {
             let mut source = format!("{PRELUDE}\n{}\n", self.kernels[members[0]].file.text());
             for (position, &kernel) in members.iter().enumerate() {
-                let Kernel { parameters, body, threads, resident, .. } = &self.kernels[kernel];
+                let Kernel { parameters, body, threads, resident, cluster, .. } = &self.kernels[kernel];
+                let cluster = match cluster {
+                    1 => String::new(),
+                    blocks => format!("__cluster_dims__({blocks}, 1, 1) "),
+                };
                 places[kernel] = (units.len(), format!("kernel{position}"));
                 source += &format!(
-                    "extern \"C\" __global__ void __launch_bounds__({threads}, {resident}) kernel{position}({parameters}) {{\n{body}\n}}\n"
+                    "extern \"C\" __global__ void {cluster}__launch_bounds__({threads}, {resident}) kernel{position}({parameters}) {{\n{body}\n}}\n"
                 );
             }
             units.push(compile::Unit { source, architecture, fast: self.fast() });

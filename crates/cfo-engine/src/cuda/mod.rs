@@ -23,6 +23,7 @@ mod loss;
 mod lower;
 mod matmul;
 mod merge;
+mod norm_kept;
 mod optimizer;
 mod random;
 mod recompute;

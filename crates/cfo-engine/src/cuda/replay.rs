@@ -31,7 +31,7 @@ impl Module {
     }
 
     /// The address of a kernel, valid while the module lives.
-    pub(super) fn function(&self, name: &str, shared: u32) -> Result<Function> {
+    pub(super) fn function(&self, name: &str, shared: u32, cluster: u32) -> Result<Function> {
         self.context.enter()?;
         let name = CString::new(name).expect("kernel names hold no zero");
         let mut function = std::ptr::null_mut();
@@ -41,10 +41,16 @@ impl Module {
                 "cuModuleGetFunction",
                 sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()),
             )?;
-            if shared > 48 * 1024 {
+            // Beyond 48 KiB, static shared memory included, it must be asked for.
+            if shared > 0 {
                 let attribute =
                     sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 check("cuFuncSetAttribute", sys::cuFuncSetAttribute(function, attribute, shared as i32))?;
+            }
+            if cluster > 8 {
+                let attribute =
+                    sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+                check("cuFuncSetAttribute", sys::cuFuncSetAttribute(function, attribute, 1))?;
             }
         }
         Ok(Function(function))

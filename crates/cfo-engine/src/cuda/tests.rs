@@ -227,7 +227,10 @@ fn graphs() -> Vec<(Graph, Vec<Node>)> {
         .into_iter()
         .map(|graph| graph.expect("a valid graph"))
         .collect::<Vec<_>>();
-    graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
+    graphs.extend(
+        [[2, 8, 32], [300, 16, 6], [3, 64, 96], [4, 32, 64], [3, 72, 64]]
+            .map(|size| layers(size).expect("a valid graph")),
+    );
     for (spline, stencil, size) in [
         (Spline::Linear, 3, 3),
         (Spline::Quintic, 3, 3),

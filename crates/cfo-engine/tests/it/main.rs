@@ -4,6 +4,7 @@
 mod check;
 mod conv;
 mod cuda;
+mod cuda_layers;
 mod determinism;
 mod gradients;
 mod instructions;

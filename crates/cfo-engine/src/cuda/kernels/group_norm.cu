@@ -131,7 +131,7 @@ DEVICE void norm_apply(const X* x, const float* scale, const float* bias, const 
 
 // The sums of the backward pass per channel: d = dy slope, d z, z and dy with z = x - center; then what each group's
 // dx subtracts, and each sample's share of the parameters' gradients in `totals` [B, 3, C].
-template <class X, class D, class T, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET, bool SHIFT>
+template <class X, class D, class Y, class S, class T, class R, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET, bool SHIFT>
 DEVICE bool norm_backward_sums(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
     const D* dy, T* dshift, float* coefficients, float* totals, float* partial, u32* tickets) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
@@ -195,7 +195,7 @@ DEVICE bool norm_backward_sums(const X* x, const float* scale, const float* bias
 }
 
 // With AGAIN the forward result is written once more.
-template <class X, class D, class Y, class S, class R, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET, bool SHIFT, bool AGAIN>
+template <class X, class D, class Y, class S, class T, class R, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET, bool SHIFT, bool AGAIN>
 DEVICE void norm_backward_apply(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
     const D* dy, const S* shift, Y* dx, R* again, const float* coefficients) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
