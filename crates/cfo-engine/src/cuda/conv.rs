@@ -1,5 +1,6 @@
 //! Convolutions, channels last: by the library, as products of their patches, or by their definition; padding.
 
+use super::few;
 use super::lower::{File, Io, Lowering, Value, Work, blocks, vector};
 use super::matmul;
 use super::scalar::Scalar;
@@ -89,7 +90,10 @@ impl Geometry {
         match choice {
             Choice::Library { workspace, .. } => workspace,
             Choice::Patches if !self.is_product() => self.bytes(),
-            Choice::Patches | Choice::Plain => 0,
+            Choice::Few { blocks } if self.form == Form::Weight => {
+                4 * blocks as usize * self.w.iter().product::<usize>()
+            }
+            Choice::Few { .. } | Choice::Patches | Choice::Plain => 0,
         }
     }
 
@@ -113,6 +117,8 @@ pub(super) enum Choice {
     Library { algorithm: u32, math: u32, workspace: usize },
     /// As a product with patches gathered beforehand.
     Patches,
+    /// By our kernels for few channels; a gradient by so many blocks.
+    Few { blocks: u32 },
     /// By our kernel that follows the definition.
     Plain,
 }
@@ -149,6 +155,7 @@ pub(super) fn lower(geometry: &Geometry, choice: Choice, io: &Io, to: &mut Lower
             }));
         }
         Choice::Patches => by_patches(geometry, io, to),
+        Choice::Few { blocks } => few::lower(geometry, blocks, io, to),
         Choice::Plain => {
             let (name, grid) = match geometry.form {
                 Form::Forward => ("conv_forward", blocks(c.count)),

@@ -11,6 +11,7 @@ use cudarc::driver::sys::CUstream;
 use super::compile;
 use super::conv::{Choice, Convolution, Form, Geometry};
 use super::driver::{Allocation, Context, failure, quiet};
+use super::few;
 use super::library::Library;
 use crate::device::Precision;
 use crate::error::Result;
@@ -416,6 +417,9 @@ pub(super) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic:
     if geometry.prefers_patches() {
         return Ok(Choice::Patches);
     }
+    if let Some(choice) = few::choice(geometry, context.properties.multiprocessors) {
+        return Ok(choice);
+    }
     if deterministic {
         // Nothing measured: what is fastest may change from run to run.
         let candidates = Prepared::describe(context, &geometry.part())?.candidates(geometry.form);
@@ -451,6 +455,7 @@ fn print(known: &BTreeMap<String, Choice>) -> String {
         .map(|(key, choice)| match choice {
             Choice::Plain => format!("{key}\tplain\n"),
             Choice::Patches => format!("{key}\tpatches\n"),
+            Choice::Few { .. } => String::new(),
             Choice::Library { algorithm, math, workspace } => {
                 format!("{key}\t{algorithm} {math} {workspace}\n")
             }

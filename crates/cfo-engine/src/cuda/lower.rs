@@ -35,6 +35,7 @@ pub(super) enum File {
     AttentionCores,
     AttentionWhole,
     Conv,
+    Few,
     Field,
     Skinny,
 }
@@ -66,6 +67,7 @@ impl File {
                 concat!(include_str!("kernels/cores.cu"), include_str!("kernels/attention_whole.cu"))
             }
             Self::Conv => include_str!("kernels/conv.cu"),
+            Self::Few => concat!(include_str!("kernels/copies.cu"), include_str!("kernels/few.cu")),
             Self::Field => include_str!("kernels/field.cu"),
             Self::Skinny => include_str!("kernels/skinny.cu"),
         }

@@ -13,6 +13,7 @@ mod driver;
 mod executor;
 mod expression;
 mod feed;
+mod few;
 mod gates;
 mod group_norm;
 mod handles;

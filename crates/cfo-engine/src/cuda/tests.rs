@@ -154,7 +154,12 @@ fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
     let mixed = g.attention(qkv, 2)?;
     let plain = g.layer_norm(mixed, None, 1e-5)?;
     let all = g.add(plain, tokens)?;
-    let loss = g.sum_all(all)?;
+    let field = g.parameter("field", [batch, side, side, 3], Initial::ONES)?;
+    let w = g.parameter("wide", [64, 3, 3, 3], Initial::ONES)?;
+    let wide = g.conv(field, w, [1, 1], PadMode::Zero, [1, 1])?;
+    let wide = g.square(wide)?;
+    let [all, wide] = [g.sum_all(all)?, g.sum_all(wide)?];
+    let loss = g.add(all, wide)?;
     let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
     let mut outputs = vec![loss];
     outputs.extend(g.gradients(loss, &parameters)?);

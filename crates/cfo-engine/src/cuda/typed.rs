@@ -9,7 +9,7 @@ use super::merge::merge;
 use super::recompute::recompute;
 use super::scalar::{self, Scalar};
 use super::schedule::Access;
-use super::{conv, cudnn, expression, group_norm, optimizer};
+use super::{conv, cudnn, expression, few, group_norm, optimizer};
 use crate::device::Precision;
 use crate::error::{EngineError, Result};
 use crate::graph::{Entry, Graph, Node};
@@ -121,10 +121,12 @@ impl Typed {
 
     /// How a convolution is done; by our own kernels where there is no device to ask.
     fn convolution(&self, id: usize) -> conv::Choice {
-        self.convolutions.get(&id).copied().unwrap_or(match id % 2 {
-            0 => conv::Choice::Plain,
-            _ => conv::Choice::Patches,
-        })
+        if let Some(choice) = self.convolutions.get(&id) {
+            return *choice;
+        }
+        let geometry = conv::Geometry::of(&self.graph, id, self.precision);
+        let few = geometry.and_then(|geometry| few::choice(&geometry, self.multiprocessors));
+        few.unwrap_or(if id.is_multiple_of(2) { conv::Choice::Plain } else { conv::Choice::Patches })
     }
 
     fn scalar(&self, node: Node) -> Scalar {

@@ -25,6 +25,22 @@ fn kept_norm(test: &str, field: [usize; 4]) {
     report(test);
 }
 
+/// A convolution `[outputs, k, k, channels]` of a field of few channels.
+fn few_channels(test: &str, field: [usize; 4], k: usize, outputs: usize) {
+    if device(test).is_none() {
+        return;
+    }
+    let inputs = field[3];
+    let shapes = [Shape::from(field), Shape::from([outputs, k, k, inputs])];
+    let factor = 1.0 / ((k * k * inputs) as f64).sqrt();
+    let weights = normals(shapes[1].len(), 2).into_iter().map(|value| factor * value).collect();
+    agree("conv of few channels", &shapes, &[normals(shapes[0].len(), 1), weights], &|g, x| {
+        let y = g.conv(x[0], x[1], [1, 1], PadMode::Zero, [1, 1])?;
+        g.scale(y, 0.3)
+    });
+    report(test);
+}
+
 macro_rules! sizes {
     ($check:ident: $($test:ident($($argument:expr),*)),* $(,)?) => {
         $(
@@ -42,6 +58,11 @@ sizes!(
     a_cluster_keeps_a_norm([2, 64, 64, 128]), a_part_of_a_team_keeps_a_norm([5, 70, 61, 64]),
     a_team_keeps_a_norm([2, 128, 128, 64]), nobody_keeps_a_norm([2, 40, 40, 96]),
 );
+sizes!(
+    few_channels: one_channel_is_few([3, 48, 48, 1], 3, 64), two_channels_are_few([2, 19, 66, 2], 5, 64),
+    two_channels_of_an_odd_width([2, 20, 23, 2], 3, 32), three_channels_are_few([2, 16, 32, 3], 3, 128),
+);
+
 /// Results of norms that are computed again are those that were kept, so that the gradients are the same.
 #[test]
 fn large_results_are_computed_again() {
