@@ -71,14 +71,16 @@ impl Kept {
         if !lanes.is_power_of_two() || lanes > THREADS || op.groups > THREADS / 2 {
             return None;
         }
-        Self::team(batch, positions, channels * bytes, RESIDENT * multiprocessors as usize)
+        Self::team(batch, positions, channels * bytes, multiprocessors as usize)
     }
 
-    /// The teams that move what there is soonest.
-    fn team(batch: usize, positions: usize, row: usize, blocks: usize) -> Option<Self> {
+    /// The teams that move what there is soonest. None has more members than there are multiprocessors, so that whatever
+    /// else is on the device some team has all of them there and none waits forever.
+    fn team(batch: usize, positions: usize, row: usize, multiprocessors: usize) -> Option<Self> {
+        let blocks = RESIDENT * multiprocessors;
         let most = (SHARED / RESIDENT - ASIDE) / row;
         let best = (1..=batch.min(blocks))
-            .map(|teams| (teams, positions.div_ceil(blocks / teams)))
+            .map(|teams| (teams, positions.div_ceil((blocks / teams).min(multiprocessors))))
             .filter(|&(_, span)| span <= most)
             .min_by_key(|&(teams, span)| batch.div_ceil(teams) * (span * row + MEETING));
         // The gradient puts its sums together where the rows were: 12 numbers a thread at most.
@@ -174,7 +176,7 @@ mod tests {
                         }
                         Some(Kept::Team { members, teams, shared }) => {
                             ways[1] += 1;
-                            assert!(teams <= batch && members * teams <= RESIDENT * 132);
+                            assert!(teams <= batch && members <= 132 && members * teams <= RESIDENT * 132);
                             assert!(members * shared >= side * side * channels * row);
                             assert!(RESIDENT * (shared + ASIDE) <= SHARED);
                         }
