@@ -1,6 +1,8 @@
 //! CUDA against the CPU: every operation with its gradients in every precision, batches, training. Without a GPU each
 //! test says that it was skipped.
 
+mod layers;
+
 use std::cell::RefCell;
 
 use cfo_engine::{
@@ -13,7 +15,7 @@ use crate::check::{Build, compared, inputs, memory_on, normals};
 use crate::{conv, gradients, training};
 
 /// The GPU, if there is one; says so otherwise.
-pub(crate) fn device(test: &str) -> Option<Device> {
+fn device(test: &str) -> Option<Device> {
     let device = Device::Cuda(0);
     match device.check() {
         Ok(()) => Some(device),
@@ -46,7 +48,7 @@ fn norm(values: impl Iterator<Item = f64>) -> f64 {
 
 /// `|found - expected| / |expected|`. A result that cancels to almost nothing is measured against numbers of size
 /// `scale`.
-pub(crate) fn relative(found: &[f64], expected: &[f64], scale: f64) -> f64 {
+fn relative(found: &[f64], expected: &[f64], scale: f64) -> f64 {
     let difference = norm(found.iter().zip(expected).map(|(a, b)| a - b));
     difference / norm(expected.iter().copied()).max(scale * (expected.len() as f64).sqrt())
 }
@@ -86,7 +88,7 @@ fn evaluate(
     (0..all.len()).map(|i| program.output_f64(i).unwrap()).collect()
 }
 
-pub(crate) fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
+fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
     // Fresh inputs: the seed is the clock's. Signs and distances from kinks are kept.
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut random = Philox::new(seed, 0);
@@ -132,7 +134,7 @@ pub(crate) fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Bu
     }
 }
 
-pub(crate) fn report(test: &str) {
+fn report(test: &str) {
     let failures = FAILURES.take();
     eprintln!("{test}: {} checks, {} failures", CHECKS.take(), failures.len());
     assert!(failures.is_empty(), "{failures:?}");

@@ -4,7 +4,6 @@
 mod check;
 mod conv;
 mod cuda;
-mod cuda_layers;
 mod determinism;
 mod gradients;
 mod instructions;

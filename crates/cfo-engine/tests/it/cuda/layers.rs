@@ -2,8 +2,8 @@
 
 use cfo_engine::{Device, Graph, GroupNormInputs, Memory, PadMode, Precision, Program, Shape};
 
+use super::{agree, device, relative, report};
 use crate::check::normals;
-use crate::cuda::{agree, device, relative, report};
 
 /// Group norms of a field, with everything around them and alone.
 fn kept_norm(test: &str, field: [usize; 4]) {
