@@ -17,6 +17,9 @@ enum Way {
 
 /// The columns that a row of lanes covers, whatever the element: so that scratch does not depend on it.
 const COLUMNS: usize = 32;
+/// Those where there is so much to sum that long reads pay, and from how many elements on.
+const WIDE: [usize; 3] = [256, 128, 64];
+const MUCH: usize = 1 << 22;
 
 impl Way {
     fn of(op: &Sum, input: &Shape, multiprocessors: u32) -> Self {
@@ -29,7 +32,11 @@ impl Way {
             }
         };
         let columns = |outer: usize, reduced: usize, kept: usize| {
-            let lanes = kept.next_power_of_two().min(COLUMNS);
+            let wide = WIDE.into_iter().find(|wide| kept.is_multiple_of(*wide));
+            let (lanes, wanted) = match wide.filter(|_| outer == 1 && reduced * kept >= MUCH) {
+                Some(wide) => (wide, 2 * wanted),
+                None => (kept.next_power_of_two().min(COLUMNS), wanted),
+            };
             let groups = outer * kept.div_ceil(lanes);
             let chunks = (wanted / groups).clamp(1, reduced.div_ceil(8 * 256 / lanes).max(1));
             Self::Columns { outer, reduced, kept, lanes, chunks }
@@ -116,7 +123,7 @@ pub(super) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
     let name = y.scalar.name();
     match Way::of(op, input, to.multiprocessors) {
         Way::Columns { outer, reduced, kept, lanes, chunks } => {
-            let mut width = vector(source.half, [kept]).min(4);
+            let mut width = vector(source.half, [kept]).min(if lanes > COLUMNS { 8 } else { 4 });
             while lanes % width != 0 {
                 width /= 2;
             }

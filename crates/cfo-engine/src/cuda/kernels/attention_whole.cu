@@ -225,7 +225,7 @@ DEVICE void attention_whole_backward(const bf16* qkv, const bf16* out, const flo
     fetch<HD, THREADS>(qkv_of(unit) + 2 * D, 3 * D, 0, N, values);
     for (u32 start = 0; start < N; start += STEP) fetch_queries(unit, start);
     commit_copies();
-    float peak = threadIdx.x < N ? log_sum_exp[(size_t)unit * N + threadIdx.x] * LOG2E : 1e30f;
+    float peak = threadIdx.x < N ? log_sum_exp[(size_t)unit * N + threadIdx.x] : 1e30f;
     for (u32 turn = 0; unit < units; ++turn) {
         const u32 next = unit + gridDim.x;
         bf16 *own_keys = keys + turn % 2 * SIZE, *next_keys = keys + (turn + 1) % 2 * SIZE;
@@ -242,7 +242,7 @@ DEVICE void attention_whole_backward(const bf16* qkv, const bf16* out, const flo
                 for (int i = 0; i < 8; ++i) delta += a[i] * b[i];
             }
             deltas[threadIdx.x] = delta;
-            peaks[threadIdx.x] = peak;
+            peaks[threadIdx.x] = peak * LOG2E;
         }
         u32 k[2][HD / 16][4], v[2][HD / 16][4];
         left_factors<HD>(own_keys, first, k);
@@ -252,7 +252,7 @@ DEVICE void attention_whole_backward(const bf16* qkv, const bf16* out, const flo
         if (next < units) {
             fetch<HD, THREADS>(qkv_of(next) + D, 3 * D, 0, N, next_keys);
             fetch<HD, THREADS>(qkv_of(next) + 2 * D, 3 * D, 0, N, values);
-            if (threadIdx.x < N) peak = log_sum_exp[(size_t)next * N + threadIdx.x] * LOG2E;
+            if (threadIdx.x < N) peak = log_sum_exp[(size_t)next * N + threadIdx.x];
         }
 #pragma unroll 1
         for (u32 step = 0; step < ROWS / STEP; ++step) {
