@@ -20,10 +20,14 @@ pub(crate) struct Unit {
     pub(crate) fast: bool,
 }
 
+/// The architecture whose tensor cores work for warpgroups, by instructions that no other has.
+pub(super) const WARPGROUPS: u32 = 90;
+
 impl Unit {
     fn options(&self) -> Vec<String> {
+        let own = if self.architecture == WARPGROUPS { "a" } else { "" };
         let mut options = vec![
-            format!("--gpu-architecture=sm_{}", self.architecture),
+            format!("--gpu-architecture=sm_{}{own}", self.architecture),
             "--std=c++17".into(),
             format!("-DFAST={}", u32::from(self.fast)),
         ];

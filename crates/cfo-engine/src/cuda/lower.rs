@@ -38,6 +38,7 @@ pub(super) enum File {
     Few,
     Field,
     Skinny,
+    Panel,
 }
 
 impl File {
@@ -70,6 +71,7 @@ impl File {
             Self::Few => concat!(include_str!("kernels/copies.cu"), include_str!("kernels/few.cu")),
             Self::Field => include_str!("kernels/field.cu"),
             Self::Skinny => include_str!("kernels/skinny.cu"),
+            Self::Panel => include_str!("kernels/panel.cu"),
         }
     }
 }
@@ -173,6 +175,8 @@ pub(super) struct Lowering {
     pub(super) multiprocessors: u32,
     /// Bytes of shared memory that a block may have.
     pub(super) shared: u32,
+    /// Whether tensor cores work for warpgroups.
+    pub(super) warpgroups: bool,
     kernels: Vec<Kernel>,
     known: HashMap<Kernel, usize>,
     pub(super) commands: Vec<Command>,
@@ -208,7 +212,7 @@ impl std::fmt::Debug for Probe {
 impl Lowering {
     pub(super) fn new(
         precision: Precision,
-        (multiprocessors, shared): (u32, u32),
+        (multiprocessors, shared, warpgroups): (u32, u32, bool),
         deterministic: bool,
         supports: Option<Probe>,
     ) -> Self {
@@ -218,6 +222,7 @@ impl Lowering {
             precision,
             multiprocessors,
             shared,
+            warpgroups,
             kernels: Vec::new(),
             known: HashMap::new(),
             commands: Vec::new(),

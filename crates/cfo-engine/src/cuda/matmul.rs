@@ -5,7 +5,7 @@
 
 use super::lower::{File, Io, Lowering, Value, Work, blocks, vector};
 use super::scalar::Scalar;
-use super::{expression, reduce, skinny};
+use super::{expression, panel, reduce, skinny};
 use crate::device::Precision;
 use crate::ops::{Activation, MatMul, Operand, Sum, Unary};
 use crate::shape::Shape;
@@ -61,6 +61,7 @@ struct Extra {
     slope: Option<Value>,
     kept: Option<Value>,
     sums: Option<Value>,
+    totals: Option<Value>,
 }
 
 impl Extra {
@@ -74,6 +75,7 @@ impl Extra {
             slope: input(op.extras.slope.is_some()),
             kept: output(op.keep_input),
             sums: output(op.extras.sums),
+            totals: output(op.extras.totals),
         }
     }
 }
@@ -85,6 +87,10 @@ pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
     let extra = Extra::of(op, io);
     if skinny::lower(op, io, to) {
         sum_rows(op, &extra, io, to);
+        return;
+    }
+    let further = panel::Further { bias: extra.bias, kept: extra.kept.or(extra.slope), totals: extra.totals };
+    if panel::lower(op, &further, io, to) {
         return;
     }
     let (outer, inner_batch) = batches(op);
@@ -111,6 +117,11 @@ pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
     }
     if epilogue != Epilogue::Sums {
         sum_rows(op, &extra, io, to);
+    }
+    if let Some(totals) = extra.totals {
+        let (sum, shape) = total(op);
+        let io = Io { inputs: vec![io.outputs[0]], outputs: vec![totals], scratch: io.scratch };
+        reduce::lower(&sum, &shape, &io, to);
     }
 }
 
@@ -232,13 +243,17 @@ fn row_sum(op: &MatMul) -> (Sum, Shape) {
     (Sum { axes: vec![0], of: None }, Shape::from([op.inner, op.columns]))
 }
 
+/// The sum over the rows of the result, and the result's shape.
+fn total(op: &MatMul) -> (Sum, Shape) {
+    (Sum { axes: vec![0], of: None }, Shape::from([op.rows, op.columns]))
+}
+
 /// Bytes of scratch memory.
 pub(super) fn scratch(op: &MatMul, multiprocessors: u32) -> usize {
-    let sums = op.extras.sums.then(|| {
-        let (sum, shape) = row_sum(op);
-        reduce::scratch(&sum, &shape, multiprocessors)
-    });
-    skinny::scratch(op, multiprocessors).max(sums.unwrap_or(0))
+    let sums = [op.extras.sums.then(|| row_sum(op)), op.extras.totals.then(|| total(op))];
+    let sums = sums.into_iter().flatten().map(|(sum, shape)| reduce::scratch(&sum, &shape, multiprocessors));
+    let own = skinny::scratch(op, multiprocessors).max(panel::scratch(op, multiprocessors));
+    sums.fold(own, usize::max)
 }
 
 type Address = (u64, Scalar);

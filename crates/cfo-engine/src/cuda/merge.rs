@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::panel;
 use crate::graph::{Entry, Graph, Node};
 use crate::ops::{Activation, Binary, Expression, Instruction, MatMul, Op, Unary};
 use crate::shape::Shape;
@@ -299,11 +300,17 @@ impl Pass {
             return;
         }
         let total = self.entries[sum].take().expect("found above").outputs[0].clone();
-        let entry = self.entries[id].as_mut().expect("looked at above");
+        // A kernel of ours that makes the factor adds it up as well.
+        let made = matches!(
+            &self.entries[factor.index()],
+            Some(Entry { op: Op::MatMul(op), .. }) if factor.output == 0 && op.extras.slope.is_some() && panel::fits(op)
+        );
+        let place = if made { factor.index() } else { id };
+        let entry = self.entries[place].as_mut().expect("looked at above");
         entry.outputs.push(total);
-        self.moved.insert(Node::new(sum, 0), Node::new(id, entry.outputs.len() - 1));
+        self.moved.insert(Node::new(sum, 0), Node::new(place, entry.outputs.len() - 1));
         if let Op::MatMul(op) = &mut entry.op {
-            op.extras.sums = true;
+            (op.extras.totals, op.extras.sums) = (made, !made);
         }
     }
 

@@ -26,6 +26,7 @@ mod matmul;
 mod merge;
 mod norm_kept;
 mod optimizer;
+mod panel;
 mod random;
 mod recompute;
 mod reduce;

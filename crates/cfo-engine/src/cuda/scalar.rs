@@ -57,7 +57,10 @@ pub(crate) fn assign(graph: &Graph, outputs: &[Node], precision: Precision) -> V
                 Element::Real if !half => Scalar::Single,
                 Element::Real => {
                     // The value before an activation is stored like the one after it.
-                    let output = if let Op::MatMul(_) = entry.op { 0 } else { output };
+                    let output = match &entry.op {
+                        Op::MatMul(op) if !op.extras.totals => 0,
+                        _ => output,
+                    };
                     let node = Node::new(id, output);
                     match is_half(&entry.op, output, any_half, uses.products(node), uses.exact(node)) {
                         true => Scalar::Half,

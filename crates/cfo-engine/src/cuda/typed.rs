@@ -9,7 +9,7 @@ use super::merge::merge;
 use super::recompute::recompute;
 use super::scalar::{self, Scalar};
 use super::schedule::Access;
-use super::{conv, cudnn, expression, few, group_norm, optimizer};
+use super::{compile, conv, cudnn, expression, few, group_norm, optimizer};
 use crate::device::Precision;
 use crate::error::{EngineError, Result};
 use crate::graph::{Entry, Graph, Node};
@@ -33,6 +33,8 @@ pub(crate) struct Typed {
     multiprocessors: u32,
     /// Bytes of shared memory that a block may have.
     shared: u32,
+    /// Whether tensor cores work for warpgroups.
+    warpgroups: bool,
     /// Whether every run must yield the same bits.
     pub(super) deterministic: bool,
     /// How each convolution is done.
@@ -53,6 +55,7 @@ impl Typed {
         let mut typed = Self::without_device(graph, outputs, precision, multiprocessors);
         typed.deterministic = deterministic;
         typed.shared = context.properties.shared;
+        typed.warpgroups = context.properties.architecture == compile::WARPGROUPS;
         typed.refuse_what_cannot_fit(context)?;
         for (id, entry) in typed.graph.entries.iter().enumerate() {
             if let Op::GroupNorm(_) | Op::GroupNormBackward(_) = entry.op
@@ -109,8 +112,17 @@ impl Typed {
             _ => (graph, outputs),
         };
         let scalars = scalar::assign(&graph, &outputs, precision);
-        let (deterministic, convolutions, shared) = (false, HashMap::new(), SHARED);
-        Self { graph, outputs, scalars, precision, multiprocessors, shared, deterministic, convolutions }
+        Self {
+            graph,
+            outputs,
+            scalars,
+            precision,
+            multiprocessors,
+            shared: SHARED,
+            warpgroups: true,
+            deterministic: false,
+            convolutions: HashMap::new(),
+        }
     }
 
     /// The plan without scratch memory.
@@ -289,7 +301,7 @@ pub(super) fn copied_leaves(typed: &Typed) -> Vec<usize> {
 /// Lowers all steps of a plan.
 pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
     let graph = &typed.graph;
-    let machine = (typed.multiprocessors, typed.shared);
+    let machine = (typed.multiprocessors, typed.shared, typed.warpgroups);
     let mut lowering = Lowering::new(typed.precision, machine, typed.deterministic, probe);
     let value = |node: Node, half: bool| {
         let (count, mut scalar) = (graph.shape(node).len(), typed.scalar(node));

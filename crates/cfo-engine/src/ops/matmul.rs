@@ -75,6 +75,8 @@ pub(crate) struct Extras {
     pub(crate) slope: Option<Activation>,
     /// Yields the sum over the rows of `b` as one more output.
     pub(crate) sums: bool,
+    /// Yields the sum over the rows of `c` as one more output.
+    pub(crate) totals: bool,
 }
 
 /// `c = activation(a b + bias)` for each of `batch[0] * batch[1]` pairs of matrices; `a` is `rows x inner`,
@@ -168,8 +170,8 @@ impl Operation for MatMul {
             (false, Activation::Identity) => String::new(),
             (bias, activation) => format!(" bias={bias} {activation:?}"),
         };
-        let Extras { add, slope, sums } = self.extras;
-        let extras = [(add, " add"), (slope.is_some(), " slope"), (sums, " sums")];
+        let Extras { add, slope, sums, totals } = self.extras;
+        let extras = [(add, " add"), (slope.is_some(), " slope"), (sums, " sums"), (totals, " totals")];
         let extras: String = extras.iter().filter(|(there, _)| *there).map(|(_, name)| *name).collect();
         format!(" {:?} {}x{}x{}{epilogue}{extras}", self.batch, self.rows, self.inner, self.columns)
     }

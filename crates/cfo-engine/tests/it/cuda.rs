@@ -293,6 +293,43 @@ fn large_layers() {
     report("large_layers");
 }
 
+/// Products and sums of so many rows that kernels of their own take them.
+#[test]
+fn many_rows() {
+    if device("many_rows").is_none() {
+        return;
+    }
+    let small = |shape: &[usize], seed: u64, factor: f64| {
+        let values = normals(shape.iter().product(), seed);
+        (Shape::from(shape), values.iter().map(|value| value * factor).collect::<Vec<f64>>())
+    };
+    let check = |name: &str, values: &[(Shape, Vec<f64>)], build: Build<'_>| {
+        let (shapes, values): (Vec<_>, Vec<_>) = values.iter().cloned().unzip();
+        agree(name, &shapes, &values, build);
+    };
+    // The last tile is not full.
+    let values = [
+        small(&[16_400, 64], 1, 1.0),
+        small(&[64, 192], 2, 0.125),
+        small(&[192], 3, 0.5),
+        small(&[192, 64], 4, 0.05),
+    ];
+    check("perceptron of many rows", &values, &|g, x| {
+        let y = g.linear(x[0], x[1], Some(x[2]), cfo_engine::Activation::Gelu)?;
+        let y = g.linear(y, x[3], None, cfo_engine::Activation::Identity)?;
+        g.scale(y, 0.1)
+    });
+    // A value that a product reads as well, and so is stored as products want it.
+    let values = [small(&[16_401, 64], 6, 0.2), small(&[64, 256], 7, 0.1), small(&[256, 8], 8, 0.05)];
+    check("sums of many rows", &values, &|g, x| {
+        let y = g.linear(x[0], x[1], None, cfo_engine::Activation::Identity)?;
+        let z = g.linear(y, x[2], None, cfo_engine::Activation::Identity)?;
+        let sums = [g.sum(y, &[0])?, g.sum(z, &[0])?];
+        g.concat(&sums, 0)
+    });
+    report("many_rows");
+}
+
 /// A memory with ragged trajectories of fields of the given size.
 fn trajectories(device: Device, size: usize) -> (Memory, usize) {
     let mut random = Philox::new(5, 1);
