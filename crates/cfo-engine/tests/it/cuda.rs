@@ -2,6 +2,7 @@
 //! test says that it was skipped.
 
 mod layers;
+mod tokens;
 
 use std::cell::RefCell;
 
@@ -249,85 +250,7 @@ fn large_layers() {
             });
         }
     }
-    check("large layer norm", &[real(&[6, 256, 384], 1), real(&[6, 384], 2), real(&[6, 384], 3)], &|g, x| {
-        g.layer_norm(x[0], Some((x[1], x[2])), 1e-6)
-    });
-    // Whole heads in shared memory, more of them than multiprocessors, and heads or rows of tokens too long for that.
-    for (batch, tokens, width, heads) in [
-        (1, 256, 384, 8),
-        (9, 256, 256, 16),
-        (1, 250, 144, 3),
-        (1, 256, 128, 2),
-        (2, 100, 128, 2),
-        (2, 64, 96, 6),
-        (3, 33, 64, 2),
-        (1, 300, 96, 2),
-        (1, 70, 160, 2),
-    ] {
-        check("large attention", &[real(&[batch, tokens, 3 * width], 1)], &|g, x| g.attention(x[0], heads));
-    }
-    for [b, n, d] in [[2, 256, 384], [5, 37, 100], [2, 300, 96]] {
-        let factor = 1.0 / (d as f64).sqrt();
-        let row = |seed: u64| small(&[b, d], seed, 0.5);
-        let values = [
-            real(&[b, n, d], 1),
-            row(2),
-            row(3),
-            row(4),
-            row(5),
-            small(&[d, d], 6, factor),
-            small(&[d, d], 7, factor),
-        ];
-        check("gated residuals", &values, &|g, x| {
-            let mut sum = x[0];
-            for (gate, weight) in [(x[3], x[5]), (x[4], x[6])] {
-                let normal = g.layer_norm(sum, Some((x[1], x[2])), 1e-6)?;
-                let y = g.linear(normal, weight, None, cfo_engine::Activation::Identity)?;
-                let gate = g.reshape(gate, [b, 1, d])?;
-                let gated = g.multiply(gate, y)?;
-                sum = g.add(sum, gated)?;
-            }
-            g.layer_norm(sum, None, 1e-6)
-        });
-    }
     report("large_layers");
-}
-
-/// Products and sums of so many rows that kernels of their own take them.
-#[test]
-fn many_rows() {
-    if device("many_rows").is_none() {
-        return;
-    }
-    let small = |shape: &[usize], seed: u64, factor: f64| {
-        let values = normals(shape.iter().product(), seed);
-        (Shape::from(shape), values.iter().map(|value| value * factor).collect::<Vec<f64>>())
-    };
-    let check = |name: &str, values: &[(Shape, Vec<f64>)], build: Build<'_>| {
-        let (shapes, values): (Vec<_>, Vec<_>) = values.iter().cloned().unzip();
-        agree(name, &shapes, &values, build);
-    };
-    // The last tile is not full.
-    let values = [
-        small(&[16_400, 64], 1, 1.0),
-        small(&[64, 192], 2, 0.125),
-        small(&[192], 3, 0.5),
-        small(&[192, 64], 4, 0.05),
-    ];
-    check("perceptron of many rows", &values, &|g, x| {
-        let y = g.linear(x[0], x[1], Some(x[2]), cfo_engine::Activation::Gelu)?;
-        let y = g.linear(y, x[3], None, cfo_engine::Activation::Identity)?;
-        g.scale(y, 0.1)
-    });
-    // A value that a product reads as well, and so is stored as products want it.
-    let values = [small(&[16_401, 64], 6, 0.2), small(&[64, 256], 7, 0.1), small(&[256, 8], 8, 0.05)];
-    check("sums of many rows", &values, &|g, x| {
-        let y = g.linear(x[0], x[1], None, cfo_engine::Activation::Identity)?;
-        let z = g.linear(y, x[2], None, cfo_engine::Activation::Identity)?;
-        let sums = [g.sum(y, &[0])?, g.sum(z, &[0])?];
-        g.concat(&sums, 0)
-    });
-    report("many_rows");
 }
 
 /// A memory with ragged trajectories of fields of the given size.
