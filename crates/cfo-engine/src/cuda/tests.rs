@@ -154,15 +154,30 @@ fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
     let mixed = g.attention(qkv, 2)?;
     let plain = g.layer_norm(mixed, None, 1e-5)?;
     let all = g.add(plain, tokens)?;
-    let field = g.parameter("field", [batch, side, side, 3], Initial::ONES)?;
-    let w = g.parameter("wide", [64, 3, 3, 3], Initial::ONES)?;
-    let wide = g.conv(field, w, [1, 1], PadMode::Zero, [1, 1])?;
-    let wide = g.square(wide)?;
-    let [all, wide] = [g.sum_all(all)?, g.sum_all(wide)?];
-    let loss = g.add(all, wide)?;
+    let loss = g.sum_all(all)?;
     let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
     let mut outputs = vec![loss];
     outputs.extend(g.gradients(loss, &parameters)?);
+    Ok((graph, outputs))
+}
+
+/// A convolution of few channels and a norm whose samples are kept, with their gradients.
+fn kept([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let field = g.parameter("field", [batch, side, side, 3], Initial::ONES)?;
+    let w = g.parameter("w", [channels, 3, 3, 3], Initial::ONES)?;
+    let x = g.conv(field, w, [1, 1], PadMode::Zero, [1, 1])?;
+    let of = |g: &mut Graph, name: &str, shape: &[usize]| g.parameter(name, shape, Initial::ONES);
+    let [scale, bias, offset] =
+        [of(g, "s", &[channels])?, of(g, "b", &[channels])?, of(g, "o", &[channels])?];
+    let shift = Some(of(g, "t", &[batch, channels])?);
+    let y =
+        g.group_norm(x, GroupNormInputs { scale, bias, offset: Some(offset), shift }, 8, Activation::Silu)?;
+    let square = g.square(y)?;
+    let loss = g.sum_all(square)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let outputs = g.gradients(loss, &parameters)?;
     Ok((graph, outputs))
 }
 
@@ -251,10 +266,8 @@ fn graphs() -> Vec<(Graph, Vec<Node>)> {
         .into_iter()
         .map(|graph| graph.expect("a valid graph"))
         .collect::<Vec<_>>();
-    graphs.extend(
-        [[2, 8, 32], [300, 16, 6], [3, 64, 96], [4, 32, 64], [3, 72, 64]]
-            .map(|size| layers(size).expect("a valid graph")),
-    );
+    graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
+    graphs.extend([[4, 32, 64], [3, 72, 64]].map(|size| kept(size).expect("a valid graph")));
     for (spline, stencil, size) in [
         (Spline::Linear, 3, 3),
         (Spline::Quintic, 3, 3),
