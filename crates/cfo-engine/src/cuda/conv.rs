@@ -1,9 +1,8 @@
 //! Convolutions, channels last: by the library, as products of their patches, or by their definition; padding.
 
-use super::few;
 use super::lower::{File, Io, Lowering, Value, Work, blocks, vector};
-use super::matmul;
 use super::scalar::Scalar;
+use super::{few, line, matmul};
 use crate::device::Precision;
 use crate::graph::Graph;
 use crate::ops::{MatMul, Op, Operand, PadMode};
@@ -27,6 +26,8 @@ pub(super) struct Geometry {
     pub(super) stride: [usize; 2],
     pub(super) padding: [usize; 2],
     pub(super) precision: Precision,
+    /// Whether the field lies outside itself along the width; see [`Conv`](crate::ops::Conv).
+    pub(super) periodic: bool,
 }
 
 fn four(shape: &Shape) -> [usize; 4] {
@@ -39,18 +40,24 @@ impl Geometry {
         let entry = &graph.entries[id];
         let input = |index: usize| four(graph.shape(entry.inputs[index]));
         let output = || four(&entry.outputs[0].shape);
-        let (form, x, w, y, stride, padding) = match &entry.op {
-            Op::Conv(op) => (Form::Forward, input(0), input(1), output(), op.stride, op.padding),
-            Op::ConvInput(op) => (Form::Input, output(), input(1), input(0), op.stride, op.padding),
-            Op::ConvWeight(op) => (Form::Weight, input(0), output(), input(1), op.stride, op.padding),
+        let (form, x, w, y) = match &entry.op {
+            Op::Conv(_) => (Form::Forward, input(0), input(1), output()),
+            Op::ConvInput(_) => (Form::Input, output(), input(1), input(0)),
+            Op::ConvWeight(_) => (Form::Weight, input(0), output(), input(1)),
             _ => return None,
         };
-        Some(Self { form, x, w, y, stride, padding, precision })
+        let (stride, padding, periodic) = match &entry.op {
+            Op::Conv(op) => (op.stride, op.padding, op.periodic),
+            Op::ConvInput(op) => (op.stride, op.padding, op.periodic),
+            Op::ConvWeight(op) => (op.stride, op.padding, op.periodic),
+            _ => return None,
+        };
+        Some(Self { form, x, w, y, stride, padding, precision, periodic })
     }
 
     /// A name for it in the cache.
     pub(super) fn key(&self, gpu: &str, library: &str) -> String {
-        let Self { form, x, w, y, stride, padding, precision } = self;
+        let Self { form, x, w, y, stride, padding, precision, .. } = self;
         format!("{gpu}|{library}|{form:?}|{precision}|{x:?}|{w:?}|{y:?}|{stride:?}|{padding:?}")
             .replace(' ', "")
     }
@@ -93,6 +100,7 @@ impl Geometry {
             Choice::Few { blocks } if self.form == Form::Weight => {
                 4 * blocks as usize * self.w.iter().product::<usize>()
             }
+            Choice::Line => line::scratch(self),
             Choice::Few { .. } | Choice::Patches | Choice::Plain => 0,
         }
     }
@@ -119,6 +127,8 @@ pub(super) enum Choice {
     Patches,
     /// By our kernels for few channels; a gradient by so many blocks.
     Few { blocks: u32 },
+    /// By our kernels for fields of one row.
+    Line,
     /// By our kernel that follows the definition.
     Plain,
 }
@@ -156,6 +166,7 @@ pub(super) fn lower(geometry: &Geometry, choice: Choice, io: &Io, to: &mut Lower
         }
         Choice::Patches => by_patches(geometry, io, to),
         Choice::Few { blocks } => few::lower(geometry, blocks, io, to),
+        Choice::Line => line::lower(geometry, io, to),
         Choice::Plain => {
             let (name, grid) = match geometry.form {
                 Form::Forward => ("conv_forward", blocks(c.count)),
@@ -274,6 +285,7 @@ mod tests {
             stride: [1, 1],
             padding: [1, 1],
             precision: Precision::Bf16,
+            periodic: false,
         }
     }
 

@@ -455,7 +455,7 @@ fn print(known: &BTreeMap<String, Choice>) -> String {
         .map(|(key, choice)| match choice {
             Choice::Plain => format!("{key}\tplain\n"),
             Choice::Patches => format!("{key}\tpatches\n"),
-            Choice::Few { .. } => String::new(),
+            Choice::Few { .. } | Choice::Line => String::new(),
             Choice::Library { algorithm, math, workspace } => {
                 format!("{key}\t{algorithm} {math} {workspace}\n")
             }

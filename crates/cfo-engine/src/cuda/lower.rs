@@ -36,6 +36,7 @@ pub(super) enum File {
     AttentionWhole,
     Conv,
     Few,
+    Line,
     Field,
     Skinny,
     Panel,
@@ -69,6 +70,7 @@ impl File {
             }
             Self::Conv => include_str!("kernels/conv.cu"),
             Self::Few => concat!(include_str!("kernels/copies.cu"), include_str!("kernels/few.cu")),
+            Self::Line => include_str!("kernels/line.cu"),
             Self::Field => include_str!("kernels/field.cu"),
             Self::Skinny => include_str!("kernels/skinny.cu"),
             Self::Panel => include_str!("kernels/panel.cu"),
@@ -349,7 +351,12 @@ impl Lowering {
         let mut places = vec![(0, String::new()); self.kernels.len()];
         let mut units = Vec::new();
         let groups = order.chunk_by(|&a, &b| self.kernels[a].file == self.kernels[b].file);
-        for members in groups.flat_map(|group| group.chunks(UNIT)) {
+        // Tensor cores' kernels take the compiler half a second each.
+        let size = |group: &[usize]| match self.kernels[group[0]].file {
+            File::Line => 2,
+            _ => UNIT,
+        };
+        for members in groups.flat_map(|group| group.chunks(size(group))) {
             let mut source = format!("{PRELUDE}\n{}\n", self.kernels[members[0]].file.text());
             for (position, &kernel) in members.iter().enumerate() {
                 let Kernel { parameters, body, threads, resident, cluster, .. } = &self.kernels[kernel];

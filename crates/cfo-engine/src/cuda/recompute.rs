@@ -231,7 +231,7 @@ mod tests {
     fn typed(batch: usize, side: usize, precision: Precision) -> Typed {
         let (graph, outputs) = unet(batch, side).expect("a valid graph");
         let (fused, outputs) = fuse(&graph, &outputs);
-        Typed::without_device(fused, outputs, precision, 132)
+        Typed::without_device(fused, outputs, precision, (132, 90))
     }
 
     #[test]

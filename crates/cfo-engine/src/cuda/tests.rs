@@ -19,6 +19,9 @@ use crate::plan::Plan;
 use crate::shape::Element;
 use crate::{Initial, Result};
 
+mod lines;
+use lines::lines;
+
 /// Lowers a graph as for a GPU of 132 multiprocessors at made-up addresses, with a library that can do everything.
 fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
     lowered_with(graph, outputs, precision, None)
@@ -27,7 +30,7 @@ fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
 /// The same with a library that answers as given.
 fn lowered_with(graph: &Graph, outputs: &[Node], precision: Precision, probe: Option<Probe>) -> Lowering {
     let (fused, outputs) = fuse(graph, outputs);
-    let typed = Typed::without_device(fused, outputs, precision, 132);
+    let typed = Typed::without_device(fused, outputs, precision, (132, 90));
     let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
     let leaves: Vec<u64> = (0..typed.graph.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
     let mut copies = vec![None; leaves.len()];
@@ -266,6 +269,7 @@ fn graphs() -> Vec<(Graph, Vec<Node>)> {
         .into_iter()
         .map(|graph| graph.expect("a valid graph"))
         .collect::<Vec<_>>();
+    graphs.extend([PadMode::Zero, PadMode::Circular].map(|mode| lines(mode, 32).expect("a valid graph")));
     graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
     graphs.extend([[4, 32, 64], [3, 72, 64]].map(|size| kept(size).expect("a valid graph")));
     for (spline, stencil, size) in [
@@ -294,6 +298,10 @@ fn every_kernel_compiles() {
             compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
         }
     }
+    // In tf32 lines are convolved in another way than in f32.
+    let (graph, outputs) = lines(PadMode::Circular, 64).expect("a valid graph");
+    let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);
+    compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
     // What a poor library leaves to us.
     let (graph, outputs) = merged().expect("a valid graph");
     for precision in [Precision::F32, Precision::Bf16] {
@@ -343,7 +351,7 @@ fn products_read_bf16_where_the_precision_asks_for_it() {
 fn leaves_that_products_read_are_rounded_together() {
     let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
     let (fused, outputs) = fuse(&graph, &outputs);
-    let typed = Typed::without_device(fused, outputs, Precision::Bf16, 132);
+    let typed = Typed::without_device(fused, outputs, Precision::Bf16, (132, 90));
     let copied = copied_leaves(&typed);
     assert!(
         copied.iter().all(|&leaf| matches!(typed.graph.entries[leaf].op, Op::Tensor(_) | Op::Constant(_)))
@@ -392,7 +400,7 @@ fn what_follows_a_product_goes_into_it() {
 fn gates_go_into_the_norms_around_them() {
     let (graph, outputs) = gated().unwrap();
     let (fused, outputs) = fuse(&graph, &outputs);
-    let typed = Typed::without_device(fused, outputs, Precision::Bf16, 132);
+    let typed = Typed::without_device(fused, outputs, Precision::Bf16, (132, 90));
     let entries = typed.graph.entries.iter();
     let norms = entries.clone().filter(|entry| matches!(&entry.op, Op::LayerNorm(op) if op.residual)).count();
     let backward =

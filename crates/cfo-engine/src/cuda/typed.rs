@@ -9,7 +9,7 @@ use super::merge::merge;
 use super::recompute::recompute;
 use super::scalar::{self, Scalar};
 use super::schedule::Access;
-use super::{compile, conv, cudnn, expression, few, group_norm, optimizer};
+use super::{compile, conv, cudnn, expression, few, group_norm, line, optimizer, periodic};
 use crate::device::Precision;
 use crate::error::{EngineError, Result};
 use crate::graph::{Entry, Graph, Node};
@@ -52,7 +52,8 @@ impl Typed {
         context: &Arc<Context>,
     ) -> Result<Self> {
         let multiprocessors = context.properties.multiprocessors;
-        let mut typed = Self::without_device(graph, outputs, precision, multiprocessors);
+        let architecture = context.properties.architecture;
+        let mut typed = Self::without_device(graph, outputs, precision, (multiprocessors, architecture));
         typed.deterministic = deterministic;
         typed.shared = context.properties.shared;
         typed.warpgroups = context.properties.architecture == compile::WARPGROUPS;
@@ -68,7 +69,11 @@ impl Typed {
                 });
             }
             if let Some(geometry) = conv::Geometry::of(&typed.graph, id, precision) {
-                typed.convolutions.insert(id, cudnn::choose(context, &geometry, deterministic)?);
+                let choice = match line::supported(architecture) && line::fits(&geometry) {
+                    true => conv::Choice::Line,
+                    false => cudnn::choose(context, &geometry, deterministic)?,
+                };
+                typed.convolutions.insert(id, choice);
             }
         }
         Ok(typed)
@@ -93,8 +98,12 @@ impl Typed {
         graph: Graph,
         outputs: Vec<Node>,
         precision: Precision,
-        multiprocessors: u32,
+        (multiprocessors, architecture): (u32, u32),
     ) -> Self {
+        let (graph, outputs) = match line::supported(architecture) {
+            true => periodic::merge(graph, outputs, precision),
+            false => (graph, outputs),
+        };
         let (graph, outputs) = merge(graph, outputs);
         let bytes = if precision == Precision::Bf16 { 2 } else { 4 };
         let large = |graph: &Graph, node: Node| bytes * graph.shape(node).len() >= RECOMPUTED;
@@ -137,6 +146,9 @@ impl Typed {
             return *choice;
         }
         let geometry = conv::Geometry::of(&self.graph, id, self.precision);
+        if geometry.is_some_and(|geometry| line::fits(&geometry)) {
+            return conv::Choice::Line;
+        }
         let few = geometry.and_then(|geometry| few::choice(&geometry, self.multiprocessors));
         few.unwrap_or(if id.is_multiple_of(2) { conv::Choice::Plain } else { conv::Choice::Patches })
     }

@@ -2,6 +2,7 @@
 //! test says that it was skipped.
 
 mod layers;
+mod lines;
 mod tokens;
 
 use std::cell::RefCell;

@@ -1,0 +1,61 @@
+//! Fields of one row on a GPU: their convolutions against the CPU.
+
+use cfo_engine::{PadMode, Shape};
+
+use super::{agree, device, report};
+use crate::check::normals;
+
+fn real(shape: &[usize], seed: u64, factor: f64) -> (Shape, Vec<f64>) {
+    let values = normals(shape.iter().product(), seed);
+    (Shape::from(shape), values.iter().map(|value| value * factor).collect())
+}
+
+/// Convolutions of one row, direct and transposed. Batch, length, channels in and out, taps, stride, margin.
+fn lines(test: &str, mode: PadMode, cases: &[[usize; 7]]) {
+    if device(test).is_none() {
+        return;
+    }
+    for &[batch, length, inputs, outputs, taps, stride, margin] in cases {
+        let factor = 0.3 / ((taps * inputs) as f64).sqrt();
+        let field = real(&[batch, 1, length, inputs], 1, 1.0);
+        let (shapes, values): (Vec<_>, Vec<_>) =
+            [field.clone(), real(&[outputs, 1, taps, inputs], 2, factor)].into_iter().unzip();
+        agree(&format!("line {mode:?}"), &shapes, &values, &|g, x| {
+            g.conv(x[0], x[1], [1, stride], mode, [0, margin])
+        });
+        if stride == 2 {
+            let (shapes, values): (Vec<_>, Vec<_>) =
+                [field, real(&[inputs, 1, taps, outputs], 2, factor)].into_iter().unzip();
+            agree(&format!("transposed line {mode:?}"), &shapes, &values, &|g, x| {
+                g.conv_transpose(x[0], x[1], [1, stride], mode, [0, margin])
+            });
+        }
+    }
+    report(test);
+}
+
+#[test]
+fn periodic_lines() {
+    let cases = [[5, 25, 64, 96, 3, 1, 1], [3, 26, 32, 64, 4, 2, 1]];
+    lines("periodic_lines", PadMode::Circular, &cases);
+}
+
+#[test]
+fn lines_between_zeros() {
+    let cases = [[9, 50, 64, 128, 3, 1, 1], [2, 41, 32, 64, 3, 2, 1], [2, 33, 32, 32, 5, 1, 2]];
+    lines("lines_between_zeros", PadMode::Zero, &cases);
+}
+
+/// Shorter than the kernel, longer than a block, and channels that only one precision's kernels take.
+#[test]
+fn odd_lines() {
+    let cases = [[7, 2, 32, 32, 3, 1, 1], [2, 400, 32, 32, 3, 1, 1], [3, 37, 48, 80, 3, 1, 1]];
+    lines("odd_lines", PadMode::Circular, &cases);
+}
+
+/// What the kernels for lines must leave alone.
+#[test]
+fn lines_left_to_others() {
+    lines("lines_left_to_others", PadMode::Replicate, &[[4, 26, 64, 64, 3, 1, 1]]);
+    lines("lines_left_to_others", PadMode::Circular, &[[4, 20, 20, 24, 3, 1, 1], [4, 21, 32, 32, 4, 2, 1]]);
+}
