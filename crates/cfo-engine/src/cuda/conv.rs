@@ -5,7 +5,7 @@ use super::scalar::Scalar;
 use super::{few, line, matmul};
 use crate::device::Precision;
 use crate::graph::Graph;
-use crate::ops::{MatMul, Op, Operand, PadMode};
+use crate::ops::{Conv, MatMul, Op, Operand, PadMode};
 use crate::shape::Shape;
 
 /// Which of the three tensors is computed from the other two.
@@ -53,6 +53,12 @@ impl Geometry {
             _ => return None,
         };
         Some(Self { form, x, w, y, stride, padding, precision, periodic })
+    }
+
+    /// Of a convolution in another operation, from the shapes of what it reads, its weight and its result.
+    pub(super) fn within(of: &Conv, shapes: [&Shape; 3], precision: Precision) -> Self {
+        let ([x, w, y], Conv { stride, padding, periodic }) = (shapes.map(four), of.clone());
+        Self { form: Form::Forward, x, w, y, stride, padding, precision, periodic }
     }
 
     /// A name for it in the cache.

@@ -179,7 +179,7 @@ pub(super) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
 }
 
 /// The type of the kernel's forward product or adjoint.
-fn product(geometry: &Geometry) -> String {
+pub(super) fn product(geometry: &Geometry) -> String {
     let tile = Tile::new(geometry);
     let scalar = if geometry.precision == Precision::Bf16 { Scalar::Half } else { Scalar::Single };
     format!(
@@ -193,7 +193,18 @@ fn product(geometry: &Geometry) -> String {
 }
 
 /// Its grid, threads and bytes of shared memory.
-fn launch(geometry: &Geometry) -> ([u32; 3], u32, u32) {
+pub(super) fn launch(geometry: &Geometry) -> ([u32; 3], u32, u32) {
     let tile = Tile::new(geometry);
     (tile.grid, 64 * tile.columns as u32, tile.shared as u32)
+}
+
+/// Whether each of its blocks has a few whole samples and whole groups of channels of the result.
+pub(super) fn has_whole(geometry: &Geometry, groups: usize) -> bool {
+    let (of_sample, channels) = match geometry.form {
+        Form::Input => (geometry.x[2], geometry.x[3]),
+        _ => (geometry.y[2], geometry.y[3]),
+    };
+    let tile = Tile::new(geometry);
+    let samples = tile.rows.is_multiple_of(of_sample) && tile.rows <= 4 * of_sample;
+    samples && tile.grid[2] == 1 && 32_usize.is_multiple_of(channels / groups)
 }

@@ -7,12 +7,13 @@ use super::conv::{self, Choice, Convolution};
 use super::scalar::Scalar;
 use super::schedule::Access;
 use super::{
-    attention, compile, expression, group_norm, layer_norm, layout, loss, matmul, optimizer, random, reduce,
+    attention, compile, expression, group_norm, layer_norm, layout, line_norm, loss, matmul, optimizer,
+    random, reduce,
 };
 use super::{resample, sample_path, wavelet};
 use crate::device::Precision;
 use crate::graph::Graph;
-use crate::ops::Op;
+use crate::ops::{GroupNorm, Op};
 use crate::shape::Shape;
 
 /// Threads of a block in all kernels that do not say otherwise.
@@ -37,6 +38,7 @@ pub(super) enum File {
     Conv,
     Few,
     Line,
+    LineNorm,
     Field,
     Skinny,
     Panel,
@@ -71,6 +73,7 @@ impl File {
             Self::Conv => include_str!("kernels/conv.cu"),
             Self::Few => concat!(include_str!("kernels/copies.cu"), include_str!("kernels/few.cu")),
             Self::Line => include_str!("kernels/line.cu"),
+            Self::LineNorm => concat!(include_str!("kernels/line.cu"), include_str!("kernels/line_norm.cu")),
             Self::Field => include_str!("kernels/field.cu"),
             Self::Skinny => include_str!("kernels/skinny.cu"),
             Self::Panel => include_str!("kernels/panel.cu"),
@@ -353,7 +356,7 @@ impl Lowering {
         let groups = order.chunk_by(|&a, &b| self.kernels[a].file == self.kernels[b].file);
         // Tensor cores' kernels take the compiler half a second each.
         let size = |group: &[usize]| match self.kernels[group[0]].file {
-            File::Line => 2,
+            File::Line | File::LineNorm => 2,
             _ => UNIT,
         };
         for members in groups.flat_map(|group| group.chunks(size(group))) {
@@ -423,6 +426,7 @@ pub(super) fn lower(
         Op::Resample(op) => resample::lower(op.mode, (input(0), output), false, io, to),
         Op::ResampleBackward(op) => resample::lower(op.mode, (output, input(0)), true, io, to),
         Op::Wavelet(op) => wavelet::lower(op, input(0), io, to),
+        Op::GroupNorm(op) if op.of.is_some() => line_norm::lower(op, graph, id, io, to),
         Op::GroupNorm(op) => group_norm::lower(op, input(0), io, to),
         Op::GroupNormBackward(op) => group_norm::lower_backward(op, input(0), io, to),
         Op::GlobalNorm(_) => optimizer::global_norm(io, to),
@@ -441,6 +445,7 @@ pub(super) fn scratch(graph: &Graph, id: usize, multiprocessors: u32) -> usize {
             reduce::scratch(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), multiprocessors)
         }
         Op::MatMul(op) => matmul::scratch(op, multiprocessors),
+        Op::GroupNorm(GroupNorm { of: Some(_), .. }) => 0,
         Op::GroupNorm(op) => group_norm::scratch(op, input(0), multiprocessors),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0), multiprocessors),
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0), multiprocessors),

@@ -21,6 +21,7 @@ mod layer_norm;
 mod layout;
 pub(crate) mod library;
 mod line;
+mod line_norm;
 mod loss;
 mod lower;
 mod matmul;

@@ -9,7 +9,7 @@ use super::merge::merge;
 use super::recompute::recompute;
 use super::scalar::{self, Scalar};
 use super::schedule::Access;
-use super::{compile, conv, cudnn, expression, few, group_norm, line, optimizer, periodic};
+use super::{compile, conv, cudnn, expression, few, group_norm, line, line_norm, optimizer, periodic};
 use crate::device::Precision;
 use crate::error::{EngineError, Result};
 use crate::graph::{Entry, Graph, Node};
@@ -111,6 +111,10 @@ impl Typed {
             let typed = Self::assigned(graph.clone(), outputs.to_vec(), precision, multiprocessors);
             Plan::new(&typed.graph, &typed.outputs, &Unworked(&typed)).live_bytes()
         });
+        let (graph, outputs) = match line::supported(architecture) {
+            true => line_norm::merge(graph, outputs, precision),
+            false => (graph, outputs),
+        };
         Self::assigned(graph, outputs, precision, multiprocessors)
     }
 

@@ -1,7 +1,7 @@
 //! Group normalisation fused with what surrounds it in a convolution block: the convolution's bias before it,
 //! activation and a time term per sample and channel after it.
 
-use super::{Activation, Derivative, Op, Operation, require};
+use super::{Activation, Conv, Derivative, Op, Operation, require};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
@@ -21,6 +21,9 @@ pub(crate) struct GroupNorm {
     pub(crate) activation: Activation,
     pub(crate) offset: bool,
     pub(crate) shift: bool,
+    /// The convolution of input 0 with the last input whose result takes the place of `x` and is the fourth output. Only a
+    /// backend sets it.
+    pub(crate) of: Option<Conv>,
 }
 
 impl GroupNorm {
@@ -78,7 +81,8 @@ impl Operation for GroupNorm {
 
     fn attributes(&self) -> String {
         let Self { groups, activation, offset, shift, .. } = self;
-        format!(" groups={groups} {activation:?} offset={offset} shift={shift}")
+        let of = if self.of.is_some() { " of a convolution" } else { "" };
+        format!(" groups={groups} {activation:?} offset={offset} shift={shift}{of}")
     }
 }
 
@@ -165,6 +169,7 @@ impl Graph {
             activation,
             offset: offset.is_some(),
             shift: shift.is_some(),
+            of: None,
         };
         let nodes: Vec<Node> = [x, scale, bias].into_iter().chain(offset).chain(shift).collect();
         self.push_one(Op::GroupNorm(op), &nodes)

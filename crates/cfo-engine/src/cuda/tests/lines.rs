@@ -51,3 +51,15 @@ fn periodic_lines_are_never_padded() {
     }
     assert_eq!(margins(PadMode::Circular, 64, Precision::F32), 8);
 }
+
+#[test]
+fn norms_of_lines_go_with_their_convolutions() {
+    let (graph, outputs) = lines(PadMode::Circular, 64).expect("a valid graph");
+    let launches = |precision: Precision, name: &str| {
+        let commands = lowered(&graph, &outputs, precision).commands;
+        commands.iter().filter(|command| command.label.split(' ').next() == Some(name)).count()
+    };
+    // The second norm is one of a transposed convolution.
+    assert_eq!(launches(Precision::Bf16, "conv") - launches(Precision::Tf32, "conv"), 1);
+    assert_eq!(launches(Precision::Bf16, "conv_input"), launches(Precision::Tf32, "conv_input"));
+}

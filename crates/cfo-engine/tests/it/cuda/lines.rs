@@ -1,6 +1,6 @@
-//! Fields of one row on a GPU: their convolutions against the CPU.
+//! Fields of one row on a GPU: their convolutions, and those with norms around them, against the CPU.
 
-use cfo_engine::{PadMode, Shape};
+use cfo_engine::{Activation, GroupNormInputs, PadMode, Shape};
 
 use super::{agree, device, report};
 use crate::check::normals;
@@ -58,4 +58,41 @@ fn odd_lines() {
 fn lines_left_to_others() {
     lines("lines_left_to_others", PadMode::Replicate, &[[4, 26, 64, 64, 3, 1, 1]]);
     lines("lines_left_to_others", PadMode::Circular, &[[4, 20, 20, 24, 3, 1, 1], [4, 21, 32, 32, 4, 2, 1]]);
+}
+
+/// Convolutions between norms. Batch, length, channels, groups.
+fn normed(test: &str, mode: PadMode, cases: &[[usize; 4]]) {
+    if device(test).is_none() {
+        return;
+    }
+    for &[batch, length, c, groups] in cases {
+        let factor = 1.0 / ((3 * c) as f64).sqrt();
+        let weight = |seed: u64| real(&[c, 1, 3, c], seed, factor);
+        let row = |seed: u64| real(&[c], seed, 1.0);
+        let (field, shift) = (real(&[batch, 1, length, c], 1, 1.0), real(&[batch, c], 7, 1.0));
+        let (shapes, values): (Vec<_>, Vec<_>) =
+            [field, weight(2), weight(3), row(4), row(5), row(6), shift].into_iter().unzip();
+        agree(&format!("normed line {mode:?}"), &shapes, &values, &|g, x| {
+            let y = g.conv(x[0], x[1], [1, 1], mode, [0, 1])?;
+            let inputs = GroupNormInputs { scale: x[3], bias: x[4], offset: Some(x[5]), shift: Some(x[6]) };
+            let y = g.group_norm(y, inputs, groups, Activation::Silu)?;
+            let y = g.conv(y, x[2], [1, 1], mode, [0, 1])?;
+            let inputs = GroupNormInputs { scale: x[4], bias: x[3], offset: None, shift: None };
+            let y = g.group_norm(y, inputs, groups, Activation::Silu)?;
+            g.scale(y, 0.1)
+        });
+    }
+    report(test);
+}
+
+/// Many short samples: each convolution is done with its norm.
+#[test]
+fn normed_lines() {
+    normed("normed_lines", PadMode::Circular, &[[130, 20, 64, 8], [96, 10, 128, 4]]);
+}
+
+/// Channels that do not fill the last block, groups of one channel; samples too few to be whole in a block.
+#[test]
+fn odd_normed_lines() {
+    normed("odd_normed_lines", PadMode::Zero, &[[66, 12, 96, 6], [150, 7, 32, 32], [9, 100, 32, 4]]);
 }
