@@ -275,6 +275,7 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::Pointwise(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Permute(_) => {
             unreachable!("fusion turns these into expressions")
         }
+        Op::Compact(_) => unreachable!("only CUDA's backend appends it"),
         Op::Expression(op) => expression::run::<T>(op, io),
         Op::Sum(op) => reduce::run::<T>(op, input(0), io),
         Op::Embed(op) => layout::embed::<T>(op, input(0), io),

@@ -1,8 +1,9 @@
 //! Convolutions, channels last: by the library, as products of their patches, or by their definition; padding.
 
+use super::cudnn_plan::Planned;
 use super::lower::{File, Io, Lowering, Value, Work, blocks, vector};
 use super::scalar::Scalar;
-use super::{few, line, matmul};
+use super::{compact, few, line, matmul};
 use crate::device::Precision;
 use crate::graph::Graph;
 use crate::ops::{Conv, MatMul, Op, Operand, PadMode};
@@ -28,6 +29,8 @@ pub(super) struct Geometry {
     pub(super) precision: Precision,
     /// Whether the field lies outside itself along the width; see [`Conv`](crate::ops::Conv).
     pub(super) periodic: bool,
+    /// Whether operands and result are numbers of 16 bits with a scale of their own.
+    pub(super) compact: bool,
 }
 
 fn four(shape: &Shape) -> [usize; 4] {
@@ -52,13 +55,13 @@ impl Geometry {
             Op::ConvWeight(op) => (op.stride, op.padding, op.periodic),
             _ => return None,
         };
-        Some(Self { form, x, w, y, stride, padding, precision, periodic })
+        Some(Self { form, x, w, y, stride, padding, precision, periodic, compact: false })
     }
 
     /// Of a convolution in another operation, from the shapes of what it reads, its weight and its result.
     pub(super) fn within(of: &Conv, shapes: [&Shape; 3], precision: Precision) -> Self {
         let ([x, w, y], Conv { stride, padding, periodic }) = (shapes.map(four), of.clone());
-        Self { form: Form::Forward, x, w, y, stride, padding, precision, periodic }
+        Self { form: Form::Forward, x, w, y, stride, padding, precision, periodic, compact: false }
     }
 
     /// A name for it in the cache.
@@ -102,6 +105,8 @@ impl Geometry {
     pub(super) fn scratch(&self, choice: Choice) -> usize {
         match choice {
             Choice::Library { workspace, .. } => workspace,
+            Choice::Planned { workspace } | Choice::Scaled { workspace } => workspace,
+            Choice::Compact { workspace, .. } => self.compact_bytes() + workspace,
             Choice::Patches if !self.is_product() => self.bytes(),
             Choice::Few { blocks } if self.form == Form::Weight => {
                 4 * blocks as usize * self.w.iter().product::<usize>()
@@ -109,6 +114,18 @@ impl Geometry {
             Choice::Line => line::scratch(self),
             Choice::Few { .. } | Choice::Patches | Choice::Plain => 0,
         }
+    }
+
+    /// Bytes of a weight gradient as the library leaves it, rounded up for what lies behind.
+    fn compact_bytes(&self) -> usize {
+        (2 * self.w.iter().product::<usize>()).next_multiple_of(256)
+    }
+
+    /// What the library multiplies its sums by before it rounds them. Compact operands are less than 2^15, so their
+    /// products are less than 2^30; as many as are summed must stay below 2^15 again.
+    pub(super) fn power(&self) -> f64 {
+        let terms = self.y[..3].iter().product::<usize>().next_power_of_two();
+        if self.compact { 2f64.powi(-15) / terms as f64 } else { 1.0 }
     }
 
     /// Fields of one row are small, and the library's kernels for them slow: their patches are gathered.
@@ -129,6 +146,12 @@ impl Geometry {
 pub(super) enum Choice {
     /// By the library.
     Library { algorithm: u32, math: u32, workspace: usize },
+    /// By the library from compact operands, whose result is then expanded.
+    Compact { algorithm: u32, math: u32, workspace: usize },
+    /// By a plan of the library.
+    Planned { workspace: usize },
+    /// By a plan of the library from compact operands, with the scales undone on the way out.
+    Scaled { workspace: usize },
     /// As a product with patches gathered beforehand.
     Patches,
     /// By our kernels for few channels; a gradient by so many blocks.
@@ -137,6 +160,13 @@ pub(super) enum Choice {
     Line,
     /// By our kernel that follows the definition.
     Plain,
+}
+
+impl Choice {
+    /// Whether it takes compact operands.
+    pub(super) fn is_compact(self) -> bool {
+        matches!(self, Self::Compact { .. } | Self::Scaled { .. })
+    }
 }
 
 /// Bytes of patches up to which they are gathered.
@@ -169,6 +199,19 @@ pub(super) fn lower(geometry: &Geometry, choice: Choice, io: &Io, to: &mut Lower
                 workspace,
                 addresses,
             }));
+        }
+        Choice::Compact { algorithm, math, workspace } => {
+            let geometry = Geometry { compact: true, ..*geometry };
+            let addresses = [a.address, b.address, io.scratch];
+            let workspace = (io.scratch + geometry.compact_bytes() as u64, workspace);
+            to.append(Work::Convolution(Convolution { geometry, algorithm, math, workspace, addresses }));
+            compact::expand(io.scratch, c, [io.inputs[2], io.inputs[3]], geometry.power(), to);
+        }
+        Choice::Planned { workspace } | Choice::Scaled { workspace } => {
+            let geometry = Geometry { compact: choice.is_compact(), ..*geometry };
+            let addresses = io.inputs.iter().chain(&io.outputs).map(|value| value.address).collect();
+            let workspace = (io.scratch, workspace);
+            to.append(Work::Planned(Planned { geometry, addresses, workspace }));
         }
         Choice::Patches => by_patches(geometry, io, to),
         Choice::Few { blocks } => few::lower(geometry, blocks, io, to),
@@ -292,6 +335,7 @@ mod tests {
             padding: [1, 1],
             precision: Precision::Bf16,
             periodic: false,
+            compact: false,
         }
     }
 

@@ -1,22 +1,20 @@
-//! cuDNN: convolutions described, measured once and run.
+//! cuDNN: convolutions described, measured and run.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cudarc::cudnn::sys;
 use cudarc::driver::sys::CUstream;
 
-use super::compile;
-use super::conv::{Choice, Convolution, Form, Geometry};
+use super::choice::{Measured, Timed, is_special, pick};
+use super::conv::{Convolution, Form, Geometry};
 use super::driver::{Allocation, Context, failure, quiet};
-use super::few;
-use super::library::Library;
+use super::scalar::short;
 use crate::device::Precision;
 use crate::error::Result;
 
-fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
+pub(super) fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
     match status {
         sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(()),
         _ => Err(failure(call, format!("{status:?}"))),
@@ -24,16 +22,36 @@ fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
 }
 
 /// Workspace that an algorithm may ask for.
-const WORKSPACE_LIMIT: usize = 1 << 30;
+pub(super) const WORKSPACE_LIMIT: usize = 1 << 30;
 /// Algorithms that are measured of those that the library recommends.
-fn candidates_of(precision: Precision) -> usize {
-    match precision {
-        Precision::Tf32 => 6,
+fn candidates_of(geometry: &Geometry) -> usize {
+    match geometry.precision {
+        // Others are measured beside them.
+        Precision::Tf32 if !geometry.compact && is_special(geometry) => 2,
+        Precision::Tf32 if !geometry.compact => 6,
         _ => 3,
     }
 }
-/// A deterministic algorithm is taken if it takes no longer than this times the fastest one's time.
-const DETERMINISM_COST: f32 = 1.1;
+
+/// A large number in 16 bits, 5/4 times 2^14.
+const PROBE: u16 = 0x7500;
+
+/// Whether a weight gradient of operands that are all [`PROBE`] is what it should be. An algorithm that rounds its sums
+/// before it multiplies them by the power that holds them down overflows; one that multiplies its operands loses digits.
+fn is_held_down(geometry: &Geometry, gradient: &Allocation) -> bool {
+    let [_, kernel_height, kernel_width, inputs] = geometry.w;
+    let [top, left] = geometry.padding;
+    if top >= kernel_height || left >= kernel_width {
+        return false;
+    }
+    // The weight that meets an element of the field for every gradient.
+    let Ok(bytes) = gradient.read(2 * inputs * (top * kernel_width + left), 2) else { return false };
+    let found = short(u16::from_le_bytes([bytes[0], bytes[1]]));
+    let terms = geometry.y[..3].iter().product::<usize>() as f64;
+    let expected = terms * short(PROBE).powi(2) * geometry.power();
+    // Equal terms are summed with a bias that terms of both signs do not have.
+    (found / expected - 1.0).abs() < 0.1
+}
 
 /// The descriptors of one convolution.
 pub(super) struct Prepared {
@@ -85,7 +103,7 @@ impl Prepared {
         })
     }
 
-    fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
+    pub(super) fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
         use sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC as CHANNELS_LAST;
         context.enter()?;
         let handle = context
@@ -104,6 +122,7 @@ impl Prepared {
             call: None,
         };
         let data = match geometry.precision {
+            _ if geometry.compact => sys::cudnnDataType_t::CUDNN_DATA_HALF,
             Precision::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
             _ => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
         };
@@ -144,6 +163,7 @@ impl Prepared {
                 ),
             )?;
             let math = match geometry.precision {
+                _ if geometry.compact => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
                 Precision::Bf16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
                 Precision::Tf32 => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
                 _ => sys::cudnnMathType_t::CUDNN_FMA_MATH,
@@ -154,7 +174,7 @@ impl Prepared {
     }
 
     /// The algorithms that the library thinks best, the best first: algorithm, math, workspace, deterministic?
-    fn candidates(&self, form: Form) -> Vec<(u32, u32, usize, bool)> {
+    pub(super) fn candidates(&self, form: Form) -> Vec<(u32, u32, usize, bool)> {
         let mut found = 0;
         let mut candidates = Vec::new();
         macro_rules! ask {
@@ -215,14 +235,15 @@ impl Prepared {
     }
 
     /// Measures the library's best guesses; the best one if any works.
-    fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Choice> {
+    pub(super) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
         // One part stands for all.
         let geometry = &geometry.part();
         let mut it = Self::describe(context, geometry)?;
-        let candidates = worth_measuring(it.candidates(geometry.form), geometry.precision);
-        let bytes = |sizes: [usize; 4]| {
-            sizes.iter().product::<usize>() * if geometry.precision == Precision::Bf16 { 2 } else { 4 }
-        };
+        let mut candidates = worth_measuring(it.candidates(geometry.form), geometry);
+        // An algorithm that adds up results of 16 bits in any order loses digits.
+        candidates.retain(|candidate| candidate.3 || !geometry.compact);
+        let half = geometry.compact || geometry.precision == Precision::Bf16;
+        let bytes = |sizes: [usize; 4]| sizes.iter().product::<usize>() * if half { 2 } else { 4 };
         let [x, w, y] = [geometry.x, geometry.w, geometry.y].map(bytes);
         let sizes = match geometry.form {
             Form::Forward => [x, w, y],
@@ -232,14 +253,17 @@ impl Prepared {
         let buffers = sizes.map(|bytes| Allocation::zeroed(context, bytes));
         let [Ok(a), Ok(b), Ok(c)] = buffers else {
             // No room to measure in: the library's first guess, if it has one.
-            return Ok(candidates.first().map_or(Choice::Plain, |&(algorithm, math, workspace, _)| {
-                Choice::Library { algorithm, math, workspace }
-            }));
+            let first = candidates.first().map(|&(algorithm, math, workspace, deterministic)| {
+                (f32::INFINITY, deterministic, algorithm, math, workspace)
+            });
+            return Ok(pick(first.as_slice()));
         };
-        let mut measured = Vec::new();
-        for &(algorithm, math, workspace, deterministic) in
-            candidates.iter().take(candidates_of(geometry.precision))
-        {
+        if geometry.compact {
+            a.fill(PROBE)?;
+            b.fill(PROBE)?;
+        }
+        let mut measured: Vec<Measured> = Vec::new();
+        for &(algorithm, math, workspace, deterministic) in candidates.iter().take(candidates_of(geometry)) {
             let Ok(memory) = Allocation::zeroed(context, workspace) else { continue };
             let addresses = [a.address(), b.address(), c.address()];
             let workspace = (memory.address(), workspace);
@@ -251,6 +275,7 @@ impl Prepared {
             if let Ok(cold) = run()
                 && cold < 5.0 * best + 5.0
                 && let (Ok(first), Ok(second)) = (run(), run())
+                && (!geometry.compact || is_held_down(geometry, &c))
             {
                 measured.push((first.min(second), deterministic, algorithm, math, workspace.1));
             }
@@ -280,7 +305,7 @@ impl Prepared {
 
     /// Enqueues one part; `kept` times what the result's place holds is added.
     fn run_part(&self, stream: CUstream, call: &Convolution, addresses: [u64; 3], kept: f32) -> Result<()> {
-        let one = 1.0_f32;
+        let one = call.geometry.power() as f32;
         let (alpha, beta): (*const c_void, *const c_void) =
             (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&kept).cast());
         let pointer = |address: u64| address as *mut c_void;
@@ -358,13 +383,15 @@ impl Prepared {
     }
 }
 
-/// In bf16 the algorithms on tensor cores alone if there is one: the others take up to a thousand times as long.
-fn worth_measuring(
-    mut candidates: Vec<(u32, u32, usize, bool)>,
-    precision: Precision,
-) -> Vec<(u32, u32, usize, bool)> {
-    let on_cores = |candidate: &(u32, u32, usize, bool)| candidate.1 == 1;
-    if precision == Precision::Bf16 && candidates.iter().any(on_cores) {
+/// An algorithm that the library recommends: its number, math, workspace, deterministic?
+type Candidate = (u32, u32, usize, bool);
+
+/// For operands of 16 bits the algorithms on tensor cores alone if there is one: the others take up to a thousand times as
+/// long.
+fn worth_measuring(mut candidates: Vec<Candidate>, geometry: &Geometry) -> Vec<Candidate> {
+    let on_cores = |candidate: &Candidate| candidate.1 == 1;
+    let half = geometry.compact || geometry.precision == Precision::Bf16;
+    if half && candidates.iter().any(on_cores) {
         candidates.retain(on_cores);
     }
     candidates
@@ -379,149 +406,28 @@ fn math(number: u32) -> sys::cudnnMathType_t {
     }
 }
 
-/// Milliseconds, deterministic?, algorithm, math, workspace.
-type Measured = (f32, bool, u32, u32, usize);
-
-/// The fastest, or a deterministic one that is almost as fast.
-fn pick(candidates: &[Measured]) -> Choice {
-    let fastest = candidates.iter().map(|candidate| candidate.0).fold(f32::INFINITY, f32::min);
-    let best = |needed: bool| {
-        candidates
-            .iter()
-            .filter(|candidate| candidate.1 || !needed)
-            .min_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|candidate| !needed || candidate.0 <= DETERMINISM_COST * fastest)
-    };
-    match best(true).or_else(|| best(false)) {
-        Some(&(_, _, algorithm, math, workspace)) => Choice::Library { algorithm, math, workspace },
-        None => Choice::Plain,
-    }
-}
-
-/// The first recommendation that always yields the same bits; our own kernel if there is none.
-fn first_deterministic(candidates: &[(u32, u32, usize, bool)]) -> Choice {
-    let found = candidates.iter().find(|candidate| candidate.3);
-    found.map_or(Choice::Plain, |&(algorithm, math, workspace, _)| Choice::Library {
-        algorithm,
-        math,
-        workspace,
-    })
-}
-
-/// How to do a convolution on a GPU: as the cache says, else as measured now; without measurements and by algorithms that
-/// always yield the same bits where that is asked for.
-///
-/// # Errors
-/// If cuDNN is missing.
-pub(super) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic: bool) -> Result<Choice> {
-    if geometry.prefers_patches() {
-        return Ok(Choice::Patches);
-    }
-    if let Some(choice) = few::choice(geometry, context.properties.multiprocessors) {
-        return Ok(choice);
-    }
-    if deterministic {
-        // Nothing measured: what is fastest may change from run to run.
-        let candidates = Prepared::describe(context, &geometry.part())?.candidates(geometry.form);
-        return Ok(first_deterministic(&candidates));
-    }
-    static KNOWN: Mutex<Option<BTreeMap<String, Choice>>> = Mutex::new(None);
-    let library = Library::Cudnn.version().map(|version| version.to_string()).unwrap_or_default();
-    let key = geometry.key(&context.properties.name, &library);
-    let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let file = compile::folder().map(|folder| folder.join("convolutions.txt"));
-    let known = known.get_or_insert_with(|| {
-        file.as_ref()
-            .and_then(|file| std::fs::read_to_string(file).ok())
-            .map(|text| parse(&text))
-            .unwrap_or_default()
-    });
-    if let Some(choice) = known.get(&key) {
-        return Ok(*choice);
-    }
-    let choice = Prepared::measure(context, geometry)?;
-    known.insert(key, choice);
-    if let Some(file) = &file {
-        // A cache that cannot be written costs time, not results.
-        let _ = compile::store(file, print(known).as_bytes());
-    }
-    Ok(choice)
-}
-
-/// One line a convolution: the key, then algorithm, math and workspace, or `plain`.
-fn print(known: &BTreeMap<String, Choice>) -> String {
-    known
-        .iter()
-        .map(|(key, choice)| match choice {
-            Choice::Plain => format!("{key}\tplain\n"),
-            Choice::Patches => format!("{key}\tpatches\n"),
-            Choice::Few { .. } | Choice::Line => String::new(),
-            Choice::Library { algorithm, math, workspace } => {
-                format!("{key}\t{algorithm} {math} {workspace}\n")
-            }
-        })
-        .collect()
-}
-
-/// Lines that do not read are left out: they are measured again.
-fn parse(text: &str) -> BTreeMap<String, Choice> {
-    text.lines()
-        .filter_map(|line| {
-            let (key, rest) = line.split_once('\t')?;
-            if rest == "plain" {
-                return Some((key.to_owned(), Choice::Plain));
-            }
-            if rest == "patches" {
-                return Some((key.to_owned(), Choice::Patches));
-            }
-            let numbers: Vec<usize> =
-                rest.split(' ').map(|number| number.parse().ok()).collect::<Option<_>>()?;
-            match numbers[..] {
-                [algorithm, math, workspace] if algorithm < 8 && math < 4 && workspace <= WORKSPACE_LIMIT => {
-                    let (algorithm, math) = (algorithm as u32, math as u32);
-                    Some((key.to_owned(), Choice::Library { algorithm, math, workspace }))
-                }
-                _ => None,
-            }
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_reads_what_it_wrote_and_skips_what_is_damaged() {
-        let mut known = BTreeMap::new();
-        known.insert("a|b".to_owned(), Choice::Plain);
-        known.insert("c".to_owned(), Choice::Library { algorithm: 1, math: 3, workspace: 4096 });
-        assert_eq!(parse(&print(&known)), known);
-        let damaged = format!("{}junk\nd\t1 2\ne\t99 0 0\nf\t1 1 99999999999999\n", print(&known));
-        assert_eq!(parse(&damaged), known);
-    }
-
-    #[test]
-    fn a_deterministic_algorithm_is_taken_when_it_costs_little() {
-        let library = |algorithm| Choice::Library { algorithm, math: 0, workspace: 0 };
-        assert_eq!(pick(&[(1.0, false, 0, 0, 0), (1.05, true, 1, 0, 0)]), library(1));
-        assert_eq!(pick(&[(1.0, false, 0, 0, 0), (2.0, true, 1, 0, 0)]), library(0));
-        assert_eq!(pick(&[]), Choice::Plain);
-    }
-
-    #[test]
-    fn slow_algorithms_are_not_measured_in_bf16() {
+    fn slow_algorithms_are_not_measured_for_operands_of_16_bits() {
         let candidates = vec![(1, 1, 64, true), (1, 0, 64, true), (0, 0, 0, true)];
-        assert_eq!(worth_measuring(candidates.clone(), Precision::Bf16), candidates[..1]);
-        assert_eq!(worth_measuring(candidates.clone(), Precision::Tf32), candidates);
-        assert_eq!(worth_measuring(candidates[1..].to_vec(), Precision::Bf16), candidates[1..]);
-    }
-
-    #[test]
-    fn only_deterministic_algorithms_are_taken_where_that_is_asked() {
-        let library = |algorithm| Choice::Library { algorithm, math: 1, workspace: 64 };
-        let candidates = [(0, 1, 64, false), (3, 1, 64, true), (1, 1, 64, true)];
-        assert_eq!(first_deterministic(&candidates), library(3));
-        assert_eq!(first_deterministic(&candidates[..1]), Choice::Plain);
+        let geometry = |precision: Precision, compact: bool| Geometry {
+            form: Form::Weight,
+            x: [1; 4],
+            w: [1; 4],
+            y: [1; 4],
+            stride: [1; 2],
+            padding: [0; 2],
+            precision,
+            periodic: false,
+            compact,
+        };
+        for geometry in [geometry(Precision::Bf16, false), geometry(Precision::Tf32, true)] {
+            assert_eq!(worth_measuring(candidates.clone(), &geometry), candidates[..1]);
+            assert_eq!(worth_measuring(candidates[1..].to_vec(), &geometry), candidates[1..]);
+        }
+        assert_eq!(worth_measuring(candidates.clone(), &geometry(Precision::Tf32, false)), candidates);
     }
 }

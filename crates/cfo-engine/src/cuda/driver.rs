@@ -305,6 +305,15 @@ impl Allocation {
         self.context.copy_to_device(self.address, bytes)
     }
 
+    /// Fills it with a number of two bytes.
+    pub(super) fn fill(&self, number: u16) -> Result<()> {
+        self.context.enter()?;
+        // SAFETY: as many numbers as fit are written.
+        check("cuMemsetD16", unsafe {
+            sys::cuMemsetD16Async(self.address, number, self.bytes / 2, self.context.stream)
+        })
+    }
+
     /// Bytes from an offset on.
     pub(crate) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
         assert!(offset + bytes <= self.bytes, "more bytes than the allocation holds");

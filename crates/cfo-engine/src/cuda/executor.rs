@@ -9,10 +9,10 @@ use super::driver::{Allocation, Context, quiet};
 use super::lower::{Argument, Command, Probe, Work};
 use super::matmul::Product;
 use super::replay::{Event, Function, Module, Replay, Stream};
-use super::scalar::Scalar;
+use super::scalar::{Scalar, short};
 use super::schedule::{Access, Slot, spread};
 use super::typed::{Bases, Lowered, Typed, copied_leaves, lower_all};
-use super::{compile, cudnn};
+use super::{compile, cudnn, cudnn_plan};
 use crate::error::{EngineError, Result};
 use crate::memory::Memory;
 use crate::ops::Op;
@@ -28,6 +28,7 @@ enum Ready {
     Launch { function: Function, grid: [u32; 3], threads: u32, shared: u32, arguments: Vec<u64> },
     Product(Box<Prepared>),
     Convolution(Box<cudnn::Prepared>),
+    Planned(Box<cudnn_plan::Prepared>),
 }
 
 /// A program on a GPU.
@@ -146,6 +147,9 @@ impl Executor {
                     Work::Convolution(call) => {
                         Ready::Convolution(Box::new(cudnn::Prepared::new(context, call)?))
                     }
+                    Work::Planned(call) => {
+                        Ready::Planned(Box::new(cudnn_plan::Prepared::new(context, call)?))
+                    }
                 };
                 Ok((label.clone(), *effect, ready))
             })
@@ -238,6 +242,7 @@ impl Executor {
             }
             Ready::Product(product) => product.run(stream, index),
             Ready::Convolution(convolution) => convolution.run(stream),
+            Ready::Planned(convolution) => convolution.run(stream),
         }
     }
 
@@ -284,6 +289,7 @@ pub(crate) fn numbers(bytes: &[u8], scalar: Scalar) -> Vec<f64> {
         Scalar::Half => words::<2>(bytes)
             .map(|word| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(word)) << 16)))
             .collect(),
+        Scalar::Short => words::<2>(bytes).map(|word| short(u16::from_le_bytes(word))).collect(),
         Scalar::Single => words::<4>(bytes).map(|word| f64::from(f32::from_le_bytes(word))).collect(),
         Scalar::Double => words::<8>(bytes).map(f64::from_le_bytes).collect(),
         Scalar::Index => words::<4>(bytes).map(|word| f64::from(u32::from_le_bytes(word))).collect(),

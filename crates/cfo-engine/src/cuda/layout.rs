@@ -30,19 +30,13 @@ store<{v}>(y + at * {v}u, value);",
     to.launch(File::Prelude, &parameters, body, blocks(total), vec![x.address.into(), y.address.into()]);
 }
 
-/// Values whose rows have the given widths, side by side; those that are `biased` plus a row of numbers.
-pub(super) fn concat(widths: &[usize], biased: &[bool], io: &Io, to: &mut Lowering) {
+/// Code that puts `v` numbers of values side by side, from number `at v` on, into `value`: from `x0`, `x1`, ... whose rows
+/// have the given widths, those that are `biased` plus a row of numbers.
+pub(super) fn side_by_side(widths: &[usize], biased: &[bool], v: usize) -> String {
     let whole: usize = widths.iter().sum();
-    let y = io.outputs[0];
-    let v = vector(any_half(io), widths.to_vec());
-    let total = y.count / v;
     let mut body = format!(
-        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
-if (at >= {total}ull) return;
-const u64 row = at / {packs}u;
-const u32 column = (u32)(at % {packs}u) * {v}u;
-float value[{v}];\n",
-        packs = whole / v,
+        "const u64 row = at / {packs}u;\nconst u32 column = (u32)(at % {packs}u) * {v}u;\n",
+        packs = whole / v
     );
     let (mut start, mut bias) = (0, widths.len());
     for (i, width) in widths.iter().enumerate() {
@@ -59,7 +53,21 @@ float value[{v}];\n",
         };
         start = end;
     }
-    body += &format!("store<{v}>(y + at * {v}u, value);");
+    body
+}
+
+/// Values whose rows have the given widths, side by side; those that are `biased` plus a row of numbers.
+pub(super) fn concat(widths: &[usize], biased: &[bool], io: &Io, to: &mut Lowering) {
+    let y = io.outputs[0];
+    let v = vector(any_half(io), widths.to_vec());
+    let total = y.count / v;
+    let body = format!(
+        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+if (at >= {total}ull) return;
+float value[{v}];
+{}store<{v}>(y + at * {v}u, value);",
+        side_by_side(widths, biased, v)
+    );
     let inputs = io.inputs.iter().enumerate();
     let parameters: String = inputs.map(|(i, x)| format!("const {}* x{i}, ", x.scalar.name())).collect();
     let parameters = format!("{parameters}{}* y", y.scalar.name());

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 
 use super::conv::{self, Choice, Convolution};
+use super::cudnn_plan::Planned;
 use super::scalar::Scalar;
 use super::schedule::Access;
 use super::{
-    attention, compile, expression, group_norm, layer_norm, layout, line_norm, loss, matmul, optimizer,
-    random, reduce,
+    attention, compact, compile, expression, group_norm, layer_norm, layout, line_norm, loss, matmul,
+    optimizer, random, reduce,
 };
 use super::{resample, sample_path, wavelet};
 use crate::device::Precision;
@@ -39,6 +40,7 @@ pub(super) enum File {
     Few,
     Line,
     LineNorm,
+    Compact,
     Field,
     Skinny,
     Panel,
@@ -74,6 +76,7 @@ impl File {
             Self::Few => concat!(include_str!("kernels/copies.cu"), include_str!("kernels/few.cu")),
             Self::Line => include_str!("kernels/line.cu"),
             Self::LineNorm => concat!(include_str!("kernels/line.cu"), include_str!("kernels/line_norm.cu")),
+            Self::Compact => include_str!("kernels/compact.cu"),
             Self::Field => include_str!("kernels/field.cu"),
             Self::Skinny => include_str!("kernels/skinny.cu"),
             Self::Panel => include_str!("kernels/panel.cu"),
@@ -144,6 +147,7 @@ pub(super) enum Work {
     Launch(Launch),
     Product(matmul::Product),
     Convolution(Convolution),
+    Planned(Planned),
 }
 
 /// One piece of work and where it comes from.
@@ -403,9 +407,11 @@ pub(super) fn lower(
         Op::Sum(op) => reduce::lower(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), io, to),
         Op::Embed(op) => layout::embed(op, input(0), io, to),
         Op::Concat(op) => {
-            let values = if op.biased.is_empty() { entry.inputs.len() } else { op.biased.len() };
-            let widths: Vec<usize> =
-                (0..values).map(|i| input(i).axes()[op.axis..].iter().product()).collect();
+            let widths: Vec<usize> = op
+                .values(&entry.inputs)
+                .iter()
+                .map(|&value| graph.shape(value).axes()[op.axis..].iter().product())
+                .collect();
             layout::concat(&widths, &op.biased, io, to);
         }
         Op::MatMul(op) => matmul::lower(op, io, to),
@@ -418,6 +424,10 @@ pub(super) fn lower(
         Op::Conv(_) | Op::ConvInput(_) | Op::ConvWeight(_) => {
             let geometry = conv::Geometry::of(graph, id, to.precision).expect("these are convolutions");
             conv::lower(&geometry, convolution, io, to);
+        }
+        Op::Compact(op) => {
+            let shapes: Vec<&Shape> = (0..entry.inputs.len()).map(input).collect();
+            compact::lower(op, &shapes, io, to);
         }
         Op::LayerNorm(op) => layer_norm::lower(op, input(0), io, to),
         Op::LayerNormBackward(op) => layer_norm::lower_backward(op, input(0), io, to),
@@ -451,6 +461,7 @@ pub(super) fn scratch(graph: &Graph, id: usize, multiprocessors: u32) -> usize {
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0), multiprocessors),
         Op::AttentionBackward(op) => attention::scratch_backward(op.heads, input(0)),
         Op::Wavelet(_) => wavelet::scratch(input(0)),
+        Op::Compact(_) => compact::scratch(entry.outputs[0].shape.len(), multiprocessors),
         Op::MeanSquaredError(_) => loss::scratch(input(0).len(), multiprocessors),
         Op::GlobalNorm(_) => optimizer::norm_scratch(entry.inputs.iter().map(|&n| graph.shape(n).len())),
         _ => 0,

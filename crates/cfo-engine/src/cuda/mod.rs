@@ -4,10 +4,14 @@
 //! NVRTC, captured as a CUDA graph on the first run and replayed afterwards.
 
 mod attention;
+mod choice;
+mod compact;
 mod compile;
 mod conv;
 mod cublas;
 mod cudnn;
+mod cudnn_graph;
+mod cudnn_plan;
 mod drain;
 mod driver;
 mod executor;
@@ -42,6 +46,8 @@ mod skinny;
 mod typed;
 mod wavelet;
 
+#[cfg(test)]
+mod compact_tests;
 #[cfg(test)]
 mod tests;
 

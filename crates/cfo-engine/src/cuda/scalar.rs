@@ -14,7 +14,10 @@ use crate::shape::Element;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scalar {
     Single,
+    /// bf16.
     Half,
+    /// IEEE's 16 bits: operands of convolutions in programs of tf32.
+    Short,
     Double,
     Index,
 }
@@ -22,7 +25,7 @@ pub(crate) enum Scalar {
 impl Scalar {
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Self::Half => 2,
+            Self::Half | Self::Short => 2,
             Self::Single | Self::Index => 4,
             Self::Double => 8,
         }
@@ -33,10 +36,23 @@ impl Scalar {
         match self {
             Self::Single => "float",
             Self::Half => "bf16",
+            Self::Short => "fp16",
             Self::Double => "double",
             Self::Index => "u32",
         }
     }
+}
+
+/// The number that 16 bits of IEEE's format stand for.
+pub(super) fn short(bits: u16) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+    let size = match exponent {
+        0 => fraction * 2f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+    };
+    if bits >> 15 == 1 { -size } else { size }
 }
 
 /// `scalars[operation][output]` for a fused graph.
@@ -54,6 +70,7 @@ pub(crate) fn assign(graph: &Graph, outputs: &[Node], precision: Precision) -> V
             .map(|(output, value)| match value.element {
                 Element::Double => Scalar::Double,
                 Element::Index => Scalar::Index,
+                Element::Real if matches!(entry.op, Op::Compact(_)) && output == 0 => Scalar::Short,
                 Element::Real if !half => Scalar::Single,
                 Element::Real => {
                     // The value before an activation is stored like the one after it.

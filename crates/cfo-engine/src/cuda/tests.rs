@@ -4,6 +4,7 @@ use cfo_numerics::{NoiseSchedule, Path, Spline};
 use rayon::prelude::*;
 
 use super::compile;
+use super::conv::{Choice, Form, Geometry};
 use super::library::Library;
 use super::lower::{Command, Lowering, Probe, Work};
 use super::matmul::{Epilogue, Product};
@@ -30,7 +31,16 @@ fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
 /// The same with a library that answers as given.
 fn lowered_with(graph: &Graph, outputs: &[Node], precision: Precision, probe: Option<Probe>) -> Lowering {
     let (fused, outputs) = fuse(graph, outputs);
-    let typed = Typed::without_device(fused, outputs, precision, (132, 90));
+    let mut typed = Typed::without_device(fused, outputs, precision, (132, 90));
+    if precision == Precision::Tf32 {
+        for id in 0..typed.graph.entries.len() {
+            let geometry = Geometry::of(&typed.graph, id, precision);
+            if geometry.is_some_and(|geometry| geometry.form == Form::Weight && geometry.x[1] > 1) {
+                typed.convolutions.insert(id, Choice::Compact { algorithm: 1, math: 1, workspace: 64 });
+            }
+        }
+    }
+    let typed = typed.with_compact();
     let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
     let leaves: Vec<u64> = (0..typed.graph.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
     let mut copies = vec![None; leaves.len()];
@@ -298,6 +308,10 @@ fn every_kernel_compiles() {
             compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
         }
     }
+    // Compact operands.
+    let (graph, outputs) = layers([2, 8, 32]).expect("a valid graph");
+    let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);
+    compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
     // In tf32 lines are convolved in another way than in f32.
     let (graph, outputs) = lines(PadMode::Circular, 64).expect("a valid graph");
     let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);

@@ -9,7 +9,9 @@ use super::merge::merge;
 use super::recompute::recompute;
 use super::scalar::{self, Scalar};
 use super::schedule::Access;
-use super::{compile, conv, cudnn, expression, few, group_norm, line, line_norm, optimizer, periodic};
+use super::{
+    choice, compact, compile, conv, expression, few, group_norm, line, line_norm, optimizer, periodic,
+};
 use crate::device::Precision;
 use crate::error::{EngineError, Result};
 use crate::graph::{Entry, Graph, Node};
@@ -24,7 +26,7 @@ const SHARED: u32 = 227 << 10;
 /// Results of norms that take at least so many bytes are computed again in the backward pass where that lowers the peak.
 const RECOMPUTED: usize = 64 << 20;
 /// A fused graph as this backend stores it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Typed {
     pub(crate) graph: Graph,
     pub(crate) outputs: Vec<Node>,
@@ -38,7 +40,7 @@ pub(crate) struct Typed {
     /// Whether every run must yield the same bits.
     pub(super) deterministic: bool,
     /// How each convolution is done.
-    convolutions: HashMap<usize, conv::Choice>,
+    pub(super) convolutions: HashMap<usize, conv::Choice>,
 }
 
 impl Typed {
@@ -58,6 +60,11 @@ impl Typed {
         typed.shared = context.properties.shared;
         typed.warpgroups = context.properties.architecture == compile::WARPGROUPS;
         typed.refuse_what_cannot_fit(context)?;
+        let geometries: Vec<_> = (0..typed.graph.entries.len())
+            .filter_map(|id| conv::Geometry::of(&typed.graph, id, precision))
+            .collect();
+        choice::prepare(context, &geometries, deterministic);
+        let mut options = HashMap::new();
         for (id, entry) in typed.graph.entries.iter().enumerate() {
             if let Op::GroupNorm(_) | Op::GroupNormBackward(_) = entry.op
                 && !group_norm::supported(typed.graph.shape(entry.inputs[0]))
@@ -69,24 +76,39 @@ impl Typed {
                 });
             }
             if let Some(geometry) = conv::Geometry::of(&typed.graph, id, precision) {
-                let choice = match line::supported(architecture) && line::fits(&geometry) {
-                    true => conv::Choice::Line,
-                    false => cudnn::choose(context, &geometry, deterministic)?,
+                let ways = match line::supported(architecture) && line::fits(&geometry) {
+                    true => conv::Choice::Line.into(),
+                    false => choice::choose(context, &geometry, deterministic)?,
                 };
-                typed.convolutions.insert(id, choice);
+                options.insert(id, ways);
             }
         }
-        Ok(typed)
+        typed.convolutions = choice::settle(&typed.graph, &options);
+        Ok(typed.with_compact())
+    }
+
+    /// With operands made compact for the convolutions that take them so.
+    pub(super) fn with_compact(mut self) -> Self {
+        let chosen = (self.graph, self.outputs, self.convolutions);
+        (self.graph, self.outputs, self.convolutions) = compact::with_compact(chosen);
+        self.scalars = scalar::assign(&self.graph, &self.outputs, self.precision);
+        self
     }
 
     /// Refuses a graph whose values alone are more than the device has free, before anything is measured.
-    fn refuse_what_cannot_fit(&mut self, context: &Context) -> Result<()> {
+    fn refuse_what_cannot_fit(&self, context: &Context) -> Result<()> {
+        let mut least = self.clone();
         for id in 0..self.graph.entries.len() {
-            if conv::Geometry::of(&self.graph, id, self.precision).is_some() {
-                self.convolutions.insert(id, conv::Choice::Plain);
+            if let Some(geometry) = conv::Geometry::of(&self.graph, id, self.precision) {
+                let choice = match choice::may_be_compact(&geometry) && !self.deterministic {
+                    true => conv::Choice::Scaled { workspace: 0 },
+                    false => conv::Choice::Plain,
+                };
+                least.convolutions.insert(id, choice);
             }
         }
-        let needed = Plan::new(&self.graph, &self.outputs, self).arena_bytes() as u64;
+        let least = least.with_compact();
+        let needed = Plan::new(&least.graph, &least.outputs, &least).arena_bytes() as u64;
         let (available, _) = context.memory()?;
         match needed > available {
             true => Err(EngineError::OutOfMemory { needed, available }),
@@ -107,10 +129,14 @@ impl Typed {
         let (graph, outputs) = merge(graph, outputs);
         let bytes = if precision == Precision::Bf16 { 2 } else { 4 };
         let large = |graph: &Graph, node: Node| bytes * graph.shape(node).len() >= RECOMPUTED;
-        let (graph, outputs) = recompute(graph, outputs, large, |graph, outputs| {
-            let typed = Self::assigned(graph.clone(), outputs.to_vec(), precision, multiprocessors);
-            Plan::new(&typed.graph, &typed.outputs, &Unworked(&typed)).live_bytes()
-        });
+        let (graph, outputs) = match precision {
+            // Compact copies are kept instead, which would have to be made again.
+            Precision::Tf32 => (graph, outputs),
+            _ => recompute(graph, outputs, large, |graph, outputs| {
+                let typed = Self::assigned(graph.clone(), outputs.to_vec(), precision, multiprocessors);
+                Plan::new(&typed.graph, &typed.outputs, &Unworked(&typed)).live_bytes()
+            }),
+        };
         let (graph, outputs) = match line::supported(architecture) {
             true => line_norm::merge(graph, outputs, precision),
             false => (graph, outputs),

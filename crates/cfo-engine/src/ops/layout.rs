@@ -189,6 +189,13 @@ pub(crate) struct Concat {
     pub(crate) biased: Vec<bool>,
 }
 
+impl Concat {
+    /// The inputs that are values, without biases.
+    pub(crate) fn values<'a, T>(&self, inputs: &'a [T]) -> &'a [T] {
+        if self.biased.is_empty() { inputs } else { &inputs[..self.biased.len()] }
+    }
+}
+
 impl Operation for Concat {
     fn name(&self) -> &'static str {
         "concat"

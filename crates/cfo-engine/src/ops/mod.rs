@@ -9,6 +9,7 @@ use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
 mod attention;
+mod compact;
 mod conv;
 mod group_norm;
 mod layer_norm;
@@ -26,6 +27,7 @@ mod spectral;
 mod wavelet;
 
 pub(crate) use attention::{Attention, AttentionBackward};
+pub(crate) use compact::Compact;
 pub(crate) use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
 pub(crate) use group_norm::{GroupNorm, GroupNormBackward};
 pub(crate) use layer_norm::{LayerNorm, LayerNormBackward};
@@ -111,7 +113,7 @@ operations! {
     Pointwise, Expression, Sum,
     Reshape, Broadcast, Permute, Slice, Embed, Concat,
     MatMul,
-    Pad, Fold, Conv, ConvInput, ConvWeight,
+    Pad, Fold, Compact, Conv, ConvInput, ConvWeight,
     GroupNorm, GroupNormBackward, LayerNorm, LayerNormBackward,
     Attention, AttentionBackward,
     Resample, ResampleBackward, Wavelet,

@@ -11,6 +11,11 @@ struct bf16 {
     u16 bits;
 };
 
+// IEEE's format of 16 bits.
+struct fp16 {
+    u16 bits;
+};
+
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
     T at[N];
@@ -18,6 +23,12 @@ struct alignas(sizeof(T) * N) Pack {
 
 DEVICE float real(float x) { return x; }
 DEVICE float real(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+
+DEVICE float real(fp16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
 
 // Two numbers rounded to bf16, the first in the lower half.
 DEVICE u32 round_pair(float low, float high) {
@@ -31,6 +42,14 @@ DEVICE u32 round_pair(float low, float high) {
     pair = (a >> 16) | (b & 0xffff0000u);
 #endif
     return pair;
+}
+
+// Two numbers rounded to fp16, the first in the lower half.
+DEVICE u32 short_pair(float low, float high) {
+    u16 a, b;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(a) : "f"(low));
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(high));
+    return (u32)a | (u32)b << 16;
 }
 
 template <class T> struct Cast;
@@ -72,6 +91,18 @@ template <int N> DEVICE void store(bf16* to, const float* from) {
         Pack<u32, HALF> pack;
 #pragma unroll
         for (int i = 0; i < HALF; ++i) pack.at[i] = round_pair(from[2 * i], from[(2 * i + 1) % N]);
+        *reinterpret_cast<Pack<u32, HALF>*>(to) = pack;
+    }
+}
+
+template <int N> DEVICE void store(fp16* to, const float* from) {
+    if (N == 1) {
+        to->bits = (u16)short_pair(from[0], 0.0f);
+    } else {
+        constexpr int HALF = N > 1 ? N / 2 : 1;
+        Pack<u32, HALF> pack;
+#pragma unroll
+        for (int i = 0; i < HALF; ++i) pack.at[i] = short_pair(from[2 * i], from[(2 * i + 1) % N]);
         *reinterpret_cast<Pack<u32, HALF>*>(to) = pack;
     }
 }
