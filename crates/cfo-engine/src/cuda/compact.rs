@@ -42,23 +42,46 @@ pub(super) fn lower(op: &Compact, inputs: &[&Shape], io: &Io, to: &mut Lowering)
     };
     let count = y.count;
     let grid = [grid(count, to.multiprocessors) as u32, 1, 1];
-    let names: String = (0..inputs.len()).map(|i| format!("const float* __restrict__ x{i}, ")).collect();
-    let addresses = || io.inputs.iter().map(|value| value.address.into());
+    let fields = if op.norm.is_some() { 1 } else { inputs.len() };
+    let names: String = (0..fields).map(|i| format!("const float* __restrict__ x{i}, ")).collect();
+    let addresses = || io.inputs[..fields].iter().map(|value| value.address.into());
     let source = format!("auto source = [=](u64 at, float* value) {{\n{read}}};\n");
-    let ticket = to.ticket(1);
-    to.launch(
-        File::Compact,
-        &format!("{names}float* inverse, u32* partial, u32* ticket"),
-        format!("{source}compact_scale<{width}, {count}ull>(source, inverse, partial, ticket);"),
-        grid,
-        addresses().chain([inverse.address.into(), io.scratch.into(), ticket]).collect(),
-    );
+    match op.norm {
+        Some(root) => bound(root, io, to),
+        None => {
+            let ticket = to.ticket(1);
+            to.launch(
+                File::Compact,
+                &format!("{names}float* inverse, u32* partial, u32* ticket"),
+                format!("{source}compact_scale<{width}, {count}ull>(source, inverse, partial, ticket);"),
+                grid,
+                addresses().chain([inverse.address.into(), io.scratch.into(), ticket]).collect(),
+            );
+        }
+    }
     to.launch(
         File::Compact,
         &format!("{names}fp16* __restrict__ y, const float* __restrict__ inverse"),
         format!("{source}compact_round<{width}, {count}ull>(source, y, inverse);"),
         grid,
         addresses().chain([y.address.into(), inverse.address.into()]).collect(),
+    );
+}
+
+/// The scale of a norm's result from the largest numbers of its scale, bias and shift.
+fn bound(root: f64, io: &Io, to: &mut Lowering) {
+    let inverse = io.outputs[1];
+    let [scale, bias] = [io.inputs[1], io.inputs[2]];
+    let shift = io.inputs.get(3).map_or((0, 0), |shift| (shift.address, shift.count));
+    to.launch(
+        File::Compact,
+        "const float* scale, const float* bias, const float* shift, float* inverse",
+        format!(
+            "compact_bound<{}, {}, {}>(scale, bias, shift, {root:e}f, inverse);",
+            scale.count, bias.count, shift.1
+        ),
+        [1, 1, 1],
+        vec![scale.address.into(), bias.address.into(), shift.0.into(), inverse.address.into()],
     );
 }
 
@@ -114,7 +137,7 @@ pub(super) fn with_compact((graph, outputs, choices): Chosen) -> Chosen {
             wanted.get_mut(&Node::new(id, 0)).filter(|_| only_compact(&graph, &outputs, &choices, id));
         if let (Op::Concat(concat), Some(copy)) = (&entry.op, whole) {
             // Nobody else reads the joined values: they are never written.
-            let op = Compact { joined: Some(concat.clone()) };
+            let op = Compact { joined: Some(concat.clone()), norm: None };
             let outputs = vec![entry.outputs[0].clone(), Type::real(Shape::scalar())];
             *copy = Some(Node::new(at, 0));
             rewritten.entries.push(Entry { op: Op::Compact(op), inputs, outputs });
@@ -128,16 +151,29 @@ pub(super) fn with_compact((graph, outputs, choices): Chosen) -> Chosen {
         for output in 0..entry.outputs.len() {
             if let Some(copy) = wanted.get_mut(&Node::new(id, output)) {
                 let value = &entry.outputs[output];
-                let op = Compact::default();
+                let op = Compact { norm: root(entry, output), joined: None };
                 let outputs = op.infer(&[value]).expect("operands of convolutions are real");
                 *copy = Some(Node::new(rewritten.entries.len(), 0));
-                let inputs = vec![Node::new(at, output)];
+                let mut inputs = vec![Node::new(at, output)];
+                if let (Op::GroupNorm(norm), Some(_)) = (&entry.op, op.norm) {
+                    let moved = &rewritten.entries[at].inputs;
+                    inputs.extend(&moved[1..3]);
+                    inputs.extend(moved.last().filter(|_| norm.shift));
+                }
                 rewritten.entries.push(Entry { op: Op::Compact(op), inputs, outputs });
             }
         }
     }
     let outputs = outputs.iter().map(|node| Node::new(place[node.index()], node.output as usize)).collect();
     (rewritten, outputs, moved_choices)
+}
+
+/// The root of the size of a group where a value is the result of a group norm.
+fn root(entry: &Entry, output: usize) -> Option<f64> {
+    let Op::GroupNorm(norm) = &entry.op else { return None };
+    let shape = &entry.outputs[0].shape;
+    let group = shape.len() / (shape.axes()[0] * norm.groups).max(1);
+    (output == 0).then(|| (group as f64).sqrt())
 }
 
 /// Whether only convolutions that take compact operands read a value.

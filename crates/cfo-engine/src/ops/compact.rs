@@ -10,6 +10,9 @@ use crate::shape::{Element, Shape, Type};
 pub(crate) struct Compact {
     /// Joins the inputs beforehand, where a backend merged that.
     pub(crate) joined: Option<Concat>,
+    /// The root of a group's size where the input is the result of a group norm, whose scale, bias and shift follow: no
+    /// number of it is larger than that times a scale, plus a bias and a shift, so that it need not be looked at.
+    pub(crate) norm: Option<f64>,
 }
 
 impl Operation for Compact {
@@ -27,6 +30,9 @@ impl Operation for Compact {
     }
 
     fn attributes(&self) -> String {
+        if self.norm.is_some() {
+            return " of a norm".into();
+        }
         self.joined
             .as_ref()
             .map_or(String::new(), |concat| format!(" of {}{}", concat.name(), concat.attributes()))

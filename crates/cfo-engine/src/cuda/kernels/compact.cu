@@ -41,6 +41,22 @@ template <int V, u64 COUNT, class Source> DEVICE void compact_scale(Source sourc
     if (threadIdx.x == 0) *inverse = inverse_scale(largest);
 }
 
+// The largest magnitude of COUNT numbers, for one block.
+template <u32 COUNT> DEVICE float largest_of(const float* x) {
+    u32 largest = 0u;
+#pragma unroll 16
+    for (u32 at = threadIdx.x; at < COUNT; at += 256) largest = max(largest, __float_as_uint(x[at]) & 0x7fffffffu);
+    return __uint_as_float(block_maximum(largest));
+}
+
+// The scale of the result of a group norm: a deviation is at most `root` times the group's standard deviation, activations
+// do not enlarge, and a factor of two is left for rounding.
+template <u32 SCALES, u32 BIASES, u32 SHIFTS>
+DEVICE void compact_bound(const float* scale, const float* bias, const float* shift, float root, float* inverse) {
+    const float bound = root * largest_of<SCALES>(scale) + largest_of<BIASES>(bias) + largest_of<SHIFTS>(shift);
+    if (threadIdx.x == 0) *inverse = inverse_scale(__float_as_uint(bound));
+}
+
 // The power of two itself.
 DEVICE float scale_of(float inverse) {
     return inverse == inverse ? __uint_as_float((254u << 23) - __float_as_uint(inverse)) : inverse;
