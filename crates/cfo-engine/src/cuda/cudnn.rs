@@ -394,6 +394,11 @@ fn worth_measuring(mut candidates: Vec<Candidate>, geometry: &Geometry) -> Vec<C
     if half && candidates.iter().any(on_cores) {
         candidates.retain(on_cores);
     }
+    // In tf32 the library does not say which are on tensor cores; the plain ones of these forms are not.
+    let plain = |candidate: &Candidate| candidate.0 == 0;
+    if is_special(geometry) && geometry.form != Form::Weight && !candidates.iter().all(plain) {
+        candidates.retain(|candidate| !plain(candidate));
+    }
     candidates
 }
 
