@@ -44,9 +44,21 @@ pub(super) enum File {
     Field,
     Skinny,
     Panel,
+    Tile,
+    Stay,
 }
 
 impl File {
+    /// Kernels that are compiled together: few enough to compile side by side, many enough to share the prelude.
+    fn unit(self) -> usize {
+        match self {
+            // Tensor cores' kernels take the compiler half a second each, those of whole groups of warps longer.
+            Self::Line | Self::LineNorm => 2,
+            Self::Tile | Self::Stay => 1,
+            _ => 12,
+        }
+    }
+
     fn text(self) -> &'static str {
         match self {
             Self::Prelude => "",
@@ -80,14 +92,17 @@ impl File {
             Self::Field => include_str!("kernels/field.cu"),
             Self::Skinny => include_str!("kernels/skinny.cu"),
             Self::Panel => include_str!("kernels/panel.cu"),
+            Self::Tile => include_str!("kernels/tile.cu"),
+            Self::Stay => concat!(
+                include_str!("kernels/tile.cu"),
+                include_str!("kernels/stay.cu"),
+                include_str!("kernels/gradient.cu")
+            ),
         }
     }
 }
 
 const PRELUDE: &str = include_str!("kernels/prelude.cu");
-
-/// Kernels that are compiled together: few enough to compile side by side, many enough to share the prelude.
-const UNIT: usize = 12;
 
 /// One kernel: a body that calls templates of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -177,6 +192,15 @@ pub(super) struct Io {
     pub(super) scratch: u64,
 }
 
+/// What programs are lowered for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) precision: Precision,
+    pub(super) multiprocessors: u32,
+    /// Whether tensor cores work for warpgroups.
+    pub(super) warpgroups: bool,
+}
+
 /// The program as it grows.
 #[derive(Debug)]
 pub(super) struct Lowering {
@@ -220,8 +244,8 @@ impl std::fmt::Debug for Probe {
 
 impl Lowering {
     pub(super) fn new(
-        precision: Precision,
-        (multiprocessors, shared, warpgroups): (u32, u32, bool),
+        Target { precision, multiprocessors, warpgroups }: Target,
+        shared: u32,
         deterministic: bool,
         supports: Option<Probe>,
     ) -> Self {
@@ -242,6 +266,11 @@ impl Lowering {
             access: Access::default(),
             supports,
         }
+    }
+
+    pub(super) fn target(&self) -> Target {
+        let Self { precision, multiprocessors, warpgroups, .. } = *self;
+        Target { precision, multiprocessors, warpgroups }
     }
 
     /// Whether the library can do a product; assumed where there is no device to ask.
@@ -358,12 +387,8 @@ impl Lowering {
         let mut places = vec![(0, String::new()); self.kernels.len()];
         let mut units = Vec::new();
         let groups = order.chunk_by(|&a, &b| self.kernels[a].file == self.kernels[b].file);
-        // Tensor cores' kernels take the compiler half a second each.
-        let size = |group: &[usize]| match self.kernels[group[0]].file {
-            File::Line | File::LineNorm => 2,
-            _ => UNIT,
-        };
-        for members in groups.flat_map(|group| group.chunks(size(group))) {
+        let unit = |group: &[usize]| self.kernels[group[0]].file.unit();
+        for members in groups.flat_map(|group| group.chunks(unit(group))) {
             let mut source = format!("{PRELUDE}\n{}\n", self.kernels[members[0]].file.text());
             for (position, &kernel) in members.iter().enumerate() {
                 let Kernel { parameters, body, threads, resident, cluster, .. } = &self.kernels[kernel];
@@ -447,14 +472,15 @@ pub(super) fn lower(
 }
 
 /// Bytes of scratch memory that an operation needs.
-pub(super) fn scratch(graph: &Graph, id: usize, multiprocessors: u32) -> usize {
+pub(super) fn scratch(graph: &Graph, id: usize, target: Target) -> usize {
+    let multiprocessors = target.multiprocessors;
     let entry = &graph.entries[id];
     let input = |index: usize| -> &Shape { &graph.value_type(entry.inputs[index]).shape };
     match &entry.op {
         Op::Sum(op) => {
             reduce::scratch(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), multiprocessors)
         }
-        Op::MatMul(op) => matmul::scratch(op, multiprocessors),
+        Op::MatMul(op) => matmul::scratch(op, target),
         Op::GroupNorm(GroupNorm { of: Some(_), .. }) => 0,
         Op::GroupNorm(op) => group_norm::scratch(op, input(0), multiprocessors),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0), multiprocessors),

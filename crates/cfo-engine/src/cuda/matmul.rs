@@ -3,9 +3,9 @@
 //! The library thinks in columns. A product whose rows lie one after another is therefore handed over transposed:
 //! `c' = b' a'`, where `'` means the same memory read by columns.
 
-use super::lower::{File, Io, Lowering, Value, Work, blocks, vector};
+use super::lower::{File, Io, Lowering, Target, Value, Work, blocks, vector};
 use super::scalar::Scalar;
-use super::{expression, panel, reduce, skinny};
+use super::{expression, panel, reduce, skinny, tile};
 use crate::device::Precision;
 use crate::ops::{Activation, MatMul, Operand, Sum, Unary};
 use crate::shape::Shape;
@@ -55,13 +55,13 @@ pub(super) struct Product {
 }
 
 /// The operands and results of a product beside its factors and itself, in the order in which the operation has them.
-struct Extra {
-    bias: Option<Value>,
-    add: Option<Value>,
-    slope: Option<Value>,
-    kept: Option<Value>,
-    sums: Option<Value>,
-    totals: Option<Value>,
+pub(super) struct Extra {
+    pub(super) bias: Option<Value>,
+    pub(super) add: Option<Value>,
+    pub(super) slope: Option<Value>,
+    pub(super) kept: Option<Value>,
+    pub(super) sums: Option<Value>,
+    pub(super) totals: Option<Value>,
 }
 
 impl Extra {
@@ -90,7 +90,7 @@ pub(super) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
         return;
     }
     let further = panel::Further { bias: extra.bias, kept: extra.kept.or(extra.slope), totals: extra.totals };
-    if panel::lower(op, &further, io, to) {
+    if panel::lower(op, &further, io, to) || tile::lower(op, &extra, io, to) {
         return;
     }
     let (outer, inner_batch) = batches(op);
@@ -179,7 +179,7 @@ fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue
 }
 
 /// How often the library is called, and the matrices of one call.
-fn batches(op: &MatMul) -> (usize, usize) {
+pub(super) fn batches(op: &MatMul) -> (usize, usize) {
     match op.batch {
         [p, 1] => (1, p),
         [p, q] if joined(op, q) => (1, p * q),
@@ -192,7 +192,7 @@ fn joined(op: &MatMul, inner: usize) -> bool {
     [op.a, op.b, op.c].iter().all(|operand| operand.batch[0] == inner * operand.batch[1])
 }
 
-fn batch_stride(op: &MatMul, operand: Operand) -> usize {
+pub(super) fn batch_stride(op: &MatMul, operand: Operand) -> usize {
     match op.batch {
         [_, 1] => operand.batch[0],
         _ => operand.batch[1],
@@ -249,10 +249,12 @@ fn total(op: &MatMul) -> (Sum, Shape) {
 }
 
 /// Bytes of scratch memory.
-pub(super) fn scratch(op: &MatMul, multiprocessors: u32) -> usize {
+pub(super) fn scratch(op: &MatMul, target: Target) -> usize {
+    let multiprocessors = target.multiprocessors;
     let sums = [op.extras.sums.then(|| row_sum(op)), op.extras.totals.then(|| total(op))];
     let sums = sums.into_iter().flatten().map(|(sum, shape)| reduce::scratch(&sum, &shape, multiprocessors));
     let own = skinny::scratch(op, multiprocessors).max(panel::scratch(op, multiprocessors));
+    let own = own.max(tile::scratch(op, target));
     sums.fold(own, usize::max)
 }
 

@@ -43,6 +43,7 @@ mod sample_path;
 pub(crate) mod scalar;
 mod schedule;
 mod skinny;
+mod tile;
 mod typed;
 mod wavelet;
 

@@ -30,8 +30,19 @@ fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
 
 /// The same with a library that answers as given.
 fn lowered_with(graph: &Graph, outputs: &[Node], precision: Precision, probe: Option<Probe>) -> Lowering {
+    lowered_for(graph, outputs, (precision, true), probe)
+}
+
+/// The same where tensor cores may not work for warpgroups.
+fn lowered_for(
+    graph: &Graph,
+    outputs: &[Node],
+    (precision, warpgroups): (Precision, bool),
+    probe: Option<Probe>,
+) -> Lowering {
     let (fused, outputs) = fuse(graph, outputs);
     let mut typed = Typed::without_device(fused, outputs, precision, (132, 90));
+    typed.warpgroups = warpgroups;
     if precision == Precision::Tf32 {
         for id in 0..typed.graph.entries.len() {
             let geometry = Geometry::of(&typed.graph, id, precision);
@@ -274,6 +285,31 @@ fn long() -> Result<(Graph, Vec<Node>)> {
     Ok((graph, outputs))
 }
 
+/// Gradients of a Fourier operator at a network's size: two blocks, a hidden layer, two outputs.
+fn fourier() -> Result<(Graph, Vec<Node>)> {
+    let (batch, points, c) = (256, 100, 128);
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let parameter = |g: &mut Graph, name: String, shape: &[usize]| g.parameter(&name, shape, Initial::ONES);
+    let mut x = parameter(g, "x".into(), &[batch, 1, points, c])?;
+    for block in 0..2 {
+        let w = parameter(g, format!("{block}.spectral"), &[6, c, 2 * c])?;
+        let spectral = g.spectral(x, w, [1, 6])?;
+        let [w, b] = [("w", &[c, c][..]), ("b", &[c])]
+            .map(|(name, shape)| parameter(g, format!("{block}.{name}"), shape));
+        let local = g.linear(x, w?, Some(b?), Activation::Identity)?;
+        let sum = g.add(spectral, local)?;
+        x = g.gelu(sum)?;
+    }
+    let [w, b] =
+        [("w", &[c, c][..]), ("b", &[c])].map(|(name, shape)| parameter(g, format!("hidden.{name}"), shape));
+    let hidden = g.linear(x, w?, Some(b?), Activation::Gelu)?;
+    let loss = g.sum_all(hidden)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let gradients = g.gradients(loss, &parameters)?;
+    Ok((graph, gradients))
+}
+
 fn graphs() -> Vec<(Graph, Vec<Node>)> {
     let mut graphs = vec![layouts(), merged(), gated(), long()]
         .into_iter()
@@ -315,6 +351,10 @@ fn every_kernel_compiles() {
     // In tf32 lines are convolved in another way than in f32.
     let (graph, outputs) = lines(PadMode::Circular, 64).expect("a valid graph");
     let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);
+    compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+    // Products in single precision on tensor cores.
+    let (graph, outputs) = fourier().expect("a valid graph");
+    let (units, _) = lowered(&graph, &outputs, Precision::F32).units(90);
     compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
     // What a poor library leaves to us.
     let (graph, outputs) = merged().expect("a valid graph");
@@ -438,6 +478,19 @@ fn long_products_with_gelu_are_ours_and_bring_the_bias_gradient() {
         [launched("Gelu"), launched("slope totals")]
     };
     assert_eq!(found(Precision::Bf16), [1, 1]);
-    // In single precision the library makes both, and the sums are a pass of ours.
-    assert_eq!(found(Precision::F32), [0, 1]);
+    // In tf32 the library makes both, and the sums are a pass of ours.
+    assert_eq!(found(Precision::Tf32), [0, 1]);
+}
+
+#[test]
+fn products_in_single_precision_are_done_on_hopper_s_tensor_cores() {
+    let (graph, outputs) = fourier().unwrap();
+    let library = |precision: Precision, warpgroups: bool| {
+        let lowering = lowered_for(&graph, &outputs, (precision, warpgroups), None);
+        lowering.commands.iter().filter(|command| matches!(command.work, Work::Product(_))).count()
+    };
+    // Three layers and three products for each mode of both blocks, forward and back.
+    assert_eq!((library(Precision::F32, true), library(Precision::F32, false)), (0, 15));
+    assert_eq!(library(Precision::Tf32, true), library(Precision::Tf32, false));
+    assert!(library(Precision::Bf16, true) > 0);
 }

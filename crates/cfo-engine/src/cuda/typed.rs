@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::driver::Context;
-use super::lower::{Io, Lowering, Probe, Value, lower, scratch};
+use super::lower::{Io, Lowering, Probe, Target, Value, lower, scratch};
 use super::merge::merge;
 use super::recompute::recompute;
 use super::scalar::{self, Scalar};
@@ -36,7 +36,7 @@ pub(crate) struct Typed {
     /// Bytes of shared memory that a block may have.
     shared: u32,
     /// Whether tensor cores work for warpgroups.
-    warpgroups: bool,
+    pub(super) warpgroups: bool,
     /// Whether every run must yield the same bits.
     pub(super) deterministic: bool,
     /// How each convolution is done.
@@ -170,6 +170,11 @@ impl Typed {
         Plan::new(&self.graph, &self.outputs, &Unworked(self))
     }
 
+    fn target(&self) -> Target {
+        let Self { precision, multiprocessors, warpgroups, .. } = *self;
+        Target { precision, multiprocessors, warpgroups }
+    }
+
     /// How a convolution is done; by our own kernels where there is no device to ask.
     fn convolution(&self, id: usize) -> conv::Choice {
         if let Some(choice) = self.convolutions.get(&id) {
@@ -196,7 +201,7 @@ impl Sizes for Typed {
     fn scratch_bytes(&self, id: usize) -> usize {
         match conv::Geometry::of(&self.graph, id, self.precision) {
             Some(geometry) => geometry.scratch(self.convolution(id)),
-            None => scratch(&self.graph, id, self.multiprocessors),
+            None => scratch(&self.graph, id, self.target()),
         }
     }
 
@@ -343,8 +348,7 @@ pub(super) fn copied_leaves(typed: &Typed) -> Vec<usize> {
 /// Lowers all steps of a plan.
 pub(super) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
     let graph = &typed.graph;
-    let machine = (typed.multiprocessors, typed.shared, typed.warpgroups);
-    let mut lowering = Lowering::new(typed.precision, machine, typed.deterministic, probe);
+    let mut lowering = Lowering::new(typed.target(), typed.shared, typed.deterministic, probe);
     let value = |node: Node, half: bool| {
         let (count, mut scalar) = (graph.shape(node).len(), typed.scalar(node));
         let address = match plan.places[node.index()][node.output as usize] {

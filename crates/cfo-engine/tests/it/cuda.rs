@@ -254,6 +254,86 @@ fn large_layers() {
     report("large_layers");
 }
 
+/// Products in single precision in the sizes that our own kernels take, with all that follows them.
+#[test]
+fn products_of_our_own() {
+    use cfo_engine::Activation::{Gelu, Identity, Silu};
+    if device("products_of_our_own").is_none() {
+        return;
+    }
+    let real = |shape: &[usize], seed: u64, size: f64| {
+        let values = normals(shape.iter().product(), seed);
+        (Shape::from(shape), values.iter().map(|value| size * value).collect::<Vec<f64>>())
+    };
+    // Odd rows; the third has more terms than a thread holds, its gradient fewer columns than a block.
+    for ([rows, inner, columns], activation) in
+        [([8209, 128, 128], Gelu), ([16411, 64, 192], Identity), ([8203, 256, 64], Silu)]
+    {
+        let weight = real(&[inner, columns], 2, 1.0 / (inner as f64).sqrt());
+        let values = [real(&[rows, inner], 1, 1.0), weight, real(&[columns], 3, 1.0)];
+        let (shapes, values): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+        agree(&format!("layer {rows}x{inner}x{columns}"), &shapes, &values, &|g, x| {
+            let y = g.linear(x[0], x[1], Some(x[2]), activation)?;
+            g.scale(y, 0.1)
+        });
+    }
+    // Sums and slopes on the way out, and a product for each mode: blocks of a Fourier operator.
+    let (batch, c) = (83, 128);
+    let mut values = vec![real(&[batch, 1, 100, c], 1, 1.0)];
+    for block in 0..2 {
+        values.push(real(&[5, c, 2 * c], 30 + block, 0.1));
+        values.push(real(&[c, c], 40 + block, 0.1));
+        values.push(real(&[c], 50 + block, 1.0));
+    }
+    let (shapes, values): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+    agree("Fourier blocks", &shapes, &values, &|g, x| {
+        let mut y = x[0];
+        for block in 0..2 {
+            let spectral = g.spectral(y, x[1 + 3 * block], [1, 5])?;
+            let local = g.linear(y, x[2 + 3 * block], Some(x[3 + 3 * block]), Identity)?;
+            let sum = g.add(spectral, local)?;
+            y = g.gelu(sum)?;
+        }
+        g.scale(y, 0.1)
+    });
+    report("products_of_our_own");
+}
+
+/// Infinities, what is no number and the largest numbers come out of a product as additions in single precision yield them.
+#[test]
+fn products_of_extremes() {
+    let Some(device) = device("products_of_extremes") else { return };
+    let [rows, inner, columns] = [8209, 128, 128];
+    let (mut a, b) = (normals(rows * inner, 1), normals(inner * columns, 2));
+    for (row, column, value) in [
+        (0, 3, f64::INFINITY),
+        (1, 4, f64::NEG_INFINITY),
+        (1, 5, f64::INFINITY),
+        (2, 7, f64::NAN),
+        (4, 2, f64::from(f32::MAX)),
+        (5, 1, 1e-36),
+    ] {
+        a[row * inner + column] = value;
+    }
+    let run = |device: Device| {
+        let mut graph = Graph::new();
+        let shapes = [Shape::from([rows, inner]), Shape::from([inner, columns])];
+        let nodes = inputs(&mut graph, &shapes);
+        let y = graph.matmul(nodes[0], nodes[1], false, false).unwrap();
+        let mut memory = memory_on(device, &shapes, &[a.clone(), b.clone()], Precision::F32);
+        let mut program = Program::compile(&graph, &[y], &memory).unwrap();
+        program.run(&mut memory).unwrap();
+        program.output_f64(0).unwrap()
+    };
+    for (i, (x, y)) in run(Device::Cpu).iter().zip(run(device)).enumerate() {
+        let same = match x.is_finite() {
+            true => (x - y).abs() <= 1e-5 * (inner as f64).sqrt().max(x.abs()),
+            false => x.is_nan() && y.is_nan() || *x == y,
+        };
+        assert!(same, "{y} instead of {x} in row {}", i / columns);
+    }
+}
+
 /// A memory with ragged trajectories of fields of the given size.
 fn trajectories(device: Device, size: usize) -> (Memory, usize) {
     let mut random = Philox::new(5, 1);
