@@ -87,15 +87,6 @@ impl Scaling {
         self.each(values, |value, mean, deviation| value * deviation + mean)
     }
 
-    /// Values in the user's units from the network's in double precision.
-    pub(crate) fn restored(&self, values: &[f64]) -> impl Iterator<Item = f32> {
-        let channels = self.mean.len();
-        values.iter().enumerate().map(move |(i, &value)| {
-            let channel = i % channels;
-            (value * self.deviation[channel] + self.mean[channel]) as f32
-        })
-    }
-
     /// The same as [`Self::normalize`] into a place of its own.
     pub(crate) fn normalize_into(&self, values: &[f32], to: &mut [f32]) {
         let channels = self.mean.len();

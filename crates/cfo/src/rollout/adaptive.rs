@@ -97,30 +97,51 @@ impl Rollout<'_> {
         let lengths: Vec<f64> =
             tracks.iter().zip(&part.times).map(|(track, times)| track.next_length(times)).collect();
         self.advance(memory, &starts, &lengths)?;
+        // While the device works.
+        self.record(part, 0)?;
         let errors = self.step.output_f64(0)?;
         let mut accept = vec![0.0; self.batch];
-        let mut passed: Vec<(usize, usize)> = Vec::new();
+        let mut passed: Vec<std::ops::Range<usize>> = vec![0..0; self.batch];
         for (i, track) in tracks.iter_mut().enumerate() {
             if lengths[i] == 0.0 || !track.judge(errors[i], lengths[i], &part.times[i]) {
                 continue;
             }
             accept[i] = 1.0;
+            let first = track.output;
             while part.times[i].get(track.output).is_some_and(|&time| track.has_reached(time, lengths[i])) {
-                passed.push((i, track.output));
                 track.output += 1;
             }
+            passed[i] = first..track.output;
         }
-        if !passed.is_empty() {
-            let state = memory.read(&self.names.state)?;
-            let slopes = (0..self.tableau.stages())
-                .map(|stage| self.step.output(stage + 1))
-                .collect::<cfo_engine::Result<Vec<Vec<f32>>>>()?;
-            let (tableau, stages) = (&self.tableau, self.tableau.stages());
-            part.combine(&passed, &state, &slopes, |i, output, times| {
-                let theta = (times[output] - starts[i]) / lengths[i];
-                (0..stages).map(|stage| lengths[i] * tableau.dense_weight(stage, theta)).collect()
-            });
+        for round in 0..passed.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
+            self.show_dense(memory, part, &passed, round, (&starts, &lengths))?;
         }
         self.commit(memory, &accept)
+    }
+
+    /// Asks for one output of every trajectory that passed more than `round` in the step just made.
+    fn show_dense(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut Part<'_>,
+        passed: &[std::ops::Range<usize>],
+        round: usize,
+        (starts, lengths): (&[f64], &[f64]),
+    ) -> Result<()> {
+        let stages = self.tableau.stages();
+        let mut weights = Vec::with_capacity(self.batch * stages);
+        let marked: Vec<bool> = passed.iter().map(|outputs| round < outputs.len()).collect();
+        for (i, outputs) in passed.iter().enumerate() {
+            let theta = match marked[i] {
+                true => (part.times[i][outputs.start + round] - starts[i]) / lengths[i],
+                false => 0.0,
+            };
+            weights.extend((0..stages).map(|stage| lengths[i] * self.tableau.dense_weight(stage, theta)));
+        }
+        memory.write(&self.names.dense_weights, Data::F64(&weights))?;
+        if let Some(dense) = &mut self.dense {
+            dense.run(memory)?;
+        }
+        self.ask(memory, part, Some(marked))
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Names {
     pub(super) candidate: String,
     pub(super) slope: String,
     pub(super) candidate_slope: String,
+    stage: String,
+    pub(super) dense_weights: String,
     pub(super) knot_state: String,
     pub(super) knot_slope: String,
     pub(super) weights: String,
@@ -31,6 +33,8 @@ impl Names {
             candidate: name("candidate"),
             slope: name("slope"),
             candidate_slope: name("candidate-slope"),
+            stage: name("stage"),
+            dense_weights: name("dense-weights"),
             knot_state: name("knot-state"),
             knot_slope: name("knot-slope"),
             weights: name("weights"),
@@ -44,6 +48,17 @@ impl Names {
     }
 }
 
+impl Names {
+    /// The tensor that holds the slope of a stage after a step of a method that keeps its last one.
+    pub(super) fn slope_of_stage(&self, stage: usize, stages: usize) -> String {
+        match stage {
+            0 => self.slope.clone(),
+            _ if stage + 1 == stages => self.candidate_slope.clone(),
+            _ => format!("{}.{stage}", self.stage),
+        }
+    }
+}
+
 /// Whether a model is integrated by a method whose last slope is the next step's first.
 pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
     tableau.first_same_as_last && !model.is_autoregressive()
@@ -53,8 +68,9 @@ pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
 /// the tensor of slopes afterwards; a method whose last slope is the next step's first finds it there and leaves the next one in
 /// the tensor of candidates' slopes.
 ///
-/// Returns, for methods that can choose their steps, each trajectory's error relative to the tolerances and then the
-/// slopes of all stages, for dense output.
+/// Methods that can choose their steps also leave the slopes of all stages in tensors, for dense output.
+///
+/// Returns, for these, each trajectory's error relative to the tolerances.
 pub(super) fn append_step(
     model: &Model,
     graph: &mut Graph,
@@ -93,13 +109,14 @@ pub(super) fn append_step(
         let slope = graph.input(&names.slope, shape)?;
         graph.assign(slope, slopes[0])?;
     }
-    if let (true, Some((&last, _))) = (tableau.first_same_as_last, slopes.split_last()) {
-        let slope = graph.input(&names.candidate_slope, shape)?;
-        graph.assign(slope, last)?;
+    if tableau.first_same_as_last {
+        for (stage, &value) in slopes.iter().enumerate().skip(1) {
+            let slope = graph.input(&names.slope_of_stage(stage, slopes.len()), shape)?;
+            graph.assign(slope, value)?;
+        }
         let zero = graph.scale(state, 0.0)?;
         let error = combine(graph, zero, length, tableau.error, &slopes)?;
         outputs.push(scaled_error(graph, names, [state, next, error])?);
-        outputs.extend(&slopes);
     }
     Ok(outputs)
 }
@@ -198,6 +215,35 @@ pub(super) fn append_between(
     let (left, right) = (graph.add(terms[0], terms[1])?, graph.add(terms[2], terms[3])?);
     let sum = graph.add(left, right)?;
     append_output(model, graph, names, sum)
+}
+
+/// Appends the state at the start of the step just made plus the weighted slopes of its stages in the user's units, into
+/// the tensor of outputs.
+pub(super) fn append_dense(
+    model: &Model,
+    graph: &mut Graph,
+    names: &Names,
+    shape: [usize; 4],
+    stages: usize,
+) -> Result<()> {
+    let weights = graph.input(&names.dense_weights, [shape[0], stages])?;
+    let mut sum: Option<Node> = None;
+    for stage in 0..stages {
+        let weight = graph.slice(weights, 1, stage, 1)?;
+        let weight = graph.reshape(weight, [shape[0], 1, 1, 1])?;
+        let slope = graph.input(&names.slope_of_stage(stage, stages), shape)?;
+        let term = graph.multiply(weight, slope)?;
+        sum = Some(match sum {
+            Some(sum) => graph.add(sum, term)?,
+            None => term,
+        });
+    }
+    let state = graph.input(&names.state, shape)?;
+    let value = match sum {
+        Some(change) => graph.add(state, change)?,
+        None => state,
+    };
+    append_output(model, graph, names, value)
 }
 
 fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -> Result<()> {

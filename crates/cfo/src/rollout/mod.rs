@@ -4,6 +4,8 @@ mod adaptive;
 mod graph;
 mod part;
 
+use std::collections::VecDeque;
+
 use cfo_engine::{Data, Drain, Graph, Memory, Program};
 use cfo_numerics::ode::{Controller, Tableau};
 
@@ -11,7 +13,8 @@ use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::recipe::EvaluateConfig;
 use graph::{
-    Names, append_between, append_commit, append_keep, append_show, append_slope, append_step, keeps_slope,
+    Names, append_between, append_commit, append_dense, append_keep, append_show, append_slope, append_step,
+    keeps_slope,
 };
 use part::{Knot, Part};
 
@@ -114,7 +117,11 @@ pub struct Rollout<'a> {
     show: Program,
     /// An output between the last knot and the present state, and what makes that the next knot.
     between: Option<[Program; 2]>,
+    /// An output inside the step just made, for methods that choose their steps.
+    dense: Option<Program>,
     drain: Drain,
+    /// For each output under way, which trajectories it is of; all if that is not said.
+    asked: VecDeque<Option<Vec<bool>>>,
     names: Names,
 }
 
@@ -145,6 +152,13 @@ impl<'a> Rollout<'a> {
                 memory.insert_real(name, shape, &zeros[..size])?;
             }
             memory.insert_real(&names.weights, [batch, 4], &vec![0.0; 4 * batch])?;
+        }
+        let stages = tableau.stages();
+        if keeps_slope(model, &tableau) {
+            for stage in 1..stages {
+                memory.insert_real(&names.slope_of_stage(stage, stages), shape, &zeros[..size])?;
+            }
+            memory.insert_real(&names.dense_weights, [batch, stages], &vec![0.0; batch * stages])?;
         }
         for name in [&names.time, &names.step, &names.accept] {
             memory.insert_real(name, [batch], &zeros[..batch])?;
@@ -182,8 +196,31 @@ impl<'a> Rollout<'a> {
                 Some([compile(&between)?, compile(&keep)?])
             }
         };
+        let dense = match keeps_slope {
+            false => None,
+            true => {
+                let mut graph = Graph::new();
+                append_dense(model, &mut graph, &names, shape, stages)?;
+                Some(Program::compile(&graph, &[], memory)?)
+            }
+        };
         let drain = Drain::new(memory, &names.output)?;
-        Ok(Self { model, batch, tableau, slope, keeps_slope, step, commit, show, between, drain, names })
+        let asked = VecDeque::new();
+        Ok(Self {
+            model,
+            batch,
+            tableau,
+            slope,
+            keeps_slope,
+            step,
+            commit,
+            show,
+            between,
+            dense,
+            drain,
+            asked,
+            names,
+        })
     }
 
     /// The compiled step alone, for timing.
@@ -210,6 +247,7 @@ impl<'a> Rollout<'a> {
             let mut part = Part::new(self.model, request, &chosen)?;
             // Nothing of a call that ended early.
             while self.drain.take(|_| ())?.is_some() {}
+            self.asked.clear();
             memory.write(&self.names.state, Data::F32(&part.state))?;
             if self.model.setting.conditions > 0 {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
@@ -244,16 +282,19 @@ impl<'a> Rollout<'a> {
         Ok(prediction)
     }
 
-    /// Asks for what a program has just left in the tensor of outputs: the next output of every trajectory.
-    fn ask(&mut self, memory: &Memory, part: &mut Part<'_>) -> Result<()> {
+    /// Asks for what a program has just left in the tensor of outputs: the next output of every trajectory, or of those marked.
+    fn ask(&mut self, memory: &Memory, part: &mut Part<'_>, marked: Option<Vec<bool>>) -> Result<()> {
         self.record(part, UNDER_WAY - 1)?;
-        Ok(self.drain.ask(memory)?)
+        self.drain.ask(memory)?;
+        self.asked.push_back(marked);
+        Ok(())
     }
 
     /// Records outputs asked for until no more than `rest` are under way.
     fn record(&mut self, part: &mut Part<'_>, rest: usize) -> Result<()> {
         while self.drain.waiting() > rest {
-            self.drain.take(|states| part.record(states))?;
+            let marked = self.asked.pop_front().flatten();
+            self.drain.take(|states| part.record(states, marked.as_deref()))?;
         }
         Ok(())
     }
@@ -319,7 +360,7 @@ impl<'a> Rollout<'a> {
                 evaluations += self.evaluations_per_step();
             }
             self.show.run(memory)?;
-            self.ask(memory, part)?;
+            self.ask(memory, part, None)?;
         }
         Ok(evaluations)
     }
@@ -373,7 +414,7 @@ impl<'a> Rollout<'a> {
             if let Some([between, _]) = &mut self.between {
                 between.run(memory)?;
             }
-            self.ask(memory, part)?;
+            self.ask(memory, part, None)?;
         }
         Ok(())
     }

@@ -109,16 +109,16 @@ impl<'a> Part<'a> {
         if output == 0 { self.start.clone() } else { self.times_at(output - 1) }
     }
 
-    /// Appends the next output of every trajectory that has one more from states in the user's units.
-    pub(super) fn record(&mut self, states: &[f32]) {
+    /// Appends the next output of every trajectory that has one more, or of those marked, from states in the user's units.
+    pub(super) fn record(&mut self, states: &[f32], marked: Option<&[bool]>) {
         let (size, times) = (self.size, &self.times);
-        let each = self.outputs.par_iter_mut().zip(times).zip(states.par_chunks(size));
-        each.filter(|((found, times), _)| found.outputs(size) < times.len()).for_each(
-            |((found, _), state)| {
+        let each = self.outputs.par_iter_mut().zip(times).zip(states.par_chunks(size)).enumerate();
+        each.for_each(|(i, ((found, times), state))| {
+            if found.outputs(size) < times.len() && marked.is_none_or(|marked| marked[i]) {
                 found.values.extend_from_slice(state);
                 found.check(size);
-            },
-        );
+            }
+        });
     }
 
     /// Appends an output of one trajectory that is due at its start.
@@ -126,31 +126,6 @@ impl<'a> Part<'a> {
         let state = self.scaling.restore(&self.state[i * self.size..(i + 1) * self.size]);
         self.outputs[i].values.extend(state);
         self.outputs[i].check(self.size);
-    }
-
-    /// Appends outputs from the states at a step's start and weighted slopes: dense output. `weights` is told the trajectory and
-    /// the output, and returns one weight for each slope.
-    pub(super) fn combine(
-        &mut self,
-        passed: &[(usize, usize)],
-        state: &[f32],
-        slopes: &[Vec<f32>],
-        weights: impl Fn(usize, usize, &[f64]) -> Vec<f64> + Sync,
-    ) {
-        let (size, scaling, times) = (self.size, self.scaling, &self.times);
-        self.outputs.par_iter_mut().enumerate().for_each(|(i, found)| {
-            for &(_, output) in passed.iter().filter(|(trajectory, _)| *trajectory == i) {
-                let weights = weights(i, output, &times[i]);
-                let own = i * size..(i + 1) * size;
-                let mut sums: Vec<f64> = state[own.clone()].iter().map(|&value| f64::from(value)).collect();
-                for (&weight, slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
-                    let terms = sums.iter_mut().zip(&slope[own.clone()]);
-                    terms.for_each(|(sum, &slope)| *sum += weight * f64::from(slope));
-                }
-                found.values.extend(scaling.restored(&sums));
-                found.check(size);
-            }
-        });
     }
 
     /// Weights of state and slope at a step's start and at its end for an output inside it, for each trajectory.
