@@ -7,6 +7,9 @@ use super::Request;
 use crate::error::{CfoError, Result};
 use crate::model::{Model, Scaling};
 
+/// Numbers from which on several threads share the recording of an output.
+const SHARED: usize = 1 << 16;
+
 /// A step that spans several outputs.
 pub(super) struct Knot {
     pub(super) outputs: std::ops::Range<usize>,
@@ -112,13 +115,17 @@ impl<'a> Part<'a> {
     /// Appends the next output of every trajectory that has one more, or of those marked, from states in the user's units.
     pub(super) fn record(&mut self, states: &[f32], marked: Option<&[bool]>) {
         let (size, times) = (self.size, &self.times);
-        let each = self.outputs.par_iter_mut().zip(times).zip(states.par_chunks(size)).enumerate();
-        each.for_each(|(i, ((found, times), state))| {
-            if found.outputs(size) < times.len() && marked.is_none_or(|marked| marked[i]) {
+        let append = |(i, (found, state)): (usize, (&mut Found, &[f32]))| {
+            if found.outputs(size) < times[i].len() && marked.is_none_or(|marked| marked[i]) {
                 found.values.extend_from_slice(state);
                 found.check(size);
             }
-        });
+        };
+        if states.len() < SHARED {
+            self.outputs.iter_mut().zip(states.chunks(size)).enumerate().for_each(append);
+        } else {
+            self.outputs.par_iter_mut().zip(states.par_chunks(size)).enumerate().for_each(append);
+        }
     }
 
     /// Appends an output of one trajectory that is due at its start.
