@@ -173,17 +173,27 @@ fn conditions(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> 
     })
 }
 
-/// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept.
-pub(super) fn append_commit(graph: &mut Graph, names: &Names, shape: [usize; 4], slopes: bool) -> Result<()> {
+/// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept; the new state
+/// in the user's units goes into the tensor of outputs.
+pub(super) fn append_commit(
+    model: &Model,
+    graph: &mut Graph,
+    names: &Names,
+    shape: [usize; 4],
+    slopes: bool,
+) -> Result<()> {
     let accept = graph.input(&names.accept, [shape[0]])?;
     let accept = graph.reshape(accept, [shape[0], 1, 1, 1])?;
     let refuse = graph.affine(accept, -1.0, 1.0)?;
     let pairs = [(&names.state, &names.candidate), (&names.slope, &names.candidate_slope)];
-    for (old, new) in pairs.into_iter().take(if slopes { 2 } else { 1 }) {
+    for (i, (old, new)) in pairs.into_iter().take(if slopes { 2 } else { 1 }).enumerate() {
         let (old, new) = (graph.input(old, shape)?, graph.input(new, shape)?);
         let (kept, taken) = (graph.mask(old, refuse)?, graph.mask(new, accept)?);
         let next = graph.add(taken, kept)?;
         graph.assign(old, next)?;
+        if i == 0 {
+            append_output(model, graph, names, next)?;
+        }
     }
     Ok(())
 }

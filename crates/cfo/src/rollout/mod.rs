@@ -181,7 +181,7 @@ impl<'a> Rollout<'a> {
             }
         };
         let mut graph = Graph::new();
-        append_commit(&mut graph, &names, shape, keeps_slope)?;
+        append_commit(model, &mut graph, &names, shape, keeps_slope)?;
         let commit = Program::compile(&graph, &[], memory)?;
         let mut graph = Graph::new();
         append_show(model, &mut graph, &names, shape)?;
@@ -359,7 +359,9 @@ impl<'a> Rollout<'a> {
                 self.commit(memory, &everyone)?;
                 evaluations += self.evaluations_per_step();
             }
-            self.show.run(memory)?;
+            if steps == 0 {
+                self.show.run(memory)?;
+            }
             self.ask(memory, part, None)?;
         }
         Ok(evaluations)
