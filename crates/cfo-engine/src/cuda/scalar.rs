@@ -79,7 +79,11 @@ pub(crate) fn assign(graph: &Graph, outputs: &[Node], precision: Precision) -> V
                         _ => output,
                     };
                     let node = Node::new(id, output);
-                    match is_half(&entry.op, output, any_half, uses.products(node), uses.exact(node)) {
+                    // A tensor that outlives the run gets all digits, whoever else reads the value.
+                    let stored = matches!(entry.op, Op::Expression(_)) && uses.stored(node);
+                    match !stored
+                        && is_half(&entry.op, output, any_half, uses.products(node), uses.exact(node))
+                    {
                         true => Scalar::Half,
                         false => Scalar::Single,
                     }
@@ -128,8 +132,10 @@ struct Uses {
 enum Reader {
     /// Takes bf16 operands only.
     Product,
-    /// Wants all digits: the optimiser, a loss, a stored tensor, the caller.
+    /// Wants all digits: the optimiser, a loss, the caller.
     Exact,
+    /// Wants all digits for a tensor.
+    Stored,
     Other,
 }
 
@@ -163,7 +169,12 @@ impl Uses {
     }
 
     fn exact(&self, node: Node) -> bool {
-        self.readers.get(&node).is_some_and(|readers| readers.iter().all(|reader| *reader == Reader::Exact))
+        let exact = |reader: &Reader| matches!(reader, Reader::Exact | Reader::Stored);
+        self.readers.get(&node).is_some_and(|readers| readers.iter().all(exact))
+    }
+
+    fn stored(&self, node: Node) -> bool {
+        self.readers.get(&node).is_some_and(|readers| readers.contains(&Reader::Stored))
     }
 }
 
@@ -171,9 +182,8 @@ fn kind(op: &Op) -> Reader {
     match op {
         // What an expression reads is not what is summed.
         Op::Sum(sum) if sum.of.is_some() => Reader::Other,
-        Op::Adam(_) | Op::GlobalNorm(_) | Op::Assign(_) | Op::MeanSquaredError(_) | Op::Sum(_) => {
-            Reader::Exact
-        }
+        Op::Adam(_) | Op::GlobalNorm(_) | Op::MeanSquaredError(_) | Op::Sum(_) => Reader::Exact,
+        Op::Assign(_) => Reader::Stored,
         Op::MatMul(_) | Op::Conv(_) | Op::ConvInput(_) | Op::ConvWeight(_) => Reader::Product,
         Op::Attention(_) | Op::AttentionBackward(_) => Reader::Product,
         _ => Reader::Other,
@@ -219,5 +229,24 @@ mod tests {
             }
         }
         assert!(scalars.iter().flatten().any(|scalar| *scalar == Scalar::Half));
+    }
+
+    #[test]
+    fn what_is_stored_keeps_its_digits_whoever_else_reads_it() {
+        let mut graph = Graph::new();
+        let x = graph.input("x", [4, 8]).unwrap();
+        let stored = graph.input("stored", [4, 8]).unwrap();
+        let w = graph.parameter("w", [8, 8], Initial::ONES).unwrap();
+        let slope = graph.linear(x, w, None, Activation::Silu).unwrap();
+        let next = graph.add(x, slope).unwrap();
+        graph.assign(stored, next).unwrap();
+        let square = graph.square(next).unwrap();
+        let sum = graph.mean(square, &[1]).unwrap();
+        let root = graph.sqrt(sum).unwrap();
+        let (fused, outputs) = fuse(&graph, &[root]);
+        let scalars = assign(&fused, &outputs, Precision::Bf16);
+        let written = fused.entries.iter().find(|entry| matches!(entry.op, Op::Assign(_))).unwrap();
+        let value = written.inputs[1];
+        assert_eq!(scalars[value.index()][value.output as usize], Scalar::Single, "{fused}");
     }
 }
