@@ -65,13 +65,13 @@ details() {
 sanitizer() {
     local tool test
     for tool in memcheck racecheck initcheck; do
-        for test in ${SANITIZED:-several_steps attentions layer_norms group_norms convolutions_of_lines products}; do
+        for test in ${SANITIZED:-several_steps attentions layers::two_channels layers::a_part_of lines::odd_normed products_of_our_own}; do
             timeout "${SANITIZER_SECONDS:-150}" compute-sanitizer --tool $tool "$folder/it" "cuda::$test" --test-threads=1 --nocapture > "$log/$tool-$test.txt" 2>&1 &
         done
     done
     wait
     for tool in memcheck racecheck initcheck; do
-        for test in ${SANITIZED:-several_steps attentions layer_norms group_norms convolutions_of_lines products}; do
+        for test in ${SANITIZED:-several_steps attentions layers::two_channels layers::a_part_of lines::odd_normed products_of_our_own}; do
             echo "$tool $test: $(grep -aE "ERROR SUMMARY|RACECHECK SUMMARY|test result" "$log/$tool-$test.txt" | sed 's/=* //' | cut -c1-60 | tr '\n' ';')"
         done
     done
