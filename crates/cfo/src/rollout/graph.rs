@@ -212,18 +212,8 @@ pub(super) fn append_between(
     names: &Names,
     shape: [usize; 4],
 ) -> Result<()> {
-    let weights = graph.input(&names.weights, [shape[0], 4])?;
-    let mut terms = Vec::new();
-    for (i, name) in
-        [&names.knot_state, &names.knot_slope, &names.state, &names.slope].into_iter().enumerate()
-    {
-        let weight = graph.slice(weights, 1, i, 1)?;
-        let weight = graph.reshape(weight, [shape[0], 1, 1, 1])?;
-        let value = graph.input(name, shape)?;
-        terms.push(graph.multiply(weight, value)?);
-    }
-    let (left, right) = (graph.add(terms[0], terms[1])?, graph.add(terms[2], terms[3])?);
-    let sum = graph.add(left, right)?;
+    let values = [&names.knot_state, &names.knot_slope, &names.state, &names.slope].map(Clone::clone);
+    let sum = weighted_sum(graph, &names.weights, &values, shape)?;
     append_output(model, graph, names, sum)
 }
 
@@ -236,24 +226,28 @@ pub(super) fn append_dense(
     shape: [usize; 4],
     stages: usize,
 ) -> Result<()> {
-    let weights = graph.input(&names.dense_weights, [shape[0], stages])?;
+    let slopes: Vec<String> = (0..stages).map(|stage| names.slope_of_stage(stage, stages)).collect();
+    let change = weighted_sum(graph, &names.dense_weights, &slopes, shape)?;
+    let state = graph.input(&names.state, shape)?;
+    let value = graph.add(state, change)?;
+    append_output(model, graph, names, value)
+}
+
+/// The sum of tensors, each with a weight of its own for every trajectory; `weights` is the tensor of these.
+fn weighted_sum(graph: &mut Graph, weights: &str, tensors: &[String], shape: [usize; 4]) -> Result<Node> {
+    let weights = graph.input(weights, [shape[0], tensors.len()])?;
     let mut sum: Option<Node> = None;
-    for stage in 0..stages {
-        let weight = graph.slice(weights, 1, stage, 1)?;
+    for (i, name) in tensors.iter().enumerate() {
+        let weight = graph.slice(weights, 1, i, 1)?;
         let weight = graph.reshape(weight, [shape[0], 1, 1, 1])?;
-        let slope = graph.input(&names.slope_of_stage(stage, stages), shape)?;
-        let term = graph.multiply(weight, slope)?;
+        let value = graph.input(name, shape)?;
+        let term = graph.multiply(weight, value)?;
         sum = Some(match sum {
             Some(sum) => graph.add(sum, term)?,
             None => term,
         });
     }
-    let state = graph.input(&names.state, shape)?;
-    let value = match sum {
-        Some(change) => graph.add(state, change)?,
-        None => state,
-    };
-    append_output(model, graph, names, value)
+    Ok(sum.expect("a method has at least one stage"))
 }
 
 fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -> Result<()> {
