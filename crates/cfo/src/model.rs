@@ -6,7 +6,7 @@ use cfo_numerics::metric::Summary;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
-use crate::operator::{Operator, OperatorInputs, Setting, parameter_count};
+use crate::operator::{Operator, OperatorConfig, OperatorInputs, Setting, parameter_count};
 use crate::recipe::{ObjectiveConfig, Recipe};
 use crate::trajectories::TrajectorySet;
 
@@ -153,6 +153,35 @@ impl Model {
     pub fn shape(&self) -> FieldShape {
         let [height, width, channels] = self.setting.field;
         FieldShape { axes: self.axes, height, width, channels }
+    }
+
+    /// The same model for snapshots of another grid, if its weights do not depend on the grid: those of a Fourier neural operator.
+    ///
+    /// # Errors
+    /// If the network is bound to its grid, or the snapshots differ in more than that.
+    pub fn on_grid(&self, found: FieldShape) -> Result<Self> {
+        let needed = self.shape();
+        if found == needed {
+            return Ok(self.clone());
+        }
+        let free = matches!(self.recipe.operator, OperatorConfig::Fno(_));
+        if !free || found.axes != needed.axes || found.channels != needed.channels {
+            return Err(CfoError::BadData {
+                problem: format!(
+                    "the file has snapshots of shape {:?}, but the model was trained on {:?}",
+                    found.dimensions(),
+                    needed.dimensions()
+                ),
+                hint: match free {
+                    true => "give data with the axes and channels of the training data; the numbers of points may differ".into(),
+                    false => "give data on the grid and with the channels of the training data; only `operator.kind = \"fno\"` takes another grid".into(),
+                },
+            });
+        }
+        let field = [found.height, found.width, found.channels];
+        let model = Self { setting: Setting { field, ..self.setting.clone() }, ..self.clone() };
+        model.operator()?;
+        Ok(model)
     }
 
     /// The network.

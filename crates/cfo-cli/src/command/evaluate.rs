@@ -34,6 +34,7 @@ struct Document {
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let (mut trained, solver, checkpoint) = load(&arguments.run, &arguments.integration)?;
     let set = TrajectorySet::read(&arguments.data)?;
+    trained.model = trained.model.on_grid(set.description.shape)?;
     check_fit(&trained.model, &set.description)?;
     let chosen = part(&set, arguments.split)?;
     let prefix = trained.prefix();
@@ -118,19 +119,8 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, Solver
     Ok((trained, solver, checkpoint))
 }
 
-/// Refuses trajectories of another grid, or without the PDE parameters that the model takes.
+/// Refuses trajectories without the PDE parameters that the model takes.
 pub(super) fn check_fit(model: &Model, description: &Description) -> Result<()> {
-    let (found, needed) = (description.shape, model.shape());
-    if found != needed {
-        bail!(CfoError::BadData {
-            problem: format!(
-                "the file has snapshots of shape {:?}, but the model was trained on {:?}",
-                found.dimensions(),
-                needed.dimensions()
-            ),
-            hint: "give data on the grid and with the channels of the training data".into(),
-        });
-    }
     if model.setting.conditions > 0 && description.parameter_names.len() != model.setting.conditions {
         bail!(CfoError::BadData {
             problem: format!(

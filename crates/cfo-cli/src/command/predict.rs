@@ -35,6 +35,7 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
     }
     let (mut trained, solver, _) = load(&arguments.run, &arguments.integration)?;
     let initial = TrajectoryFile::open(&arguments.initial)?;
+    trained.model = trained.model.on_grid(initial.description().shape)?;
     check_fit(&trained.model, initial.description())?;
     let from = arguments.from.unwrap_or(trained.model.scaling.start);
     warn_beyond(&trained.model, from, &times);

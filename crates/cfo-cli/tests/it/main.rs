@@ -3,6 +3,7 @@
 
 mod bench;
 mod devices;
+mod grids;
 mod help;
 mod inspect;
 mod reproduce;

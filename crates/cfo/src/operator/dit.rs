@@ -1,9 +1,12 @@
 //! The diffusion transformer: patches, attention, and normalisation modulated by the time (adaLN-Zero).
+//!
+//! A grid that patches do not tile is continued beyond its end, circularly along periodic axes and by the last value along
+//! others, and the velocity is cropped.
 
 use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
 use serde::{Deserialize, Serialize};
 
-use super::layers::{linear_drawn, sinusoids};
+use super::layers::{Boundary, Padding, crop, linear_drawn, sinusoids};
 use super::{Operator, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
@@ -46,7 +49,6 @@ impl Default for DitConfig {
 
 impl DitConfig {
     pub(super) fn build(&self, setting: &Setting) -> Result<Dit> {
-        let [height, width, _] = setting.field;
         let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio, self.time_features];
         if sizes.contains(&0) || !self.hidden.is_multiple_of(self.heads) || !self.hidden.is_multiple_of(4) {
             return Err(CfoError::InvalidKey {
@@ -57,20 +59,14 @@ impl DitConfig {
                 ),
             });
         }
-        if height % self.patch != 0 || width % self.patch != 0 {
-            return Err(CfoError::BadGrid {
-                operator: "dit",
-                found: format!("a grid of {height} x {width}"),
-                needed: format!("patches of {0} x {0} must tile the grid", self.patch),
-            });
-        }
-        Ok(Dit { config: self.clone() })
+        Ok(Dit { config: self.clone(), boundary: Padding::Auto.boundary(setting) })
     }
 }
 
 /// The network.
 pub(super) struct Dit {
     config: DitConfig,
+    boundary: Boundary,
 }
 
 impl Dit {
@@ -149,10 +145,12 @@ impl Dit {
 impl Operator for Dit {
     fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
         let DitConfig { patch, hidden, depth, .. } = self.config;
-        let axes = graph.shape(inputs.state).axes().to_vec();
+        let field = graph.shape(inputs.state).axes().to_vec();
+        let state = self.boundary.fill(graph, inputs.state, [patch; 2])?;
+        let axes = graph.shape(state).axes().to_vec();
         let [batch, h, w, channels] = [axes[0], axes[1], axes[2], axes[3]];
         let code = self.code(graph, inputs, batch)?;
-        let patches = graph.patches(inputs.state, patch)?;
+        let patches = graph.patches(state, patch)?;
         let tokens = Self::xavier(graph, "embed", patches, hidden, Activation::Identity)?;
         let position = position_code(h / patch, w / patch, hidden);
         let position = graph.constant([1, (h / patch) * (w / patch), hidden], position)?;
@@ -165,7 +163,8 @@ impl Operator for Dit {
         let scale = graph.slice(modulation, 1, hidden, hidden)?;
         let x = graph.layer_norm(x, Some((shift, scale)), EPSILON)?;
         let x = Self::zero(graph, "head", x, patch * patch * channels)?;
-        graph.unpatch(x, patch, h, w)
+        let velocity = graph.unpatch(x, patch, h, w)?;
+        crop(graph, velocity, [field[1], field[2]])
     }
 }
 

@@ -88,6 +88,39 @@ impl Boundary {
         (rows == columns || graph.shape(x).axes()[1] == 1).then_some(columns)
     }
 
+    /// The field continued at the end of its axes until their lengths are multiples of these: as it goes on beyond its edges.
+    pub(super) fn fill(self, graph: &mut Graph, x: Node, multiples: [usize; 2]) -> Result<Node, EngineError> {
+        let axes = graph.shape(x).axes();
+        let [rows, columns] =
+            [0, 1].map(|axis| axes[1 + axis].next_multiple_of(multiples[axis]) - axes[1 + axis]);
+        self.pad(graph, x, [0, 0], [rows, columns])
+    }
+
+    /// Margins around height and width, each by its own mode; nothing where there are none.
+    fn pad(
+        self,
+        graph: &mut Graph,
+        x: Node,
+        before: [usize; 2],
+        after: [usize; 2],
+    ) -> Result<Node, EngineError> {
+        if let Some(mode) = self.common(graph, x) {
+            let none = before == [0, 0] && after == [0, 0];
+            return if none { Ok(x) } else { graph.pad(x, mode, before, after) };
+        }
+        let mut x = x;
+        for axis in 0..2 {
+            let mut margins = [[0; 2]; 2];
+            (margins[0][axis], margins[1][axis]) = (before[axis], after[axis]);
+            if margins != [[0; 2]; 2] {
+                x = graph.pad(x, self.0[axis], margins[0], margins[1])?;
+            }
+        }
+        Ok(x)
+    }
+
+    /// A convolution after margins of `amount`. Along an axis that the stride does not divide the margin at its end is wider,
+    /// so that the result has a place for every position: its length is that of the field over the stride, rounded up.
     pub(super) fn conv(
         self,
         graph: &mut Graph,
@@ -96,6 +129,13 @@ impl Boundary {
         stride: [usize; 2],
         amount: [usize; 2],
     ) -> Result<Node, EngineError> {
+        let axes = graph.shape(x).axes();
+        let rest = [0, 1].map(|axis| axes[1 + axis].next_multiple_of(stride[axis]) - axes[1 + axis]);
+        if rest != [0, 0] {
+            let after = [amount[0] + rest[0], amount[1] + rest[1]];
+            let padded = self.pad(graph, x, amount, after)?;
+            return graph.conv(padded, weight, stride, PadMode::Zero, [0, 0]);
+        }
         match self.common(graph, x) {
             Some(mode) => graph.conv(x, weight, stride, mode, amount),
             None => {
@@ -129,4 +169,15 @@ impl Boundary {
             }
         }
     }
+}
+
+/// The first rows and columns of a field, of which it may have more.
+pub(super) fn crop(graph: &mut Graph, x: Node, [height, width]: [usize; 2]) -> Result<Node, EngineError> {
+    let mut x = x;
+    for (axis, length) in [(1, height), (2, width)] {
+        if graph.shape(x).axes()[axis] > length {
+            x = graph.slice(x, axis, 0, length)?;
+        }
+    }
+    Ok(x)
 }

@@ -31,8 +31,13 @@ fn small_networks() -> Vec<(OperatorConfig, Setting)> {
         (OperatorConfig::Fno(fno), setting([8, 7, 2], [true; 2])),
         (OperatorConfig::Unet(unet.clone()), setting([1, 12, 1], [false, true])),
         (OperatorConfig::Unet(unet.clone()), setting([8, 4, 2], [true; 2])),
-        (OperatorConfig::Unet(unet), setting([4, 8, 3], [true, false])),
-        (OperatorConfig::Dit(dit), setting([4, 6, 2], [false; 2])),
+        (OperatorConfig::Unet(unet.clone()), setting([4, 8, 3], [true, false])),
+        (OperatorConfig::Unet(unet.clone()), setting([1, 11, 1], [false, true])),
+        (OperatorConfig::Unet(unet.clone()), setting([5, 7, 2], [true, false])),
+        (OperatorConfig::Unet(unet), setting([2, 3, 1], [false; 2])),
+        (OperatorConfig::Dit(dit.clone()), setting([4, 6, 2], [false; 2])),
+        (OperatorConfig::Dit(dit.clone()), setting([5, 7, 2], [true, false])),
+        (OperatorConfig::Dit(dit), setting([1, 9, 1], [false, true])),
     ]
 }
 
@@ -104,15 +109,94 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
 fn grids_that_do_not_fit_are_refused_in_words() {
     let setting = |field| Setting { field, periodic: [false; 2], conditions: 0 };
     for (config, field) in [
-        (OperatorConfig::Unet(UnetConfig::default()), [1, 50, 1]),
-        (OperatorConfig::Unet(UnetConfig::default()), [12, 16, 1]),
+        (OperatorConfig::Unet(UnetConfig::default()), [1, 1, 3]),
         (OperatorConfig::Unet(UnetConfig { groups: 7, ..UnetConfig::default() }), [1, 64, 1]),
         (OperatorConfig::Fno(FnoConfig::default()), [1, 10, 1]),
-        (OperatorConfig::Dit(DitConfig::default()), [1, 128, 1]),
         (OperatorConfig::Dit(DitConfig { heads: 5, ..DitConfig::default() }), [64, 64, 1]),
         (OperatorConfig::Mlp(MlpConfig { hidden: vec![0], ..MlpConfig::default() }), [1, 1, 1]),
     ] {
         let refused = config.build(&setting(field)).err().expect("the grid does not fit");
         assert!(!refused.to_string().is_empty());
+    }
+}
+
+/// The weights that every network of a test gets.
+fn draw(count: usize, seed: u64) -> Vec<f32> {
+    let mut random = cfo_numerics::Philox::new(seed, 0);
+    (0..count).map(|_| random.normal() as f32).collect()
+}
+
+/// The velocity of a state without time or parameters, with weights that depend on their names' order alone.
+fn velocity(config: &OperatorConfig, setting: &Setting, state: &[f32]) -> Vec<f32> {
+    let [h, w, c] = setting.field;
+    let mut graph = Graph::new();
+    let node = graph.input("state", [1, h, w, c]).unwrap();
+    let inputs = OperatorInputs { time: None, state: node, conditions: None };
+    let velocity = config.build(setting).unwrap().velocity(&mut graph, &inputs).unwrap();
+    let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    for (i, parameter) in graph.parameters().iter().enumerate() {
+        let values: Vec<f32> = draw(parameter.shape.len(), i as u64).iter().map(|v| 0.3 * v).collect();
+        memory.insert_real(&parameter.name, parameter.shape.clone(), &values).unwrap();
+    }
+    memory.insert_real("state", [1, h, w, c], state).unwrap();
+    let mut program = Program::compile(&graph, &[velocity], &memory).unwrap();
+    program.run(&mut memory).unwrap();
+    program.output(0).unwrap()
+}
+
+#[test]
+fn a_transformer_sees_a_grid_that_does_not_divide_as_one_that_goes_on() {
+    let dit = DitConfig { patch: 4, hidden: 8, depth: 1, heads: 2, mlp_ratio: 2, ..DitConfig::default() };
+    let config = OperatorConfig::Dit(dit);
+    let setting = |field| Setting { field, periodic: [true, false], conditions: 0 };
+    let (small, large) = ([5, 7], [8, 8]);
+    let state = draw(small[0] * small[1], 9);
+    // Periodic along the height, the last value along the width.
+    let places = (0..large[0] * large[1]).map(|i| (i / large[1], i % large[1]));
+    let continued = places.map(|(row, column)| state[row % small[0] * small[1] + column.min(small[1] - 1)]);
+    let whole = velocity(&config, &setting([large[0], large[1], 1]), &continued.collect::<Vec<_>>());
+    let cropped: Vec<f32> =
+        whole.chunks(large[1]).take(small[0]).flat_map(|row| &row[..small[1]]).copied().collect();
+    assert_eq!(velocity(&config, &setting([small[0], small[1], 1]), &state), cropped);
+}
+
+#[test]
+fn a_convolution_of_an_odd_periodic_line_finds_its_neighbours_across_the_edge() {
+    // One scale: what is at the edge reaches the other edge through convolutions of the full grid.
+    let unet = UnetConfig { channels: Some(vec![4]), groups: 1, ..UnetConfig::default() };
+    let config = OperatorConfig::Unet(unet);
+    let field = [1, 11, 1];
+    let mut state = draw(11, 3);
+    let moved = |periodic: bool, state: &mut Vec<f32>| {
+        let setting = Setting { field, periodic: [false, periodic], conditions: 0 };
+        // A step function of a difference: normalisation spreads any change over the line, so neighbours are compared with far ones.
+        let before = velocity(&config, &setting, state);
+        state[10] += 1e-2;
+        let after = velocity(&config, &setting, state);
+        state[10] -= 1e-2;
+        let change = |i: usize| f64::from((after[i] - before[i]).abs());
+        change(0) / (change(4) + change(5) + change(6))
+    };
+    let (periodic, bounded) = (moved(true, &mut state), moved(false, &mut state));
+    assert!(periodic > 3.0 * bounded, "{periodic} {bounded}");
+}
+
+#[test]
+fn grids_that_divide_are_neither_padded_nor_cropped() {
+    for (config, setting, _) in networks() {
+        let mut graph = Graph::new();
+        append(&mut graph, &config, &setting, true);
+        let text = graph.to_string();
+        let uneven = |line: &str| {
+            let margins = line.split(" pad ").nth(1)?.split_once("before=")?.1.split_once(" after=")?;
+            let after = margins.1.split_inclusive(']').next()?;
+            (margins.0 != after).then(|| line.to_owned())
+        };
+        assert_eq!(text.lines().find_map(uneven), None, "{}", config.name());
+        // The transformer slices its modulation, never a field.
+        let cropped = |line: &&str| {
+            line.contains(" slice axis=2") || config.name() == "unet" && line.contains(" slice ")
+        };
+        assert_eq!(text.lines().find(cropped), None, "{}", config.name());
     }
 }

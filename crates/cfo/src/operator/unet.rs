@@ -3,11 +3,14 @@
 //! At every scale a block of two (convolution, group normalisation, SiLU), then a 4-tap convolution of stride 2; a
 //! block at the bottom; on the way up a transposed convolution, the block's output of the same scale beside it, a block.
 //! The time enters every block after its first activation.
+//!
+//! A side that does not divide is continued by one point before it is halved, as it goes on beyond its edge, and cropped on the
+//! way up.
 
 use cfo_engine::{Activation, EngineError, Graph, GroupNormInputs, Initial, Node};
 use serde::{Deserialize, Serialize};
 
-use super::layers::{Boundary, Padding, linear, sinusoids};
+use super::layers::{Boundary, Padding, crop, linear, sinusoids};
 use super::{Operator, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
@@ -16,7 +19,7 @@ use crate::error::{CfoError, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UnetConfig {
-    /// Channels of each scale; each halves the grid.
+    /// Channels of each scale; each halves the grid, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<usize>>,
     /// Features of the time code.
@@ -62,12 +65,11 @@ impl UnetConfig {
                 ),
             });
         }
-        let divisor = 1 << channels.len();
-        if width % divisor != 0 || (planar && height % divisor != 0) || width == 1 {
+        if width == 1 {
             return Err(CfoError::BadGrid {
                 operator: "unet",
-                found: format!("a grid of {height} x {width}"),
-                needed: format!("{} scales need sides divisible by {divisor}", channels.len()),
+                found: "a state without space".into(),
+                needed: "it convolves along a line or a plane; `mlp` suits systems of equations".into(),
             });
         }
         Ok(Unet {
@@ -146,7 +148,7 @@ impl Unet {
         self.layer(graph, &format!("{name}.1"), x, outputs, None)
     }
 
-    /// Half the grid.
+    /// Half the grid, rounded up.
     fn down(&self, graph: &mut Graph, name: &str, x: Node) -> Result<Node, EngineError> {
         let channels = graph.shape(x).last();
         let weight = self.weight(graph, &format!("{name}.weight"), [channels, channels], 4, channels)?;
@@ -201,6 +203,8 @@ impl Operator for Unet {
         x = self.block(graph, "middle", x, lowest, code)?;
         for (scale, &channels) in self.channels.iter().enumerate().rev() {
             let wide = self.up(graph, &format!("up.{scale}.conv"), x, channels)?;
+            let sides = [1, 2].map(|axis| graph.shape(skips[scale]).axes()[axis]);
+            let wide = crop(graph, wide, sides)?;
             x = graph.concat(&[wide, skips[scale]], 3)?;
             x = self.block(graph, &format!("up.{scale}.block"), x, channels, code)?;
         }
