@@ -130,6 +130,16 @@ impl Statistics {
         pairs.map(|(mean, spread)| mean.hypot((spread / count).sqrt())).collect()
     }
 
+    /// The scaling of what was seen to `[0, 1]`: the least value as mean, the range as deviation.
+    pub fn range_normalization(&self) -> Normalization {
+        let range = |(&low, &high): (&f32, &f32)| f64::from(high) - f64::from(low);
+        let ranges = self.low.iter().zip(&self.high).map(range);
+        Normalization {
+            mean: self.low.iter().map(|&low| if low.is_finite() { f64::from(low) } else { 0.0 }).collect(),
+            deviation: ranges.map(|range| if range > 0.0 { range } else { 1.0 }).collect(),
+        }
+    }
+
     /// Mean and standard deviation (of the population) of what was seen.
     pub fn normalization(&self) -> Normalization {
         let deviation = |spread: f64, mean: f64| {
@@ -195,13 +205,21 @@ mod tests {
         fn scaling_returns(values in prop::collection::vec(-1e3f32..1e3, 6..60)) {
             let mut statistics = Statistics::new(2);
             statistics.add(&values);
-            let normalization = statistics.normalization();
-            let mut scaled = values.clone();
-            normalization.apply(&mut scaled);
-            normalization.invert(&mut scaled);
-            for (value, back) in values.iter().zip(&scaled) {
-                // One rounding to f32 of a scaled value of size |v - m| / d, times d.
-                prop_assert!((value - back).abs() <= 4.0 * f32::EPSILON * 2e3);
+            for normalization in [statistics.normalization(), statistics.range_normalization()] {
+                let mut scaled = values.clone();
+                normalization.apply(&mut scaled);
+                normalization.invert(&mut scaled);
+                for (value, back) in values.iter().zip(&scaled) {
+                    // One rounding to f32 of a scaled value of size |v - m| / d, times d.
+                    prop_assert!((value - back).abs() <= 4.0 * f32::EPSILON * 2e3);
+                }
+            }
+            let mut scaled = values[..values.len() / 2 * 2].to_vec();
+            statistics.range_normalization().apply(&mut scaled);
+            for channel in 0..2 {
+                let own = || scaled.iter().skip(channel).step_by(2).copied();
+                prop_assert_eq!(own().fold(f32::INFINITY, f32::min), 0.0);
+                prop_assert_eq!(own().fold(f32::NEG_INFINITY, f32::max), 1.0);
             }
         }
     }
@@ -227,6 +245,10 @@ mod tests {
         assert!((normalization.mean[0] - f64::from(0.1f32)).abs() < 1e-12);
         assert_eq!(statistics.range(), [[0.1, 0.1], [1.0, 3.0]]);
         let empty = Statistics::new(1).normalization();
+        assert_eq!((empty.mean[0], empty.deviation[0]), (0.0, 1.0));
+        let range = statistics.range_normalization();
+        assert_eq!((range.mean[1], range.deviation), (1.0, vec![1.0, 2.0]));
+        let empty = Statistics::new(1).range_normalization();
         assert_eq!((empty.mean[0], empty.deviation[0]), (0.0, 1.0));
     }
 }

@@ -18,6 +18,7 @@
 //!
 //! Times, weights and metrics are `f64` throughout; fields may be `f32`.
 
+mod energy;
 mod hermite;
 pub mod metric;
 mod noise;
@@ -29,6 +30,7 @@ pub mod stencil;
 pub mod test_problems;
 mod time_grid;
 
+pub use energy::Energy;
 pub use noise::NoiseSchedule;
 pub use path::{Fallback, Path, PathError, PathWeights, Spline};
 pub use philox::{Philox, philox4x32};

@@ -13,6 +13,8 @@ mod objective;
 mod operator;
 mod recipe;
 mod rollout;
+mod scaling;
+mod selection;
 mod train;
 mod trajectories;
 
@@ -20,7 +22,7 @@ pub use checkpoint::{Checkpoints, State, write_atomically};
 pub use error::{CfoError, Result};
 pub use evaluate::{RelativeL2, Report, TimeError, evaluate};
 pub use metrics::{Bands, Metrics};
-pub use model::{Model, Scaling};
+pub use model::Model;
 pub use objective::{TrainingData, sampler, training_step};
 pub use operator::{
     DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding,
@@ -28,6 +30,7 @@ pub use operator::{
 };
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Prediction, Request, Rollout, Solver};
+pub use scaling::{Normalize, Scaling};
 pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
 pub use trajectories::{TrajectorySet, paper_system};
 

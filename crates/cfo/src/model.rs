@@ -1,110 +1,14 @@
-//! A model: the recipe, what it must know of the data, and the scaling between the user's units and the network's.
+//! A model: the recipe, what it must know of the data, and how its network enters a graph.
 
-use cfo_data::{Description, FieldShape, Normalization, Split, Statistics, Trajectory};
+use cfo_data::{Description, FieldShape};
 use cfo_engine::{Graph, Memory, Node};
-use cfo_numerics::metric::Summary;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
 use crate::operator::{Operator, OperatorConfig, OperatorInputs, Setting, parameter_count};
 use crate::recipe::{ObjectiveConfig, Recipe};
+use crate::scaling::Scaling;
 use crate::trajectories::TrajectorySet;
-
-/// Between the user's units and the network's: values to mean 0 and deviation 1, times to [0, 1].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scaling {
-    /// Mean of each channel.
-    pub mean: Vec<f64>,
-    /// Deviation of each channel.
-    pub deviation: Vec<f64>,
-    /// Deviation of the change between neighbouring snapshots of each channel, in normalised units.
-    pub change: Vec<f64>,
-    /// Time that becomes 0.
-    pub start: f64,
-    /// Time between 0 and 1.
-    pub span: f64,
-    /// Mean time between neighbouring snapshots before any are left out, in the user's units; 0 in runs of earlier versions.
-    #[serde(default)]
-    pub interval: f64,
-    /// Mean and deviation of each PDE parameter.
-    pub conditions: Vec<[f64; 2]>,
-}
-
-impl Scaling {
-    /// From the training trajectories.
-    fn measure(set: &TrajectorySet, normalize: bool) -> Result<Self> {
-        let channels = set.description.shape.channels;
-        let train: Vec<&Trajectory> = set.part(Split::Train).map(|(_, trajectory)| trajectory).collect();
-        let start = train.iter().map(|trajectory| trajectory.times[0]).fold(f64::INFINITY, f64::min);
-        let ends = train.iter().filter_map(|trajectory| trajectory.times.last().copied());
-        let span = ends.fold(f64::NEG_INFINITY, f64::max) - start;
-        if train.is_empty() || !(span > 0.0 && span.is_finite()) {
-            return Err(CfoError::BadData {
-                problem: format!("{} training trajectories span no time", train.len()),
-                hint: "`cfo inspect` shows times and splits".into(),
-            });
-        }
-        let lengths: f64 = train.iter().map(|one| one.times[one.times.len() - 1] - one.times[0]).sum();
-        let intervals: usize = train.iter().map(|one| one.times.len() - 1).sum();
-        let interval = lengths / intervals.max(1) as f64;
-        let (mut values, mut changes) = (Statistics::new(channels), Statistics::new(channels));
-        let size = set.description.shape.len();
-        // One trajectory at a time: those in a file need not all be in memory.
-        for (i, _) in set.part(Split::Train) {
-            let trajectory = set.values(i)?;
-            values.add(&trajectory);
-            let later = trajectory.iter().skip(size);
-            let change: Vec<f32> =
-                later.zip(trajectory.iter()).map(|(after, before)| after - before).collect();
-            changes.add(&change);
-        }
-        let Normalization { mean, deviation } =
-            if normalize { values.normalization() } else { Normalization::identity(channels) };
-        let roots = changes.root_mean_square().into_iter().zip(&deviation);
-        let change = roots.map(|(root, deviation)| if root > 0.0 { root / deviation } else { 1.0 }).collect();
-        let conditions = (0..set.description.parameter_names.len())
-            .map(|p| {
-                let values: Vec<f64> = train.iter().map(|trajectory| trajectory.parameters[p]).collect();
-                let Summary { mean, deviation, .. } = Summary::of(&values);
-                [mean, if deviation > 0.0 { deviation } else { 1.0 }]
-            })
-            .collect();
-        Ok(Self { mean, deviation, change, start, span, interval, conditions })
-    }
-
-    /// A time in the network's units.
-    pub fn time(&self, time: f64) -> f64 {
-        (time - self.start) / self.span
-    }
-
-    /// Values in the network's units.
-    pub fn normalize(&self, values: &[f32]) -> Vec<f32> {
-        self.each(values, |value, mean, deviation| (value - mean) / deviation)
-    }
-
-    /// Values in the user's units.
-    pub fn restore(&self, values: &[f32]) -> Vec<f32> {
-        self.each(values, |value, mean, deviation| value * deviation + mean)
-    }
-
-    /// The same as [`Self::normalize`] into a place of its own.
-    pub(crate) fn normalize_into(&self, values: &[f32], to: &mut [f32]) {
-        let channels = self.mean.len();
-        for (i, (to, &value)) in to.iter_mut().zip(values).enumerate() {
-            let channel = i % channels;
-            *to = ((f64::from(value) - self.mean[channel]) / self.deviation[channel]) as f32;
-        }
-    }
-
-    fn each(&self, values: &[f32], map: impl Fn(f64, f64, f64) -> f64) -> Vec<f32> {
-        let channels = self.mean.len();
-        let scaled = values.iter().enumerate().map(|(i, &value)| {
-            let channel = i % channels;
-            map(f64::from(value), self.mean[channel], self.deviation[channel]) as f32
-        });
-        scaled.collect()
-    }
-}
 
 /// A network with everything needed to train it further or to predict with it, except its weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,7 +46,7 @@ impl Model {
             system: system.clone(),
             axes: shape.axes,
             setting: Setting::new(*shape, periodic, conditions),
-            scaling: Scaling::measure(set, recipe.data.normalize)?,
+            scaling: Scaling::measure(recipe, set, is_timed(recipe))?,
             channel_names: channel_names.clone(),
         };
         model.operator()?;
@@ -197,6 +101,14 @@ impl Model {
         matches!(self.recipe.objective, ObjectiveConfig::Autoregressive { .. })
     }
 
+    /// Whether the loss is relative: 1 for a network whose output is 0, which predicts that nothing changes.
+    pub fn has_relative_loss(&self) -> bool {
+        match self.recipe.objective {
+            ObjectiveConfig::FlowMatching => !self.scaling.velocity.is_empty(),
+            ObjectiveConfig::Autoregressive { residual } => residual,
+        }
+    }
+
     /// Shape of a batch of states.
     pub(crate) fn batch_shape(&self, batch: usize) -> [usize; 4] {
         let [height, width, channels] = self.setting.field;
@@ -204,15 +116,32 @@ impl Model {
     }
 
     /// Appends the network; time is left out where the objective or the recipe says so.
-    pub(crate) fn velocity(
+    pub(crate) fn network(
         &self,
         graph: &mut Graph,
         [time, state]: [Node; 2],
         conditions: Option<Node>,
     ) -> Result<Node> {
-        let timed = self.recipe.operator.time_embedding() && !self.is_autoregressive();
-        let inputs = OperatorInputs { time: timed.then_some(time), state, conditions };
-        Ok(self.operator()?.velocity(graph, &inputs)?)
+        let time = is_timed(&self.recipe).then_some(time);
+        Ok(self.operator()?.velocity(graph, &OperatorInputs { time, state, conditions })?)
+    }
+
+    /// Appends the network with its output in the units of the normalised state a unit of time. An autoregressive
+    /// network's output is left as it is.
+    pub(crate) fn velocity(
+        &self,
+        graph: &mut Graph,
+        inputs: [Node; 2],
+        conditions: Option<Node>,
+    ) -> Result<Node> {
+        let output = self.network(graph, inputs, conditions)?;
+        match self.scaling.velocity.len() {
+            0 => Ok(output),
+            channels => {
+                let scale = graph.constant([channels], self.scaling.velocity.clone())?;
+                Ok(graph.multiply(output, scale)?)
+            }
+        }
     }
 
     /// Appends the state that follows one of an autoregressive model.
@@ -265,4 +194,9 @@ impl Model {
         self.velocity(&mut graph, [time, state], conditions)?;
         Ok(parameter_count(&graph))
     }
+}
+
+/// Whether the network is told the time.
+fn is_timed(recipe: &Recipe) -> bool {
+    recipe.operator.time_embedding() && recipe.objective == ObjectiveConfig::FlowMatching
 }

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use cfo_data::{Split, thin};
 use cfo_engine::{Data, Draw, Element, Graph, Memory, Node, PathData, PathSample, PathTensors};
 use rayon::prelude::*;
 
@@ -10,6 +9,7 @@ use crate::checkpoint::fingerprint;
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::recipe::ObjectiveConfig;
+use crate::selection::Selection;
 use crate::trajectories::TrajectorySet;
 
 /// Stream of the batch sampler under the run's seed.
@@ -62,7 +62,6 @@ impl TrainingData {
     /// # Errors
     /// As [`TrainingData::new`].
     pub fn streamed(model: &Model, set: &TrajectorySet) -> Result<Self> {
-        let (config, seed) = (&model.recipe.data, model.recipe.train.seed);
         let mut data = Self {
             values: None,
             sources: Vec::new(),
@@ -71,20 +70,13 @@ impl TrainingData {
             conditions: Vec::new(),
         };
         let mut step: Option<f64> = None;
-        for (i, trajectory) in set.part(Split::Train) {
-            let first = usize::from(config.drop_first);
-            let frames = trajectory.times.len().saturating_sub(first);
-            if frames < 2 {
-                return Err(CfoError::BadData {
-                    problem: format!("trajectory {i} has {frames} snapshots; training needs at least 2"),
-                    hint: "leave it out, or set `data.drop_first = false`".into(),
-                });
-            }
+        for selection in Selection::of_set(&model.recipe, set)? {
+            let (i, trajectory) = (selection.trajectory, &set.trajectories[selection.trajectory]);
             if model.is_autoregressive() {
-                check_uniform(i, &trajectory.times[first..], &mut step, config.keep_rate)?;
+                let times = &trajectory.times[selection.first..];
+                check_uniform(i, times, &mut step, model.recipe.data.keep_rate)?;
             }
-            for kept in thin::kept(frames, config.keep_rate, seed, i) {
-                let frame = first + kept;
+            for &frame in &selection.frames {
                 data.times.push(model.scaling.time(trajectory.times[frame]));
                 data.sources.push((i as u32, frame as u32));
             }
@@ -259,7 +251,6 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     let (mut graph, sample) = sampler(model, data)?;
     let train = &model.recipe.train;
     let counter = graph.counter(COUNTER)?;
-    let channels = model.shape().channels;
     let conditions = match model.setting.conditions {
         0 => None,
         count => {
@@ -267,19 +258,29 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
             Some(graph.gather(table, sample.trajectory)?)
         }
     };
-    let output = model.velocity(&mut graph, [sample.time, sample.state], conditions)?;
-    let target = match model.recipe.objective {
-        ObjectiveConfig::Autoregressive { residual: true } => {
-            let change = graph.constant([channels], model.scaling.change.clone())?;
-            let difference = graph.subtract(sample.target, sample.state)?;
-            graph.divide(difference, change)?
-        }
-        _ => sample.target,
-    };
+    let output = model.network(&mut graph, [sample.time, sample.state], conditions)?;
+    let target = target(model, &mut graph, &sample)?;
     let loss = graph.mean_squared_error(output, target)?;
     let total = graph.input("train.loss", cfo_engine::Shape::scalar())?;
     let sum = graph.add(total, loss)?;
     graph.assign(total, sum)?;
     graph.adam(loss, counter, train.adam()?)?;
     Ok((graph, loss))
+}
+
+/// What the network's output is compared with: the velocity or the change in units of its root mean square, so that a network
+/// whose output is 0 has a loss of 1; or the next state.
+fn target(model: &Model, graph: &mut Graph, sample: &PathSample) -> Result<Node> {
+    let (target, scale) = match model.recipe.objective {
+        ObjectiveConfig::FlowMatching => (sample.target, &model.scaling.velocity),
+        ObjectiveConfig::Autoregressive { residual: true } => {
+            (graph.subtract(sample.target, sample.state)?, &model.scaling.change)
+        }
+        ObjectiveConfig::Autoregressive { residual: false } => return Ok(sample.target),
+    };
+    if scale.is_empty() {
+        return Ok(target);
+    }
+    let scale = graph.constant([scale.len()], scale.clone())?;
+    Ok(graph.divide(target, scale)?)
 }

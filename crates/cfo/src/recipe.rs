@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
 use crate::operator::OperatorConfig;
+use crate::scaling::Normalize;
 
 /// Everything that a run depends on besides its data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,8 +49,9 @@ pub struct DataConfig {
     /// Trajectories for training, validation and test, in the order of the file; by default what the file says, else 80, 10 and 10 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<[usize; 3]>,
-    /// Whether each channel is shifted and scaled to mean 0 and deviation 1 of the training set.
-    pub normalize: bool,
+    /// How each channel is shifted and scaled: `standard` to mean 0 and deviation 1 of what training sees, `range` to
+    /// [0, 1], `none` not at all.
+    pub normalize: Normalize,
     /// Whether the network is given each trajectory's PDE parameters.
     pub condition: bool,
     /// Whether the snapshots of a batch are gathered ahead of the step that needs them, from the file if there is one,
@@ -67,7 +69,7 @@ impl Default for DataConfig {
             keep_rate: 1.0,
             drop_first: false,
             split: None,
-            normalize: true,
+            normalize: Normalize::Standard,
             condition: false,
             stream: None,
         }
@@ -82,13 +84,16 @@ pub struct PathConfig {
     pub spline: String,
     /// Snapshots that estimate the derivatives at a knot.
     pub stencil: usize,
+    /// Whether the network's output is multiplied by the root mean square of the path's velocity, channel by channel, and the loss
+    /// taken in its units.
+    pub scale_velocity: bool,
     /// The noise between knots.
     pub noise: NoiseConfig,
 }
 
 impl Default for PathConfig {
     fn default() -> Self {
-        Self { spline: "quintic".into(), stencil: 3, noise: NoiseConfig::default() }
+        Self { spline: "quintic".into(), stencil: 3, scale_velocity: true, noise: NoiseConfig::default() }
     }
 }
 
@@ -420,6 +425,24 @@ mod tests {
         assert_eq!((recipe.path.noise.amplitude, recipe.data.keep_rate), (0.0, 0.25));
         assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
         assert_eq!(Recipe::parse("", &[]).unwrap(), Recipe::default());
+    }
+
+    #[test]
+    fn normalisation_has_names_and_once_was_a_flag() {
+        let parsed = |value: &str| Recipe::parse("", &[format!("data.normalize={value}")]);
+        for (value, meaning) in [
+            ("true", Normalize::Standard),
+            ("false", Normalize::None),
+            ("standard", Normalize::Standard),
+            ("range", Normalize::Range),
+            ("none", Normalize::None),
+        ] {
+            let recipe = parsed(value).unwrap();
+            assert_eq!(recipe.data.normalize, meaning);
+            assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
+        }
+        assert!(parsed("rnage").unwrap_err().hint().unwrap().contains("`range`"));
+        assert!(parsed("3").unwrap_err().to_string().contains("normalize"));
     }
 
     #[test]

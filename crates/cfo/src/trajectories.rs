@@ -96,14 +96,6 @@ impl TrajectorySet {
         self.file.is_some()
     }
 
-    /// All values of a trajectory, read now if they are not in memory.
-    pub(crate) fn values(&self, index: usize) -> Result<Cow<'_, [f32]>> {
-        match &self.file {
-            Some(file) if self.splits[index] == Split::Train => Ok(file.trajectory(index)?.values.into()),
-            _ => Ok(self.trajectories[index].values.as_slice().into()),
-        }
-    }
-
     /// Some snapshots of a trajectory, one after another.
     pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Cow<'_, [f32]>> {
         if let Some(file) = &self.file

@@ -97,7 +97,7 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
 }
 
 fn warn_beyond(model: &Model, from: f64, times: &[f64]) {
-    let (first, last) = (model.scaling.start, model.scaling.start + model.scaling.span);
+    let (first, last) = (model.scaling.start, model.scaling.last());
     let slack = 1e-9 * model.scaling.span;
     if times.iter().chain([&from]).any(|&time| time < first - slack || time > last + slack) {
         say(&format!(

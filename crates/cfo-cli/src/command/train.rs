@@ -31,6 +31,8 @@ struct Report {
     device: String,
     steps: u32,
     loss: f64,
+    #[serde(skip)]
+    relative: bool,
     validation: Option<f64>,
     seconds: f64,
 }
@@ -53,6 +55,7 @@ struct DryRun {
     shape: [usize; 3],
     mean: Vec<f64>,
     deviation: Vec<f64>,
+    velocity: Vec<f64>,
     first_time: f64,
     last_time: f64,
     operations: usize,
@@ -111,6 +114,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         device: device.to_string(),
         steps: recipe.train.steps,
         loss: trained.loss,
+        relative: trained.model.has_relative_loss(),
         validation,
         seconds: trained.seconds,
     };
@@ -137,8 +141,9 @@ fn default_folder(recipe: &Path) -> PathBuf {
 fn summary(report: &Report) -> String {
     let validation =
         report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
+    let relative = if report.relative { " (1: nothing changes)" } else { "" };
     format!(
-        "{}: {} with {} parameters, {} steps in {:.1} s on {}, loss {:.3e}{validation}\n",
+        "{}: {} with {} parameters, {} steps in {:.1} s on {}, loss {:.3e}{relative}{validation}\n",
         report.run.display(),
         report.operator,
         report.parameters,
@@ -175,8 +180,9 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
         shape: model.setting.field,
         mean: model.scaling.mean.clone(),
         deviation: model.scaling.deviation.clone(),
+        velocity: model.scaling.velocity.clone(),
         first_time: model.scaling.start,
-        last_time: model.scaling.start + model.scaling.span,
+        last_time: model.scaling.last(),
         operations: program.plan().len(),
         arena_bytes: program.plan().arena_bytes(),
         tensor_bytes: memory.bytes(),
@@ -202,6 +208,9 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
     push("times", format!("{} to {}", found.first_time, found.last_time));
     push("mean", numbers(&found.mean));
     push("deviation", numbers(&found.deviation));
+    if !found.velocity.is_empty() {
+        push("velocity", format!("{} a unit of normalised time", numbers(&found.velocity)));
+    }
     push("operator", format!("{} with {} parameters", found.operator, found.parameters));
     push("objective", format!("{}, {} steps of {} samples", found.objective, found.steps, found.batch));
     push("device", format!("{} in {}", found.device, found.precision));

@@ -202,9 +202,8 @@ fn wrong_recipes_and_data_are_refused_with_advice() {
     }
 }
 
-/// Trajectories of different lengths and times, written by NumPy, train with the recipe for one's own data.
-#[test]
-fn ragged_data_of_ones_own() {
+/// The Python with NumPy that writes a user's data; `None` where there is none, which the checks do not allow.
+fn python() -> Option<String> {
     let python = std::env::var("CFO_PYTHON").unwrap_or_else(|_| "python3".into());
     let has_numpy = Command::new(&python)
         .args(["-c", "import numpy"])
@@ -213,8 +212,50 @@ fn ragged_data_of_ones_own() {
     if !has_numpy {
         assert!(std::env::var_os("CI").is_none(), "the checks need NumPy");
         println!("skipped: `{python}` has no NumPy");
-        return;
     }
+    has_numpy.then_some(python)
+}
+
+/// Pieces of one long record of a van der Pol oscillator, with their true times and with all starts at 0.
+const PIECES: &str = r#"
+import numpy as np
+def slope(u):
+    return np.array([u[1], (1 - u[0] ** 2) * u[1] - u[0]])
+u, step, record = np.array([2.0, 0.0]), 0.01, []
+for _ in range(10001):
+    record.append(u)
+    a = slope(u); b = slope(u + step / 2 * a); c = slope(u + step / 2 * b); d = slope(u + step * c)
+    u = u + step / 6 * (a + 2 * b + 2 * c + d)
+record = np.array(record)
+starts = np.random.default_rng(1).permutation(np.arange(0, 9800, 196))
+values = np.stack([record[s:s + 201:5] for s in starts]).astype(np.float32)
+times = np.arange(41) * 5 * step
+np.savez("zero.npz", values=values, times=np.tile(times, (len(starts), 1)))
+np.savez("true.npz", values=values, times=times + starts[:, None] * step)
+"#;
+
+/// A network that is not told the time does not notice where a trajectory's time starts.
+#[test]
+fn start_times_do_not_matter_to_an_autonomous_network() {
+    let Some(python) = python() else { return };
+    let folder = prepared();
+    folder.run(Command::new(&python).args(["-c", PIECES]), "pieces of a record").done();
+    let errors = ["zero", "true"].map(|name| {
+        let set = "--set train.steps=800 --set train.validate_every=0 --set operator.activation=silu";
+        folder.cfo(&format!("train recipe.toml --data {name}.npz --out {name} {set}")).done();
+        let found = folder.cfo(&format!("evaluate {name} --data {name}.npz --json")).done().json();
+        found["relative_l2"]["mean"].as_f64().unwrap()
+    });
+    let ratio = errors[1] / errors[0];
+    assert!(errors[0] < 0.15, "{errors:?}");
+    // The same up to the rounding of times, which 800 steps carry on.
+    assert!((1.0 / 1.3..1.3).contains(&ratio), "{errors:?}");
+}
+
+/// Trajectories of different lengths and times, written by NumPy, train with the recipe for one's own data.
+#[test]
+fn ragged_data_of_ones_own() {
+    let Some(python) = python() else { return };
     let folder = Folder::new();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let script = format!("{root}/scripts/make_van_der_pol.py");

@@ -5,7 +5,8 @@ use rayon::prelude::*;
 
 use super::Request;
 use crate::error::{CfoError, Result};
-use crate::model::{Model, Scaling};
+use crate::model::Model;
+use crate::scaling::Scaling;
 
 /// Numbers from which on several threads share the recording of an output.
 const SHARED: usize = 1 << 16;

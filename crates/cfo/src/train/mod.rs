@@ -109,18 +109,25 @@ fn prefix(model: &Model) -> &'static str {
 /// latest step is then saved).
 pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, interrupt, observer } = session;
-    let model = Model::new(recipe, set)?;
+    let mut model = Model::new(recipe, set)?;
+    let checkpoints = folder.map(Checkpoints::of);
+    let resumed = match &checkpoints {
+        Some(checkpoints) if resume => {
+            let (newest, _) = checkpoints.newest_whole()?;
+            let state = checkpoints.state(&newest)?;
+            // Units stay those of the run, whatever an earlier version measured.
+            model.scaling = state.model.scaling.clone();
+            Some((newest, state))
+        }
+        _ => None,
+    };
     let mut memory =
         Memory::new(device, recipe.train.precision()?)?.with_determinism(recipe.train.deterministic);
     let data = training_data(&model, set, &memory)?;
     let fingerprint = data.fingerprint(&model, set)?;
-    let checkpoints = folder.map(Checkpoints::of);
-
     let (graph, _) = training_step(&model, &data)?;
     let mut best = None;
-    if let (Some(checkpoints), true) = (&checkpoints, resume) {
-        let (newest, _) = checkpoints.newest_whole()?;
-        let state = checkpoints.state(&newest)?;
+    if let (Some(checkpoints), Some((newest, state))) = (&checkpoints, resumed) {
         check_resumable(&state, &model, &fingerprint)?;
         checkpoints.load(&newest, &state, &mut memory, true)?;
         best = state.best;

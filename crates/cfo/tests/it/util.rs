@@ -10,17 +10,21 @@ use cfo::{Recipe, Result, Session, Trained, TrajectorySet, train};
 
 /// A damped oscillator `x'' = -4 x - 0.5 x'` from random starts at irregular times of each trajectory's own.
 pub fn oscillators(count: usize) -> TrajectorySet {
-    let shape = FieldShape { axes: 0, height: 1, width: 1, channels: 2 };
+    let trajectories = (0..count).map(|i| oscillator(&mut Philox::new(5, i as u64), 24 + i % 9)).collect();
+    described(2, trajectories)
+}
+
+/// Trajectories of a system of so many variables.
+pub fn described(channels: usize, trajectories: Vec<Trajectory>) -> TrajectorySet {
     let description = Description {
         system: "oscillator".into(),
-        shape,
+        shape: FieldShape { axes: 0, height: 1, width: 1, channels },
         periodic: vec![],
         domain: vec![],
-        channel_names: vec!["x".into(), "v".into()],
+        channel_names: (0..channels).map(|channel| format!("x{channel}")).collect(),
         channel_units: vec![],
         parameter_names: vec![],
     };
-    let trajectories = (0..count).map(|i| oscillator(&mut Philox::new(5, i as u64), 24 + i % 9)).collect();
     TrajectorySet::new(description, trajectories).unwrap()
 }
 

@@ -1,0 +1,49 @@
+//! What training sees of a set: which snapshots of which trajectories.
+
+use cfo_data::{Split, thin};
+
+use crate::error::{CfoError, Result};
+use crate::recipe::Recipe;
+use crate::trajectories::TrajectorySet;
+
+/// The snapshots of one training trajectory that are left after dropping and thinning.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Selection {
+    /// Position of the trajectory in its set.
+    pub(crate) trajectory: usize,
+    /// Snapshots before thinning start here.
+    pub(crate) first: usize,
+    /// The snapshots, in increasing order; two at least.
+    pub(crate) frames: Vec<usize>,
+}
+
+impl Selection {
+    /// Of every training trajectory of a set.
+    ///
+    /// # Errors
+    /// If a trajectory is too short.
+    pub(crate) fn of_set(recipe: &Recipe, set: &TrajectorySet) -> Result<Vec<Self>> {
+        let (config, seed) = (&recipe.data, recipe.train.seed);
+        let first = usize::from(config.drop_first);
+        let of = |(trajectory, times): (usize, &[f64])| {
+            let count = times.len().saturating_sub(first);
+            if count < 2 {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "trajectory {trajectory} has {count} snapshots; training needs at least 2"
+                    ),
+                    hint: "leave it out, or set `data.drop_first = false`".into(),
+                });
+            }
+            let kept = thin::kept(count, config.keep_rate, seed, trajectory);
+            let frames = kept.into_iter().map(|frame| first + frame).collect();
+            Ok(Self { trajectory, first, frames })
+        };
+        set.part(Split::Train).map(|(i, trajectory)| of((i, &trajectory.times))).collect()
+    }
+
+    /// The times of the snapshots.
+    pub(crate) fn times(&self, times: &[f64]) -> Vec<f64> {
+        self.frames.iter().map(|&frame| times[frame]).collect()
+    }
+}

@@ -1,0 +1,224 @@
+//! Units of the network are measured on what training sees.
+
+use cfo::data::{Split, Trajectory, thin};
+use cfo::engine::Device;
+use cfo::numerics::Philox;
+use cfo::{Model, Recipe, Scaling, Trained, TrajectorySet};
+use proptest::prelude::*;
+use sha2::{Digest, Sha256};
+
+use crate::util::{described, oscillators, recipe, trained};
+
+fn with_keys(steps: u32, keys: &[&str]) -> Recipe {
+    let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+    Recipe::parse(&recipe(steps).to_toml().unwrap(), &keys).unwrap()
+}
+
+fn scaling(set: &TrajectorySet, keys: &[&str]) -> Scaling {
+    Model::new(&with_keys(1, keys), set).unwrap().scaling
+}
+
+/// Ragged trajectories of two channels at irregular times of their own.
+fn ragged(seed: u64, count: usize) -> TrajectorySet {
+    let trajectories = (0..count).map(|i| {
+        let mut random = Philox::new(seed, i as u64);
+        let frames = 4 + random.below(12) as usize;
+        let mut time = random.uniform_between(-3.0, 3.0);
+        let mut times = Vec::new();
+        for _ in 0..frames {
+            time += random.uniform_between(0.05, 0.4);
+            times.push(time);
+        }
+        let values = (0..2 * frames).map(|i| (1e-3 * random.normal() + (i % 2) as f64) as f32).collect();
+        Trajectory { times, values, parameters: vec![] }
+    });
+    described(2, trajectories.collect())
+}
+
+/// The mean square of the velocity at many times of each training trajectory, as the sampler draws them.
+fn sampled(set: &TrajectorySet, recipe: &Recipe, scaling: &Scaling, channel: usize) -> f64 {
+    const EACH: usize = 4000;
+    let path = recipe.path.path().unwrap();
+    let (mut sum, mut trajectories) = (0.0, 0);
+    for (i, trajectory) in set.part(Split::Train) {
+        let first = usize::from(recipe.data.drop_first);
+        let kept = thin::kept(trajectory.times.len() - first, recipe.data.keep_rate, recipe.train.seed, i);
+        let times: Vec<f64> = kept.iter().map(|&k| scaling.time(trajectory.times[first + k])).collect();
+        let span = times[times.len() - 1] - times[0];
+        for sample in 0..EACH {
+            let weights = path.weights(&times, times[0] + span * (sample as f64 + 0.5) / EACH as f64);
+            let term =
+                |(w, k): (&f64, usize)| w * f64::from(trajectory.values[2 * (first + kept[k]) + channel]);
+            let velocity: f64 = weights.velocity().iter().zip(weights.range()).map(term).sum();
+            sum += (velocity / scaling.deviation[channel]).powi(2) / EACH as f64;
+        }
+        trajectories += 1;
+    }
+    sum / f64::from(trajectories)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_scale_is_the_root_mean_square_of_what_is_drawn(
+        seed: u64, choice in 0usize..3, drop_first: bool, timed: bool, keep_rate in 0.4..1.0f64,
+    ) {
+        let set = ragged(seed, 7);
+        let path = ["path.spline=linear", "path.spline=cubic", "path.stencil=5"][choice];
+        let keys = [
+            path.to_owned(), format!("data.drop_first={drop_first}"), format!("data.keep_rate={keep_rate}"),
+            format!("operator.time_embedding={timed}"), "data.normalize=range".into(),
+        ];
+        let recipe = Recipe::parse(&recipe(1).to_toml().unwrap(), &keys).unwrap();
+        let scaling = Model::new(&recipe, &set).unwrap().scaling;
+        for channel in 0..2 {
+            let found = scaling.velocity[channel].powi(2);
+            let expected = sampled(&set, &recipe, &scaling, channel);
+            // Midpoints a 4000th of a trajectory apart: a linear path's velocity jumps at up to 15 knots, and each
+            // jump costs at most one of them.
+            let bound = if choice == 0 { 15.0 / 4000.0 * 10.0 } else { 1e-3 };
+            prop_assert!((found / expected - 1.0).abs() < bound, "{found} {expected}");
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_matter() {
+    let set = ragged(3, 40);
+    let found = [1, 2, 5].map(|threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| scaling(&set, &["data.keep_rate=0.7"]))
+    });
+    assert!(found[0] == found[1] && found[1] == found[2]);
+}
+
+/// A first snapshot that is far off in value and in time leaves no trace once it is dropped.
+#[test]
+fn a_dropped_first_snapshot_is_not_measured() {
+    let set = ragged(8, 20);
+    let spoilt = set.trajectories.iter().map(|trajectory| {
+        let mut spoilt = trajectory.clone();
+        spoilt.times.insert(0, spoilt.times[0] - 100.0);
+        spoilt.values.splice(0..0, [1e6, -1e6]);
+        spoilt
+    });
+    let spoilt = described(2, spoilt.collect());
+    for keys in [&[][..], &["data.normalize=range"], &["objective.kind=autoregressive"]] {
+        let dropped: Vec<&str> = keys.iter().copied().chain(["data.drop_first=true"]).collect();
+        assert_eq!(scaling(&spoilt, &dropped), scaling(&set, keys), "{keys:?}");
+    }
+}
+
+#[test]
+fn thinned_away_snapshots_are_not_measured() {
+    let set = ragged(8, 20);
+    let recipe = with_keys(1, &["data.keep_rate=0.5"]);
+    let mut spoilt = set.trajectories.clone();
+    for (i, trajectory) in spoilt.iter_mut().enumerate() {
+        let kept = thin::kept(trajectory.times.len(), 0.5, recipe.train.seed, i);
+        for (frame, values) in trajectory.values.chunks_mut(2).enumerate() {
+            if !kept.contains(&frame) {
+                values.fill(1e9);
+            }
+        }
+    }
+    let spoilt = described(2, spoilt);
+    assert_eq!(Model::new(&recipe, &spoilt).unwrap().scaling, Model::new(&recipe, &set).unwrap().scaling);
+}
+
+#[test]
+fn channels_that_do_not_move_keep_their_size_and_the_scale_can_be_left_out() {
+    let mut set = ragged(1, 10);
+    for trajectory in &mut set.trajectories {
+        trajectory.values.iter_mut().step_by(2).for_each(|value| *value = 0.1);
+    }
+    let found = scaling(&set, &[]);
+    assert_eq!((found.velocity[0], found.change[0]), (1.0, 1.0));
+    assert!(found.velocity[1] > 1.0);
+    let off = scaling(&set, &["path.scale_velocity=false"]);
+    assert_eq!(off, Scaling { velocity: vec![], ..found });
+    assert!(
+        scaling(&set, &["objective.kind=autoregressive", "operator.time_embedding=true"]).velocity.is_empty()
+    );
+}
+
+#[test]
+fn ranges_become_the_unit_interval() {
+    let set = ragged(5, 10);
+    let found = scaling(&set, &["data.normalize=range"]);
+    let trained = set.part(Split::Train).flat_map(|(_, trajectory)| found.normalize(&trajectory.values));
+    let values: Vec<f32> = trained.collect();
+    for channel in 0..2 {
+        let own = || values.iter().skip(channel).step_by(2).copied();
+        assert_eq!((own().fold(1.0, f32::min), own().fold(0.0, f32::max)), (0.0, 1.0));
+    }
+}
+
+/// Ninety turns over the horizon: velocities of 565 in units of deviation and horizon.
+fn turning() -> TrajectorySet {
+    let trajectories = (0..20).map(|i| {
+        let phase = Philox::new(2, i).uniform_between(0.0, std::f64::consts::TAU);
+        let times: Vec<f64> = (0..=2000).map(|k| f64::from(k) * 1.5e-3).collect();
+        let values = times.iter().flat_map(|t| {
+            let angle = 188.5 * t + phase;
+            [angle.cos() as f32, angle.sin() as f32]
+        });
+        Trajectory { values: values.collect(), times, parameters: vec![] }
+    });
+    described(2, trajectories.collect())
+}
+
+#[test]
+fn huge_velocities_are_learnt_and_the_loss_is_relative() {
+    let set = turning();
+    let keys = ["train.report_every=400", "train.batch=64"];
+    let scaled = trained(&with_keys(400, &keys), &set, None, false).unwrap();
+    let expected = 188.5 * 3.0;
+    for &scale in &scaled.model.scaling.velocity {
+        // Deviations of a sine that is sampled evenly are its amplitude over the square root of 2, as its velocities are.
+        assert!((scale / expected - 1.0).abs() < 0.01, "{scale}");
+    }
+    // The mean over 400 steps, the first ones included.
+    assert!(scaled.loss < 0.2, "loss {}", scaled.loss);
+    let off: Vec<&str> = keys.into_iter().chain(["path.scale_velocity=false"]).collect();
+    let unscaled = trained(&with_keys(400, &off), &set, None, false).unwrap();
+    let relative = unscaled.loss / (expected * expected);
+    assert!(relative > 3.0 * scaled.loss, "{relative} without the scale, {} with it", scaled.loss);
+    // One step of a vanishing rate: what a network of random weights is worth.
+    let first = trained(&with_keys(1, &["train.learning_rate=1e-12"]), &set, None, false).unwrap();
+    assert!((0.5..2.0).contains(&first.loss), "loss {}", first.loss);
+}
+
+/// The state of a run before there was a scale of the velocity.
+fn make_old(run: &std::path::Path) {
+    let path = run.join("checkpoints/latest/state.json");
+    let mut sealed: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let state = &mut sealed["state"];
+    for key in ["velocity", "duration"] {
+        state["model"]["scaling"].as_object_mut().unwrap().remove(key).unwrap();
+    }
+    state["model"]["recipe"]["path"].as_object_mut().unwrap().remove("scale_velocity").unwrap();
+    state["model"]["recipe"]["data"]["normalize"] = true.into();
+    let hash = Sha256::digest(state.to_string().as_bytes());
+    sealed["sha256"] = hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+    std::fs::write(&path, sealed.to_string()).unwrap();
+}
+
+#[test]
+fn runs_of_earlier_versions_load_and_go_on_in_their_own_units() {
+    let (set, folder) = (oscillators(12), tempfile::tempdir().unwrap());
+    let (old, whole) = (folder.path().join("old"), folder.path().join("whole"));
+    let keys = ["path.scale_velocity=false", "train.schedule=constant"];
+    trained(&with_keys(60, &keys), &set, Some(&old), false).unwrap();
+    trained(&with_keys(120, &keys), &set, Some(&whole), false).unwrap();
+    make_old(&old);
+    let loaded = Trained::load(&old, "latest", Device::Cpu).unwrap();
+    assert!(loaded.model.scaling.velocity.is_empty());
+    assert_eq!(loaded.model.scaling.last(), 3.0);
+    // Its recipe names no scale, which now means that there is one; the run has none all the same.
+    trained(&with_keys(120, &["train.schedule=constant"]), &set, Some(&old), true).unwrap();
+    let weights =
+        |run: &std::path::Path| std::fs::read(run.join("checkpoints/latest/weights.safetensors")).unwrap();
+    assert!(weights(&old) == weights(&whole));
+}
