@@ -11,6 +11,7 @@ mod metrics;
 mod model;
 mod objective;
 mod operator;
+pub mod paper;
 mod recipe;
 mod rollout;
 mod scaling;
@@ -32,7 +33,7 @@ pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathC
 pub use rollout::{Budget, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};
 pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
-pub use trajectories::{TrajectorySet, paper_system};
+pub use trajectories::TrajectorySet;
 
 /// The README's example, compiled.
 #[cfg(doctest)]

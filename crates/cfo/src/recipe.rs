@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cfo_engine::{AdamConfig, Precision, Schedule};
+use cfo_engine::{AdamConfig, Device, Precision, Schedule};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 use serde::{Deserialize, Serialize};
 
@@ -181,7 +181,7 @@ pub struct TrainConfig {
     pub ema: f64,
     /// Global gradient norm to which gradients are clipped; 0 for none.
     pub clip: f64,
-    /// `f32`, `tf32` or `bf16`.
+    /// `f32`, `tf32` or `bf16`; the CPU computes in `f32` whichever is named.
     pub precision: String,
     /// Whether a GPU too yields the same bits in every run, at some cost in speed. The CPU always does.
     pub deterministic: bool,
@@ -270,6 +270,17 @@ impl TrainConfig {
             problem: error.to_string(),
         })
     }
+
+    /// The precision on a device: the CPU computes in `f32` where the recipe names one that only GPUs have.
+    ///
+    /// # Errors
+    /// If it is unknown.
+    pub fn precision_on(&self, device: Device) -> Result<Precision> {
+        Ok(match (device, self.precision()?) {
+            (Device::Cpu, Precision::Tf32 | Precision::Bf16) => Precision::F32,
+            (_, precision) => precision,
+        })
+    }
 }
 
 /// How a trained network is integrated.
@@ -307,6 +318,14 @@ impl Recipe {
         let recipe: Self = table.try_into().map_err(|error: toml::de::Error| bad_recipe(&error))?;
         recipe.check()?;
         Ok(recipe)
+    }
+
+    /// The same with `key=value` overrides applied by their path.
+    ///
+    /// # Errors
+    /// If a key is unknown or has a value of the wrong kind.
+    pub fn with(&self, overrides: &[String]) -> Result<Self> {
+        if overrides.is_empty() { Ok(self.clone()) } else { Self::parse(&self.to_toml()?, overrides) }
     }
 
     /// The resolved recipe as TOML.
@@ -443,6 +462,16 @@ mod tests {
         }
         assert!(parsed("rnage").unwrap_err().hint().unwrap().contains("`range`"));
         assert!(parsed("3").unwrap_err().to_string().contains("normalize"));
+    }
+
+    #[test]
+    fn the_cpu_computes_in_single_precision_whatever_a_gpu_is_told() {
+        for (named, on_cpu) in [("f32", Precision::F32), ("tf32", Precision::F32), ("bf16", Precision::F32)] {
+            let recipe = Recipe::default().with(&[format!("train.precision={named}")]).unwrap();
+            assert_eq!(recipe.train.precision_on(Device::Cpu).unwrap(), on_cpu, "{named}");
+            assert_eq!(recipe.train.precision_on(Device::Cuda(0)).unwrap().to_string(), named);
+        }
+        assert!(Recipe::default().with(&["train.precision=f8".into()]).is_err());
     }
 
     #[test]

@@ -10,7 +10,8 @@ use cfo_data::store::TrajectoryFile;
 use cfo_data::{Description, Split, Trajectory};
 
 use crate::error::{CfoError, Result};
-use crate::recipe::{DataConfig, nearest};
+use crate::paper::System;
+use crate::recipe::DataConfig;
 
 /// Trajectories with what holds for all of them and the part each belongs to.
 #[derive(Clone, Debug)]
@@ -147,7 +148,8 @@ impl TrajectorySet {
             }
             (Some(path), _) => Self::read(path)?,
             (None, Some(system)) => {
-                let (equation, counts) = paper_system(system)?;
+                let system = System::find(system)?;
+                let (equation, counts) = (system.equation(), system.counts());
                 let samples = config.samples.or(config.split.map(|split| split.iter().sum()));
                 let set =
                     Self::simulate(&*equation, samples.unwrap_or(counts.iter().sum()), seed, interrupt)?;
@@ -221,24 +223,4 @@ fn by_counts(total: usize, [train, validation, _]: [usize; 3]) -> Vec<Split> {
             _ => Split::Test,
         })
         .collect()
-}
-
-/// A system of the paper by name, with its numbers of training, validation and test trajectories.
-///
-/// # Errors
-/// If there is none of that name.
-pub fn paper_system(name: &str) -> Result<(Box<dyn Equation>, [usize; 3])> {
-    const NAMES: [&str; 5] =
-        ["lorenz", "burgers", "diffusion-reaction", "shallow-water", "kuramoto-sivashinsky"];
-    Ok(match name {
-        "lorenz" => (Box::new(simulate::Lorenz::default()), [9000, 500, 500]),
-        "burgers" => (Box::new(simulate::Burgers::default()), [1000, 100, 100]),
-        "diffusion-reaction" => (Box::new(simulate::DiffusionReaction::default()), [900, 50, 50]),
-        "shallow-water" => (Box::new(simulate::ShallowWater::default()), [900, 50, 50]),
-        "kuramoto-sivashinsky" => (Box::new(simulate::KuramotoSivashinsky::default()), [512, 512, 512]),
-        _ => {
-            let nearest = nearest(name, &NAMES).map(Into::into);
-            return Err(CfoError::UnknownKey { found: name.into(), nearest });
-        }
-    })
 }

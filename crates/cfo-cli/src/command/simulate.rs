@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use cfo::paper;
 use cfo_data::simulate::{self, Equation, RandomField};
 use cfo_data::split::{self, Portions};
 use cfo_data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
@@ -40,14 +41,14 @@ struct SplitReport {
 }
 
 pub fn run(arguments: &args::Simulate) -> Result<()> {
-    let (equation, output, paper) = plan(&arguments.system);
-    let report = simulate(&*equation, output, paper)?;
+    let (equation, output) = plan(&arguments.system);
+    let [train, validation, test] = paper::System::find(equation.name())?.counts();
+    let report = simulate(&*equation, output, SplitCounts { train, validation, test })?;
     if output.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
 }
 
-/// The system with the options that were typed, where it goes, and how many trajectories the paper has.
-fn plan(system: &System) -> (Box<dyn Equation>, &Output, SplitCounts) {
-    let counts = |train, validation, test| SplitCounts { train, validation, test };
+/// The system with the options that were typed, and where it goes.
+fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
     match system {
         System::Lorenz(typed) => {
             let equation = simulate::Lorenz {
@@ -56,7 +57,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output, SplitCounts) {
                 spread: typed.spread,
                 ..Default::default()
             };
-            (Box::new(equation), &typed.output, counts(9000, 500, 500))
+            (Box::new(equation), &typed.output)
         }
         System::Burgers(typed) => {
             let equation = simulate::Burgers {
@@ -67,7 +68,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output, SplitCounts) {
                 field: RandomField { sigma: typed.sigma, ..Default::default() },
                 ..Default::default()
             };
-            (Box::new(equation), &typed.output, counts(1000, 100, 100))
+            (Box::new(equation), &typed.output)
         }
         System::DiffusionReaction(typed) => {
             let equation = simulate::DiffusionReaction {
@@ -77,7 +78,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output, SplitCounts) {
                 tolerance: typed.tolerance,
                 ..Default::default()
             };
-            (Box::new(equation), &typed.output, counts(900, 50, 50))
+            (Box::new(equation), &typed.output)
         }
         System::ShallowWater(typed) => {
             let equation = simulate::ShallowWater {
@@ -86,7 +87,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output, SplitCounts) {
                 frames: typed.frames,
                 horizon: typed.horizon,
             };
-            (Box::new(equation), &typed.output, counts(900, 50, 50))
+            (Box::new(equation), &typed.output)
         }
         System::KuramotoSivashinsky(typed) => {
             let equation = simulate::KuramotoSivashinsky {
@@ -100,8 +101,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output, SplitCounts) {
                 time_jitter: typed.time_jitter,
                 ..Default::default()
             };
-            // The paper does not say; these are the counts of the data that it most likely took.
-            (Box::new(equation), &typed.output, counts(512, 512, 512))
+            (Box::new(equation), &typed.output)
         }
     }
 }

@@ -157,7 +157,7 @@ fn summary(report: &Report) -> String {
 fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> Result<()> {
     let model = Model::new(recipe, set)?;
     let data = TrainingData::new(&model, set)?;
-    let precision = recipe.train.precision()?;
+    let precision = recipe.train.precision_on(device)?;
     let mut memory = Memory::new(device, precision).map_err(cfo::CfoError::from)?;
     let (graph, _) = training_step(&model, &data)?;
     memory.initialize(&graph, recipe.train.seed).map_err(cfo::CfoError::from)?;

@@ -92,7 +92,7 @@ impl Trained {
     pub fn load(run: &Path, checkpoint: &str, device: Device) -> Result<Self> {
         let checkpoints = Checkpoints::of(run);
         let state = checkpoints.state(checkpoint)?;
-        let mut memory = Memory::new(device, state.model.recipe.train.precision()?)?;
+        let mut memory = Memory::new(device, state.model.recipe.train.precision_on(device)?)?;
         checkpoints.load(checkpoint, &state, &mut memory, false)?;
         Ok(Self { model: state.model, memory, loss: f64::NAN, seconds: 0.0 })
     }
@@ -122,7 +122,7 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
         _ => None,
     };
     let mut memory =
-        Memory::new(device, recipe.train.precision()?)?.with_determinism(recipe.train.deterministic);
+        Memory::new(device, recipe.train.precision_on(device)?)?.with_determinism(recipe.train.deterministic);
     let data = training_data(&model, set, &memory)?;
     let fingerprint = data.fingerprint(&model, set)?;
     let (graph, _) = training_step(&model, &data)?;

@@ -1,0 +1,187 @@
+//! The paper's systems: how each is simulated, and the recipes that it is trained by.
+//!
+//! The values live in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours), which are compiled in: commands, tests
+//! and benchmarks that ask for a system here train what `cfo train recipes/NAME.toml` trains.
+
+use cfo_data::simulate::{self, Equation, ShallowWater, Variant};
+use serde::Serialize;
+
+use crate::error::{CfoError, Result};
+use crate::recipe::{Recipe, nearest};
+
+/// Whose recipe a network is trained by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Edition {
+    /// The paper's.
+    Paper,
+    /// Ours: the paper's data, network, steps and batch, everything else free.
+    Ours,
+}
+
+impl Edition {
+    /// In file names and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Ours => "ours",
+        }
+    }
+}
+
+/// A system of the paper, or one that we set beside it.
+#[derive(Debug)]
+pub struct System {
+    /// As files and the command line spell it.
+    pub name: &'static str,
+    /// For people.
+    pub label: &'static str,
+    /// What a reader of its errors must know.
+    pub caveat: Option<&'static str>,
+    recipe: &'static str,
+    ours: &'static str,
+    equation: fn() -> Box<dyn Equation>,
+}
+
+/// The learning rate of a transformer in our recipes, which are made for the systems' own networks.
+pub const OUR_TRANSFORMER_RATE: f64 = 3e-4;
+
+/// Both recipes of a system.
+macro_rules! recipes {
+    ($name:literal) => {
+        [
+            include_str!(concat!("../../../recipes/", $name, ".toml")),
+            include_str!(concat!("../../../recipes/ours/", $name, ".toml")),
+        ]
+    };
+}
+
+impl System {
+    const fn new(
+        name: &'static str,
+        label: &'static str,
+        [recipe, ours]: [&'static str; 2],
+        equation: fn() -> Box<dyn Equation>,
+    ) -> Self {
+        Self { name, label, caveat: None, recipe, ours, equation }
+    }
+
+    /// The system of a name.
+    ///
+    /// # Errors
+    /// If there is none; the nearest name is then given.
+    pub fn find(name: &str) -> Result<&'static Self> {
+        SYSTEMS.iter().find(|system| system.name == name).ok_or_else(|| {
+            let names: Vec<&str> = SYSTEMS.iter().map(|system| system.name).collect();
+            CfoError::UnknownKey { found: name.into(), nearest: nearest(name, &names).map(Into::into) }
+        })
+    }
+
+    /// Its simulator, with the paper's grid and times.
+    pub fn equation(&self) -> Box<dyn Equation> {
+        (self.equation)()
+    }
+
+    /// The recipe that it is trained by.
+    pub fn recipe(&self, edition: Edition) -> Recipe {
+        let text = match edition {
+            Edition::Paper => self.recipe,
+            Edition::Ours => self.ours,
+        };
+        Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test")
+    }
+
+    /// Trajectories for training, validation and test.
+    pub fn counts(&self) -> [usize; 3] {
+        self.recipe(Edition::Paper)
+            .data
+            .split
+            .expect("the recipes of systems have a split, as a test asserts")
+    }
+}
+
+/// Of the radial dam break.
+const FEW_TRAJECTORIES: &str = "At most 81 trajectories of the radial dam break differ on 128 x 128 cells, so that nearly every test trajectory also stands \
+                                in the training part: its errors say how well trajectories are remembered. No two of `shallow-water-varied` are alike.";
+
+/// Every system, in the order of the paper's tables.
+pub static SYSTEMS: [System; 6] = [
+    System::new("lorenz", "Lorenz", recipes!("lorenz"), || Box::new(simulate::Lorenz::default())),
+    System::new("burgers", "Burgers", recipes!("burgers"), || Box::new(simulate::Burgers::default())),
+    System::new("diffusion-reaction", "diffusion-reaction", recipes!("diffusion-reaction"), || {
+        Box::new(simulate::DiffusionReaction::default())
+    }),
+    System {
+        caveat: Some(FEW_TRAJECTORIES),
+        ..System::new("shallow-water", "shallow water", recipes!("shallow-water"), || {
+            Box::new(ShallowWater::default())
+        })
+    },
+    System::new("shallow-water-varied", "shallow water, varied", recipes!("shallow-water-varied"), || {
+        Box::new(ShallowWater { variant: Variant::Varied, ..ShallowWater::default() })
+    }),
+    System::new("kuramoto-sivashinsky", "Kuramoto-Sivashinsky", recipes!("kuramoto-sivashinsky"), || {
+        Box::new(simulate::KuramotoSivashinsky::default())
+    }),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::{OperatorConfig, Setting};
+
+    /// What our recipe may change of the network: what it sees of time, and the function between layers.
+    fn sizes(recipe: &Recipe) -> OperatorConfig {
+        let mut operator = recipe.operator.clone();
+        match &mut operator {
+            OperatorConfig::Mlp(config) => {
+                (config.time_embedding, config.activation) = (true, Default::default());
+            }
+            OperatorConfig::Fno(config) => config.time_embedding = true,
+            OperatorConfig::Unet(config) => {
+                (config.time_embedding, config.padding) = (true, crate::operator::Padding::Auto);
+            }
+            OperatorConfig::Dit(config) => config.time_embedding = true,
+        }
+        operator
+    }
+
+    #[test]
+    fn our_recipes_have_the_papers_data_network_steps_and_batch() {
+        for system in &SYSTEMS {
+            let [paper, ours] = [Edition::Paper, Edition::Ours].map(|edition| system.recipe(edition));
+            let data = |recipe: &Recipe| {
+                (
+                    recipe.data.simulate.clone(),
+                    recipe.data.split,
+                    recipe.data.keep_rate,
+                    recipe.data.drop_first,
+                )
+            };
+            assert_eq!(data(&paper), data(&ours), "{}", system.name);
+            assert_eq!(sizes(&paper), sizes(&ours), "{}", system.name);
+            assert_eq!((paper.train.steps, paper.train.batch), (ours.train.steps, ours.train.batch));
+            assert_eq!(paper.objective, ours.objective, "{}", system.name);
+            assert_ne!(paper, ours, "{}", system.name);
+        }
+    }
+
+    #[test]
+    fn recipes_suit_their_systems() {
+        for system in &SYSTEMS {
+            assert!(system.counts().iter().all(|&count| count >= 50), "{}", system.name);
+            let equation = system.equation();
+            equation.check().unwrap();
+            assert!(system.name.starts_with(equation.name()));
+            let description = equation.description();
+            let setting = Setting::new(description.shape, &description.periodic, 0);
+            for edition in [Edition::Paper, Edition::Ours] {
+                let recipe = system.recipe(edition);
+                assert_eq!(recipe.data.simulate.as_deref(), Some(system.name));
+                recipe.operator.build(&setting).unwrap();
+            }
+        }
+        let unknown = System::find("lorentz").unwrap_err();
+        assert!(unknown.hint().unwrap().contains("`lorenz`"), "{unknown}");
+    }
+}
