@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use cfo::paper::Edition;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -17,9 +18,19 @@ pub struct Reproduce {
     /// Folder for the report; one that is there already is replaced [default: runs/TARGET]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Folder for the trainings: finished ones are used again, killed ones go on [default: OUT/runs]
-    #[arg(long, value_name = "DIR")]
-    pub runs: Option<PathBuf>,
+    /// Folder for the trainings, which all experiments share: finished ones are used again, killed ones go on
+    #[arg(long, value_name = "DIR", default_value = "runs/trainings")]
+    pub runs: PathBuf,
+    /// The paper's recipe, ours, or both [default: both for table1, else the paper's]
+    #[arg(long, value_enum)]
+    pub recipe: Option<Editions>,
+    /// Train so many times with seeds from `--seed` on, on the same data, and report mean and deviation over the runs
+    /// [default: 3 for quickstart, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: Option<u64>,
+    /// Only say which networks would be trained, and by which recipes
+    #[arg(long)]
+    pub dry_run: bool,
     /// Only this system of the experiment; may be repeated
     #[arg(long, value_name = "SYSTEM")]
     pub system: Vec<String>,
@@ -32,12 +43,26 @@ pub struct Reproduce {
     /// `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Seed of everything that is drawn at random
+    /// Seed of the data, and of the first training
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Print one JSON document alone on stdout
     #[arg(long)]
     pub json: bool,
+}
+
+impl Reproduce {
+    /// The recipes to train by.
+    pub fn editions(&self) -> Editions {
+        let usual = if matches!(self.target, Target::Table1) { Editions::Both } else { Editions::Paper };
+        self.recipe.unwrap_or(usual)
+    }
+
+    /// Seeds of the trainings.
+    pub fn training_seeds(&self) -> Vec<u64> {
+        let usual = if matches!(self.target, Target::Quickstart) { 3 } else { 1 };
+        (0..self.seeds.unwrap_or(usual)).map(|k| self.seed.wrapping_add(k)).collect()
+    }
 }
 
 /// Experiments of the paper.
@@ -76,6 +101,37 @@ impl Target {
             Self::Extrapolation => "extrapolation",
             Self::Backbones => "backbones",
             Self::Runtime => "runtime",
+        }
+    }
+}
+
+/// Which recipes to train by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Editions {
+    /// The paper's
+    Paper,
+    /// Ours: the paper's data, network, steps and batch, everything else free
+    Ours,
+    /// One beside the other
+    Both,
+}
+
+impl Editions {
+    /// As typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Ours => "ours",
+            Self::Both => "both",
+        }
+    }
+
+    /// One by one.
+    pub fn list(self) -> &'static [Edition] {
+        match self {
+            Self::Paper => &[Edition::Paper],
+            Self::Ours => &[Edition::Ours],
+            Self::Both => &[Edition::Paper, Edition::Ours],
         }
     }
 }

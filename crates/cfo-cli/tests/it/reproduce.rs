@@ -59,8 +59,10 @@ fn table1_has_every_method_and_keep_rate_beside_the_papers() {
     let report = folder.cfo(&line).done().json();
     assert_eq!((&report["target"], &report["scale"]), (&"table1".into(), &"smoke".into()));
     let rows = report["rows"].as_array().unwrap();
-    // One network for Lorenz's baseline, two for Burgers', each in two forms; two splines at three keep rates.
-    assert_eq!(rows.len(), 2 + 4 + 2 * 6);
+    // By either recipe: one network for Lorenz's baseline, two for Burgers', each in two forms; two splines at three keep rates.
+    assert_eq!(rows.len(), 2 * (2 + 4 + 2 * 6));
+    let ours = rows.iter().filter(|row| row["recipe"] == "ours").count();
+    assert_eq!((ours, report["notes"].as_array().unwrap().len()), (18, 0));
     for row in rows {
         assert!(row["relative_l2"].as_f64().is_none_or(|error| error > 0.0), "{row}");
         match row["method"].as_str() {
@@ -76,13 +78,79 @@ fn table1_has_every_method_and_keep_rate_beside_the_papers() {
     }
     for system in ["lorenz", "burgers"] {
         let best = rows.iter().filter(|row| row["system"] == system && row["best"] == true);
-        assert_eq!(best.count(), 1, "{system}");
-        assert!(folder.path("report").join(format!("error-over-time-{system}.png")).exists());
+        assert_eq!(best.count(), 2, "{system}");
+        for stem in [format!("error-over-time-{system}"), format!("training-loss-{system}-ours")] {
+            assert!(folder.path("report").join(format!("{stem}.png")).exists());
+        }
     }
     let markdown = std::fs::read_to_string(folder.path("report/report.md")).unwrap();
-    for words in ["reduced version", "`train.steps=3`", "6.82e-2", "cfo reproduce table1"] {
+    for words in
+        ["reduced version", "`train.steps=3`", "6.82e-2", "cfo reproduce table1", "On all times, where both"]
+    {
         assert!(markdown.contains(words), "`{words}` is missing");
     }
+}
+
+/// Runs with several seeds share the data and differ in the rest; their deviation is not the one over trajectories.
+#[test]
+fn seeds_give_a_deviation_over_runs() {
+    let folder = Folder::new();
+    let line = format!("reproduce backbones --system burgers --json {TINY} --seed 3");
+    let alone = folder.cfo(&format!("{line} --out alone")).done().json();
+    let both = folder.cfo(&format!("{line} --out both --seeds 2")).done();
+    assert_eq!(both.stderr.matches("simulating").count(), 1, "{}", both.stderr);
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}"));
+    for (one, row) in alone["rows"].as_array().unwrap().iter().zip(both.json()["rows"].as_array().unwrap()) {
+        let each: Vec<f64> = row["per_seed"].as_array().unwrap().iter().map(number).collect();
+        assert_eq!((each.len(), each[0]), (2, number(&one["relative_l2"])), "{row}");
+        assert_ne!(each[0], each[1]);
+        assert_eq!(number(&row["relative_l2"]), f64::midpoint(each[0], each[1]));
+        let deviation = (each[0] - each[1]).abs() / 2f64.sqrt();
+        assert!((number(&row["std_runs"]) - deviation).abs() < 1e-12, "{row}");
+        assert!(number(&row["std_trajectories"]) > 0.0 && one["std_runs"].is_null());
+    }
+    let refused = folder.cfo("reproduce runtime --seeds 2").ended_with(2);
+    assert!(refused.stderr.contains("--seeds"), "{}", refused.stderr);
+}
+
+/// What would be trained, with recipes that `cfo train` takes, at the paper's scale too.
+#[test]
+fn a_plan_trains_nothing() {
+    let folder = Folder::new();
+    let plan = folder.cfo("reproduce table1 --scale paper --dry-run --json --seeds 2").done().json();
+    assert!(folder.names().is_empty());
+    let trainings = plan["trainings"].as_array().unwrap();
+    // Baselines in two forms on 1, 3, 2, 2 and 2 networks; six networks of CFO a system; two recipes, two seeds.
+    assert_eq!(trainings.len(), (2 * 10 + 6 * 5) * 2 * 2);
+    let count = |key: &str, value: &str| trainings.iter().filter(|one| one[key] == value).count();
+    assert_eq!((count("recipe", "ours"), count("recipe", "paper")), (100, 100));
+    assert_eq!((count("system", "shallow-water"), count("system", "shallow-water-varied")), (40, 40));
+    assert!(trainings.iter().all(|one| one["paper"].is_null() || one["system"] != "shallow-water-varied"));
+    for (one, name) in [(&trainings[0], "first"), (&trainings[199], "last")] {
+        std::fs::write(folder.path(name), one["toml"].as_str().unwrap()).unwrap();
+        // The last one names a precision that the CPU does not have, and gets `f32`.
+        let few = "--set data.split=[2,1,1] --set train.batch=2";
+        folder.cfo(&format!("train {name} --dry-run --device cpu {few}")).done();
+    }
+    let text = folder.cfo("reproduce extrapolation --scale paper --system lorenz --dry-run").done().stdout;
+    let names: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();
+    // The first one is table 1's.
+    assert_eq!(names[0], "cfo-quintic-100");
+    assert_eq!(names.len(), 4);
+}
+
+/// At most 81 trajectories of the benchmark's dam break differ: said wherever its errors are printed.
+#[test]
+fn the_dam_breaks_repeated_trajectories_are_said_beside_its_errors() {
+    let folder = Folder::new();
+    let small = "--set data.split=[2,1,1] --set train.steps=1 --set train.batch=1 --set evaluate.nfe=4";
+    let line = "reproduce extrapolation --scale paper --system shallow-water --device cpu --out report";
+    let outcome = folder.cfo(&format!("{line} {small} --set operator.channels=[8]")).done();
+    assert!(outcome.stdout.contains("shallow-water †") && outcome.stdout.contains("81 trajectories"));
+    let report = std::fs::read_to_string(folder.path("report/report.json")).unwrap();
+    let markdown = std::fs::read_to_string(folder.path("report/report.md")).unwrap();
+    assert!(report.contains("\"notes\"") && report.contains("81 trajectories"), "{report}");
+    assert!(markdown.contains("† shallow-water: At most 81 trajectories"), "{markdown}");
 }
 
 /// Shares of the trainings in several processes, then the report, which trains nothing again.
@@ -138,7 +206,7 @@ fn spline_choice_finds_the_path_of_least_velocity_error() {
 
 /// The rows of a target and what its report's folder must hold.
 fn rows_of(folder: &Folder, target: &str, options: &str, files: &[&str]) -> Vec<Value> {
-    let line = format!("reproduce {target} --out {target} --runs shared --json {options} {TINY}");
+    let line = format!("reproduce {target} --out {target} --json {options} {TINY}");
     let report = folder.cfo(&line).done().json();
     assert_eq!(report["target"], target);
     for file in files {

@@ -1,77 +1,64 @@
 //! `backbones`: the same systems with the networks that the paper tries, everything else fixed.
 
 use anyhow::Result;
-use cfo::numerics::Path;
+use cfo::Report;
+use cfo::numerics::Spline;
+use cfo::paper::Edition;
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Training};
-use super::findings::Findings;
+use super::experiment::Laboratory;
+use super::findings::{Findings, marked};
+use super::spread::Spread;
+use super::system::Setup;
+use super::training::Training;
 use super::{Document, Record};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
-const NAMES: [&str; 3] = ["burgers", "diffusion-reaction", "shallow-water"];
-
-/// The paper's errors of quintic CFO on all times, by system and network.
-const PAPER: [(&str, &str, f64); 6] = [
-    ("burgers", "unet", 5.89e-3),
-    ("burgers", "fno", 6.8e-3),
-    ("diffusion-reaction", "unet", 4.37e-2),
-    ("diffusion-reaction", "dit", 8.21e-2),
-    ("shallow-water", "unet", 4.56e-3),
-    ("shallow-water", "dit", 8.3e-3),
-];
+/// The paper's errors of quintic CFO on all times with networks other than table 1's, by system and network.
+const PAPER: [(&str, &str, f64); 3] =
+    [("burgers", "fno", 6.8e-3), ("diffusion-reaction", "dit", 8.21e-2), ("shallow-water", "dit", 8.3e-3)];
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
+    recipe: Edition,
     operator: &'static str,
     parameters: usize,
-    /// Absent if a rollout diverged.
-    relative_l2: Option<f64>,
+    #[serde(flatten)]
+    error: Spread,
+    /// The name that `std_trajectories` had.
     std: Option<f64>,
     paper: Option<f64>,
+    /// Of one training, mean over the runs.
     seconds: f64,
+    #[serde(skip)]
+    setup: Setup,
 }
+
+fn trainings(setup: Setup) -> Vec<Training> {
+    let on = |backbone: &&'static str| {
+        let mut training = Training::flow(setup, Spline::Quintic, 1.0).on(backbone);
+        let other = PAPER.iter().find(|(name, kind, _)| *name == setup.system.name() && kind == backbone);
+        training.paper = training.paper.or(other.map(|(_, _, error)| *error));
+        training
+    };
+    setup.system.backbones.iter().map(on).collect()
+}
+
+/// What is kept of a run: its errors, the network's size, the seconds of training.
+type Measured = (Option<Report>, usize, f64);
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let systems = laboratory.systems(&NAMES)?;
-    let mut cases = Vec::new();
-    for &system in &systems {
-        for backbone in system.backbones {
-            cases
-                .push((Training::flow(system, Path::default(), 1.0).on(backbone, arguments.scale), backbone));
-        }
-    }
-    let trainings: Vec<Training> = cases.iter().map(|(training, _)| training.clone()).collect();
-    let (mut rows, mut curves) = (Vec::new(), Vec::new());
-    let complete = laboratory.each(&trainings, |position, mut outcome| {
-        let (training, backbone) = &cases[position];
-        let report = outcome.evaluate()?;
-        let system = training.system.name;
-        let paper = PAPER.iter().find(|(name, kind, _)| *name == system && *kind == backbone.kind);
-        if let Some(report) = &report {
-            let points = report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect();
-            curves.push((system, backbone.kind, points));
-        }
-        rows.push(Row {
-            system,
-            operator: backbone.kind,
-            parameters: outcome.trained.model.parameters()?,
-            relative_l2: report.as_ref().map(|report| report.relative_l2.mean),
-            std: report.as_ref().map(|report| report.relative_l2.std),
-            paper: paper.map(|(_, _, error)| *error),
-            seconds: outcome.seconds,
-        });
-        Ok(())
+    let setups = laboratory.setups(|system| system.position().is_some() && system.backbones.len() > 1)?;
+    let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
+    let measured = laboratory.each(&trainings, |_, mut outcome| {
+        Ok((outcome.evaluate()?, outcome.trained.model.parameters()?, outcome.seconds))
     })?;
-    if !complete {
-        return Ok(None);
-    }
-    let figures =
-        systems.iter().map(|system| (figure_stem(system.name), figure(system.name, system.label, &curves)));
+    let Some(runs) = measured else { return Ok(None) };
+    let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
     let findings = Findings {
         title: "Networks under CFO",
         about: "Relative L2 error of rollouts of quintic CFO trained on all times, by network; the recipe is the same but for the network. The \
@@ -79,59 +66,73 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
             .into(),
         table: table(&rows),
         verdict: String::new(),
-        figures: figures.collect(),
+        figures: setups.iter().map(|setup| figure(setup, &rows, &runs)).collect(),
         rows,
     };
-    Ok(Some(findings.record(arguments, &systems)))
+    Ok(Some(findings.record(arguments, &setups)))
+}
+
+fn row(training: &Training, runs: &[Measured]) -> Row {
+    let error = Spread::of(runs.iter().map(|(report, _, _)| report.as_ref()));
+    Row {
+        system: training.system().name(),
+        recipe: training.setup.edition,
+        operator: training.recipe.operator.name(),
+        parameters: runs.first().map_or(0, |(_, parameters, _)| *parameters),
+        std: error.std_trajectories,
+        error,
+        paper: training.paper,
+        seconds: runs.iter().map(|(_, _, seconds)| seconds).sum::<f64>() / runs.len().max(1) as f64,
+        setup: training.setup,
+    }
 }
 
 fn table(rows: &[Row]) -> Table {
     use Alignment::{Left, Right};
     let mut table = Table::new([
         ("system", Left),
+        ("recipe", Left),
         ("network", Left),
         ("parameters", Right),
         ("relative L2", Right),
-        ("±", Right),
+        ("± runs", Right),
+        ("± trajectories", Right),
         ("paper", Right),
         ("training", Right),
     ]);
-    let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
     for row in rows {
+        let [error, runs, trajectories] = row.error.cells();
         table.push([
-            row.system.to_owned(),
+            marked(row.setup),
+            row.recipe.name().to_owned(),
             row.operator.to_owned(),
             row.parameters.to_string(),
-            number(row.relative_l2, "diverged"),
-            number(row.std, "-"),
-            number(row.paper, "-"),
+            error,
+            runs,
+            trajectories,
+            row.paper.map_or_else(|| "-".to_owned(), scientific),
             format!("{:.0} s", row.seconds),
         ]);
     }
     table
 }
 
-/// System, network and error over time.
-type Curve = (&'static str, &'static str, Vec<(f64, f64)>);
-
-fn figure_stem(system: &str) -> String {
-    format!("error-over-time-{system}")
-}
-
-fn figure(system: &str, label: &str, curves: &[Curve]) -> Figure {
-    let of_system = curves.iter().filter(|(name, _, _)| *name == system).enumerate();
-    Figure {
-        title: format!("Rollout error by network: {label}"),
+/// The first run of each network over time.
+fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> (String, Figure) {
+    let first = rows.iter().zip(runs).filter_map(|(row, runs)| Some((row, runs.first()?.0.as_ref()?)));
+    let of_setup = first.filter(|(row, _)| row.system == setup.system.name() && row.recipe == setup.edition);
+    let series = of_setup.enumerate().map(|(color, (row, report))| Series {
+        label: row.operator.into(),
+        points: report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect(),
+        color,
+        line: Line::Solid,
+    });
+    let figure = Figure {
+        title: format!("Rollout error by network: {}", setup.title()),
         x: Axis { label: "time".into(), scale: AxisScale::Linear },
         y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series: of_system
-            .map(|(color, (_, kind, points))| Series {
-                label: (*kind).into(),
-                points: points.clone(),
-                color,
-                line: Line::Solid,
-            })
-            .collect(),
+        series: series.collect(),
         size: (640, 400),
-    }
+    };
+    (format!("error-over-time-{}", setup.stem()), figure)
 }

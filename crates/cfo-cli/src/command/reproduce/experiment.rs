@@ -10,67 +10,18 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
-use cfo::numerics::{Path, Spline};
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Model, Recipe, Report, Session, Solver, StepReport, Trained,
-    TrainingData, TrajectorySet, evaluate, prepare_folder, train,
+    CfoError, Checkpoints, EvaluateConfig, Model, Recipe, Report, Request, Session, Solver, StepReport,
+    Trained, TrainingData, TrajectorySet, evaluate, prepare_folder, train,
 };
 use serde::Deserialize;
 
-use super::system::{Backbone, SYSTEMS, System};
+use super::system::{SYSTEMS, Setup, System};
+use super::training::{Training, print_plan};
 use crate::args::{self, Scale};
 use crate::diagnostics::say;
 use crate::interrupt;
 use crate::progress;
-
-/// A network to be trained: what sets it apart from the system's own recipe.
-#[derive(Clone)]
-pub(super) struct Training {
-    pub system: &'static System,
-    /// Tells it apart from the others of its system; the name of its folder.
-    pub name: String,
-    /// Changes of the recipe.
-    pub changes: Vec<String>,
-    /// Share of the horizon that training and validation see.
-    pub horizon: f64,
-}
-
-/// Names follow from what is trained, so that experiments that need the same network share it.
-impl Training {
-    /// A continuous flow operator on the system's own network.
-    pub fn flow(system: &'static System, path: Path, keep_rate: f64) -> Self {
-        let points = match (path.spline, path.stencil) {
-            (Spline::Linear, _) | (_, 3) => String::new(),
-            (_, points) => format!("-{points}"),
-        };
-        let changes = vec![
-            format!("path.spline={}", path.spline),
-            format!("path.stencil={}", path.stencil),
-            format!("data.keep_rate={keep_rate}"),
-        ];
-        let name = format!("cfo-{}{points}-{:.0}", path.spline, 100.0 * keep_rate);
-        Self { system, name, changes, horizon: 1.0 }
-    }
-
-    /// The same with another network.
-    pub fn on(mut self, backbone: &Backbone, scale: Scale) -> Self {
-        if backbone.kind != self.system.backbones[0].kind {
-            self.name += &format!("-{}", backbone.kind);
-            self.changes.push(backbone.overrides(scale));
-        }
-        self
-    }
-
-    /// Next-step prediction on all times; of the change if `residual`.
-    pub fn baseline(system: &'static System, backbone: &Backbone, residual: bool, scale: Scale) -> Self {
-        let changes = vec![
-            backbone.overrides(scale),
-            format!("objective={{kind=\"autoregressive\", residual={residual}}}"),
-        ];
-        let prediction = if residual { "change" } else { "next-state" };
-        Self { system, name: format!("autoregressive-{}-{prediction}", backbone.kind), changes, horizon: 1.0 }
-    }
-}
 
 /// A network that was trained, beside its data.
 pub(super) struct Outcome<'a> {
@@ -87,6 +38,19 @@ impl Outcome<'_> {
     /// The trajectories that nothing was fitted to.
     pub fn test(&self) -> Vec<&Trajectory> {
         self.set.part(Split::Test).map(|(_, trajectory)| trajectory).collect()
+    }
+
+    /// The test trajectories from the first snapshot that is predicted from, over all their later times.
+    pub fn request(&self) -> Request {
+        let (size, first) = (self.trained.model.shape().len(), usize::from(self.recipe().data.drop_first));
+        let mut request = Request::default();
+        for trajectory in self.test() {
+            request.start.push(trajectory.times[first]);
+            request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
+            request.times.push(trajectory.times[first + 1..].to_vec());
+            request.conditions.push(trajectory.parameters.clone());
+        }
+        request
     }
 
     /// Steps from the first snapshot that is predicted from to the last: the evaluations of a next-step prediction.
@@ -108,7 +72,8 @@ impl Outcome<'_> {
         let prefix = self.trained.prefix();
         let Trained { model, memory, .. } = &mut self.trained;
         match evaluate(model, memory, &test, &solver, prefix) {
-            Ok(report) => Ok(Some(report)),
+            // Nobody looks at the states, which would stay in memory with the report.
+            Ok(report) => Ok(Some(Report { predictions: Vec::new(), ..report })),
             Err(CfoError::RolloutDiverged { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -132,81 +97,94 @@ impl<'a> Laboratory<'a> {
     pub fn new(arguments: &'a args::Reproduce) -> Result<Self> {
         let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
         let own = format!("{}-seed-{}", arguments.scale.name(), arguments.seed);
-        let folder = match &arguments.runs {
-            Some(folder) => folder.clone(),
-            None => super::folder(arguments).join("runs"),
-        };
-        Ok(Self { arguments, device, folder: folder.join(own), interrupt: interrupt::flag()? })
+        let folder = arguments.runs.join(own);
+        Ok(Self { arguments, device, folder, interrupt: interrupt::flag()? })
     }
 
-    /// The systems of an experiment that were asked for: all of `names` by default.
-    pub fn systems(&self, names: &[&str]) -> Result<Vec<&'static System>> {
-        for asked in &self.arguments.system {
-            if !names.contains(&asked.as_str()) {
-                return Err(CfoError::InvalidKey {
-                    key: "--system".into(),
-                    problem: format!(
-                        "`{asked}` is none of this experiment's systems `{}`",
-                        names.join("`, `")
-                    ),
-                }
-                .into());
-            }
-        }
+    /// The setups of an experiment that were asked for: by default all systems that `belongs` takes, each by every recipe.
+    pub fn setups(&self, belongs: impl Fn(&System) -> bool) -> Result<Vec<Setup>> {
+        let scale = self.arguments.scale;
+        // `smoke` has the varied dam break in the place of the other.
+        let here =
+            |system: &&System| belongs(system) && (scale == Scale::Paper || system.position().is_some());
+        let systems: Vec<&'static System> = SYSTEMS.iter().filter(here).collect();
+        let names: Vec<&str> = systems.iter().map(|system| system.name()).collect();
         let asked = &self.arguments.system;
-        let chosen = |system: &&System| {
-            names.contains(&system.name) && (asked.is_empty() || asked.iter().any(|name| name == system.name))
-        };
-        Ok(SYSTEMS.iter().filter(chosen).collect())
+        if let Some(unknown) = asked.iter().find(|asked| !names.contains(&asked.as_str())) {
+            let problem =
+                format!("`{unknown}` is none of this experiment's systems `{}`", names.join("`, `"));
+            return Err(CfoError::InvalidKey { key: "--system".into(), problem }.into());
+        }
+        let chosen = systems
+            .into_iter()
+            .filter(|system| asked.is_empty() || asked.iter().any(|name| name == system.name()));
+        let editions = self.arguments.editions().list();
+        Ok(chosen
+            .flat_map(|system| editions.iter().map(move |&edition| Setup { system, edition, scale }))
+            .collect())
     }
 
-    /// Makes every training, or this process's share of them, and hands each outcome to `measure` unless only
-    /// a share was asked for. Returns whether everything was measured.
+    /// Makes every training with every seed, or this process's share of them, and measures each unless only a share was
+    /// asked for. Returns what was measured, for each training a value a seed; nothing if not all was.
     ///
     /// Trainings of one system follow each other, so that only one system's data are in memory.
-    pub fn each(
+    pub fn each<T>(
         &self,
         trainings: &[Training],
-        mut measure: impl FnMut(usize, Outcome<'_>) -> Result<()>,
-    ) -> Result<bool> {
-        let mut held: Option<(&str, TrajectorySet)> = None;
-        for (position, training) in trainings.iter().enumerate() {
-            if self.arguments.share.is_some_and(|share| !share.includes(position)) {
-                continue;
-            }
-            let recipe = self.recipe(training)?;
-            let set = match held.take() {
-                Some((name, set)) if name == training.system.name => set,
-                _ => self.simulate(training.system, &recipe)?,
-            };
-            let (_, set) = held.insert((training.system.name, set));
-            say(&format!(
-                "{} of {}: {}, {}",
-                position + 1,
-                trainings.len(),
-                training.system.label,
-                training.name
-            ));
-            let outcome = self.train(training, &recipe, set)?;
-            if self.arguments.share.is_none() {
-                measure(position, outcome)?;
-            }
+        mut measure: impl FnMut(&Training, Outcome<'_>) -> Result<T>,
+    ) -> Result<Option<Vec<Vec<T>>>> {
+        if self.arguments.dry_run {
+            let seeds = self.arguments.training_seeds();
+            let every = trainings.iter().flat_map(|one| seeds.iter().map(move |&seed| (one, seed)));
+            let planned = every.map(|(one, seed)| Ok((one, self.recipe(one, seed)?)));
+            print_plan(self.arguments, &planned.collect::<Result<Vec<_>>>()?)?;
+            return Ok(None);
         }
-        Ok(self.arguments.share.is_none())
+        let seeds = self.arguments.training_seeds();
+        let runs = trainings.len() * seeds.len();
+        let mut held: Option<(&str, TrajectorySet)> = None;
+        let mut measured = Vec::new();
+        for (i, training) in trainings.iter().enumerate() {
+            let mut of_training = Vec::new();
+            for (k, &seed) in seeds.iter().enumerate() {
+                let position = i * seeds.len() + k;
+                if self.arguments.share.is_some_and(|share| !share.includes(position)) {
+                    continue;
+                }
+                let recipe = self.recipe(training, seed)?;
+                let system = training.system();
+                let set = match held.take() {
+                    Some((name, set)) if name == system.name() => set,
+                    _ => self.simulate(system, &recipe)?,
+                };
+                let (_, set) = held.insert((system.name(), set));
+                let (label, edition) = (system.label(), training.setup.edition.name());
+                say(&format!(
+                    "{} of {runs}: {label}, {edition}, {}, seed {seed}",
+                    position + 1,
+                    training.name
+                ));
+                let outcome = self.train(training, &recipe, set)?;
+                if self.arguments.share.is_none() {
+                    of_training.push(measure(training, outcome)?);
+                }
+            }
+            measured.push(of_training);
+        }
+        Ok(self.arguments.share.is_none().then_some(measured))
     }
 
-    fn recipe(&self, training: &Training) -> Result<Recipe> {
-        let seed = format!("train.seed={}", self.arguments.seed);
-        let changes: Vec<String> =
-            training.changes.iter().chain([&seed]).chain(&self.arguments.set).cloned().collect();
-        Ok(training.system.recipe(self.arguments.scale, &changes)?)
+    fn recipe(&self, training: &Training, seed: u64) -> Result<Recipe> {
+        let mut recipe = training.recipe.clone();
+        recipe.train.seed = seed;
+        Ok(recipe.with(&self.arguments.set)?)
     }
 
     /// The system's trajectories: as many as its recipe splits.
     fn simulate(&self, system: &System, recipe: &Recipe) -> Result<TrajectorySet> {
         let counts = recipe.data.split.unwrap_or([80, 10, 10]);
         let samples: usize = counts.iter().sum();
-        say(&format!("simulating {samples} trajectories: {}", system.label));
+        say(&format!("simulating {samples} trajectories: {}", system.label()));
         let equation = system.equation(self.arguments.scale);
         let set = TrajectorySet::simulate(&*equation, samples, self.arguments.seed, self.interrupt)?;
         Ok(set.with_split(counts)?)
@@ -214,7 +192,8 @@ impl<'a> Laboratory<'a> {
 
     /// Trains, goes on, or just loads what is finished; then takes the weights of the lowest validation error.
     fn train<'s>(&self, training: &Training, recipe: &Recipe, set: &'s TrajectorySet) -> Result<Outcome<'s>> {
-        let run = self.folder.join(training.system.name).join(&training.name);
+        let name = format!("{}-seed-{}", training.name, recipe.train.seed);
+        let run = self.folder.join(training.system().name()).join(training.setup.edition.name()).join(name);
         let context = || format!("in `{}`", run.display());
         let shortened = (training.horizon < 1.0).then(|| shortened(set, training.horizon));
         let seen = shortened.as_ref().unwrap_or(set);

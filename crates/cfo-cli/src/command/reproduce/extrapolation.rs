@@ -4,96 +4,83 @@
 //! are not, which suits systems whose equations do not change with time.
 
 use anyhow::Result;
-use cfo::numerics::Path;
+use cfo::numerics::Spline;
+use cfo::paper::Edition;
+use cfo::{OperatorConfig, Report};
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Training};
-use super::findings::Findings;
-use super::system::System;
+use super::experiment::Laboratory;
+use super::findings::{Findings, marked};
+use super::spread::{Spread, mean};
+use super::system::Setup;
+use super::training::Training;
 use super::{Document, Record};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
-const NAMES: [&str; 4] = ["lorenz", "burgers", "diffusion-reaction", "shallow-water"];
-
-/// The paper's errors after training on the whole horizon and on its first half.
-const PAPER: [[f64; 2]; 4] = [[4.53e-2, 3.67e-2], [5.89e-3, 7.94e-3], [4.37e-2, 4.78e-2], [4.56e-3, 2.28e-2]];
+/// The paper's errors after training on the first half; those after training on the whole are table 1's.
+const PAPER_HALF: [f64; 4] = [3.67e-2, 7.94e-3, 4.78e-2, 2.28e-2];
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
+    recipe: Edition,
     /// Share of the horizon that was trained on.
     trained_on: f64,
     /// Whether the network sees the time.
     time_embedding: bool,
-    /// Over the whole horizon; absent if a rollout diverged.
-    relative_l2: Option<f64>,
-    /// Mean over the snapshots of the second half.
+    /// Over the whole horizon.
+    #[serde(flatten)]
+    error: Spread,
+    /// Mean over the snapshots of the second half; absent if a rollout diverged.
     second_half: Option<f64>,
-    final_time: Option<f64>,
     paper: Option<f64>,
+    #[serde(skip)]
+    setup: Setup,
 }
 
-/// A training of the experiment.
-struct Case {
-    training: Training,
-    trained_on: f64,
-    time_embedding: bool,
-    paper: Option<f64>,
-}
-
-fn cases(system: &'static System) -> Vec<Case> {
-    let position = NAMES.iter().position(|&name| name == system.name).expect("a system of the table");
-    let mut cases = Vec::new();
+/// Whether the network sees the time as its recipe has it, or not; on the whole horizon and on its half. A network on the whole
+/// horizon that sees time as its recipe says is table 1's.
+fn trainings(setup: Setup) -> Vec<Training> {
+    let mut trainings = Vec::new();
     for time_embedding in [true, false] {
-        for (i, trained_on) in [1.0, 0.5].into_iter().enumerate() {
-            let mut training = Training::flow(system, Path::default(), 1.0);
-            training.changes.push(format!("operator.time_embedding={time_embedding}"));
-            training.name += if time_embedding { "-timed" } else { "-timeless" };
-            training.horizon = trained_on;
-            if trained_on < 1.0 {
-                training.name += "-half";
+        for trained_on in [1.0, 0.5] {
+            let mut training = Training::flow(setup, Spline::Quintic, 1.0);
+            let seen = time_embedding_of(&mut training.recipe.operator);
+            if *seen != time_embedding {
+                *seen = time_embedding;
+                training.name += if time_embedding { "-timed" } else { "-timeless" };
             }
-            let paper = time_embedding.then_some(PAPER[position][i]);
-            cases.push(Case { training, trained_on, time_embedding, paper });
+            if trained_on < 1.0 {
+                training.horizon = trained_on;
+                training.name += "-half";
+                training.paper = setup.system.position().map(|at| PAPER_HALF[at]);
+            }
+            training.paper = training.paper.filter(|_| time_embedding);
+            trainings.push(training);
         }
     }
-    cases
+    trainings
+}
+
+fn time_embedding_of(operator: &mut OperatorConfig) -> &mut bool {
+    match operator {
+        OperatorConfig::Mlp(config) => &mut config.time_embedding,
+        OperatorConfig::Fno(config) => &mut config.time_embedding,
+        OperatorConfig::Unet(config) => &mut config.time_embedding,
+        OperatorConfig::Dit(config) => &mut config.time_embedding,
+    }
 }
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let systems = laboratory.systems(&NAMES)?;
-    let cases: Vec<Case> = systems.iter().flat_map(|system| cases(system)).collect();
-    let trainings: Vec<Training> = cases.iter().map(|case| case.training.clone()).collect();
-    let (mut rows, mut curves) = (Vec::new(), Vec::new());
-    let complete = laboratory.each(&trainings, |position, mut outcome| {
-        let Case { training, trained_on, time_embedding, paper } = &cases[position];
-        let report = outcome.evaluate()?;
-        if let Some(report) = &report {
-            let points: Vec<(f64, f64)> =
-                report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect();
-            curves.push((rows.len(), points));
-        }
-        let second_half = report.as_ref().map(|report| {
-            let late = &report.per_time[report.per_time.len() / 2..];
-            late.iter().map(|at| at.relative_l2).sum::<f64>() / late.len() as f64
-        });
-        rows.push(Row {
-            system: training.system.name,
-            trained_on: *trained_on,
-            time_embedding: *time_embedding,
-            relative_l2: report.as_ref().map(|report| report.relative_l2.mean),
-            second_half,
-            final_time: report.as_ref().map(|report| report.relative_l2.final_time),
-            paper: *paper,
-        });
-        Ok(())
-    })?;
-    if !complete {
+    let setups = laboratory.setups(|system| system.position().is_some())?;
+    let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
+    let Some(runs) = laboratory.each(&trainings, |_, mut outcome| outcome.evaluate())? else {
         return Ok(None);
-    }
+    };
+    let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
     let findings = Findings {
         title: "Extrapolation past the training horizon",
         about: "Relative L2 error of rollouts over the whole horizon of quintic CFO trained on all times of the whole horizon or of its first half, with \
@@ -101,56 +88,82 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
             .into(),
         table: table(&rows),
         verdict: String::new(),
-        figures: systems.iter().map(|system| figure(system, &rows, &curves)).collect(),
+        figures: setups.iter().map(|setup| figure(setup, &rows, &runs)).collect(),
         rows,
     };
-    Ok(Some(findings.record(arguments, &systems)))
+    Ok(Some(findings.record(arguments, &setups)))
+}
+
+fn row(training: &Training, runs: &[Option<Report>]) -> Row {
+    let second_half = |report: &Report| {
+        let late = &report.per_time[report.per_time.len() / 2..];
+        late.iter().map(|at| at.relative_l2).sum::<f64>() / late.len() as f64
+    };
+    Row {
+        system: training.system().name(),
+        recipe: training.setup.edition,
+        trained_on: training.horizon,
+        time_embedding: training.recipe.operator.time_embedding(),
+        error: Spread::of(runs.iter().map(Option::as_ref)),
+        second_half: mean(runs.iter().map(|run| run.as_ref().map(second_half))),
+        paper: training.paper,
+        setup: training.setup,
+    }
 }
 
 fn table(rows: &[Row]) -> Table {
     use Alignment::{Left, Right};
     let mut table = Table::new([
         ("system", Left),
+        ("recipe", Left),
         ("trained on", Left),
         ("time as input", Left),
         ("relative L2", Right),
+        ("± runs", Right),
+        ("± trajectories", Right),
         ("second half", Right),
         ("at the end", Right),
         ("paper", Right),
     ]);
     let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
     for row in rows {
+        let [error, runs, trajectories] = row.error.cells();
         table.push([
-            row.system.to_owned(),
+            marked(row.setup),
+            row.recipe.name().to_owned(),
             if row.trained_on < 1.0 { "first half".to_owned() } else { "whole".to_owned() },
             if row.time_embedding { "yes".to_owned() } else { "no".to_owned() },
-            number(row.relative_l2, "diverged"),
+            error,
+            runs,
+            trajectories,
             number(row.second_half, "-"),
-            number(row.final_time, "-"),
+            number(row.error.final_time, "-"),
             number(row.paper, "-"),
         ]);
     }
     table
 }
 
-fn figure(system: &System, rows: &[Row], curves: &[(usize, Vec<(f64, f64)>)]) -> (String, Figure) {
-    let of_system = curves.iter().map(|(at, points)| (&rows[*at], points));
-    let series = of_system.filter(|(row, _)| row.system == system.name).map(|(row, points)| {
+/// The first run of each row over time.
+fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Option<Report>>]) -> (String, Figure) {
+    let first = rows.iter().zip(runs).filter_map(|(row, runs)| Some((row, runs.first()?.as_ref()?)));
+    let of_setup = first.filter(|(row, _)| row.system == setup.system.name() && row.recipe == setup.edition);
+    let series = of_setup.map(|(row, report)| {
         let part = if row.trained_on < 1.0 { "first half" } else { "whole" };
         let time = if row.time_embedding { "with time" } else { "without time" };
         Series {
             label: format!("{part}, {time}"),
-            points: points.clone(),
+            points: report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect(),
             color: usize::from(row.trained_on < 1.0),
             line: if row.time_embedding { Line::Solid } else { Line::Dashed },
         }
     });
     let figure = Figure {
-        title: format!("Rollout error past the training horizon: {}", system.label),
+        title: format!("Rollout error past the training horizon: {}", setup.title()),
         x: Axis { label: "time".into(), scale: AxisScale::Linear },
         y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
         series: series.collect(),
         size: (720, 400),
     };
-    (format!("error-over-time-{}", system.name), figure)
+    (format!("error-over-time-{}", setup.stem()), figure)
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::system::System;
+use super::system::{Setup, System};
 use super::{Document, Record};
 use crate::args::{self, Scale};
 use crate::plot::Figure;
@@ -23,8 +23,15 @@ pub(super) struct Findings<R> {
 
 impl<R: Serialize> Findings<R> {
     /// The report for the terminal and for the folder.
-    pub fn record(self, arguments: &args::Reproduce, systems: &[&System]) -> Record<Document<R>> {
-        let setting = setting(arguments, systems);
+    pub fn record(self, arguments: &args::Reproduce, setups: &[Setup]) -> Record<Document<R>> {
+        let mut systems: Vec<&System> = setups.iter().map(|setup| setup.system).collect();
+        systems.dedup_by_key(|system| system.name());
+        let setting = setting(arguments, &systems);
+        let notes: Vec<String> = systems
+            .iter()
+            .filter_map(|system| Some(format!("{}: {}", system.name(), system.caveat(arguments.scale)?)))
+            .collect();
+        let footnotes: String = notes.iter().map(|note| format!("{MARK} {note}\n")).collect();
         let shown: String = self
             .figures
             .iter()
@@ -32,17 +39,28 @@ impl<R: Serialize> Findings<R> {
             .collect();
         let verdict = if self.verdict.is_empty() { String::new() } else { format!("{}\n", self.verdict) };
         let markdown = format!(
-            "# {}\n\n{}\n\n{setting}\n{}\n{}{shown}    {}\n",
+            "# {}\n\n{}\n\n{setting}\n{}\n{}{}{shown}    {}\n",
             self.title,
             self.about,
             self.table.markdown(),
+            footnotes.replace('\n', "\n\n"),
             verdict.replace('\n', "\n\n"),
             command(arguments)
         );
-        let text = format!("{}\n\n{setting}\n{}\n{}", self.about, self.table.text(), self.verdict);
-        let document = Document { target: arguments.target.name(), scale: arguments.scale, rows: self.rows };
+        let text = format!("{}\n\n{setting}\n{}\n{footnotes}{}", self.about, self.table.text(), self.verdict);
+        let (target, scale) = (arguments.target.name(), arguments.scale);
+        let document = Document { target, scale, notes, rows: self.rows };
         Record { document, text, markdown, figures: self.figures }
     }
+}
+
+/// Leads from a table's row to the note below.
+const MARK: &str = "†";
+
+/// A system's name in a table, marked if there is a note on its errors.
+pub(super) fn marked(setup: Setup) -> String {
+    let mark = setup.system.caveat(setup.scale).map_or_else(String::new, |_| format!(" {MARK}"));
+    format!("{}{mark}", setup.system.name())
 }
 
 /// What a reader must know of how the figures came about: reductions of `smoke`, overrides, the seed.
@@ -50,18 +68,28 @@ fn setting(arguments: &args::Reproduce, systems: &[&System]) -> String {
     let mut text = match arguments.scale {
         Scale::Smoke => {
             let reductions: Vec<String> =
-                systems.iter().map(|system| format!("- {}: {}.", system.label, system.reduction)).collect();
+                systems.iter().map(|system| format!("- {}: {}.", system.label(), system.reduction())).collect();
             format!(
-                "`smoke` is a reduced version, made to run in minutes; its figures do not repeat the paper's. Reduced are:\n\n{}\n",
+                "`smoke` is a reduced version, made to run in minutes; its figures do not repeat the paper's. Reduced are:\n\n{}\n\nThe paper's recipe then has the rate 1e-3, ours \
+                 2e-3 and a shorter warm-up and average.\n",
                 reductions.join("\n")
             )
         }
-        Scale::Paper => "The paper's data, networks and budget (`recipes/`), values normalised.\n".into(),
+        Scale::Paper => "The paper's data, networks, steps and batches; recipes `paper` as in `recipes/`, `ours` as in `recipes/ours/`.\n".into(),
     };
     if !arguments.set.is_empty() {
         text += &format!("\nChanged by hand in every recipe: `{}`.\n", arguments.set.join("`, `"));
     }
-    text + &format!("\nOne seed ({}); weights of the lowest validation error.\n", arguments.seed)
+    let seeds = arguments.training_seeds();
+    let seeds = match seeds.as_slice() {
+        [one] => format!("One seed ({one})"),
+        [first, .., last] => format!(
+            "Seeds {first} to {last} of the training (weights, batches, left-out snapshots) on the same data, mean and deviation over the {} runs",
+            seeds.len()
+        ),
+        [] => String::new(),
+    };
+    text + &format!("\n{seeds}; weights of the lowest validation error.\n")
 }
 
 /// The command that repeats a report.
@@ -70,6 +98,8 @@ fn command(arguments: &args::Reproduce) -> String {
         vec![format!("cfo reproduce {} --scale {}", arguments.target.name(), arguments.scale.name())];
     words.extend(arguments.system.iter().map(|system| format!("--system {system}")));
     words.extend(arguments.set.iter().map(|set| format!("--set '{set}'")));
+    words.extend(arguments.recipe.map(|recipe| format!("--recipe {}", recipe.name())));
+    words.extend(arguments.seeds.map(|seeds| format!("--seeds {seeds}")));
     words.push(format!("--device {} --seed {}", arguments.device, arguments.seed));
     words.join(" ")
 }

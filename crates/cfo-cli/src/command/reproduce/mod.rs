@@ -1,6 +1,6 @@
 //! `cfo reproduce`: the paper's tables and figures, ours beside the paper's.
 //!
-//! One file per target. Those that train describe their trainings, which [`experiment`] carries out and [`findings`] lays out;
+//! One file per target. Those that train describe their trainings, which [`experiment`] carries out, [`spread`] averages over seeds and [`findings`] lays out;
 //! each computes its rows, and [`Record`] prints and files them in the same way.
 
 mod backbones;
@@ -13,8 +13,10 @@ mod reverse;
 mod runtime;
 mod spline_choice;
 mod spline_order;
+mod spread;
 mod system;
 mod table1;
+mod training;
 
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,9 @@ pub fn run(arguments: &args::Reproduce) -> Result<()> {
     if matches!(arguments.target, Target::SplineOrder | Target::Quickstart) {
         refuse_training_options(arguments)?;
     }
+    if matches!(arguments.target, Target::SplineOrder | Target::Reverse | Target::Runtime) {
+        refuse(arguments, [("--seeds", arguments.seeds.is_some_and(|seeds| seeds > 1))])?;
+    }
     match arguments.target {
         Target::SplineOrder => conclude(arguments, Some(spline_order::run(arguments)?)),
         Target::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
@@ -46,12 +51,20 @@ pub fn run(arguments: &args::Reproduce) -> Result<()> {
 
 /// Refuses options that these targets would silently ignore.
 fn refuse_training_options(arguments: &args::Reproduce) -> Result<()> {
-    let given = [
-        ("--runs", arguments.runs.is_some()),
-        ("--system", !arguments.system.is_empty()),
-        ("--set", !arguments.set.is_empty()),
-        ("--share", arguments.share.is_some()),
-    ];
+    refuse(
+        arguments,
+        [
+            ("--system", !arguments.system.is_empty()),
+            ("--recipe", arguments.recipe.is_some()),
+            ("--dry-run", arguments.dry_run),
+            ("--set", !arguments.set.is_empty()),
+            ("--share", arguments.share.is_some()),
+        ],
+    )
+}
+
+/// Refuses an option that was given and means nothing here.
+fn refuse<const N: usize>(arguments: &args::Reproduce, given: [(&str, bool); N]) -> Result<()> {
     match given.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
         Some((option, _)) => Err(CfoError::InvalidKey {
@@ -70,6 +83,9 @@ fn folder(arguments: &args::Reproduce) -> PathBuf {
 /// Prints and files what a target found; nothing was found where only a share of the trainings was made.
 fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>) -> Result<()> {
     let Some(record) = record else {
+        if arguments.dry_run {
+            return Ok(());
+        }
         say("this share is done; the same command without `--share` makes the report once all shares are");
         return Ok(());
     };
@@ -117,5 +133,7 @@ impl<D: Serialize> Record<D> {
 struct Document<R> {
     target: &'static str,
     scale: Scale,
+    /// What a reader of the errors must know.
+    notes: Vec<String>,
     rows: Vec<R>,
 }

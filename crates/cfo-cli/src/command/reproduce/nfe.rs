@@ -1,19 +1,21 @@
 //! `nfe`: the error at the final time against the number of network evaluations, for Euler, Heun and RK4.
 
 use anyhow::Result;
-use cfo::EvaluateConfig;
-use cfo::numerics::Path;
+use cfo::numerics::Spline;
+use cfo::paper::Edition;
+use cfo::{EvaluateConfig, Report};
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome, Training};
-use super::findings::Findings;
-use super::system::System;
+use super::experiment::{Laboratory, Outcome};
+use super::findings::{Findings, marked};
+use super::spread::Spread;
+use super::system::Setup;
+use super::training::Training;
 use super::{Document, Record};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
-const NAMES: [&str; 4] = ["lorenz", "burgers", "diffusion-reaction", "shallow-water"];
 const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
 /// Evaluations in units of the baseline's.
 const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
@@ -31,39 +33,38 @@ const PAPER_BASELINE: [f64; 4] = [0.1481, 0.0647, 0.3850, 0.1048];
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
+    recipe: Edition,
     method: &'static str,
     solver: Option<&'static str>,
     /// The budget in units of the baseline's evaluations.
     share: f64,
     /// Evaluations really made for a trajectory; absent if a rollout diverged.
     evaluations: Option<usize>,
-    relative_l2: Option<f64>,
-    /// What the paper tabulates.
-    final_time: Option<f64>,
-    paper: f64,
+    /// The paper tabulates the error at the final time.
+    #[serde(flatten)]
+    error: Spread,
+    paper: Option<f64>,
+    #[serde(skip)]
+    setup: Setup,
 }
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let systems = laboratory.systems(&NAMES)?;
-    let mut trainings = Vec::new();
-    for &system in &systems {
-        trainings.push(Training::baseline(system, system.baseline(), false, arguments.scale));
-        trainings.push(Training::flow(system, Path::default(), 1.0));
-    }
-    let mut rows = Vec::new();
-    let complete = laboratory.each(&trainings, |position, mut outcome| {
-        let system = trainings[position].system;
-        if position % 2 == 0 {
-            rows.push(baseline(system, &mut outcome)?);
-        } else {
-            rows.extend(budgets(system, &mut outcome)?);
-        }
-        Ok(())
+    let setups = laboratory.setups(|system| system.position().is_some())?;
+    let pair = |&setup: &Setup| {
+        [
+            Training::baseline(setup, setup.system.best_baseline, false),
+            Training::flow(setup, Spline::Quintic, 1.0),
+        ]
+    };
+    let trainings: Vec<Training> = setups.iter().flat_map(pair).collect();
+    let measured = laboratory.each(&trainings, |training, mut outcome| match training.prediction() {
+        Some(_) => Ok(vec![outcome.evaluate()?]),
+        None => budgets(&mut outcome),
     })?;
-    if !complete {
-        return Ok(None);
-    }
+    let Some(measured) = measured else { return Ok(None) };
+    let rows: Vec<Row> =
+        trainings.iter().zip(&measured).flat_map(|(training, runs)| rows(training, runs)).collect();
     let findings = Findings {
         title: "Error against network evaluations",
         about: "Relative L2 error of quintic CFO trained on all times, by solver and by evaluations in units of the autoregressive baseline's (one a snapshot); the \
@@ -71,82 +72,93 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
             .into(),
         table: table(&rows),
         verdict: String::new(),
-        figures: systems.iter().map(|system| figure(system, &rows)).collect(),
+        figures: setups.iter().map(|setup| figure(setup, &rows)).collect(),
         rows,
     };
-    Ok(Some(findings.record(arguments, &systems)))
+    Ok(Some(findings.record(arguments, &setups)))
 }
 
-fn position(system: &System) -> usize {
-    NAMES.iter().position(|&name| name == system.name).expect("a system of the table")
+/// Every solver with every budget, solvers first.
+fn combinations() -> impl Iterator<Item = (usize, usize)> {
+    (0..SOLVERS.len()).flat_map(|solver| (0..SHARES.len()).map(move |share| (solver, share)))
 }
 
-fn baseline(system: &System, outcome: &mut Outcome<'_>) -> Result<Row> {
-    let report = outcome.evaluate()?;
-    Ok(Row {
-        system: system.name,
-        method: "autoregressive",
-        solver: None,
-        share: 1.0,
-        evaluations: report.as_ref().map(|report| report.evaluations),
-        relative_l2: report.as_ref().map(|report| report.relative_l2.mean),
-        final_time: report.as_ref().map(|report| report.relative_l2.final_time),
-        paper: PAPER_BASELINE[position(system)],
-    })
-}
-
-fn budgets(system: &System, outcome: &mut Outcome<'_>) -> Result<Vec<Row>> {
+/// Rollouts of a run by every solver within every budget.
+fn budgets(outcome: &mut Outcome<'_>) -> Result<Vec<Option<Report>>> {
     let steps = outcome.intervals();
-    let mut rows = Vec::new();
-    for (solver, paper) in SOLVERS.into_iter().zip(PAPER[position(system)]) {
-        for (share, paper) in SHARES.into_iter().zip(paper) {
-            let nfe = (share * steps as f64).round() as usize;
-            let config = EvaluateConfig { solver: solver.into(), nfe, ..EvaluateConfig::default() };
-            let report = outcome.evaluate_with(&config)?;
-            rows.push(Row {
-                system: system.name,
-                method: "cfo",
-                solver: Some(solver),
-                share,
-                evaluations: report.as_ref().map(|report| report.evaluations),
-                relative_l2: report.as_ref().map(|report| report.relative_l2.mean),
-                final_time: report.as_ref().map(|report| report.relative_l2.final_time),
-                paper,
-            });
-        }
+    let mut reports = Vec::new();
+    for (solver, share) in combinations() {
+        let nfe = (SHARES[share] * steps as f64).round() as usize;
+        let config = EvaluateConfig { solver: SOLVERS[solver].into(), nfe, ..EvaluateConfig::default() };
+        reports.push(outcome.evaluate_with(&config)?);
     }
-    Ok(rows)
+    Ok(reports)
+}
+
+/// One row for the baseline, one a solver and budget for CFO; each over all runs.
+fn rows(training: &Training, runs: &[Vec<Option<Report>>]) -> Vec<Row> {
+    let position = training.system().position();
+    let row = |at: usize, solver: Option<&'static str>, share: f64, paper: Option<f64>| {
+        let reports = || runs.iter().filter_map(|reports| reports.get(at)).map(Option::as_ref);
+        Row {
+            system: training.system().name(),
+            recipe: training.setup.edition,
+            method: training.method(),
+            solver,
+            share,
+            evaluations: reports().flatten().map(|report| report.evaluations).next(),
+            error: Spread::of(reports()),
+            paper,
+            setup: training.setup,
+        }
+    };
+    if training.prediction().is_some() {
+        return vec![row(0, None, 1.0, position.map(|at| PAPER_BASELINE[at]))];
+    }
+    let each = combinations().enumerate().map(|(at, (solver, share))| {
+        let paper = position.map(|system| PAPER[system][solver][share]);
+        row(at, Some(SOLVERS[solver]), SHARES[share], paper)
+    });
+    each.collect()
 }
 
 fn table(rows: &[Row]) -> Table {
     use Alignment::{Left, Right};
     let mut table = Table::new([
         ("system", Left),
+        ("recipe", Left),
         ("method", Left),
         ("budget", Right),
         ("evaluations", Right),
         ("relative L2", Right),
+        ("± runs", Right),
+        ("± trajectories", Right),
         ("at the end", Right),
         ("paper", Right),
     ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "diverged".to_owned(), scientific);
+    let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
     for row in rows {
+        let [error, runs, trajectories] = row.error.cells();
         table.push([
-            row.system.to_owned(),
+            marked(row.setup),
+            row.recipe.name().to_owned(),
             row.solver.map_or_else(|| "autoregressive".to_owned(), |solver| format!("CFO, {solver}")),
             format!("{:.0} %", 100.0 * row.share),
             row.evaluations.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-            number(row.relative_l2),
-            number(row.final_time),
-            scientific(row.paper),
+            error,
+            runs,
+            trajectories,
+            number(row.error.final_time, "diverged"),
+            number(row.paper, "-"),
         ]);
     }
     table
 }
 
-fn figure(system: &System, rows: &[Row]) -> (String, Figure) {
-    let of_system = || rows.iter().filter(|row| row.system == system.name);
-    let point = |row: &Row| Some((row.evaluations? as f64, row.final_time?));
+fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
+    let of_system =
+        || rows.iter().filter(|row| row.system == setup.system.name() && row.recipe == setup.edition);
+    let point = |row: &Row| Some((row.evaluations? as f64, row.error.final_time?));
     let mut series: Vec<Series> = SOLVERS
         .into_iter()
         .enumerate()
@@ -168,11 +180,11 @@ fn figure(system: &System, rows: &[Row]) -> (String, Figure) {
         });
     }
     let figure = Figure {
-        title: format!("Error against evaluations: {}", system.label),
+        title: format!("Error against evaluations: {}", setup.title()),
         x: Axis { label: "network evaluations".into(), scale: AxisScale::Logarithmic },
         y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
         series,
         size: (720, 400),
     };
-    (format!("error-over-evaluations-{}", system.name), figure)
+    (format!("error-over-evaluations-{}", setup.stem()), figure)
 }

@@ -4,14 +4,19 @@
 //! baseline all of them; both have the same network, normalised values, the same steps, batch and learning rate.
 
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use cfo::data::Split;
-use cfo::data::simulate::Lorenz;
 use cfo::engine::Device;
-use cfo::{CfoError, Recipe, Session, Solver, StepReport, TrajectorySet, evaluate, train};
+use cfo::paper::{self, Edition};
+use cfo::{
+    CfoError, ObjectiveConfig, OperatorConfig, Recipe, Report, Session, Solver, StepReport, TrajectorySet,
+    evaluate, train,
+};
 use serde::Serialize;
 
+use super::spread::Spread;
 use super::{Document, Record};
 use crate::args::{self, Scale};
 use crate::diagnostics::say;
@@ -20,25 +25,21 @@ use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::progress::Training;
 use crate::report::{Alignment, Table, scientific};
 
-/// What both methods share; the sizes are the paper's, the budget is a laptop's.
-const RECIPE: &str = r#"
-[operator]
-kind = "mlp"
-time_embedding = false
+const SYSTEM: &str = "lorenz";
 
-[path]
-spline = "quintic"
-stencil = 5
-
-[train]
-schedule = "cosine"
-learning_rate = 2e-3
-batch = 512
-ema = 0.99
-report_every = 200
-validate_every = 0
-checkpoint_every = 1000000
-"#;
+/// What both methods share: our recipe, with a laptop's budget and without the time, on which the equations do not depend.
+fn recipe(budget: &Budget) -> Result<Recipe> {
+    let mut recipe = paper::System::find(SYSTEM)?.recipe(Edition::Ours);
+    if let OperatorConfig::Mlp(config) = &mut recipe.operator {
+        config.time_embedding = false;
+    }
+    let train = &mut recipe.train;
+    train.schedule = "cosine".into();
+    (train.learning_rate, train.warmup, train.batch, train.steps) = (2e-3, 0, 512, budget.steps);
+    (train.ema, train.clip) = (0.99, 0.0);
+    (train.report_every, train.validate_every, train.checkpoint_every) = (200, 0, 1_000_000);
+    Ok(recipe)
+}
 
 /// A method of the table.
 struct Method {
@@ -46,7 +47,7 @@ struct Method {
     label: &'static str,
     spline: Option<&'static str>,
     keep_rate: f64,
-    overrides: &'static [&'static str],
+    objective: ObjectiveConfig,
     paper: f64,
 }
 
@@ -56,7 +57,7 @@ const METHODS: [Method; 2] = [
         label: "CFO, quintic, 25 % of the times",
         spline: Some("quintic"),
         keep_rate: 0.25,
-        overrides: &["data.keep_rate=0.25"],
+        objective: ObjectiveConfig::FlowMatching,
         paper: 6.82e-2,
     },
     Method {
@@ -64,7 +65,7 @@ const METHODS: [Method; 2] = [
         label: "autoregressive, all times",
         spline: None,
         keep_rate: 1.0,
-        overrides: &["objective.kind=autoregressive"],
+        objective: ObjectiveConfig::Autoregressive { residual: false },
         paper: 9.04e-2,
     },
 ];
@@ -75,12 +76,11 @@ pub(super) struct Row {
     method: &'static str,
     spline: Option<&'static str>,
     keep_rate: f64,
-    /// Mean over seeds and test trajectories.
-    relative_l2: f64,
-    /// Of each seed.
-    per_seed: Vec<f64>,
+    #[serde(flatten)]
+    error: Spread,
     paper: f64,
     steps: u32,
+    /// Of all trainings together.
     seconds: f64,
 }
 
@@ -88,79 +88,73 @@ pub(super) struct Row {
 struct Budget {
     split: [usize; 3],
     steps: u32,
-    seeds: u64,
+}
+
+/// A training and what it came to.
+struct Run {
+    report: Report,
+    losses: Vec<(f64, f64)>,
+    seconds: f64,
 }
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> {
+    let system = paper::System::find(SYSTEM)?;
     let budget = match arguments.scale {
-        Scale::Smoke => Budget { split: [1000, 50, 100], steps: 5000, seeds: 3 },
-        Scale::Paper => Budget { split: [9000, 500, 500], steps: 200_000, seeds: 3 },
+        Scale::Smoke => Budget { split: [1000, 50, 100], steps: 5000 },
+        Scale::Paper => Budget { split: system.counts(), steps: system.recipe(Edition::Paper).train.steps },
     };
     let interrupt = interrupt::flag()?;
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
-    say(&format!("simulating {} Lorenz trajectories", budget.split.iter().sum::<usize>()));
-    let set =
-        TrajectorySet::simulate(&Lorenz::default(), budget.split.iter().sum(), arguments.seed, interrupt)?
-            .with_split(budget.split)?;
-    let test: Vec<_> = set.part(Split::Test).map(|(_, trajectory)| trajectory).collect();
-
+    let samples = budget.split.iter().sum();
+    say(&format!("simulating {samples} Lorenz trajectories"));
+    let set = TrajectorySet::simulate(&*system.equation(), samples, arguments.seed, interrupt)?
+        .with_split(budget.split)?;
     let (mut rows, mut curves, mut losses) = (Vec::new(), Vec::new(), Vec::new());
-    for (position, method) in METHODS.iter().enumerate() {
-        let (mut per_seed, mut seconds) = (Vec::new(), 0.0);
-        for seed in 0..budget.seeds {
-            let overrides = method.overrides.iter().map(|&set| set.to_owned());
-            let budgeted =
-                [format!("train.steps={}", budget.steps), format!("train.seed={}", arguments.seed + seed)];
-            let recipe = Recipe::parse(RECIPE, &overrides.chain(budgeted).collect::<Vec<_>>())?;
-            say(&format!("training: {}, seed {}", method.label, recipe.train.seed));
-            let mut progress = Training::new(recipe.train.steps);
-            let mut loss = Vec::new();
-            let mut observer = |report: &StepReport| {
-                loss.push((f64::from(report.step), report.loss));
-                progress.report(report);
-            };
-            let session = Session { device, folder: None, resume: false, interrupt, observer: &mut observer };
-            let mut trained = train(&recipe, &set, session)?;
-            drop(progress);
-            let solver = Solver::from_config(&recipe.evaluate)?;
-            let prefix = trained.prefix();
-            let found = evaluate(&trained.model, &mut trained.memory, &test, &solver, prefix)?;
-            say(&format!(
-                "relative L2 error {:.4e} on {} test trajectories",
-                found.relative_l2.mean,
-                test.len()
-            ));
-            per_seed.push(found.relative_l2.mean);
-            seconds += trained.seconds;
-            if seed == 0 {
-                let points = found.per_time.iter().map(|at| (at.time, at.relative_l2)).collect();
-                curves.push(Series {
-                    label: method.label.into(),
-                    points,
-                    color: position,
-                    line: Line::Solid,
-                });
-                losses.push(Series {
-                    label: method.label.into(),
-                    points: loss,
-                    color: position,
-                    line: Line::Solid,
-                });
-            }
+    for (color, method) in METHODS.iter().enumerate() {
+        let mut runs = Vec::new();
+        for seed in arguments.training_seeds() {
+            let mut recipe = recipe(&budget)?;
+            (recipe.data.keep_rate, recipe.objective) = (method.keep_rate, method.objective);
+            recipe.train.seed = seed;
+            say(&format!("training: {}, seed {seed}", method.label));
+            runs.push(once(&recipe, &set, device, interrupt)?);
+        }
+        let series = |points| Series { label: method.label.into(), points, color, line: Line::Solid };
+        if let Some(first) = runs.first() {
+            curves.push(series(first.report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect()));
+            losses.push(series(first.losses.clone()));
         }
         rows.push(Row {
-            system: "lorenz",
+            system: SYSTEM,
             method: method.name,
             spline: method.spline,
             keep_rate: method.keep_rate,
-            relative_l2: per_seed.iter().sum::<f64>() / per_seed.len() as f64,
-            per_seed,
+            error: Spread::of(runs.iter().map(|run| Some(&run.report))),
             paper: method.paper,
             steps: budget.steps,
-            seconds,
+            seconds: runs.iter().map(|run| run.seconds).sum(),
         });
     }
     Ok(record(arguments, rows, curves, losses, &budget))
+}
+
+/// Trains once and rolls out the test trajectories.
+fn once(recipe: &Recipe, set: &TrajectorySet, device: Device, interrupt: &AtomicBool) -> Result<Run> {
+    let mut progress = Training::new(recipe.train.steps);
+    let mut losses = Vec::new();
+    let mut observer = |report: &StepReport| {
+        losses.push((f64::from(report.step), report.loss));
+        progress.report(report);
+    };
+    let session = Session { device, folder: None, resume: false, interrupt, observer: &mut observer };
+    let mut trained = train(recipe, set, session)?;
+    drop(progress);
+    let test: Vec<_> = set.part(Split::Test).map(|(_, trajectory)| trajectory).collect();
+    let solver = Solver::from_config(&recipe.evaluate)?;
+    let prefix = trained.prefix();
+    let report = evaluate(&trained.model, &mut trained.memory, &test, &solver, prefix)?;
+    say(&format!("relative L2 error {:.4e} on {} test trajectories", report.relative_l2.mean, test.len()));
+    Ok(Run { report, losses, seconds: trained.seconds })
 }
 
 fn record(
@@ -173,19 +167,25 @@ fn record(
     let mut table = Table::new([
         ("method", Alignment::Left),
         ("relative L2", Alignment::Right),
+        ("± runs", Alignment::Right),
+        ("± trajectories", Alignment::Right),
         ("each seed", Alignment::Left),
         ("paper", Alignment::Right),
     ]);
     for (row, method) in rows.iter().zip(&METHODS) {
-        let each: Vec<String> = row.per_seed.iter().map(|&error| scientific(error)).collect();
+        let each: Vec<String> = row.error.per_seed.iter().flatten().map(|&error| scientific(error)).collect();
+        let [error, runs, trajectories] = row.error.cells();
         table.push([
             method.label.to_owned(),
-            scientific(row.relative_l2),
+            error,
+            runs,
+            trajectories,
             each.join(", "),
             scientific(row.paper),
         ]);
     }
-    let reduction = 100.0 * (1.0 - rows[0].relative_l2 / rows[1].relative_l2);
+    let error = |at: usize| rows.get(at).and_then(|row: &Row| row.error.relative_l2).unwrap_or(f64::NAN);
+    let reduction = 100.0 * (1.0 - error(0) / error(1));
     let word = if reduction >= 0.0 { "less" } else { "more" };
     let verdict = format!(
         "CFO on a quarter of the times has {:.0} % {word} error than next-step prediction on all (the paper: 25 % less).",
@@ -193,14 +193,17 @@ fn record(
     );
     let setting = format!(
         "Lorenz, {} training trajectories, {} steps of 512 samples, {} seeds, rollouts of 1000 steps from the first snapshot.",
-        budget.split[0], budget.steps, budget.seeds
+        budget.split[0],
+        budget.steps,
+        arguments.training_seeds().len()
     );
     let text = format!("{setting}\n\n{}\n{verdict}\n", table.text());
     let markdown = format!(
         "# Quickstart\n\n{setting} The autoregressive network predicts the next state, as the paper's does.\n\n{}\n{verdict}\n\n\
-         ![error over time](error-over-time.png)\n\n![training loss](training-loss.png)\n\n    cfo reproduce quickstart --seed {}\n",
+         ![error over time](error-over-time.png)\n\n![training loss](training-loss.png)\n\n    cfo reproduce quickstart --seed {} --seeds {}\n",
         table.markdown(),
-        arguments.seed
+        arguments.seed,
+        arguments.training_seeds().len()
     );
     let axis = |label: &str, scale| Axis { label: label.into(), scale };
     let over_time = Figure {
@@ -217,7 +220,8 @@ fn record(
         series: losses,
         size: (640, 400),
     };
-    let document = Document { target: arguments.target.name(), scale: arguments.scale, rows };
+    let (target, scale) = (arguments.target.name(), arguments.scale);
+    let document = Document { target, scale, notes: vec![], rows };
     Record {
         document,
         text,

@@ -7,18 +7,21 @@ use anyhow::Result;
 use cfo::data::Trajectory;
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::RK4;
-use cfo::numerics::{Path, Philox};
+use cfo::numerics::{Philox, Spline};
+use cfo::paper::Edition;
 use cfo::{Budget, CfoError, Request, Rollout, Trained};
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome, Training};
+use super::experiment::{Laboratory, Outcome};
 use super::findings::Findings;
+use super::training::Training;
 use super::{Document, Record};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
-const NAMES: [&str; 1] = ["burgers"];
+/// The system of this experiment.
+const SYSTEM: &str = "burgers";
 /// Noise in the last snapshot, relative to its root mean square. The paper does not say its levels.
 const NOISES: [f64; 3] = [0.0, 1e-3, 1e-2];
 /// Starts, as shares of the horizon, from which the first snapshot is sought.
@@ -29,6 +32,7 @@ const SHOWN: [f64; 5] = [0.9, 0.75, 0.5, 0.25, 0.0];
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
+    recipe: Edition,
     /// Time at which the integration starts.
     from: f64,
     to: f64,
@@ -42,29 +46,34 @@ pub(super) struct Row {
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let systems = laboratory.systems(&NAMES)?;
+    let setups = laboratory.setups(|system| system.name() == SYSTEM)?;
     let trainings: Vec<Training> =
-        systems.iter().map(|system| Training::flow(system, Path::default(), 1.0)).collect();
+        setups.iter().map(|&setup| Training::flow(setup, Spline::Quintic, 1.0)).collect();
     let (mut rows, mut curves, mut fields) = (Vec::new(), Vec::new(), Vec::new());
-    let complete = laboratory.each(&trainings, |_, mut outcome| {
+    let measured = laboratory.each(&trainings, |training, mut outcome| {
+        let edition = training.setup.edition;
         for noise in NOISES {
             let back = Backward::new(&mut outcome, 1.0, noise, arguments.seed)?;
-            rows.extend(SHOWN.iter().map(|&share| back.row(share)));
-            curves.push((format!("noise {noise:.0e}"), back.errors.clone()));
+            rows.extend(SHOWN.iter().map(|&share| back.row(edition, share)));
+            curves.push((format!("{}noise {noise:.0e}", prefix(edition)), back.errors.clone()));
         }
         for start in STARTS {
             let back = Backward::new(&mut outcome, start, 0.0, arguments.seed)?;
             if start < 1.0 {
-                rows.push(back.row(0.0));
+                rows.push(back.row(edition, 0.0));
             }
             if fields.is_empty() {
                 fields.push(("true".to_owned(), back.truth.clone()));
             }
-            fields.extend(back.first.clone().map(|field| (format!("from t = {:.2}", back.from), field)));
+            fields.extend(
+                back.first
+                    .clone()
+                    .map(|field| (format!("{}from t = {:.2}", prefix(edition), back.from), field)),
+            );
         }
         Ok(())
     })?;
-    if !complete {
+    if measured.is_none() {
         return Ok(None);
     }
     let findings = Findings {
@@ -77,7 +86,15 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         figures: vec![error_figure(curves), field_figure(fields)],
         rows,
     };
-    Ok(Some(findings.record(arguments, &systems)))
+    Ok(Some(findings.record(arguments, &setups)))
+}
+
+/// Tells curves of our recipe apart.
+fn prefix(edition: Edition) -> &'static str {
+    match edition {
+        Edition::Paper => "",
+        Edition::Ours => "ours, ",
+    }
 }
 
 /// One backward integration of all test trajectories.
@@ -133,11 +150,12 @@ impl Backward {
         })
     }
 
-    fn row(&self, share: f64) -> Row {
+    fn row(&self, recipe: Edition, share: f64) -> Row {
         let to = self.first_time + share * self.horizon;
         let near = self.errors.iter().find(|(time, _)| (time - to).abs() < 1e-3 * self.horizon);
         Row {
-            system: NAMES[0],
+            system: SYSTEM,
+            recipe,
             from: self.from,
             to,
             noise: self.noise,
@@ -175,10 +193,17 @@ fn integrate(trained: &mut Trained, mut request: Request) -> Result<Vec<Vec<f32>
 }
 
 fn table(rows: &[Row]) -> Table {
-    use Alignment::Right;
-    let mut table = Table::new([("from", Right), ("to", Right), ("noise", Right), ("relative L2", Right)]);
+    use Alignment::{Left, Right};
+    let mut table = Table::new([
+        ("recipe", Left),
+        ("from", Right),
+        ("to", Right),
+        ("noise", Right),
+        ("relative L2", Right),
+    ]);
     for row in rows {
         table.push([
+            row.recipe.name().to_owned(),
             format!("{:.2}", row.from),
             format!("{:.2}", row.to),
             format!("{:.0e}", row.noise),

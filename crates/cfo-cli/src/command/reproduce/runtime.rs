@@ -1,19 +1,21 @@
 //! `runtime`: time of a training step and of a rollout, beside the paper's.
 
+use std::time::Instant;
+
 use anyhow::Result;
-use cfo::EvaluateConfig;
-use cfo::numerics::Path;
+use cfo::numerics::Spline;
+use cfo::paper::Edition;
+use cfo::{EvaluateConfig, Rollout, Solver, Trained};
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome, Training};
-use super::findings::Findings;
-use super::system::System;
+use super::experiment::{Laboratory, Outcome};
+use super::findings::{Findings, marked};
+use super::system::Setup;
+use super::training::Training;
 use super::{Document, Record};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
-
-const NAMES: [&str; 4] = ["lorenz", "burgers", "diffusion-reaction", "shallow-water"];
 
 /// Milliseconds of a rollout and its error at the final time, next-step prediction then CFO with half its evaluations, on an
 /// A6000; then the seconds of CFO's training step.
@@ -30,6 +32,7 @@ const REPETITIONS: usize = 3;
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
+    recipe: Edition,
     method: &'static str,
     operator: &'static str,
     parameters: usize,
@@ -46,70 +49,84 @@ pub(super) struct Row {
     paper_milliseconds_per_trajectory: f64,
     final_time: Option<f64>,
     paper_final_time: f64,
+    #[serde(skip)]
+    setup: Setup,
 }
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let systems = laboratory.systems(&NAMES)?;
-    let mut trainings = Vec::new();
-    for &system in &systems {
-        // The paper times both methods on CFO's own network.
-        trainings.push(Training::baseline(system, &system.backbones[0], false, arguments.scale));
-        trainings.push(Training::flow(system, Path::default(), 1.0));
-    }
+    let setups = laboratory.setups(|system| system.position().is_some())?;
+    // The paper times both methods on CFO's own network.
+    let pair = |&setup: &Setup| {
+        [
+            Training::baseline(setup, setup.system.backbones[0], false),
+            Training::flow(setup, Spline::Quintic, 1.0),
+        ]
+    };
+    let trainings: Vec<Training> = setups.iter().flat_map(pair).collect();
     let (mut rows, mut sweeps) = (Vec::new(), Vec::new());
-    let complete = laboratory.each(&trainings, |position, mut outcome| {
-        let system = trainings[position].system;
-        rows.push(row(system, position % 2, &mut outcome)?);
-        if position % 2 == 1 {
-            sweeps.push((system.name, sweep(&mut outcome)?));
+    let measured = laboratory.each(&trainings, |training, mut outcome| {
+        rows.extend(row(training, &mut outcome)?);
+        if training.prediction().is_none() {
+            sweeps.push(sweep(&mut outcome)?);
         }
         Ok(())
     })?;
-    if !complete {
+    if measured.is_none() {
         return Ok(None);
     }
     let findings = Findings {
         title: "Time of training and of rollouts",
         about: format!(
-            "Milliseconds of a rollout: all test trajectories together, divided by their number, median of {REPETITIONS}; CFO with RK4 and half the baseline's evaluations. The \
+            "Milliseconds of a rollout: all test trajectories together, divided by their number, median of {REPETITIONS} after one that is not counted; CFO with RK4 and half the baseline's evaluations. The \
              paper's rollouts ran on an NVIDIA A6000 (JAX, fp32); it does not say how many trajectories ran together. Training steps draw the batch, \
              differentiate and update. Device: {}.",
             arguments.device
         ),
         table: table(&rows),
         verdict: String::new(),
-        figures: systems.iter().map(|system| figure(system, &rows, &sweeps)).collect(),
+        figures: setups.iter().zip(sweeps).map(|(setup, points)| figure(setup, &rows, points)).collect(),
         rows,
     };
-    Ok(Some(findings.record(arguments, &systems)))
+    Ok(Some(findings.record(arguments, &setups)))
 }
 
-/// A rollout within a budget, timed: milliseconds a trajectory, evaluations, error at the final time.
+/// A rollout within a budget, timed: milliseconds a trajectory, evaluations, error at the final time; nothing if it diverges.
 fn timed(outcome: &mut Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f64)>> {
     let config = EvaluateConfig { nfe, ..EvaluateConfig::default() };
+    let Some(report) = outcome.evaluate_with(&config)? else { return Ok(None) };
+    let solver = Solver::from_config(&config)?;
+    let request = outcome.request();
+    let count = request.start.len();
+    let prefix = outcome.trained.prefix();
+    let Trained { model, memory, .. } = &mut outcome.trained;
+    let mut rollout = Rollout::new(model, memory, count, solver.tableau, prefix)?;
+    // The first one compiles, and on a GPU captures what the others replay.
+    rollout.predict(memory, &request, solver.budget)?;
     let mut times = Vec::new();
-    let mut found = None;
     for _ in 0..REPETITIONS {
-        let Some(report) = outcome.evaluate_with(&config)? else { return Ok(None) };
-        times.push(1e3 * report.seconds_per_trajectory);
-        found = Some((report.evaluations, report.relative_l2.final_time));
+        let started = Instant::now();
+        rollout.predict(memory, &request, solver.budget)?;
+        times.push(1e3 * started.elapsed().as_secs_f64() / count as f64);
     }
     times.sort_by(f64::total_cmp);
-    Ok(found.map(|(evaluations, error)| (times[times.len() / 2], evaluations, error)))
+    Ok(Some((times[times.len() / 2], report.evaluations, report.relative_l2.final_time)))
 }
 
-fn row(system: &System, method: usize, outcome: &mut Outcome<'_>) -> Result<Row> {
-    let position = NAMES.iter().position(|&name| name == system.name).expect("a system of the table");
-    let (rollouts, seconds_per_step) = PAPER[position];
+/// The row of a system of the paper's table.
+fn row(training: &Training, outcome: &mut Outcome<'_>) -> Result<Option<Row>> {
+    let system = training.system();
+    let Some((rollouts, seconds_per_step)) = system.position().map(|at| PAPER[at]) else { return Ok(None) };
+    let method = usize::from(training.prediction().is_none());
     let (milliseconds, error) = rollouts[method];
     let nfe = if method == 0 { 0 } else { outcome.intervals() / 2 };
     let found = timed(outcome, nfe)?;
     let train = &outcome.recipe().train;
-    Ok(Row {
-        system: system.name,
-        method: ["autoregressive", "cfo"][method],
-        operator: system.backbones[0].kind,
+    Ok(Some(Row {
+        system: system.name(),
+        recipe: training.setup.edition,
+        method: training.method(),
+        operator: system.backbones[0],
         parameters: outcome.trained.model.parameters()?,
         batch: train.batch,
         seconds_per_step: outcome.seconds / f64::from(train.steps),
@@ -120,7 +137,8 @@ fn row(system: &System, method: usize, outcome: &mut Outcome<'_>) -> Result<Row>
         paper_milliseconds_per_trajectory: milliseconds,
         final_time: found.map(|(_, _, error)| error),
         paper_final_time: error,
-    })
+        setup: training.setup,
+    }))
 }
 
 /// Milliseconds and error of CFO over budgets of 50 to 400 %.
@@ -137,6 +155,7 @@ fn table(rows: &[Row]) -> Table {
     use Alignment::{Left, Right};
     let mut table = Table::new([
         ("system", Left),
+        ("recipe", Left),
         ("method", Left),
         ("network", Left),
         ("step", Right),
@@ -150,7 +169,8 @@ fn table(rows: &[Row]) -> Table {
     let milliseconds = |value: f64| format!("{value:.3} ms");
     for row in rows {
         table.push([
-            row.system.to_owned(),
+            marked(row.setup),
+            row.recipe.name().to_owned(),
             row.method.to_owned(),
             format!("{}, {} parameters", row.operator, row.parameters),
             milliseconds(1e3 * row.seconds_per_step),
@@ -166,15 +186,12 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn figure(system: &System, rows: &[Row], sweeps: &[(&str, Vec<(f64, f64)>)]) -> (String, Figure) {
-    let points: Vec<(f64, f64)> = sweeps
-        .iter()
-        .filter(|(name, _)| *name == system.name)
-        .flat_map(|(_, points)| points.clone())
-        .collect();
+fn figure(setup: &Setup, rows: &[Row], points: Vec<(f64, f64)>) -> (String, Figure) {
+    let of_setup = |row: &&Row| row.system == setup.system.name() && row.recipe == setup.edition;
     let baseline = rows
         .iter()
-        .find(|row| row.system == system.name && row.method == "autoregressive")
+        .filter(of_setup)
+        .find(|row| row.method == "autoregressive")
         .and_then(|row| Some((row.milliseconds_per_trajectory?, row.final_time?)));
     let mut series = vec![Series { label: "CFO, RK4".into(), points, color: 0, line: Line::Solid }];
     if let Some((time, error)) = baseline {
@@ -183,11 +200,11 @@ fn figure(system: &System, rows: &[Row], sweeps: &[(&str, Vec<(f64, f64)>)]) -> 
         series.push(Series { label: "autoregressive".into(), points, color: 1, line: Line::Solid });
     }
     let figure = Figure {
-        title: format!("Error against time: {}", system.label),
+        title: format!("Error against time: {}", setup.title()),
         x: Axis { label: "milliseconds a trajectory".into(), scale: AxisScale::Logarithmic },
         y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
         series,
         size: (720, 400),
     };
-    (format!("error-over-milliseconds-{}", system.name), figure)
+    (format!("error-over-milliseconds-{}", setup.stem()), figure)
 }

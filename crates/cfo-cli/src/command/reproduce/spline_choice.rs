@@ -9,12 +9,15 @@ use cfo::data::simulate::{Burgers, Equation, Lorenz};
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
 use cfo::data::{SamplingAudit, Trajectory, thin};
 use cfo::numerics::{Path, Segment, Spline, stencil};
+use cfo::paper::Edition;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Training};
+use super::experiment::Laboratory;
 use super::findings::Findings;
-use super::system::System;
+use super::spread::mean;
+use super::system::{Setup, System};
+use super::training::Training;
 use super::{Document, Record};
 use crate::args;
 use crate::diagnostics::say;
@@ -35,6 +38,7 @@ const FINE: usize = 5;
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
+    recipe: Edition,
     keep_rate: f64,
     spline: String,
     /// Absent for linear splines.
@@ -53,33 +57,34 @@ pub(super) struct Row {
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let systems = laboratory.systems(&NAMES)?;
-    let mut cases = Vec::new();
-    for system in &systems {
-        for keep_rate in KEEP_RATES {
-            for path in PATHS {
-                cases.push((*system, keep_rate, path));
-            }
-        }
-    }
-    let trainings: Vec<Training> =
-        cases.iter().map(|&(system, keep_rate, path)| Training::flow(system, path, keep_rate)).collect();
-    let mut trained = Vec::new();
-    let complete = laboratory.each(&trainings, |_, mut outcome| {
+    let setups = laboratory.setups(|system| NAMES.contains(&system.name()))?;
+    let every = |&setup: &Setup| {
+        KEEP_RATES.into_iter().flat_map(move |keep_rate| PATHS.map(|path| (setup, keep_rate, path)))
+    };
+    let trainings: Vec<Training> = setups
+        .iter()
+        .flat_map(every)
+        .map(|(setup, keep_rate, path)| Training::flow(setup, path.spline, keep_rate).with_stencil(path))
+        .collect();
+    let measured = laboratory.each(&trainings, |_, mut outcome| {
         let error = outcome.evaluate()?.map(|report| report.relative_l2.mean);
-        trained.push((error, outcome.seconds));
-        Ok(())
+        Ok((error, outcome.seconds))
     })?;
-    if !complete {
-        return Ok(None);
-    }
+    let Some(measured) = measured else { return Ok(None) };
+    let trained: Vec<(Option<f64>, f64)> = measured
+        .iter()
+        .map(|runs| {
+            let seconds = runs.iter().map(|(_, seconds)| seconds).sum::<f64>() / runs.len().max(1) as f64;
+            (mean(runs.iter().map(|(error, _)| *error)), seconds)
+        })
+        .collect();
     let mut rows = Vec::new();
-    for (i, system) in systems.iter().enumerate() {
-        say(&format!("velocity errors: {}", system.label));
-        let sample = Sample::new(system, arguments.seed)?;
+    for (i, setup) in setups.iter().enumerate() {
+        say(&format!("velocity errors: {}", setup.system.label()));
+        let sample = Sample::new(setup.system, arguments.seed)?;
         for (k, keep_rate) in KEEP_RATES.into_iter().enumerate() {
             let first = (i * KEEP_RATES.len() + k) * PATHS.len();
-            rows.extend(sample.rows(system, keep_rate, &trained[first..first + PATHS.len()])?);
+            rows.extend(sample.rows(setup, keep_rate, &trained[first..first + PATHS.len()])?);
         }
     }
     let about = format!(
@@ -91,11 +96,11 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         title: "What sparse times cost",
         about,
         table: table(&rows),
-        verdict: systems.iter().map(|system| verdict(system, &rows)).collect(),
-        figures: systems.iter().map(|system| figure(system, &rows)).collect(),
+        verdict: setups.iter().map(|setup| verdict(setup, &rows)).collect(),
+        figures: setups.iter().map(|setup| figure(setup, &rows)).collect(),
         rows,
     };
-    Ok(Some(findings.record(arguments, &systems)))
+    Ok(Some(findings.record(arguments, &setups)))
 }
 
 /// Trajectories of a system, stored more finely than the data, with their true velocities.
@@ -111,7 +116,7 @@ impl Sample {
         let lorenz = Lorenz::default();
         let burgers = Burgers::default();
         let refined = |frames: usize| (frames - 1) * FINE + 1;
-        let (equation, fine): (Box<dyn Equation>, Box<dyn Equation>) = match system.name {
+        let (equation, fine): (Box<dyn Equation>, Box<dyn Equation>) = match system.name() {
             "lorenz" => {
                 let fine = Lorenz { frames: refined(lorenz.frames), ..lorenz.clone() };
                 (Box::new(lorenz.clone()), Box::new(fine))
@@ -128,7 +133,7 @@ impl Sample {
         let size = equation.description().shape.len();
         let velocities = fine
             .par_iter()
-            .map(|trajectory| match system.name {
+            .map(|trajectory| match system.name() {
                 "lorenz" => lorenz_velocities(&lorenz, trajectory),
                 _ => difference_velocities(trajectory, size),
             })
@@ -137,11 +142,12 @@ impl Sample {
     }
 
     /// The rows of one keep rate, in the order of [`PATHS`].
-    fn rows(&self, system: &System, keep_rate: f64, trained: &[(Option<f64>, f64)]) -> Result<Vec<Row>> {
+    fn rows(&self, setup: &Setup, keep_rate: f64, trained: &[(Option<f64>, f64)]) -> Result<Vec<Row>> {
         let audit = self.audit(keep_rate)?;
         let recommended = audit.recommended().map(|rebuilt| rebuilt.path);
         let rows = PATHS.into_iter().zip(trained).map(|(path, &(relative_l2, seconds))| Row {
-            system: system.name,
+            system: setup.system.name(),
+            recipe: setup.edition,
             keep_rate,
             spline: path.spline.to_string(),
             stencil: (path.spline != Spline::Linear).then_some(path.stencil),
@@ -153,7 +159,7 @@ impl Sample {
                 .map(|rebuilt| rebuilt.error),
             recommended: recommended == Some(path),
             relative_l2,
-            paper: super::table1::paper(system.name, &path.spline.to_string(), keep_rate)
+            paper: super::table1::paper(setup.system, path.spline, keep_rate)
                 .filter(|_| path.spline == Spline::Linear || path.stencil == 3),
             seconds,
         });
@@ -273,6 +279,7 @@ fn table(rows: &[Row]) -> Table {
     use Alignment::{Left, Right};
     let mut table = Table::new([
         ("system", Left),
+        ("recipe", Left),
         ("times", Right),
         ("path", Left),
         ("velocity error", Right),
@@ -285,6 +292,7 @@ fn table(rows: &[Row]) -> Table {
         let star = if row.recommended { " *" } else { "" };
         table.push([
             row.system.to_owned(),
+            row.recipe.name().to_owned(),
             format!("{:.0} %", 100.0 * row.keep_rate),
             format!("{}{star}", label(row)),
             scientific(row.velocity_error),
@@ -296,15 +304,21 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
+impl Row {
+    fn is_of(&self, setup: &Setup) -> bool {
+        self.system == setup.system.name() && self.recipe == setup.edition
+    }
+}
+
 fn label(row: &Row) -> String {
     row.stencil.map_or_else(|| row.spline.clone(), |points| format!("{}, {points} points", row.spline))
 }
 
 /// For each keep rate, what is best by each measure.
-fn verdict(system: &System, rows: &[Row]) -> String {
+fn verdict(setup: &Setup, rows: &[Row]) -> String {
     let mut text = String::new();
     for keep_rate in KEEP_RATES {
-        let of_rate = || rows.iter().filter(|row| row.system == system.name && row.keep_rate == keep_rate);
+        let of_rate = || rows.iter().filter(|row| row.is_of(setup) && row.keep_rate == keep_rate);
         let least = |measure: fn(&Row) -> Option<f64>| {
             let best =
                 of_rate().filter_map(|row| Some((measure(row)?, row))).min_by(|a, b| a.0.total_cmp(&b.0));
@@ -313,7 +327,7 @@ fn verdict(system: &System, rows: &[Row]) -> String {
         let recommended = of_rate().find(|row| row.recommended).map_or_else(|| "none".to_owned(), label);
         text += &format!(
             "{}, {:.0} % of the times: least velocity error {}; least rollout error {}; `cfo inspect` recommends {}.\n",
-            system.label,
+            setup.title(),
             100.0 * keep_rate,
             least(|row| Some(row.velocity_error)),
             least(|row| row.relative_l2),
@@ -324,12 +338,12 @@ fn verdict(system: &System, rows: &[Row]) -> String {
 }
 
 /// Velocity errors against the mean distance of snapshots.
-fn figure(system: &System, rows: &[Row]) -> (String, Figure) {
+fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
     let series = PATHS.into_iter().map(|path| {
         let points = (path.spline != Spline::Linear).then_some(path.stencil);
-        let of_path = rows.iter().filter(|row| {
-            row.system == system.name && row.spline == path.spline.to_string() && row.stencil == points
-        });
+        let of_path = rows
+            .iter()
+            .filter(|row| row.is_of(setup) && row.spline == path.spline.to_string() && row.stencil == points);
         let line = match points {
             Some(5) => Line::Dashed,
             Some(7) => Line::Dotted,
@@ -342,7 +356,7 @@ fn figure(system: &System, rows: &[Row]) -> (String, Figure) {
         Series { label, points, color, line }
     });
     let figure = Figure {
-        title: format!("Velocity error of paths: {}", system.label),
+        title: format!("Velocity error of paths: {}", setup.title()),
         x: Axis {
             label: "mean distance of snapshots, in steps of the data".into(),
             scale: AxisScale::Logarithmic,
@@ -351,5 +365,5 @@ fn figure(system: &System, rows: &[Row]) -> (String, Figure) {
         series: series.collect(),
         size: (760, 420),
     };
-    (format!("velocity-error-{}", system.name), figure)
+    (format!("velocity-error-{}", setup.stem()), figure)
 }

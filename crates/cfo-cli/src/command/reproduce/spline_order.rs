@@ -83,7 +83,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
     );
     let markdown = markdown(arguments, &rows, &table);
     let figures = vec![("error-over-segment".into(), figure(&sums))];
-    let document = Document { target: arguments.target.name(), scale: arguments.scale, rows };
+    let (target, scale) = (arguments.target.name(), arguments.scale);
+    let document = Document { target, scale, notes: vec![], rows };
     Ok(Record { document, text, markdown, figures })
 }
 

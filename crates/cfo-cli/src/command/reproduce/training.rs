@@ -1,0 +1,158 @@
+//! A network to be trained: by which recipe, under which name, and what the paper has to compare it with.
+
+use anyhow::Result;
+use cfo::numerics::{Path, Spline};
+use cfo::paper::Edition;
+use cfo::{ObjectiveConfig, Recipe};
+use serde::Serialize;
+
+use super::system::{Setup, System};
+use super::table1;
+use crate::args::{self, Scale};
+use crate::report::{
+    self,
+    Alignment::{Left, Right},
+    Table,
+};
+
+/// A network to be trained.
+#[derive(Clone, Debug)]
+pub(super) struct Training {
+    pub setup: Setup,
+    /// Tells it apart from the others of its system and recipe; the name of its folder.
+    pub name: String,
+    /// Without the seed and what the command line changes.
+    pub recipe: Recipe,
+    /// Share of the horizon that training and validation see.
+    pub horizon: f64,
+    /// The paper's relative L2 error.
+    pub paper: Option<f64>,
+}
+
+/// Names follow from what is trained, so that experiments that need the same network share it.
+impl Training {
+    /// A continuous flow operator on the system's own network, with the recipe's stencil.
+    pub fn flow(setup: Setup, spline: Spline, keep_rate: f64) -> Self {
+        let mut recipe = setup.recipe();
+        recipe.path.spline = spline.to_string();
+        recipe.data.keep_rate = keep_rate;
+        let name = format!("cfo-{spline}-{:.0}", 100.0 * keep_rate);
+        let paper = table1::paper(setup.system, spline, keep_rate);
+        Self { setup, name, recipe, horizon: 1.0, paper }
+    }
+
+    /// The same with another stencil, where the spline has one.
+    pub fn with_stencil(mut self, path: Path) -> Self {
+        if path.spline != Spline::Linear && path.stencil != self.recipe.path.stencil {
+            self.name += &format!("-stencil-{}", path.stencil);
+            self.recipe.path.stencil = path.stencil;
+            self.paper = None;
+        }
+        self
+    }
+
+    /// The same with another network.
+    pub fn on(mut self, backbone: &str) -> Self {
+        if backbone != self.setup.system.backbones[0] {
+            self.name += &format!("-{backbone}");
+            let other = self.setup.recipe_on(backbone);
+            (self.recipe.operator, self.recipe.train) = (other.operator, other.train);
+            self.paper = None;
+        }
+        self
+    }
+
+    /// Next-step prediction on all times; of the change if `residual`.
+    pub fn baseline(setup: Setup, backbone: &str, residual: bool) -> Self {
+        let mut recipe = setup.recipe_on(backbone);
+        recipe.objective = ObjectiveConfig::Autoregressive { residual };
+        let prediction = if residual { "change" } else { "next-state" };
+        let name = format!("autoregressive-{backbone}-{prediction}");
+        let paper = table1::paper_baseline(setup.system, backbone).filter(|_| !residual);
+        Self { setup, name, recipe, horizon: 1.0, paper }
+    }
+
+    pub fn system(&self) -> &'static System {
+        self.setup.system
+    }
+
+    /// The baseline's form: whether the next state or the change is predicted.
+    pub fn prediction(&self) -> Option<&'static str> {
+        match self.recipe.objective {
+            ObjectiveConfig::Autoregressive { residual: true } => Some("change"),
+            ObjectiveConfig::Autoregressive { residual: false } => Some("next-state"),
+            ObjectiveConfig::FlowMatching => None,
+        }
+    }
+
+    /// `cfo` or `autoregressive`.
+    pub fn method(&self) -> &'static str {
+        if self.prediction().is_some() { "autoregressive" } else { "cfo" }
+    }
+}
+
+/// What is said of a training that is not made; a line of the JSON document.
+#[derive(Debug, Serialize)]
+struct Planned<'a> {
+    system: &'static str,
+    recipe: Edition,
+    method: &'static str,
+    operator: &'static str,
+    spline: Option<&'a str>,
+    prediction: Option<&'static str>,
+    keep_rate: f64,
+    /// Share of the horizon that is trained on.
+    horizon: f64,
+    seed: u64,
+    steps: u32,
+    paper: Option<f64>,
+    name: &'a str,
+    /// The whole recipe.
+    toml: String,
+}
+
+/// The JSON document of a plan.
+#[derive(Debug, Serialize)]
+struct Plan<'a> {
+    target: &'static str,
+    scale: Scale,
+    trainings: Vec<Planned<'a>>,
+}
+
+/// Says which trainings would be made, each with its resolved recipe.
+pub(super) fn print_plan(arguments: &args::Reproduce, runs: &[(&Training, Recipe)]) -> Result<()> {
+    let mut trainings = Vec::new();
+    for (training, recipe) in runs {
+        trainings.push(Planned {
+            system: training.system().name(),
+            recipe: training.setup.edition,
+            method: training.method(),
+            operator: recipe.operator.name(),
+            spline: training.prediction().is_none().then_some(&training.recipe.path.spline),
+            prediction: training.prediction(),
+            keep_rate: recipe.data.keep_rate,
+            horizon: training.horizon,
+            seed: recipe.train.seed,
+            steps: recipe.train.steps,
+            paper: training.paper,
+            name: &training.name,
+            toml: recipe.to_toml()?,
+        });
+    }
+    if arguments.json {
+        let (target, scale) = (arguments.target.name(), arguments.scale);
+        return report::print_json(&Plan { target, scale, trainings });
+    }
+    let mut table = Table::new([
+        ("system", Left),
+        ("recipe", Left),
+        ("training", Left),
+        ("seed", Right),
+        ("steps", Right),
+    ]);
+    for one in trainings {
+        let [system, recipe, name] = [one.system, one.recipe.name(), one.name].map(str::to_owned);
+        table.push([system, recipe, name, one.seed.to_string(), one.steps.to_string()]);
+    }
+    Ok(report::print(&table.text())?)
+}
