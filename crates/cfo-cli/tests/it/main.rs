@@ -6,6 +6,7 @@ mod devices;
 mod grids;
 mod help;
 mod inspect;
+mod queue;
 mod reproduce;
 mod simulate;
 mod train;

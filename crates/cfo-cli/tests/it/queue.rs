@@ -1,0 +1,57 @@
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::util::{Folder, Outcome};
+
+/// Runs `scripts/paper_queue.py` in a folder; nothing without a Python that can.
+fn queue(folder: &Folder, arguments: &[&str]) -> Option<Outcome> {
+    let python = std::env::var("CFO_PYTHON").unwrap_or_else(|_| "python3".into());
+    let able = Command::new(&python).args(["-c", "import tomllib"]).output();
+    if !able.is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "the checks need Python 3.11");
+        println!("skipped: `{python}` is not Python 3.11");
+        return None;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/paper_queue.py");
+    Some(folder.run(Command::new(&python).arg(script).args(arguments), "paper_queue.py").done())
+}
+
+fn figures(folder: &Folder) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.path("out/figures.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A queue keeps what is done when it ends early, does the rest when started again, and nothing twice.
+#[test]
+fn a_queue_goes_on_where_it_stopped() {
+    let folder = Folder::new();
+    let mut words =
+        vec!["run", "--cfo", env!("CARGO_BIN_EXE_cfo"), "--out", "out", "--device", "cpu", "--commit", "abc"];
+    for set in ["data.split=[4,1,2]", "train.steps=20", "train.batch=8"] {
+        words.extend(["--set", set]);
+    }
+    words.extend(["--simulate", "lorenz=--frames 21", "--seeds", "2", "--side-by-side", "2", "--cells"]);
+    let first = [words.clone(), vec!["lorenz/paper/cfo-quintic-25/0"]].concat();
+    let Some(outcome) = queue(&folder, &first) else { return };
+    assert!(outcome.stdout.contains("1 of 1 cells are done"), "{}", outcome.stdout);
+    let done = figures(&folder);
+    for key in ["relative_l2", "std_trajectories", "final_time", "ms_per_step", "wall_seconds", "paper"] {
+        assert!(done[0][key].as_f64().is_some_and(|number| number > 0.0), "{key} of {}", done[0]);
+    }
+    let all = [words.clone(), vec!["lorenz/paper/cfo-quintic-25/*", "lorenz/ours/*-change/0"]].concat();
+    queue(&folder, &[all.clone(), vec!["--minutes", "0"]].concat()).unwrap();
+    assert_eq!(figures(&folder).len(), 1, "no time, no cell");
+    queue(&folder, &all).unwrap();
+    let again = queue(&folder, &all).unwrap();
+    assert!(again.stdout.contains("3 of 3 cells are done;"), "{}", again.stdout);
+    let done = figures(&folder);
+    let cells: Vec<&str> = done.iter().filter_map(|line| line["cell"].as_str()).collect();
+    assert_eq!(cells.len(), 3, "{cells:?}");
+    let table = queue(&folder, &["table", "out/figures.jsonl"]).unwrap().stdout;
+    for words in
+        ["6.82e-2", "(2)", "autoregressive mlp, change", "Commit: abc", "Worse than the paper's figure"]
+    {
+        assert!(table.contains(words), "`{words}` is missing in\n{table}");
+    }
+}

@@ -1,0 +1,463 @@
+#!/usr/bin/env python3
+"""Fills the paper's table 1 on one machine, one training after another, and keeps every figure as soon as it is there.
+
+    scripts/paper_queue.py run --cfo target/release/cfo --out FOLDER [--seeds 3] [--cells PATTERN ...] [--device cuda:0]
+    scripts/paper_queue.py table FIGURES.jsonl ... > table.md
+
+`cfo reproduce table1 --scale paper --dry-run` says which trainings there are. Each is a cell `SYSTEM/RECIPE/TRAINING/SEED`, as in
+`lorenz/ours/cfo-quintic-25/0`. `--cells` chooses cells in order of priority by shell patterns (`@FILE` reads them from a file):
+
+    --cells '*/*/cfo-quintic-100/0' 'lorenz/*' 'burgers/*' '*/*/*/0'
+
+Each system is simulated once. A cell is `cfo train`, then `cfo evaluate`, in processes of their own; systems without a plane of cells are
+small and several run side by side, the others alone (but for the evaluation of the one before). Each finished cell appends one line to FOLDER/figures.jsonl, which may be copied
+at any moment. A queue that was killed goes on where it was when started again; `--figures FILE` takes cells of another stretch as
+done, so that stretches on fresh machines add up. `--minutes` ends a stretch: trainings under way are saved.
+
+`table` merges stretches: mean and deviation over seeds, by the paper's recipe and by ours, beside the paper's figures.
+"""
+import argparse
+import ctypes
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from pathlib import Path
+
+CAVEAT = (
+    "† At most 81 trajectories of the radial dam break differ, so that nearly every test trajectory also stands in the training part; "
+    "no two of `shallow-water-varied` are alike."
+)
+PLANES = ("diffusion-reaction", "shallow-water", "shallow-water-varied")
+
+
+class Failed(Exception):
+    """A command that did not do its work."""
+
+
+class Cell:
+    """A training with its place in the table."""
+
+    def __init__(self, planned):
+        self.planned = planned
+        self.key = "{system}/{recipe}/{name}/{seed}".format(**planned)
+        self.system = planned["system"]
+        self.digest = hashlib.sha256(planned["toml"].encode()).hexdigest()[:12]
+        self.small = self.system not in PLANES
+
+    def figure(self):
+        """What a line says of the cell itself."""
+        names = ["system", "recipe", "method", "operator", "spline", "prediction", "keep_rate", "seed", "steps", "paper"]
+        return {name: self.planned[name] for name in names} | {"cell": self.key, "recipe_digest": self.digest}
+
+
+def read_lines(path):
+    """The whole lines of a file of figures; the last one may just be written."""
+    found = []
+    if Path(path).exists():
+        for line in Path(path).read_text().splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                pass
+    return found
+
+
+def patterns(words):
+    for word in words:
+        if word.startswith("@"):
+            lines = (line.split("#")[0].strip() for line in Path(word[1:]).read_text().splitlines())
+            yield from (line for line in lines if line)
+        else:
+            yield word
+
+
+def chosen(cells, words):
+    """Cells that match, in the order of the patterns; each once."""
+    left, order = list(cells), []
+    for pattern in patterns(words):
+        matching = [cell for cell in left if fnmatch.fnmatchcase(cell.key, pattern)]
+        order += matching
+        left = [cell for cell in left if cell not in matching]
+    return order
+
+
+def plan(options):
+    command = [options.cfo, "reproduce", "table1", "--scale", options.scale, "--dry-run", "--json", "--recipe", "both"]
+    command += ["--seeds", str(options.seeds)]
+    for change in options.set:
+        command += ["--set", change]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return [Cell(planned) for planned in json.loads(done.stdout)["trainings"]]
+
+
+class Queue:
+    """Cells to be done, those under way, and where everything is kept."""
+
+    def __init__(self, options):
+        self.options = options
+        self.out = Path(options.out)
+        self.data = Path(options.data) if options.data else self.out / "data"
+        self.figures = self.out / "figures.jsonl"
+        for folder in (self.out, self.data):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.lock = threading.Condition()
+        self.training, self.evaluating, self.processes, self.stopping = [], [], set(), False
+        self.started = time.time()
+        self.commit = options.commit or commit()
+        self.environment = dict(os.environ)
+
+    # -- what is left
+
+    def pending(self):
+        lines = [line for file in [self.figures, *self.options.figures] for line in read_lines(file)]
+        done = {(line["cell"], line["recipe_digest"]) for line in lines}
+        keys = {key for key, _ in done}
+        cells = chosen(plan(self.options), self.options.cells)
+        if not cells:
+            raise SystemExit("no cell matches; `cfo reproduce table1 --scale paper --dry-run` lists them")
+        if self.options.any_recipe:
+            return [cell for cell in cells if cell.key not in keys], len(cells)
+        return [cell for cell in cells if (cell.key, cell.digest) not in done], len(cells)
+
+    # -- processes
+
+    def call(self, command, log):
+        """Runs a command to its end; its talk goes into a file, its JSON document comes back with its exit code."""
+        with open(log, "a") as talk:
+            with self.lock:
+                if self.stopping:
+                    raise Failed("stopped")
+                process = subprocess.Popen(
+                    [str(word) for word in command],
+                    stdout=subprocess.PIPE,
+                    stderr=talk,
+                    text=True,
+                    env=self.environment,
+                    start_new_session=True,
+                    preexec_fn=end_with_the_queue,
+                )
+                self.processes.add(process)
+            output, _ = process.communicate()
+            with self.lock:
+                self.processes.discard(process)
+        try:
+            return process.returncode, json.loads(output)
+        except ValueError:
+            last = Path(log).read_text().strip().splitlines()[-3:]
+            raise Failed(f"`{' '.join(map(str, command[1:3]))}` ended with {process.returncode}: {' '.join(last)[:300]}")
+
+    def stop(self, *_):
+        """Lets trainings save their latest step and ends."""
+        with self.lock:
+            self.stopping = True
+            for process in self.processes:
+                process.send_signal(signal.SIGINT)
+            self.lock.notify_all()
+
+    # -- the work
+
+    def simulate(self, cell):
+        """The system's data, once; appears whole or not at all."""
+        file = self.data / f"{cell.system}.h5"
+        if file.exists():
+            return file, 0.0
+        split = tomllib.loads(cell.planned["toml"])["data"]["split"]
+        variant = ["--variant", "varied"] if cell.system.endswith("-varied") else []
+        command = [self.options.cfo, "simulate", cell.system.removesuffix("-varied"), *variant, "--out", file, "--json"]
+        command += ["--split", ",".join(map(str, split)), "--seed", self.options.data_seed]
+        for assignment in self.options.simulate:
+            system, _, words = assignment.partition("=")
+            command += words.split() if system == cell.system else []
+        begun = time.time()
+        code, _ = self.call(command, self.out / "simulate.log")
+        if code != 0:
+            raise Failed(f"simulating {cell.system}: see {self.out / 'simulate.log'}")
+        return file, time.time() - begun
+
+    def work(self, cell):
+        """Trains and evaluates a cell, from where an earlier attempt stopped."""
+        file, simulated = self.simulate(cell)
+        system, recipe, name, seed = cell.key.split("/")
+        run = self.out / "runs" / system / recipe / f"{name}-seed-{seed}-{cell.digest}"
+        run.parent.mkdir(parents=True, exist_ok=True)
+        recipe_file, log, finished = run.with_suffix(".toml"), run.with_suffix(".log"), run.with_suffix(".json")
+        recipe_file.write_text(cell.planned["toml"])
+        device = ["--device", self.options.device]
+        begun = time.time()
+        if not finished.exists():
+            command = [self.options.cfo, "train", recipe_file, "--data", file, "--out", run, "--json", *device]
+            code, trained = self.call(command + (["--resume"] if (run / "checkpoints").exists() else []), log)
+            if code != 0:
+                raise Failed(f"training: see {log}")
+            finished.write_text(json.dumps(trained | {"wall": time.time() - begun}))
+        trained = json.loads(finished.read_text())
+        with self.lock:
+            # The next training may start: evaluation is short on the device.
+            self.training.remove(cell)
+            self.evaluating.append(cell)
+            self.lock.notify_all()
+        begun = time.time()
+        _, found = self.call([self.options.cfo, "evaluate", run, "--data", file, "--json", *device], log)
+        evaluated = time.time() - begun
+        return self.line(cell, run, trained, found, {"simulate": simulated, "evaluate": evaluated})
+
+    def line(self, cell, run, trained, found, wall):
+        error = found["relative_l2"]
+        reports = read_lines(run / "metrics.jsonl")
+        rates = [report["steps_per_second"] for report in reports]
+        steps = sum((b["step"] - a) / b["steps_per_second"] for a, b in zip([0] + [r["step"] for r in reports], reports))
+        wall |= {
+            "start": trained["wall"] - trained["seconds"],
+            "steps": steps,
+            "validate_and_save": max(trained["seconds"] - steps, 0.0),
+        }
+        return cell.figure() | {
+            "relative_l2": error["mean"],
+            "std_trajectories": error["std"],
+            "final_time": error["final_time"],
+            "evaluations": found["evaluations"],
+            "ms_per_step": 1e3 / statistics.median(rates),
+            "wall_seconds": sum(wall.values()),
+            "wall": {part: round(seconds, 2) for part, seconds in wall.items()},
+            "side_by_side": self.options.side_by_side if cell.small else 1,
+            "device": trained.get("device", self.options.device),
+            "commit": self.commit,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+
+    def keep(self, line):
+        """Appends a line whole."""
+        with self.lock, open(self.figures, "a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def attempt(self, cell):
+        try:
+            line = self.work(cell)
+            self.keep(line)
+            parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in line["wall"].items() if seconds >= 0.05)
+            paper = f" (paper {line['paper']:.2e})" if line["paper"] else ""
+            error = "diverged" if line["relative_l2"] is None else f"{line['relative_l2']:.3e}"
+            say(f"{cell.key}: {error}{paper}; {line['ms_per_step']:.3f} ms a step; {line['wall_seconds']:.1f} s: {parts}")
+        except Failed as failure:
+            if not self.stopping:
+                say(f"{cell.key}: FAILED: {failure}")
+        finally:
+            with self.lock:
+                for cells in (self.training, self.evaluating):
+                    if cell in cells:
+                        cells.remove(cell)
+                self.lock.notify_all()
+
+    def fits(self, cell):
+        """Whether a cell may start beside those under way; evaluations do not pile up."""
+        most = self.options.side_by_side if cell.small else 1
+        if len(self.evaluating) > most:
+            return False
+        return not self.training or (cell.small and all(other.small for other in self.training) and len(self.training) < most)
+
+    def run(self):
+        pending, total = self.pending()
+        say(f"{total - len(pending)} of {total} cells are done; commit {self.commit}; figures in {self.figures}")
+        for system in dict.fromkeys(cell.system for cell in pending if cell.small):
+            # Before several of its cells start at once.
+            self.simulate(next(cell for cell in pending if cell.system == system))
+        deadline = self.started + 60 * self.options.minutes
+        with mps(self):
+            while (pending and not self.stopping) or self.training or self.evaluating:
+                with self.lock:
+                    late = time.time() > deadline
+                    while pending and not self.stopping and not late and self.fits(pending[0]):
+                        cell = pending.pop(0)
+                        self.training.append(cell)
+                        threading.Thread(target=self.attempt, args=[cell]).start()
+                    self.lock.wait(timeout=1.0)
+                if late and not self.stopping:
+                    say("time is up: trainings under way are saved")
+                    self.stop()
+        left, _ = self.pending()
+        say(f"{total - len(left)} of {total} cells are done after {(time.time() - self.started) / 60:.1f} min")
+
+
+class mps:
+    """NVIDIA's service that lets processes share a GPU at once, where it is wanted and there."""
+
+    def __init__(self, queue):
+        self.queue = queue
+        self.control = shutil.which("nvidia-cuda-mps-control") if queue.options.mps else None
+
+    def __enter__(self):
+        if self.control:
+            place = self.queue.out.absolute() / "mps"
+            place.mkdir(exist_ok=True)
+            self.queue.environment |= {"CUDA_MPS_PIPE_DIRECTORY": str(place), "CUDA_MPS_LOG_DIRECTORY": str(place)}
+            done = subprocess.run([self.control, "-d"], env=self.queue.environment)
+            say("MPS is on" if done.returncode == 0 else "MPS did not start; going on without")
+
+    def __exit__(self, *_):
+        if self.control:
+            subprocess.run([self.control], input="quit\n", text=True, env=self.queue.environment)
+
+
+LIBRARY = ctypes.CDLL(None)
+
+
+def end_with_the_queue():
+    """Before a command starts: have the kernel interrupt it when the queue is killed, so that no two processes write one run."""
+    LIBRARY.prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
+
+
+def say(text):
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+def commit():
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+# -- the table
+
+
+def merged(files):
+    """The newest line of each cell, those of one place in the table together."""
+    newest = {}
+    for line in sorted((line for file in files for line in read_lines(file)), key=lambda line: line["time"]):
+        newest[line["cell"]] = line
+    rows = {}
+    for line in newest.values():
+        place = (line["system"], line["method"], line["operator"], line["prediction"], line["spline"], line["keep_rate"])
+        rows.setdefault(place, {}).setdefault(line["recipe"], []).append(line)
+    return rows
+
+
+def mean(lines):
+    """Mean, deviation (sample) and number over seeds; no mean if one diverged."""
+    errors = [line["relative_l2"] for line in lines]
+    if not errors or any(error is None for error in errors):
+        return None, None, len(errors)
+    return statistics.fmean(errors), statistics.stdev(errors) if len(errors) > 1 else None, len(errors)
+
+
+def number(value):
+    if value is None:
+        return "-"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def cell(lines):
+    if not lines:
+        return "-"
+    middle, deviation, count = mean(lines)
+    if middle is None:
+        return f"diverged ({count})"
+    return number(middle) + (f" ± {number(deviation)}" if deviation is not None else "") + f" ({count})"
+
+
+def label(place):
+    _, method, operator, prediction, spline, _ = place
+    return f"CFO, {spline}" if method == "cfo" else f"autoregressive {operator}, {prediction.replace('-', ' ')}"
+
+
+def order(place):
+    systems = ["lorenz", "burgers", *PLANES]
+    system, method, operator, prediction, spline, keep_rate = place
+    return systems.index(system), method, operator, prediction or "", spline or "", -keep_rate
+
+
+def table(files):
+    rows = merged(files)
+    every = [line for by_recipe in rows.values() for lines in by_recipe.values() for line in lines]
+    text = ["| system | method | times | paper | by the paper's recipe | by our recipe | ± trajectories | ms a step |"]
+    text.append("|---|---|---:|---:|---:|---:|---:|---:|")
+    for place in sorted(rows, key=order):
+        paper, ours = rows[place].get("paper", []), rows[place].get("ours", [])
+        best = ours or paper
+        figure = next((line["paper"] for line in best if line["paper"] is not None), None)
+        deviations = [line["std_trajectories"] for line in best if line["std_trajectories"] is not None]
+        system = place[0] + (" †" if place[0] == "shallow-water" else "")
+        text.append(
+            f"| {system} | {label(place)} | {100 * place[5]:.0f} % | {number(figure)} | {cell(paper)} | {cell(ours)} "
+            f"| {number(statistics.fmean(deviations)) if deviations else '-'} | {statistics.median(line['ms_per_step'] for line in best):.3g} |"
+        )
+    text.append("\nMean ± deviation over runs with different seeds of the training (their number in brackets); ± trajectories is the deviation over test")
+    text.append("trajectories in the last recipe given. Milliseconds are of that recipe too, several small trainings side by side.")
+    if any(place[0] == "shallow-water" for place in rows):
+        text.append("\n" + CAVEAT)
+    text += ["", *verdicts(rows)]
+    for name in ("commit", "device"):
+        text.append(f"\n{name.capitalize()}: " + ", ".join(sorted({str(line[name]) for line in every})) + ".")
+    return "\n".join(text)
+
+
+def verdicts(rows):
+    """Figures worse than the paper's, and where predicting the change beats CFO on all times."""
+    for recipe, whose in (("paper", "the paper's recipe"), ("ours", "our recipe")):
+        worse = []
+        for place in sorted(rows, key=order):
+            lines = rows[place].get(recipe, [])
+            paper = next((line["paper"] for line in lines if line["paper"] is not None), None)
+            middle, _, _ = mean(lines)
+            if lines and paper is not None and (middle is None or middle > paper):
+                worse.append(f"{place[0]} {label(place)} on {100 * place[5]:.0f} %")
+        yield f"\nWorse than the paper's figure by {whose}: {'; '.join(worse) or 'none'}."
+        for system in dict.fromkeys(place[0] for place in sorted(rows, key=order)):
+            def least(chosen):
+                found = [mean(rows[place].get(recipe, []))[0] for place in rows if place[0] == system and chosen(place)]
+                return min((error for error in found if error is not None), default=None)
+
+            change = least(lambda place: place[3] == "change")
+            flow = least(lambda place: place[4] == "quintic" and place[5] == 1.0)
+            if change is not None and flow is not None:
+                verdict = "is better than" if change < flow else "is no better than"
+                yield f"\n{system}, {whose}: predicting the change on all times ({number(change)}) {verdict} quintic CFO on all times ({number(flow)})."
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="train and evaluate cells")
+    run.add_argument("--cfo", required=True, help="the binary")
+    run.add_argument("--out", required=True, help="folder of runs and figures")
+    run.add_argument("--data", help="folder of the simulated data [default: OUT/data]")
+    run.add_argument("--data-seed", type=int, default=0)
+    run.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN", help="which, in order of priority")
+    run.add_argument("--figures", nargs="*", default=[], metavar="FILE", help="figures of earlier stretches, not to be made again")
+    run.add_argument("--any-recipe", action="store_true", help="a cell whose recipe has changed since counts as done")
+    run.add_argument("--seeds", type=int, default=1)
+    run.add_argument("--device", default="auto")
+    run.add_argument("--side-by-side", type=int, default=4, metavar="N", help="small trainings at once")
+    run.add_argument("--mps", action="store_true", help="share the GPU through NVIDIA's MPS if it is there")
+    run.add_argument("--minutes", type=float, default=float("inf"), help="end the stretch after so long")
+    run.add_argument("--scale", default="paper", choices=["paper", "smoke"])
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every recipe")
+    run.add_argument("--simulate", action="append", default=[], metavar="SYSTEM=OPTIONS", help="of `cfo simulate SYSTEM`")
+    run.add_argument("--commit", help="of the binary [default: of this folder]")
+    merge = commands.add_parser("table", help="merge figures into a Markdown table")
+    merge.add_argument("files", nargs="+")
+    options = parser.parse_args()
+    if options.command == "table":
+        print(table(options.files))
+        return
+    queue = Queue(options)
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, queue.stop)
+    queue.run()
+
+
+if __name__ == "__main__":
+    main()
