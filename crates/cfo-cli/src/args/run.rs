@@ -123,22 +123,25 @@ pub struct Bench {
     /// What to time
     #[arg(value_enum)]
     pub what: Work,
-    /// Which of the paper's networks
+    /// Which of the paper's networks; each with its system's recipe (`recipes/`) on trajectories of that system
     #[arg(long, value_enum, default_value_t = Network::Mlp)]
     pub model: Network,
     /// `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// `f32`, `tf32` or `bf16`
-    #[arg(long, default_value = "f32")]
-    pub precision: String,
-    /// Samples a step [default: the paper's]
+    /// `f32`, `tf32` or `bf16` [default: the recipe's]
+    #[arg(long)]
+    pub precision: Option<String>,
+    /// Samples a step [default: the recipe's]
     #[arg(long)]
     pub batch: Option<usize>,
     /// Points along each side [default: the paper's]
     #[arg(long)]
     pub grid: Option<usize>,
-    /// Training trajectories held in memory [default: a few]
+    /// Override a key of the network's recipe by its path, as in `train.ema=0.999`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Training trajectories held in memory
     #[arg(long, default_value_t = 16)]
     pub trajectories: usize,
     /// For `rollout`: whole rollouts of so many network evaluations instead of one step

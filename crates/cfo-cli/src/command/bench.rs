@@ -4,13 +4,13 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::Result;
-use cfo::data::{Description, FieldShape, Trajectory};
-use cfo::engine::{Device, Feed, Graph, Memory, Node, Page, Precision, Program, Shape};
-use cfo::numerics::Philox;
+use cfo::data::simulate::{Burgers, DiffusionReaction, Equation};
+use cfo::engine::{Device, Feed, Graph, Memory, Node, Page, Program, Shape};
 use cfo::numerics::ode::RK4;
+use cfo::paper::{self, Edition};
 use cfo::{
-    Budget, CfoError, Model, Recipe, Request, Rollout, Session, StepReport, TrainingData, TrajectorySet,
-    train, training_step,
+    Budget, CfoError, DitConfig, FnoConfig, Model, OperatorConfig, Request, Rollout, Session, StepReport,
+    TrainingData, TrajectorySet, train, training_step,
 };
 use serde::Serialize;
 
@@ -99,8 +99,8 @@ fn table(arguments: &args::Bench) -> Result<()> {
 
 fn measure(arguments: &args::Bench) -> Result<Report> {
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
-    let precision = Precision::from_str(&arguments.precision).map_err(CfoError::from)?;
     let (model, set) = setting(arguments)?;
+    let precision = model.recipe.train.precision_on(device)?;
     let data = TrainingData::new(&model, &set)?;
     let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
     let started = Instant::now();
@@ -182,9 +182,8 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     let set = set.with_split([count, 0, 0])?;
     let mut recipe = model.recipe.clone();
     recipe.train.steps = STEPS;
-    recipe.train.precision.clone_from(&arguments.precision);
     let data = TrainingData::new(&model, &set)?;
-    let mut memory = Memory::new(device, recipe.train.precision()?).map_err(CfoError::from)?;
+    let mut memory = Memory::new(device, recipe.train.precision_on(device)?).map_err(CfoError::from)?;
     let mut step = compile(Work::TrainStep, &model, &data, &mut memory)?;
     let mut sampler = compile(Work::Sampler, &model, &data, &mut memory)?;
     let mut best = [f64::INFINITY; 3];
@@ -357,66 +356,42 @@ fn time(work: &mut Prepared<'_>, memory: &mut Memory, repetitions: usize) -> Res
     Ok(times)
 }
 
-/// The paper's setting of a network on smooth made-up trajectories.
+/// The recipe of a network and trajectories of its system, on the grid asked for: what `cfo train` would train.
 fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)> {
-    let side = |default: usize| arguments.grid.unwrap_or(default);
-    let (kind, axes, height, width, channels, frames, batch) = match arguments.model {
+    let (system, operator) = match arguments.model {
         // All of them are taken one by one before.
-        Network::Mlp | Network::All => ("mlp", 0, 1, 1, 3, 1001, 2048),
-        Network::Unet1d => ("unet", 1, 1, side(100), 1, 101, 256),
-        Network::Fno => ("fno", 1, 1, side(100), 1, 101, 256),
-        Network::Unet2d => ("unet", 2, side(128), side(128), 2, 100, 256),
-        Network::Dit => ("dit", 2, side(128), side(128), 2, 100, 256),
+        Network::Mlp | Network::All => ("lorenz", None),
+        Network::Unet1d => ("burgers", None),
+        Network::Fno => ("burgers", Some(OperatorConfig::Fno(FnoConfig::default()))),
+        Network::Unet2d => ("diffusion-reaction", None),
+        Network::Dit => ("diffusion-reaction", Some(OperatorConfig::Dit(DitConfig::default()))),
     };
-    let shape = FieldShape { axes, height, width, channels };
-    let padding = if arguments.model == Network::Unet2d { "padding = \"zeros\"\n" } else { "" };
-    let text = format!(
-        "[data]\nstream = {}\n[operator]\nkind = \"{kind}\"\n{padding}[train]\nbatch = {}\n",
-        arguments.stream,
-        arguments.batch.unwrap_or(batch)
-    );
-    let recipe = Recipe::parse(&text, &[])?;
-    let trajectories = (0..arguments.trajectories.max(4)).map(|i| waves(shape, frames, i as u64)).collect();
-    let description = Description {
-        system: "waves".into(),
-        shape,
-        periodic: vec![true; axes],
-        domain: vec![[0.0, 1.0]; axes],
-        channel_names: vec![],
-        channel_units: vec![],
-        parameter_names: vec![],
+    let system = paper::System::find(system)?;
+    let mut recipe = system.recipe(Edition::Paper);
+    recipe.data.stream = Some(arguments.stream);
+    recipe.operator = operator.unwrap_or(recipe.operator);
+    recipe.train.batch = arguments.batch.unwrap_or(recipe.train.batch);
+    if let Some(precision) = &arguments.precision {
+        recipe.train.precision.clone_from(precision);
+    }
+    let recipe = recipe.with(&arguments.set)?;
+    let equation: Box<dyn Equation> = match (arguments.grid, system.name) {
+        (Some(grid), "burgers") => Box::new(Burgers { grid, ..Burgers::default() }),
+        (Some(grid), "diffusion-reaction") => {
+            Box::new(DiffusionReaction { grid, ..DiffusionReaction::default() })
+        }
+        _ => system.equation(),
     };
-    let set = TrajectorySet::new(description, trajectories)?;
+    let set = trajectories(&*equation, arguments.trajectories.max(4))?;
     Ok((Model::new(&recipe, &set)?, set))
 }
 
-/// Travelling waves: smooth, and nowhere zero for long.
-fn waves(shape: FieldShape, frames: usize, index: u64) -> Trajectory {
-    let mut random = Philox::new(17, index);
-    let waves: Vec<[f64; 4]> = (0..4 * shape.channels)
-        .map(|_| {
-            [
-                random.normal(),
-                random.uniform_between(3.0, 20.0),
-                random.uniform_between(0.0, 6.0),
-                random.normal(),
-            ]
-        })
-        .collect();
-    let times: Vec<f64> = (0..frames).map(|frame| frame as f64 / (frames - 1) as f64).collect();
-    let mut values = Vec::with_capacity(frames * shape.len());
-    for &t in &times {
-        for point in 0..shape.height * shape.width {
-            let x = point as f64 / (shape.height * shape.width) as f64;
-            for channel in 0..shape.channels {
-                let waves = &waves[4 * channel..4 * channel + 4];
-                let sum: f64 =
-                    waves.iter().map(|[a, w, p, k]| a * (w * t + p + 6.0 * k.round() * x).sin()).sum();
-                values.push(sum as f32);
-            }
-        }
-    }
-    Trajectory { times, values, parameters: vec![] }
+/// Trajectories of a system; the first few again and again, since more of them would take minutes and nothing that is timed depends on it.
+fn trajectories(equation: &dyn Equation, count: usize) -> Result<TrajectorySet> {
+    const DIFFERENT: usize = 4;
+    let few = TrajectorySet::simulate(equation, DIFFERENT.min(count), 0, interrupt::flag()?)?;
+    let all = few.trajectories.iter().cycle().take(count).cloned().collect();
+    Ok(TrajectorySet::new(few.description, all)?)
 }
 
 fn compile(what: Work, model: &Model, data: &TrainingData, memory: &mut Memory) -> Result<Program> {
