@@ -194,9 +194,15 @@ fn the_error_falls_with_the_order_of_the_solver() {
                 let found = ends(&trained.model, &mut memory, tableau, &states, range, steps);
                 distances(&found, &truth, 2)
             });
-            let orders = orders(&errors);
-            println!(
-                "{activation:?}, {}: errors {:?}, orders {orders:.2?}",
+            let order = orders(&errors)[1];
+            let smooth = activation != MlpActivation::Relu;
+            let expected = if smooth { tableau.order } else { tableau.order.min(2) };
+            // The error of a few steps is not yet proportional to its leading term: 1.10 for Euler with 64 and 128 steps. Each kink
+            // that is met adds a part that does not shrink evenly.
+            let allowed = if smooth { 0.15 } else { 0.4 };
+            assert!(
+                (order - expected as f64).abs() < allowed,
+                "{activation:?}, {}: order {order:.2} instead of {expected}, errors {:?}",
                 tableau.name,
                 errors.map(median)
             );
@@ -235,7 +241,6 @@ fn lorenz_returns_to_its_start() {
             distances(&back, &start, 3)
         });
         let orders = orders(&returned);
-        println!("{}: distances {:?}, orders {orders:.2?}", tableau.name, returned.map(median));
         // Of a method of even order the leading errors there and back cancel, so that it may do better.
         assert!(orders[1] > tableau.order as f64 - 0.5, "{}: {orders:?}", tableau.name);
     }
