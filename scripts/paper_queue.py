@@ -37,6 +37,7 @@ CAVEAT = (
     "no two of `shallow-water-varied` are alike."
 )
 PLANES = ("diffusion-reaction", "shallow-water", "shallow-water-varied")
+SYSTEMS = ("lorenz", "burgers", *PLANES)
 
 
 class Failed(Exception):
@@ -114,6 +115,7 @@ class Queue:
         self.lock = threading.Condition()
         self.training, self.evaluating, self.processes, self.stopping = [], [], set(), False
         self.started = time.time()
+        self.simulating = {system: threading.Lock() for system in SYSTEMS}
         self.commit = options.commit or commit()
         self.environment = dict(os.environ)
 
@@ -168,10 +170,15 @@ class Queue:
     # -- the work
 
     def simulate(self, cell):
-        """The system's data, once; appears whole or not at all."""
+        """The system's data and the seconds they took; once, and whole or not at all."""
+        begun = time.time()
         file = self.data / f"{cell.system}.h5"
-        if file.exists():
-            return file, 0.0
+        with self.simulating[cell.system]:
+            if not file.exists():
+                self.make(cell, file)
+        return file, time.time() - begun
+
+    def make(self, cell, file):
         split = tomllib.loads(cell.planned["toml"])["data"]["split"]
         variant = ["--variant", "varied"] if cell.system.endswith("-varied") else []
         command = [self.options.cfo, "simulate", cell.system.removesuffix("-varied"), *variant, "--out", file, "--json"]
@@ -179,11 +186,18 @@ class Queue:
         for assignment in self.options.simulate:
             system, _, words = assignment.partition("=")
             command += words.split() if system == cell.system else []
-        begun = time.time()
         code, _ = self.call(command, self.out / "simulate.log")
         if code != 0:
             raise Failed(f"simulating {cell.system}: see {self.out / 'simulate.log'}")
-        return file, time.time() - begun
+
+    def prepare(self, cells):
+        """The data of all systems, while cells of the first ones are trained."""
+        for system in dict.fromkeys(cell.system for cell in cells):
+            try:
+                self.simulate(next(cell for cell in cells if cell.system == system))
+            except Failed as failure:
+                if not self.stopping:
+                    say(str(failure))
 
     def work(self, cell):
         """Trains and evaluates a cell, from where an earlier attempt stopped."""
@@ -232,6 +246,7 @@ class Queue:
             "wall": {part: round(seconds, 2) for part, seconds in wall.items()},
             "side_by_side": self.options.side_by_side if cell.small else 1,
             "device": trained.get("device", self.options.device),
+            "set": self.options.set,
             "commit": self.commit,
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
@@ -271,9 +286,7 @@ class Queue:
     def run(self):
         pending, total = self.pending()
         say(f"{total - len(pending)} of {total} cells are done; commit {self.commit}; figures in {self.figures}")
-        for system in dict.fromkeys(cell.system for cell in pending if cell.small):
-            # Before several of its cells start at once.
-            self.simulate(next(cell for cell in pending if cell.system == system))
+        threading.Thread(target=self.prepare, args=[list(pending)], daemon=True).start()
         deadline = self.started + 60 * self.options.minutes
         with mps(self):
             while (pending and not self.stopping) or self.training or self.evaluating:
@@ -374,9 +387,8 @@ def label(place):
 
 
 def order(place):
-    systems = ["lorenz", "burgers", *PLANES]
     system, method, operator, prediction, spline, keep_rate = place
-    return systems.index(system), method, operator, prediction or "", spline or "", -keep_rate
+    return SYSTEMS.index(system), method, operator, prediction or "", spline or "", -keep_rate
 
 
 def table(files):
