@@ -12,6 +12,7 @@ mod model;
 mod objective;
 mod operator;
 pub mod paper;
+mod profile;
 mod recipe;
 mod rollout;
 mod scaling;
@@ -29,6 +30,7 @@ pub use operator::{
     DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding,
     Setting, UnetConfig, parameter_count,
 };
+pub use profile::Profile;
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};

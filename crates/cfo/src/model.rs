@@ -131,17 +131,30 @@ impl Model {
     pub(crate) fn velocity(
         &self,
         graph: &mut Graph,
-        inputs: [Node; 2],
+        [time, state]: [Node; 2],
         conditions: Option<Node>,
     ) -> Result<Node> {
-        let output = self.network(graph, inputs, conditions)?;
-        match self.scaling.velocity.len() {
-            0 => Ok(output),
-            channels => {
-                let scale = graph.constant([channels], self.scaling.velocity.clone())?;
-                Ok(graph.multiply(output, scale)?)
-            }
+        let output = self.network(graph, [time, state], conditions)?;
+        match self.velocity_scale(graph, time)? {
+            Some(scale) => Ok(graph.multiply(output, scale)?),
+            None => Ok(output),
         }
+    }
+
+    /// Appends what the network's output is multiplied by at times `[batch]`, if it is.
+    pub(crate) fn velocity_scale(&self, graph: &mut Graph, time: Node) -> Result<Option<Node>> {
+        let Scaling { velocity, profile, .. } = &self.scaling;
+        if velocity.is_empty() {
+            return Ok(None);
+        }
+        let scale = graph.constant([velocity.len()], velocity.clone())?;
+        Ok(Some(match profile {
+            Some(profile) => {
+                let speed = profile.at(graph, time)?;
+                graph.multiply(speed, scale)?
+            }
+            None => scale,
+        }))
     }
 
     /// Appends the state that follows one of an autoregressive model.

@@ -260,6 +260,7 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     };
     let output = model.network(&mut graph, [sample.time, sample.state], conditions)?;
     let target = target(model, &mut graph, &sample)?;
+    let [output, target] = balance(model, &mut graph, &sample, [output, target])?;
     let loss = graph.mean_squared_error(output, target)?;
     let total = graph.input("train.loss", cfo_engine::Shape::scalar())?;
     let sum = graph.add(total, loss)?;
@@ -271,16 +272,41 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
 /// What the network's output is compared with: the velocity or the change in units of its root mean square, so that a network
 /// whose output is 0 has a loss of 1; or the next state.
 fn target(model: &Model, graph: &mut Graph, sample: &PathSample) -> Result<Node> {
-    let (target, scale) = match model.recipe.objective {
-        ObjectiveConfig::FlowMatching => (sample.target, &model.scaling.velocity),
-        ObjectiveConfig::Autoregressive { residual: true } => {
-            (graph.subtract(sample.target, sample.state)?, &model.scaling.change)
+    let scaled = match model.recipe.objective {
+        ObjectiveConfig::FlowMatching => {
+            model.velocity_scale(graph, sample.time)?.map(|scale| (sample.target, scale))
         }
-        ObjectiveConfig::Autoregressive { residual: false } => return Ok(sample.target),
+        ObjectiveConfig::Autoregressive { residual: true } => {
+            let change = graph.subtract(sample.target, sample.state)?;
+            let scale = &model.scaling.change;
+            Some((change, graph.constant([scale.len()], scale.clone())?))
+        }
+        ObjectiveConfig::Autoregressive { residual: false } => None,
     };
-    if scale.is_empty() {
-        return Ok(target);
+    match scaled {
+        Some((target, scale)) => Ok(graph.divide(target, scale)?),
+        None => Ok(sample.target),
     }
-    let scale = graph.constant([scale.len()], scale.clone())?;
-    Ok(graph.divide(target, scale)?)
+}
+
+/// Multiplies output and target by what an error at their time counts, where the recipe balances times: the speed to the power
+/// of one less the balance, in units in which a network whose output is 0 has a loss of 1.
+fn balance(
+    model: &Model,
+    graph: &mut Graph,
+    sample: &PathSample,
+    [output, target]: [Node; 2],
+) -> Result<[Node; 2]> {
+    let (Some(profile), Some(balance)) = (&model.scaling.profile, model.recipe.path.time_balance) else {
+        return Ok([output, target]);
+    };
+    let power = 1.0 - balance;
+    let speed = profile.at(graph, sample.time)?;
+    let logarithm = graph.log(speed)?;
+    let scaled = graph.scale(logarithm, power)?;
+    let weight = graph.exp(scaled)?;
+    let mean = profile.power_mean(power);
+    let unit = graph.constant([mean.len()], mean)?;
+    let weight = graph.divide(weight, unit)?;
+    Ok([graph.multiply(output, weight)?, graph.multiply(target, weight)?])
 }

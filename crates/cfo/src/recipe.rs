@@ -87,13 +87,23 @@ pub struct PathConfig {
     /// Whether the network's output is multiplied by the root mean square of the path's velocity, channel by channel, and the loss
     /// taken in its units.
     pub scale_velocity: bool,
+    /// Where set, the output is also multiplied by how fast things change at each time, and the loss counts an error in units of
+    /// that speed to this power: 0 counts errors alike at all times, 1 relative to the speed at their time. For networks that see the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_balance: Option<f64>,
     /// The noise between knots.
     pub noise: NoiseConfig,
 }
 
 impl Default for PathConfig {
     fn default() -> Self {
-        Self { spline: "quintic".into(), stencil: 3, scale_velocity: true, noise: NoiseConfig::default() }
+        Self {
+            spline: "quintic".into(),
+            stencil: 3,
+            scale_velocity: true,
+            time_balance: None,
+            noise: NoiseConfig::default(),
+        }
     }
 }
 
@@ -336,6 +346,17 @@ impl Recipe {
         toml::to_string(self).map_err(|error| CfoError::BadRecipe { problem: error.to_string() })
     }
 
+    fn check_time_balance(&self, balance: f64) -> Result<()> {
+        let problem = match () {
+            () if !(0.0..=1.0).contains(&balance) => format!("{balance} must lie in [0, 1]"),
+            () if self.objective != ObjectiveConfig::FlowMatching => return Ok(()),
+            () if !self.path.scale_velocity => "it needs `path.scale_velocity = true`".into(),
+            () if !self.operator.time_embedding() => "it needs `operator.time_embedding = true`".into(),
+            () => return Ok(()),
+        };
+        Err(CfoError::InvalidKey { key: "path.time_balance".into(), problem })
+    }
+
     /// Checks what types cannot.
     ///
     /// # Errors
@@ -350,6 +371,9 @@ impl Recipe {
                 "path.noise.amplitude",
                 format!("{} must be 0 or positive", self.path.noise.amplitude),
             );
+        }
+        if let Some(balance) = self.path.time_balance {
+            self.check_time_balance(balance)?;
         }
         for (key, value) in [("train.steps", self.train.steps as usize), ("train.batch", self.train.batch)] {
             if value == 0 {

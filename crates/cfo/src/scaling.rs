@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::error::{CfoError, Result};
+use crate::profile::{Profile, ProfileSums};
 use crate::recipe::{ObjectiveConfig, Recipe};
 use crate::selection::Selection;
 use crate::trajectories::TrajectorySet;
@@ -70,6 +71,9 @@ pub struct Scaling {
     /// multiplied. Empty where it is not: in runs of earlier versions, if the recipe turns it off, and for other objectives.
     #[serde(default)]
     pub velocity: Vec<f64>,
+    /// How the velocity's size changes over time, where the recipe asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// Time that becomes 0: the first that training sees.
     pub start: f64,
     /// Time that becomes one unit: from the first to the last that training sees; for a network that is not told the
@@ -97,7 +101,7 @@ impl Scaling {
             ObjectiveConfig::FlowMatching => recipe.path.path()?,
             ObjectiveConfig::Autoregressive { .. } => LINE,
         };
-        let measured = Measured::of(&selections, set, path)?;
+        let measured = Measured::of(&selections, set, path, &times)?;
         let Normalization { mean, deviation } = match recipe.data.normalize {
             Normalize::Standard => measured.values.normalization(),
             Normalize::Range => measured.values.range_normalization(),
@@ -123,8 +127,10 @@ impl Scaling {
                 [mean, if deviation > 0.0 { deviation } else { 1.0 }]
             })
             .collect();
+        let profile = matches && recipe.path.time_balance.is_some();
+        let profile = profile.then(|| measured.profile.profile());
         let Times { start, duration, interval, .. } = times;
-        Ok(Self { mean, deviation, change, velocity, start, span, duration, interval, conditions })
+        Ok(Self { profile, mean, deviation, change, velocity, start, span, duration, interval, conditions })
     }
 
     /// A time in the network's units.
@@ -207,25 +213,28 @@ struct Measured {
     /// Sums over trajectories of the mean squared change and of the mean squared velocity of each channel.
     change: Vec<f64>,
     velocity: Vec<f64>,
+    profile: ProfileSums,
     trajectories: usize,
 }
 
 impl Measured {
     /// Trajectories are read in parallel, as many at a time as there are threads, and joined in their order.
-    fn of(selections: &[Selection], set: &TrajectorySet, path: Path) -> Result<Self> {
+    fn of(selections: &[Selection], set: &TrajectorySet, path: Path, horizon: &Times) -> Result<Self> {
         let channels = set.description.shape.channels;
         let each: Vec<Self> = selections
             .par_iter()
-            .map_init(|| None, |known, selection| Self::of_trajectory(selection, set, path, known))
+            .map_init(|| None, |known, selection| Self::of_trajectory(selection, set, (path, horizon), known))
             .collect::<Result<_>>()?;
         let mut all = Self {
             values: Statistics::new(channels),
             change: vec![0.0; channels],
             velocity: vec![0.0; channels],
+            profile: ProfileSums::new(channels),
             trajectories: each.len(),
         };
         for one in each {
             all.values.merge(&one.values);
+            all.profile.merge(&one.profile);
             for (sums, found) in [(&mut all.change, one.change), (&mut all.velocity, one.velocity)] {
                 sums.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
             }
@@ -237,7 +246,7 @@ impl Measured {
     fn of_trajectory(
         selection: &Selection,
         set: &TrajectorySet,
-        path: Path,
+        (path, horizon): (Path, &Times),
         known: &mut Option<(Vec<f64>, Energy)>,
     ) -> Result<Self> {
         let shape = set.description.shape;
@@ -258,7 +267,12 @@ impl Measured {
             |channel: usize| (0..products.len()).map(|j| products.mean(j, 0, channel)).sum::<f64>() / changes;
         let velocity = |channel: usize| energy.mean_square(|j, offset| products.mean(j, offset, channel));
         let (change, velocity) = (of_channels(&change), of_channels(&velocity));
-        Ok(Self { values, change, velocity, trajectories: 1 })
+        let mut profile = ProfileSums::new(channels);
+        for (j, pair) in times.windows(2).enumerate() {
+            let [from, to] = [pair[0], pair[1]].map(|time| (time - horizon.start) / horizon.duration);
+            profile.add([from, to], |channel| products.mean(j, 0, channel) / (to - from).powi(2));
+        }
+        Ok(Self { values, change, velocity, profile, trajectories: 1 })
     }
 
     fn change(&self) -> Vec<f64> {

@@ -222,3 +222,42 @@ fn runs_of_earlier_versions_load_and_go_on_in_their_own_units() {
         |run: &std::path::Path| std::fs::read(run.join("checkpoints/latest/weights.safetensors")).unwrap();
     assert!(weights(&old) == weights(&whole));
 }
+
+/// Two components that decay at rates of 40 and 0.5 from random sizes: the speed falls a hundredfold.
+fn decaying() -> TrajectorySet {
+    let trajectories = (0..24).map(|i| {
+        let mut random = Philox::new(4, i);
+        let sizes: [f64; 2] = std::array::from_fn(|_| random.uniform_between(0.5, 2.0));
+        let times: Vec<f64> = (0..=100).map(|k| 0.03 * (f64::from(k) / 100.0).powi(2) * 100.0).collect();
+        let values = times.iter().flat_map(|t| {
+            let slow = sizes[1] * (-0.5 * t).exp();
+            [sizes[0] * (-40.0 * t).exp() + slow, slow]
+        });
+        Trajectory { values: values.map(|value| value as f32).collect(), times, parameters: vec![] }
+    });
+    described(2, trajectories.collect())
+}
+
+#[test]
+fn speeds_that_fall_over_time_are_balanced_and_survive_a_checkpoint() {
+    let (set, folder) = (decaying(), tempfile::tempdir().unwrap());
+    let keys = ["path.time_balance=0.5", "operator.time_embedding=true", "train.batch=256"];
+    // A network of random weights and small output is worth about as much as one whose output is 0.
+    let still: Vec<&str> = keys.into_iter().chain(["train.learning_rate=1e-12"]).collect();
+    let first = trained(&with_keys(1, &still), &set, None, false).unwrap();
+    assert!((0.5..2.0).contains(&first.loss), "loss {}", first.loss);
+    let run = folder.path().join("run");
+    let found = trained(&with_keys(600, &keys), &set, Some(&run), false).unwrap();
+    assert!(found.loss < 0.05 * first.loss, "loss {} after {}", found.loss, first.loss);
+    let loaded = Trained::load(&run, "latest", Device::Cpu).unwrap();
+    assert_eq!(loaded.model.scaling, found.model.scaling);
+    assert!(loaded.model.scaling.profile.is_some());
+    assert!(scaling(&set, &keys[1..]).profile.is_none(), "only where it is asked for");
+    let refused = |keys: &[&str]| {
+        let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+        Recipe::parse("", &keys).unwrap_err().to_string()
+    };
+    assert!(refused(&["path.time_balance=1.5"]).contains("[0, 1]"));
+    let untimed = refused(&["path.time_balance=0.5", "operator.kind=mlp", "operator.time_embedding=false"]);
+    assert!(untimed.contains("operator.time_embedding"), "{untimed}");
+}
