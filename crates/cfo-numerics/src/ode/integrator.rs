@@ -128,7 +128,7 @@ impl<F: VectorField + ?Sized, S: FnMut(usize, &[f64])> Advance for Run<'_, F, S>
     }
 
     fn interpolate(&mut self, index: usize, t: f64) -> Result<(), OdeError> {
-        self.stepper.interpolate(self.field, t, self.output);
+        self.stepper.interpolate(t, self.output);
         (self.sink)(index, self.output);
         Ok(())
     }

@@ -35,7 +35,6 @@ pub struct Stepper {
     scratch: Vec<f64>,
     slopes: Vec<Vec<f64>>,
     first_known: bool,
-    last_known: bool,
     evaluations: u64,
 }
 
@@ -50,15 +49,14 @@ impl Stepper {
             rows: tableau.a.iter().map(|row| terms(row)).collect(),
             output: terms(tableau.b),
             error: terms(tableau.error),
-            dense: Vec::with_capacity(tableau.slopes()),
+            dense: Vec::with_capacity(tableau.stages()),
             time: t,
             next_time: t,
             state: u.to_vec(),
             next_state: u.to_vec(),
             scratch: vec![0.0; u.len()],
-            slopes: vec![vec![0.0; u.len()]; tableau.slopes()],
+            slopes: vec![vec![0.0; u.len()]; tableau.stages()],
             first_known: false,
-            last_known: false,
             evaluations: 0,
         }
     }
@@ -66,7 +64,7 @@ impl Stepper {
     /// Starts again at another state and time and counts from zero. Allocates only if the state is longer than any before.
     pub fn reset(&mut self, t: f64, u: &[f64]) {
         (self.time, self.next_time) = (t, t);
-        (self.first_known, self.last_known) = (false, false);
+        self.first_known = false;
         self.evaluations = 0;
         for vector in
             [&mut self.state, &mut self.next_state, &mut self.scratch].into_iter().chain(&mut self.slopes)
@@ -120,8 +118,7 @@ impl Stepper {
             field.velocity(if c == 1.0 { end } else { t + c * h }, &self.scratch, &mut rest[0]);
         }
         combine(&self.state, h, &self.output, &self.slopes, &mut self.next_state);
-        self.last_known = self.tableau.first_same_as_last;
-        if self.last_known {
+        if self.tableau.first_same_as_last {
             field.velocity(end, &self.next_state, &mut self.slopes[stages - 1]);
         }
         self.evaluations += stages as u64 - 1;
@@ -177,8 +174,7 @@ impl Stepper {
     pub fn accept(&mut self) {
         std::mem::swap(&mut self.state, &mut self.next_state);
         self.time = self.next_time;
-        self.first_known = self.last_known;
-        self.last_known = false;
+        self.first_known = self.tableau.first_same_as_last;
         if self.first_known {
             let last = self.slopes.len() - 1;
             self.slopes.swap(0, last);
@@ -191,16 +187,9 @@ impl Stepper {
         self.accept();
     }
 
-    /// Dense output: writes the state at time `t` inside the attempted step, before it is accepted, into `out`. Methods
-    /// whose last stage is not the slope at the step's end evaluate the field there once; the next step reuses it.
-    pub fn interpolate<F: VectorField + ?Sized>(&mut self, field: &F, t: f64, out: &mut [f64]) {
+    /// Dense output: writes the state at time `t` inside the attempted step, before it is accepted, into `out`.
+    pub fn interpolate(&mut self, t: f64, out: &mut [f64]) {
         let h = self.next_time - self.time;
-        if !self.last_known {
-            let last = self.slopes.len() - 1;
-            field.velocity(self.next_time, &self.next_state, &mut self.slopes[last]);
-            self.evaluations += 1;
-            self.last_known = true;
-        }
         let theta = (t - self.time) / h;
         self.dense.clear();
         let weights = (0..self.slopes.len()).map(|slope| (slope, self.tableau.dense_weight(slope, theta)));
