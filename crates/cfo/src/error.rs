@@ -77,14 +77,19 @@ pub enum CfoError {
         /// The last checkpoint from before.
         last_good: Option<String>,
     },
-    /// A rollout left the realm of numbers.
-    #[error("the integration of trajectory {trajectory} became infinite or undefined after time {time}")]
+    /// A rollout did not arrive.
+    #[error("the integration of trajectory {trajectory} {halt} after time {time}")]
     RolloutDiverged {
-        /// Which trajectory of the batch.
+        /// Which trajectory of those asked for.
         trajectory: usize,
-        /// The last time that was finite, in the user's units.
+        /// The last time that was reached, in the user's units.
         time: f64,
+        /// Why it went no further.
+        halt: crate::rollout::Halt,
     },
+    /// A rollout was stopped from outside.
+    #[error("interrupted during a rollout")]
+    RolloutInterrupted,
     /// The work was stopped from outside.
     #[error("interrupted at step {step}")]
     Interrupted {
@@ -158,9 +163,11 @@ impl CfoError {
     /// Whether the fault lies in what the user gave rather than in the work itself.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Diverged { .. } | Self::RolloutDiverged { .. } | Self::Interrupted { .. } | Self::Io(_) => {
-                false
-            }
+            Self::Diverged { .. }
+            | Self::RolloutDiverged { .. }
+            | Self::RolloutInterrupted
+            | Self::Interrupted { .. }
+            | Self::Io(_) => false,
             Self::Engine(error) => matches!(error, EngineError::DeviceUnavailable { .. }),
             Self::Data(error) => error.is_bad_input(),
             _ => true,

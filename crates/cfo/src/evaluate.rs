@@ -92,7 +92,7 @@ pub fn evaluate(
     let batch = trajectories.len().min((BATCH_VALUES / size).max(1)).min(500);
     let mut rollout = Rollout::new(model, memory, batch, solver.tableau, prefix)?;
     let started = Instant::now();
-    let Prediction { states, evaluations } = rollout.predict(memory, &request, solver.budget)?;
+    let Prediction { states, evaluations, .. } = rollout.predict(memory, &request, solver.budget)?;
     let seconds_per_trajectory = started.elapsed().as_secs_f64() / trajectories.len() as f64;
 
     let predictions: Vec<Vec<f32>> = states

@@ -32,7 +32,7 @@ pub use operator::{
 };
 pub use profile::Profile;
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
-pub use rollout::{Budget, Prediction, Request, Rollout, Solver};
+pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};
 pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
 pub use trajectories::TrajectorySet;

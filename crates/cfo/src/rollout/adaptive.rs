@@ -3,14 +3,19 @@
 //! `cfo_numerics::ode::drive` moves one state through its times; here many move at once, each with its own time, length and
 //! controller, so the course is written out. Controller, error norm and dense output are those of `cfo-numerics`.
 
+use std::ops::Range;
+
 use cfo_engine::{Data, Memory};
 use cfo_numerics::ode::{Controller, StepControl};
 
-use super::{Part, Rollout};
-use crate::error::{CfoError, Result};
+use super::{Halt, Part, Rollout};
+use crate::error::Result;
 
-/// First attempt, as a share of the horizon.
+/// First attempt, as a share of the horizon, unless the controller says otherwise.
 const FIRST: f64 = 0.01;
+
+/// Least step, as a share of the horizon or of the time, whichever is larger: a few units in the last place.
+const LEAST: f64 = 16.0 * f64::EPSILON;
 
 /// One trajectory of an adaptive rollout.
 struct Track {
@@ -19,16 +24,23 @@ struct Track {
     output: usize,
     /// Length of the next attempt, if nothing ends it earlier.
     length: f64,
+    /// Longest step.
+    longest: f64,
+    /// Whether steps end at every output.
+    stops: bool,
+    /// Attempts made.
+    attempts: u64,
     control: StepControl,
 }
 
 impl Track {
-    /// The next attempt's signed length: not past the last output; 0 for a trajectory that has arrived.
+    /// The next attempt's signed length: not past the output where it is to stop; 0 for a trajectory that has arrived.
     fn next_length(&self, outputs: &[f64]) -> f64 {
-        match outputs.last() {
-            Some(end) if self.output < outputs.len() => {
-                let rest = end - self.time;
-                rest.signum() * self.length.min(rest.abs())
+        let target = if self.stops { outputs.get(self.output) } else { outputs.last() };
+        match target {
+            Some(target) if self.output < outputs.len() => {
+                let rest = target - self.time;
+                rest.signum() * self.length.min(self.longest).min(rest.abs())
             }
             _ => 0.0,
         }
@@ -36,18 +48,34 @@ impl Track {
 
     /// Whether the attempt counts; if so the time moves.
     fn judge(&mut self, error: f64, length: f64, outputs: &[f64]) -> bool {
+        self.attempts += 1;
         let decision = self.control.decide(error);
-        self.length = length.abs() * decision.factor;
-        if decision.accept {
-            let end = outputs.last().copied().unwrap_or(self.time);
-            self.time = if length == end - self.time { end } else { self.time + length };
+        let next = length.abs() * decision.factor;
+        if !decision.accept {
+            self.length = next;
+            return false;
         }
-        decision.accept
+        let target = if self.stops { outputs.get(self.output) } else { outputs.last() };
+        let target = target.copied().unwrap_or(self.time);
+        let arrives = length == target - self.time;
+        // A step cut short to end at an output says nothing against the length it was cut from.
+        self.length = if arrives { next.max(self.length) } else { next };
+        self.time = if arrives { target } else { self.time + length };
+        true
     }
 
-    /// Whether a time, not behind the start of a step of that direction, is reached.
-    fn has_reached(&self, time: f64, length: f64) -> bool {
-        if length >= 0.0 { time <= self.time } else { time >= self.time }
+    /// Passes the outputs that are reached, and says which.
+    fn pass(&mut self, length: f64, outputs: &[f64]) -> Range<usize> {
+        let first = self.output;
+        let reached = |time: f64| if length >= 0.0 { time <= self.time } else { time >= self.time };
+        self.output += outputs[first..].iter().take_while(|&&time| reached(time)).count();
+        first..self.output
+    }
+
+    /// Why there is no sense in another attempt after one that was rejected with this error.
+    fn hopeless(&self, error: f64) -> Option<Halt> {
+        let vanished = self.length < LEAST * self.time.abs().max(1.0);
+        vanished.then_some(if error.is_finite() { Halt::StepTooSmall } else { Halt::NotFinite })
     }
 }
 
@@ -56,92 +84,71 @@ impl Rollout<'_> {
     pub(super) fn adaptive(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part<'_>,
+        part: &mut Part,
         controller: Controller,
     ) -> Result<usize> {
         memory.write(&self.names.tolerance, Data::F64(&[controller.rtol, controller.atol]))?;
-        let mut evaluations = self.first_slope(memory, part)?;
-        let mut tracks: Vec<Track> = (0..self.batch)
-            .map(|i| Track {
-                time: part.start[i],
-                output: 0,
-                length: FIRST,
-                control: controller.start(self.tableau.error_order),
-            })
-            .collect();
-        for (i, track) in tracks.iter_mut().enumerate() {
-            let here = part.times[i].iter().take_while(|&&time| time == part.start[i]).count();
-            for _ in 0..here {
-                part.record_start(i);
+        let span = self.model.scaling.span;
+        let track = |(time, times): (&f64, &std::sync::Arc<[f64]>)| Track {
+            time: *time,
+            output: times.iter().take_while(|&at| at == time).count(),
+            length: controller.first_step.map_or(FIRST, |step| step / span),
+            longest: controller.max_step / span,
+            stops: controller.stop_at_outputs,
+            attempts: 0,
+            control: controller.start(self.tableau.error_order),
+        };
+        let mut tracks: Vec<Track> = part.start.iter().zip(&part.times).map(track).collect();
+        let mut evaluations = 0;
+        loop {
+            self.heed_interrupt()?;
+            for (i, track) in tracks.iter().enumerate() {
+                if track.attempts >= controller.max_steps && track.output < part.times[i].len() {
+                    self.record(part, 0)?;
+                    part.halt(i, Halt::TooManySteps, track.time);
+                }
             }
-            track.output = here;
-        }
-        let mut attempts = 0;
-        while tracks.iter().zip(&part.times).any(|(track, times)| track.output < times.len()) {
-            attempts += 1;
-            if attempts > controller.max_steps {
-                let waiting = |(track, times): (&Track, &Vec<f64>)| track.output < times.len();
-                let slowest = tracks.iter().zip(&part.times).position(waiting).unwrap_or(0);
-                let time = tracks[slowest].time * self.model.scaling.span + self.model.scaling.start;
-                return Err(CfoError::RolloutDiverged { trajectory: slowest, time });
+            let lengths: Vec<f64> = (0..self.batch)
+                .map(|i| if part.is_halted(i) { 0.0 } else { tracks[i].next_length(&part.times[i]) })
+                .collect();
+            if lengths.iter().all(|&length| length == 0.0) {
+                return Ok(evaluations);
             }
-            self.attempt(memory, part, &mut tracks)?;
+            if evaluations == 0 {
+                evaluations += self.first_slope(memory, part)?;
+            }
+            self.attempt(memory, part, &mut tracks, &lengths)?;
             evaluations += self.tableau.evaluations_per_step();
         }
-        Ok(evaluations)
     }
 
     /// One attempt of every trajectory that has not arrived, and the outputs that it passed.
-    fn attempt(&mut self, memory: &mut Memory, part: &mut Part<'_>, tracks: &mut [Track]) -> Result<()> {
+    fn attempt(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut Part,
+        tracks: &mut [Track],
+        lengths: &[f64],
+    ) -> Result<()> {
         let starts: Vec<f64> = tracks.iter().map(|track| track.time).collect();
-        let lengths: Vec<f64> =
-            tracks.iter().zip(&part.times).map(|(track, times)| track.next_length(times)).collect();
-        self.advance(memory, &starts, &lengths)?;
+        self.advance(memory, &starts, lengths)?;
         // While the device works.
         self.record(part, 0)?;
         let errors = self.step.output_f64(0)?;
         let mut accept = vec![0.0; self.batch];
-        let mut passed: Vec<std::ops::Range<usize>> = vec![0..0; self.batch];
+        let mut passed: Vec<Range<usize>> = vec![0..0; self.batch];
         for (i, track) in tracks.iter_mut().enumerate() {
-            if lengths[i] == 0.0 || !track.judge(errors[i], lengths[i], &part.times[i]) {
+            if lengths[i] == 0.0 {
                 continue;
             }
-            accept[i] = 1.0;
-            let first = track.output;
-            while part.times[i].get(track.output).is_some_and(|&time| track.has_reached(time, lengths[i])) {
-                track.output += 1;
+            if track.judge(errors[i], lengths[i], &part.times[i]) {
+                accept[i] = 1.0;
+                passed[i] = track.pass(lengths[i], &part.times[i]);
+            } else if let Some(halt) = track.hopeless(errors[i]) {
+                part.halt(i, halt, track.time);
             }
-            passed[i] = first..track.output;
         }
-        for round in 0..passed.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
-            self.show_dense(memory, part, &passed, round, (&starts, &lengths))?;
-        }
-        self.commit(memory, &accept)
-    }
-
-    /// Asks for one output of every trajectory that passed more than `round` in the step just made.
-    fn show_dense(
-        &mut self,
-        memory: &mut Memory,
-        part: &mut Part<'_>,
-        passed: &[std::ops::Range<usize>],
-        round: usize,
-        (starts, lengths): (&[f64], &[f64]),
-    ) -> Result<()> {
-        let stages = self.tableau.stages();
-        let mut weights = Vec::with_capacity(self.batch * stages);
-        let marked: Vec<bool> = passed.iter().map(|outputs| round < outputs.len()).collect();
-        for (i, outputs) in passed.iter().enumerate() {
-            let theta = match marked[i] {
-                true => (part.times[i][outputs.start + round] - starts[i]) / lengths[i],
-                false => 0.0,
-            };
-            weights.extend((0..stages).map(|stage| lengths[i] * self.tableau.dense_weight(stage, theta)));
-        }
-        memory.write(&self.names.dense_weights, Data::F64(&weights))?;
-        if let Some(dense) = &mut self.dense {
-            dense.run(memory)?;
-        }
-        self.ask(memory, part, Some(marked))
+        self.show_inside(memory, part, &passed, (&starts, lengths))?;
+        self.commit(memory, part, &accept)
     }
 }

@@ -14,19 +14,17 @@ pub(super) struct Names {
     pub(super) candidate_slope: String,
     stage: String,
     pub(super) dense_weights: String,
-    pub(super) knot_state: String,
-    pub(super) knot_slope: String,
-    pub(super) weights: String,
     pub(super) output: String,
     pub(super) time: String,
     pub(super) step: String,
     pub(super) accept: String,
+    pub(super) keep: String,
     pub(super) tolerance: String,
     pub(super) conditions: String,
 }
 
 impl Names {
-    pub(super) fn new(batch: usize) -> Self {
+    pub(super) fn new(batch: usize, stages: usize) -> Self {
         let name = |what: &str| format!("rollout.{batch}.{what}");
         Self {
             state: name("state"),
@@ -34,14 +32,12 @@ impl Names {
             slope: name("slope"),
             candidate_slope: name("candidate-slope"),
             stage: name("stage"),
-            dense_weights: name("dense-weights"),
-            knot_state: name("knot-state"),
-            knot_slope: name("knot-slope"),
-            weights: name("weights"),
+            dense_weights: name(&format!("dense-weights.{stages}")),
             output: name("output"),
             time: name("time"),
             step: name("step"),
             accept: name("accept"),
+            keep: name("keep"),
             tolerance: name("tolerance"),
             conditions: name("conditions"),
         }
@@ -49,11 +45,12 @@ impl Names {
 }
 
 impl Names {
-    /// The tensor that holds the slope of a stage after a step of a method that keeps its last one.
-    pub(super) fn slope_of_stage(&self, stage: usize, stages: usize) -> String {
+    /// The tensor that holds the slope of a stage after a step. That at the end of the step, where the method has it, is kept apart: it is the
+    /// next step's first.
+    pub(super) fn slope_of_stage(&self, stage: usize, tableau: &Tableau) -> String {
         match stage {
             0 => self.slope.clone(),
-            _ if stage + 1 == stages => self.candidate_slope.clone(),
+            _ if tableau.first_same_as_last && stage + 1 == tableau.stages() => self.candidate_slope.clone(),
             _ => format!("{}.{stage}", self.stage),
         }
     }
@@ -64,13 +61,10 @@ pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
     tableau.first_same_as_last && !model.is_autoregressive()
 }
 
-/// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. The slope at the start is in
-/// the tensor of slopes afterwards; a method whose last slope is the next step's first finds it there and leaves the next one in
-/// the tensor of candidates' slopes.
+/// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. The slopes of all stages are in
+/// their tensors afterwards, for dense output. A method whose last slope is the next step's first finds its first one there.
 ///
-/// Methods that can choose their steps also leave the slopes of all stages in tensors, for dense output.
-///
-/// Returns, for these, each trajectory's error relative to the tolerances.
+/// Returns, for methods that estimate their error, that of each trajectory relative to the tolerances.
 pub(super) fn append_step(
     model: &Model,
     graph: &mut Graph,
@@ -104,16 +98,12 @@ pub(super) fn append_step(
     }
     let next = combine(graph, state, length, tableau.b, &slopes)?;
     graph.assign(candidate, next)?;
-    let mut outputs = Vec::new();
-    if !tableau.first_same_as_last {
-        let slope = graph.input(&names.slope, shape)?;
-        graph.assign(slope, slopes[0])?;
+    for (stage, &value) in slopes.iter().enumerate().skip(usize::from(tableau.first_same_as_last)) {
+        let slope = graph.input(&names.slope_of_stage(stage, tableau), shape)?;
+        graph.assign(slope, value)?;
     }
-    if tableau.first_same_as_last {
-        for (stage, &value) in slopes.iter().enumerate().skip(1) {
-            let slope = graph.input(&names.slope_of_stage(stage, slopes.len()), shape)?;
-            graph.assign(slope, value)?;
-        }
+    let mut outputs = Vec::new();
+    if tableau.estimates_error() {
         let zero = graph.scale(state, 0.0)?;
         let error = combine(graph, zero, length, tableau.error, &slopes)?;
         outputs.push(scaled_error(graph, names, [state, next, error])?);
@@ -173,8 +163,8 @@ fn conditions(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> 
     })
 }
 
-/// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept; the new state
-/// in the user's units goes into the tensor of outputs.
+/// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept; trajectories neither
+/// accepted nor kept become 0. The new state in the user's units goes into the tensor of outputs.
 pub(super) fn append_commit(
     model: &Model,
     graph: &mut Graph,
@@ -182,13 +172,15 @@ pub(super) fn append_commit(
     shape: [usize; 4],
     slopes: bool,
 ) -> Result<()> {
-    let accept = graph.input(&names.accept, [shape[0]])?;
-    let accept = graph.reshape(accept, [shape[0], 1, 1, 1])?;
-    let refuse = graph.affine(accept, -1.0, 1.0)?;
+    let mut marks = Vec::new();
+    for name in [&names.accept, &names.keep] {
+        let mark = graph.input(name, [shape[0]])?;
+        marks.push(graph.reshape(mark, [shape[0], 1, 1, 1])?);
+    }
     let pairs = [(&names.state, &names.candidate), (&names.slope, &names.candidate_slope)];
     for (i, (old, new)) in pairs.into_iter().take(if slopes { 2 } else { 1 }).enumerate() {
         let (old, new) = (graph.input(old, shape)?, graph.input(new, shape)?);
-        let (kept, taken) = (graph.mask(old, refuse)?, graph.mask(new, accept)?);
+        let (taken, kept) = (graph.mask(new, marks[0])?, graph.mask(old, marks[1])?);
         let next = graph.add(taken, kept)?;
         graph.assign(old, next)?;
         if i == 0 {
@@ -198,25 +190,6 @@ pub(super) fn append_commit(
     Ok(())
 }
 
-/// Appends the present state in the user's units, into the tensor of outputs.
-pub(super) fn append_show(model: &Model, graph: &mut Graph, names: &Names, shape: [usize; 4]) -> Result<()> {
-    let state = graph.input(&names.state, shape)?;
-    append_output(model, graph, names, state)
-}
-
-/// Appends the weighted sum of the last knot's state and slope and of the present ones in the user's units, into the
-/// tensor of outputs.
-pub(super) fn append_between(
-    model: &Model,
-    graph: &mut Graph,
-    names: &Names,
-    shape: [usize; 4],
-) -> Result<()> {
-    let values = [&names.knot_state, &names.knot_slope, &names.state, &names.slope].map(Clone::clone);
-    let sum = weighted_sum(graph, &names.weights, &values, shape)?;
-    append_output(model, graph, names, sum)
-}
-
 /// Appends the state at the start of the step just made plus the weighted slopes of its stages in the user's units, into
 /// the tensor of outputs.
 pub(super) fn append_dense(
@@ -224,9 +197,10 @@ pub(super) fn append_dense(
     graph: &mut Graph,
     names: &Names,
     shape: [usize; 4],
-    stages: usize,
+    tableau: &Tableau,
 ) -> Result<()> {
-    let slopes: Vec<String> = (0..stages).map(|stage| names.slope_of_stage(stage, stages)).collect();
+    let slopes: Vec<String> =
+        (0..tableau.stages()).map(|stage| names.slope_of_stage(stage, tableau)).collect();
     let change = weighted_sum(graph, &names.dense_weights, &slopes, shape)?;
     let state = graph.input(&names.state, shape)?;
     let value = graph.add(state, change)?;
@@ -260,13 +234,4 @@ fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -
     let restored = graph.add(scaled, mean)?;
     let output = graph.input(&names.output, shape)?;
     Ok(graph.assign(output, restored)?)
-}
-
-/// Appends what makes the present state and slope the last knot.
-pub(super) fn append_keep(graph: &mut Graph, names: &Names, shape: [usize; 4]) -> Result<()> {
-    for (knot, present) in [(&names.knot_state, &names.state), (&names.knot_slope, &names.slope)] {
-        let (knot, present) = (graph.input(knot, shape)?, graph.input(present, shape)?);
-        graph.assign(knot, present)?;
-    }
-    Ok(())
 }

@@ -3,8 +3,12 @@
 mod adaptive;
 mod graph;
 mod part;
+mod schedule;
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cfo_engine::{Data, Drain, Graph, Memory, Program};
 use cfo_numerics::ode::{Controller, Tableau};
@@ -12,11 +16,15 @@ use cfo_numerics::ode::{Controller, Tableau};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::recipe::EvaluateConfig;
-use graph::{
-    Names, append_between, append_commit, append_dense, append_keep, append_show, append_slope, append_step,
-    keeps_slope,
-};
-use part::{Knot, Part};
+use graph::{Names, append_commit, append_dense, append_slope, append_step, keeps_slope};
+use part::{Found, Part};
+use schedule::{Cut, Schedule, Step};
+
+/// Farthest time from the start, in horizons of the training data: what lies beyond is a slip of the pen.
+const FARTHEST: f64 = 1e4;
+
+/// Attempts of an adaptive rollout before it is given up. Rollouts that work take some hundred.
+const MOST_ATTEMPTS: u64 = 10_000;
 
 /// How the learned field is integrated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,14 +38,16 @@ pub struct Solver {
 /// How long a solver's steps are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// One step for each output interval.
+    /// One step for each output interval; where that is longer than the intervals of the training data, as many as of those it holds.
     StepPerOutput,
     /// As few equal steps in each output interval as keep them no longer than this, in the user's units of time.
     StepAtMost(f64),
-    /// So many network evaluations for the whole horizon of the training data.
+    /// At most so many network evaluations for the way from the start to the last output, and fewer by less than a step's: equal steps,
+    /// outputs between them by dense output.
     Evaluations(usize),
-    /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. For
-    /// Dormand-Prince and Tsit5.
+    /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. Tolerances are in the
+    /// network's units, lengths of steps in the user's units of time; the first step is 1 % of the horizon unless the controller says otherwise.
+    /// For methods that estimate their error.
     Adaptive(Controller),
 }
 
@@ -47,8 +57,6 @@ impl Solver {
     /// # Errors
     /// If the method is unknown, or the budget too small for one step.
     pub fn from_config(config: &EvaluateConfig) -> Result<Self> {
-        let invalid =
-            |key: &str, problem: String| CfoError::InvalidKey { key: format!("evaluate.{key}"), problem };
         let Some(tableau) = Tableau::by_name(&config.solver) else {
             let known: Vec<&str> = Tableau::ALL.iter().map(|tableau| tableau.name).collect();
             return Err(invalid(
@@ -57,16 +65,7 @@ impl Solver {
             ));
         };
         let budget = match config.nfe {
-            0 if tableau.first_same_as_last => {
-                let positive = |value: f64| value >= 0.0 && value.is_finite();
-                if !positive(config.rtol) || !positive(config.atol) || config.rtol + config.atol <= 0.0 {
-                    return Err(invalid(
-                        "rtol",
-                        format!("tolerances {} and {} are not positive", config.rtol, config.atol),
-                    ));
-                }
-                Budget::Adaptive(Controller::new(config.rtol, config.atol))
-            }
+            0 if tableau.first_same_as_last => return Self::adaptive(tableau, config.rtol, config.atol),
             0 => Budget::StepPerOutput,
             nfe if nfe < tableau.stages() => {
                 let needed = tableau.stages();
@@ -79,15 +78,77 @@ impl Solver {
         };
         Ok(Self { tableau, budget })
     }
+
+    /// Steps chosen by tolerances, relative and absolute in the network's units.
+    ///
+    /// # Errors
+    /// If the method does not estimate its error, or a tolerance is not positive.
+    pub fn adaptive(tableau: Tableau, rtol: f64, atol: f64) -> Result<Self> {
+        let positive = |value: f64| value >= 0.0 && value.is_finite();
+        if !positive(rtol) || !positive(atol) || rtol + atol <= 0.0 {
+            return Err(invalid("rtol", format!("tolerances {rtol} and {atol} are not positive")));
+        }
+        if !tableau.estimates_error() {
+            let problem =
+                format!("`{}` does not estimate its error, so it takes no tolerances", tableau.name);
+            return Err(invalid("solver", problem));
+        }
+        let controller = Controller { max_steps: MOST_ATTEMPTS, ..Controller::new(rtol, atol) };
+        Ok(Self { tableau, budget: Budget::Adaptive(controller) })
+    }
+}
+
+fn invalid(key: &str, problem: String) -> CfoError {
+    CfoError::InvalidKey { key: format!("evaluate.{key}"), problem }
 }
 
 /// States at the times asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Prediction {
-    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units.
+    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units; of one that diverged those before.
     pub states: Vec<Vec<f32>>,
     /// Network evaluations for one trajectory (the most that any took).
     pub evaluations: usize,
+    /// The trajectories that did not arrive, in their order.
+    pub diverged: Vec<Divergence>,
+}
+
+/// A trajectory that did not arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Divergence {
+    /// Its place in the request.
+    pub trajectory: usize,
+    /// The last time that was reached, in the user's units.
+    pub time: f64,
+    /// Why it went no further.
+    pub halt: Halt,
+}
+
+/// Why an integration ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The state or its velocity is no longer a finite number.
+    NotFinite,
+    /// The tolerances ask for steps below the resolution of time.
+    StepTooSmall,
+    /// More steps were attempted than allowed.
+    TooManySteps,
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFinite => "became infinite or undefined",
+            Self::StepTooSmall => "needs steps too small to matter",
+            Self::TooManySteps => "took too many steps",
+        })
+    }
+}
+
+impl From<Divergence> for CfoError {
+    fn from(Divergence { trajectory, time, halt }: Divergence) -> Self {
+        Self::RolloutDiverged { trajectory, time, halt }
+    }
 }
 
 /// Where a batch of trajectories starts and where it is wanted.
@@ -108,21 +169,19 @@ pub struct Rollout<'a> {
     model: &'a Model,
     batch: usize,
     tableau: Tableau,
-    /// The slope where the trajectories are.
+    /// The slope where the trajectories are, for methods that keep it from step to step.
     slope: Option<Program>,
-    /// Whether the method keeps a slope from step to step.
-    keeps_slope: bool,
     step: Program,
     commit: Program,
-    show: Program,
-    /// An output between the last knot and the present state, and what makes that the next knot.
-    between: Option<[Program; 2]>,
-    /// An output inside the step just made, for methods that choose their steps.
+    /// An output inside the step just made.
     dense: Option<Program>,
     drain: Drain,
-    /// For each output under way, which trajectories it is of; all if that is not said.
-    asked: VecDeque<Option<Vec<bool>>>,
+    /// For each output under way, which trajectories it is of.
+    asked: VecDeque<Vec<bool>>,
     names: Names,
+    interrupt: Option<&'a AtomicBool>,
+    /// Told how many snapshots were found since it was last told.
+    observer: Option<Box<dyn FnMut(usize) + 'a>>,
 }
 
 /// Outputs under way to the host at most.
@@ -140,41 +199,17 @@ impl<'a> Rollout<'a> {
         tableau: Tableau,
         prefix: &str,
     ) -> Result<Self> {
-        let names = Names::new(batch);
+        let names = Names::new(batch, tableau.stages());
         let shape = model.batch_shape(batch);
-        let size: usize = shape.iter().product();
-        let zeros = vec![0.0_f32; size.max(2 * batch)];
-        memory.insert_real(&names.state, shape, &zeros[..size])?;
-        memory.insert_real(&names.candidate, shape, &zeros[..size])?;
-        memory.insert_real(&names.output, shape, &zeros[..size])?;
-        if !model.is_autoregressive() {
-            for name in [&names.slope, &names.candidate_slope, &names.knot_state, &names.knot_slope] {
-                memory.insert_real(name, shape, &zeros[..size])?;
-            }
-            memory.insert_real(&names.weights, [batch, 4], &vec![0.0; 4 * batch])?;
-        }
-        let stages = tableau.stages();
-        if keeps_slope(model, &tableau) {
-            for stage in 1..stages {
-                memory.insert_real(&names.slope_of_stage(stage, stages), shape, &zeros[..size])?;
-            }
-            memory.insert_real(&names.dense_weights, [batch, stages], &vec![0.0; batch * stages])?;
-        }
-        for name in [&names.time, &names.step, &names.accept] {
-            memory.insert_real(name, [batch], &zeros[..batch])?;
-        }
-        memory.insert_real(&names.tolerance, [2], &zeros[..2])?;
-        let count = model.setting.conditions;
-        if count > 0 {
-            memory.insert_real(&names.conditions, [batch, count], &vec![0.0; batch * count])?;
-        }
+        let velocity = !model.is_autoregressive();
+        insert_tensors(model, memory, &names, &tableau, batch)?;
         let mut graph = Graph::with_prefix(prefix);
         let outputs = append_step(model, &mut graph, &names, batch, &tableau)?;
         let step = Program::compile(&graph, &outputs, memory)?;
         let keeps_slope = keeps_slope(model, &tableau);
-        let slope = match model.is_autoregressive() {
-            true => None,
-            false => {
+        let slope = match keeps_slope {
+            false => None,
+            true => {
                 let mut graph = Graph::with_prefix(prefix);
                 append_slope(model, &mut graph, &names, batch)?;
                 Some(Program::compile(&graph, &[], memory)?)
@@ -183,44 +218,42 @@ impl<'a> Rollout<'a> {
         let mut graph = Graph::new();
         append_commit(model, &mut graph, &names, shape, keeps_slope)?;
         let commit = Program::compile(&graph, &[], memory)?;
-        let mut graph = Graph::new();
-        append_show(model, &mut graph, &names, shape)?;
-        let show = Program::compile(&graph, &[], memory)?;
-        let between = match model.is_autoregressive() {
-            true => None,
-            false => {
-                let (mut between, mut keep) = (Graph::new(), Graph::new());
-                append_between(model, &mut between, &names, shape)?;
-                append_keep(&mut keep, &names, shape)?;
-                let compile = |graph: &Graph| Program::compile(graph, &[], memory);
-                Some([compile(&between)?, compile(&keep)?])
-            }
-        };
-        let dense = match keeps_slope {
+        let dense = match velocity {
             false => None,
             true => {
                 let mut graph = Graph::new();
-                append_dense(model, &mut graph, &names, shape, stages)?;
+                append_dense(model, &mut graph, &names, shape, &tableau)?;
                 Some(Program::compile(&graph, &[], memory)?)
             }
         };
         let drain = Drain::new(memory, &names.output)?;
-        let asked = VecDeque::new();
+        let (asked, interrupt, observer) = (VecDeque::new(), None, None);
         Ok(Self {
             model,
             batch,
             tableau,
             slope,
-            keeps_slope,
             step,
             commit,
-            show,
-            between,
             dense,
             drain,
             asked,
             names,
+            interrupt,
+            observer,
         })
+    }
+
+    /// The same, ended early by a flag that is looked at before each step.
+    pub fn with_interrupt(mut self, interrupt: &'a AtomicBool) -> Self {
+        self.interrupt = Some(interrupt);
+        self
+    }
+
+    /// The same, telling how many snapshots were found since it last told.
+    pub fn with_observer(mut self, observer: impl FnMut(usize) + 'a) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
     }
 
     /// The compiled step alone, for timing.
@@ -236,9 +269,26 @@ impl<'a> Rollout<'a> {
     /// Integrates any number of trajectories, a batch at a time.
     ///
     /// # Errors
-    /// If the request does not fit the model, or a trajectory leaves the realm of numbers.
+    /// If the request does not fit the model, a trajectory diverges, or the flag was set.
     pub fn predict(&mut self, memory: &mut Memory, request: &Request, budget: Budget) -> Result<Prediction> {
-        let mut prediction = Prediction { states: Vec::with_capacity(request.start.len()), evaluations: 0 };
+        let prediction = self.predict_each(memory, request, budget)?;
+        match prediction.diverged.first() {
+            Some(&divergence) => Err(divergence.into()),
+            None => Ok(prediction),
+        }
+    }
+
+    /// The same where a trajectory that diverges costs the others nothing: it is named, with what was found of it.
+    ///
+    /// # Errors
+    /// If the request does not fit the model, or the flag was set.
+    pub fn predict_each(
+        &mut self,
+        memory: &mut Memory,
+        request: &Request,
+        budget: Budget,
+    ) -> Result<Prediction> {
+        let mut prediction = Prediction::default();
         let count = request.start.len();
         for first in (0..count).step_by(self.batch) {
             let last = (first + self.batch).min(count);
@@ -253,37 +303,72 @@ impl<'a> Rollout<'a> {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
             }
             let evaluations = match budget {
-                _ if self.model.is_autoregressive() => {
-                    self.steps_between_outputs(memory, &mut part, |_| 1)?
+                Budget::Adaptive(controller) if !self.model.is_autoregressive() => {
+                    self.adaptive(memory, &mut part, controller)?
                 }
-                Budget::StepPerOutput => self.steps_between_outputs(memory, &mut part, |_| 1)?,
-                Budget::StepAtMost(length) => {
-                    let limit = length / self.model.scaling.span;
-                    // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
-                    let count = |interval: f64| (interval / limit * (1.0 - 1e-9)).ceil().max(1.0) as usize;
-                    self.steps_between_outputs(memory, &mut part, count)?
+                budget => {
+                    let cut = self.cut(budget)?;
+                    self.by_schedule(memory, &mut part, cut)?
                 }
-                Budget::Evaluations(nfe) => self.within_budget(memory, &mut part, nfe)?,
-                Budget::Adaptive(controller) => self.adaptive(memory, &mut part, controller)?,
             };
             self.record(&mut part, 0)?;
             prediction.evaluations = prediction.evaluations.max(evaluations);
-            for (i, found) in part.outputs.into_iter().enumerate().take(last - first) {
-                if let Some(output) = found.broken {
-                    let (trajectory, times) = (first + i, &request.times[first + i]);
-                    return Err(CfoError::RolloutDiverged {
-                        trajectory,
-                        time: times[output.saturating_sub(1)],
-                    });
-                }
+            for (i, found) in (first..last).zip(part.outputs) {
+                prediction.diverged.extend(self.divergence(request, i, &found));
                 prediction.states.push(found.values);
             }
         }
         Ok(prediction)
     }
 
-    /// Asks for what a program has just left in the tensor of outputs: the next output of every trajectory, or of those marked.
-    fn ask(&mut self, memory: &Memory, part: &mut Part<'_>, marked: Option<Vec<bool>>) -> Result<()> {
+    /// How the way is cut into fixed steps.
+    fn cut(&self, budget: Budget) -> Result<Cut> {
+        let span = self.model.scaling.span;
+        Ok(match budget {
+            _ if self.model.is_autoregressive() => Cut::PerOutput,
+            Budget::StepPerOutput | Budget::Adaptive(_) => match self.model.scaling.interval / span {
+                interval if interval > 0.0 => Cut::About(interval),
+                // Runs of earlier versions do not know it.
+                _ => Cut::PerOutput,
+            },
+            Budget::StepAtMost(length) => Cut::AtMost(length / span),
+            Budget::Evaluations(nfe) => {
+                let once = usize::from(self.slope.is_some());
+                match nfe.saturating_sub(once) / self.evaluations_per_step() {
+                    0 => {
+                        let (needed, name) = (self.tableau.stages(), self.tableau.name);
+                        let problem =
+                            format!("a budget of {nfe} allows no step of `{name}`, which takes {needed}");
+                        return Err(invalid("nfe", problem));
+                    }
+                    steps => Cut::Equal(steps),
+                }
+            }
+        })
+    }
+
+    /// Where and why a trajectory ended early, if it did.
+    fn divergence(&self, request: &Request, trajectory: usize, found: &Found) -> Option<Divergence> {
+        let (halt, reached) = found.halt?;
+        let scaling = &self.model.scaling;
+        let time = reached.map(|time| time * scaling.span + scaling.start);
+        let last_output = || match found.values.len() / self.model.shape().len() {
+            0 => request.start[trajectory],
+            outputs => request.times[trajectory][outputs - 1],
+        };
+        Some(Divergence { trajectory, time: time.unwrap_or_else(last_output), halt })
+    }
+
+    /// Ends the rollout if it was interrupted.
+    fn heed_interrupt(&self) -> Result<()> {
+        match self.interrupt {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(CfoError::RolloutInterrupted),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for what a program has just left in the tensor of outputs: the next output of those marked.
+    fn ask(&mut self, memory: &Memory, part: &mut Part, marked: Vec<bool>) -> Result<()> {
         self.record(part, UNDER_WAY - 1)?;
         self.drain.ask(memory)?;
         self.asked.push_back(marked);
@@ -291,30 +376,27 @@ impl<'a> Rollout<'a> {
     }
 
     /// Records outputs asked for until no more than `rest` are under way.
-    fn record(&mut self, part: &mut Part<'_>, rest: usize) -> Result<()> {
+    fn record(&mut self, part: &mut Part, rest: usize) -> Result<()> {
+        let before = if self.observer.is_some() { part.recorded() } else { 0 };
         while self.drain.waiting() > rest {
-            let marked = self.asked.pop_front().flatten();
-            self.drain.take(|states| part.record(states, marked.as_deref()))?;
+            let marked = self.asked.pop_front().unwrap_or_default();
+            self.drain.take(|states| part.record(states, &marked))?;
+        }
+        if let Some(observer) = &mut self.observer {
+            match part.recorded() - before {
+                0 => (),
+                more => observer(more),
+            }
         }
         Ok(())
     }
 
     /// Evaluates the slope at the start where the first step expects it; returns the evaluations that took.
-    fn first_slope(&mut self, memory: &mut Memory, part: &Part<'_>) -> Result<usize> {
-        if !self.keeps_slope {
-            return Ok(0);
-        }
-        self.slope_at(memory, &part.start)?;
+    fn first_slope(&mut self, memory: &mut Memory, part: &Part) -> Result<usize> {
+        let Some(program) = &mut self.slope else { return Ok(0) };
+        memory.write(&self.names.time, Data::F64(&part.start))?;
+        program.run(memory)?;
         Ok(1)
-    }
-
-    /// Evaluates the slope where the trajectories are.
-    fn slope_at(&mut self, memory: &mut Memory, times: &[f64]) -> Result<()> {
-        memory.write(&self.names.time, Data::F64(times))?;
-        match &mut self.slope {
-            Some(program) => Ok(program.run(memory)?),
-            None => Ok(()),
-        }
     }
 
     /// Evaluations of one more step.
@@ -329,95 +411,129 @@ impl<'a> Rollout<'a> {
         Ok(self.step.run(memory)?)
     }
 
-    /// Moves the trajectories marked with 1 to the end of the step just made.
-    fn commit(&mut self, memory: &mut Memory, accept: &[f32]) -> Result<()> {
-        memory.write(&self.names.accept, Data::F32(accept))?;
+    /// Moves the trajectories marked with 1 to the end of the step just made. Those that ended early become 0, so that what they are
+    /// cannot touch the others of the batch.
+    fn commit(&mut self, memory: &mut Memory, part: &Part, accept: &[f32]) -> Result<()> {
+        let keep: Vec<f32> = accept
+            .iter()
+            .enumerate()
+            .map(|(i, &accept)| if part.is_halted(i) { 0.0 } else { 1.0 - accept })
+            .collect();
+        let accept: Vec<f32> = accept
+            .iter()
+            .enumerate()
+            .map(|(i, &accept)| if part.is_halted(i) { 0.0 } else { accept })
+            .collect();
+        memory.write(&self.names.accept, Data::F32(&accept))?;
+        memory.write(&self.names.keep, Data::F32(&keep))?;
         Ok(self.commit.run(memory)?)
     }
 
-    /// So many steps from each output time to the next; `count` is told the longest interval of the batch.
-    fn steps_between_outputs(
-        &mut self,
-        memory: &mut Memory,
-        part: &mut Part<'_>,
-        count: impl Fn(f64) -> usize,
-    ) -> Result<usize> {
-        let everyone = vec![1.0; self.batch];
-        let mut evaluations = self.first_slope(memory, part)?;
-        for output in 0..part.longest() {
-            let (from, to) = (part.times_before(output), part.times_at(output));
-            let intervals: Vec<f64> = from.iter().zip(&to).map(|(from, to)| to - from).collect();
-            let longest = intervals.iter().fold(0.0, |longest: f64, interval| longest.max(interval.abs()));
-            // An output at the start takes no step, which matters to models that step from snapshot to snapshot.
-            let steps = if longest > 0.0 { count(longest) } else { 0 };
-            let lengths: Vec<f64> = intervals.iter().map(|interval| interval / steps as f64).collect();
-            for step in 0..steps {
-                let times: Vec<f64> = from.iter().zip(&lengths).map(|(t, h)| t + step as f64 * h).collect();
-                self.advance(memory, &times, &lengths)?;
-                // While the device works.
-                self.record(part, 0)?;
-                self.commit(memory, &everyone)?;
-                evaluations += self.evaluations_per_step();
+    /// Fixed steps of every trajectory along its own way; returns the evaluations of the longest.
+    fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part, cut: Cut) -> Result<usize> {
+        let mut ways: Vec<Schedule> = part
+            .start
+            .iter()
+            .zip(&part.times)
+            .map(|(&start, times)| Schedule::new(start, times.clone(), cut))
+            .collect();
+        let mut evaluations = 0;
+        loop {
+            self.heed_interrupt()?;
+            let steps: Vec<Option<Step>> = ways
+                .iter_mut()
+                .enumerate()
+                .map(|(i, way)| if part.is_halted(i) { None } else { way.next() })
+                .collect();
+            if steps.iter().all(Option::is_none) {
+                return Ok(evaluations);
             }
-            if steps == 0 {
-                self.show.run(memory)?;
+            if evaluations == 0 {
+                evaluations += self.first_slope(memory, part)?;
             }
-            self.ask(memory, part, None)?;
+            self.take(memory, part, &steps)?;
+            evaluations += self.evaluations_per_step();
         }
-        Ok(evaluations)
     }
 
-    /// Equal steps within a budget for the horizon: whole steps between outputs if there are enough of them, else
-    /// steps over several outputs, which then are read off the step's cubic Hermite polynomial.
-    fn within_budget(&mut self, memory: &mut Memory, part: &mut Part<'_>, nfe: usize) -> Result<usize> {
-        let span = part.longest_span();
-        let each = self.evaluations_per_step();
-        let once = usize::from(self.keeps_slope);
-        let allowed = (((nfe - once) / each) as f64 * span).round().max(1.0) as usize;
-        let intervals = part.longest();
-        if allowed >= intervals {
-            return self.steps_between_outputs(memory, part, |_| allowed / intervals);
-        }
-        let stride = intervals.div_ceil(allowed);
-        let everyone = vec![1.0; self.batch];
-        let mut before: Option<Knot> = None;
-        let mut evaluations = self.first_slope(memory, part)?;
-        for first in (0..intervals).step_by(stride) {
-            let end = (first + stride).min(intervals) - 1;
-            let (from, to) = (part.times_before(first), part.times_at(end));
-            let lengths: Vec<f64> = from.iter().zip(&to).map(|(from, to)| to - from).collect();
-            self.advance(memory, &from, &lengths)?;
-            // While the device works.
-            self.record(part, 0)?;
-            if let Some(before) = &before {
-                self.show_between(memory, part, before)?;
-            }
-            if let Some([_, keep]) = &mut self.between {
-                keep.run(memory)?;
-            }
-            before = Some(Knot { outputs: first..end + 1, times: from, ends: to });
-            self.commit(memory, &everyone)?;
-            evaluations += each;
-        }
-        if let Some(before) = before {
-            if !self.keeps_slope {
-                evaluations += 1;
-                self.slope_at(memory, &before.ends)?;
-            }
-            self.show_between(memory, part, &before)?;
-        }
-        Ok(evaluations)
-    }
-
-    /// Asks for the outputs of a step from the last knot to the present state.
-    fn show_between(&mut self, memory: &mut Memory, part: &mut Part<'_>, knot: &Knot) -> Result<()> {
-        for output in knot.outputs.clone() {
-            memory.write(&self.names.weights, Data::F64(&part.weights(knot, output)))?;
-            if let Some([between, _]) = &mut self.between {
-                between.run(memory)?;
-            }
-            self.ask(memory, part, None)?;
+    /// One step of every trajectory that has one left, with the outputs on it.
+    fn take(&mut self, memory: &mut Memory, part: &mut Part, steps: &[Option<Step>]) -> Result<()> {
+        let of = |value: fn(&Step) -> f64| -> Vec<f64> {
+            steps.iter().map(|step| step.as_ref().map_or(0.0, value)).collect()
+        };
+        let outputs = |range: fn(&Step) -> &Range<usize>| -> Vec<Range<usize>> {
+            steps.iter().map(|step| step.as_ref().map_or(0..0, |step| range(step).clone())).collect()
+        };
+        let (starts, lengths) = (of(|step| step.start), of(|step| step.length));
+        let accept: Vec<f32> = steps.iter().map(|step| if step.is_some() { 1.0 } else { 0.0 }).collect();
+        self.advance(memory, &starts, &lengths)?;
+        // While the device works.
+        self.record(part, 0)?;
+        self.show_inside(memory, part, &outputs(|step| &step.inside), (&starts, &lengths))?;
+        self.commit(memory, part, &accept)?;
+        let at_end = outputs(|step| &step.at_end);
+        for round in 0..at_end.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
+            let marked = at_end.iter().map(|outputs| round < outputs.len()).collect();
+            self.ask(memory, part, marked)?;
         }
         Ok(())
     }
+
+    /// Asks for the outputs that each trajectory passed in the step just made, by dense output.
+    fn show_inside(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut Part,
+        passed: &[Range<usize>],
+        (starts, lengths): (&[f64], &[f64]),
+    ) -> Result<()> {
+        let stages = self.tableau.stages();
+        for round in 0..passed.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
+            let mut weights = Vec::with_capacity(self.batch * stages);
+            let marked: Vec<bool> = passed.iter().map(|outputs| round < outputs.len()).collect();
+            for (i, outputs) in passed.iter().enumerate() {
+                let theta = match marked[i] {
+                    true => (part.times[i][outputs.start + round] - starts[i]) / lengths[i],
+                    false => 0.0,
+                };
+                weights.extend((0..stages).map(|stage| lengths[i] * self.tableau.dense_weight(stage, theta)));
+            }
+            memory.write(&self.names.dense_weights, Data::F64(&weights))?;
+            if let Some(dense) = &mut self.dense {
+                dense.run(memory)?;
+            }
+            self.ask(memory, part, marked)?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts the tensors of a rollout into memory.
+fn insert_tensors(
+    model: &Model,
+    memory: &mut Memory,
+    names: &Names,
+    tableau: &Tableau,
+    batch: usize,
+) -> Result<()> {
+    let shape = model.batch_shape(batch);
+    let zeros = vec![0.0_f32; shape.iter().product::<usize>()];
+    let mut fields = vec![names.state.clone(), names.candidate.clone(), names.output.clone()];
+    let stages = tableau.stages();
+    if !model.is_autoregressive() {
+        fields.extend((0..stages).map(|stage| names.slope_of_stage(stage, tableau)));
+        memory.insert_real(&names.dense_weights, [batch, stages], &vec![0.0; batch * stages])?;
+    }
+    for name in &fields {
+        memory.insert_real(name, shape, &zeros)?;
+    }
+    for name in [&names.time, &names.step, &names.accept, &names.keep] {
+        memory.insert_real(name, [batch], &vec![0.0; batch])?;
+    }
+    memory.insert_real(&names.tolerance, [2], &[0.0; 2])?;
+    let count = model.setting.conditions;
+    if count > 0 {
+        memory.insert_real(&names.conditions, [batch, count], &vec![0.0; batch * count])?;
+    }
+    Ok(())
 }

@@ -1,29 +1,22 @@
 //! A batch of trajectories under way: where each starts, where it is wanted, what was found.
 
+use std::sync::Arc;
+
 use cfo_engine::roomy;
 use rayon::prelude::*;
 
-use super::Request;
+use super::{Halt, Request};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
-use crate::scaling::Scaling;
 
 /// Numbers from which on several threads share the recording of an output.
 const SHARED: usize = 1 << 16;
 
-/// A step that spans several outputs.
-pub(super) struct Knot {
-    pub(super) outputs: std::ops::Range<usize>,
-    pub(super) times: Vec<f64>,
-    pub(super) ends: Vec<f64>,
-}
-
 /// One batch under way, in the network's units; what was found is in the user's.
-pub(super) struct Part<'a> {
+pub(super) struct Part {
     size: usize,
-    scaling: &'a Scaling,
     pub(super) start: Vec<f64>,
-    pub(super) times: Vec<Vec<f64>>,
+    pub(super) times: Vec<Arc<[f64]>>,
     pub(super) state: Vec<f32>,
     pub(super) conditions: Vec<f32>,
     pub(super) outputs: Vec<Found>,
@@ -33,30 +26,28 @@ pub(super) struct Part<'a> {
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) values: Vec<f32>,
-    /// The first output that is not finite.
-    pub(super) broken: Option<usize>,
+    /// Why it ended early, and the last time reached in the network's units where that is later than the last output.
+    pub(super) halt: Option<(Halt, Option<f64>)>,
 }
 
 impl Found {
-    fn outputs(&self, size: usize) -> usize {
-        self.values.len() / size.max(1)
-    }
-
-    fn check(&mut self, size: usize) {
-        let last = self.values.len() - size;
-        if self.broken.is_none() && self.values[last..].iter().any(|value| !value.is_finite()) {
-            self.broken = Some(last / size.max(1));
+    /// Appends an output; one that is not finite is dropped and ends the trajectory.
+    fn push(&mut self, state: &[f32]) {
+        // Without a branch for each number.
+        if state.iter().fold(true, |finite, value| finite & value.is_finite()) {
+            self.values.extend_from_slice(state);
+        } else {
+            self.halt = Some((Halt::NotFinite, None));
         }
     }
 }
 
-impl<'a> Part<'a> {
-    pub(super) fn new(model: &'a Model, request: &Request, chosen: &[usize]) -> Result<Self> {
+impl Part {
+    pub(super) fn new(model: &Model, request: &Request, chosen: &[usize]) -> Result<Self> {
         let size = model.shape().len();
         let scaling = &model.scaling;
         let mut part = Self {
             size,
-            scaling,
             start: Vec::new(),
             times: Vec::new(),
             state: Vec::new(),
@@ -64,19 +55,17 @@ impl<'a> Part<'a> {
             outputs: Vec::new(),
         };
         for &i in chosen {
-            if request.states[i].len() != size {
-                return Err(CfoError::BadData {
-                    problem: format!(
-                        "initial state {i} has {} values; the model takes {size}",
-                        request.states[i].len()
-                    ),
-                    hint: "the grid and the channels must be those of the training data".into(),
-                });
+            check(model, request, i)?;
+            let times: Arc<[f64]> = request.times[i].iter().map(|&time| scaling.time(time)).collect();
+            let mut found = Found { values: roomy(times.len() * size), halt: None };
+            let start = scaling.time(request.start[i]);
+            for _ in times.iter().take_while(|&&time| time == start) {
+                found.push(&request.states[i]);
             }
-            part.start.push(scaling.time(request.start[i]));
-            part.times.push(request.times[i].iter().map(|&time| scaling.time(time)).collect());
+            part.start.push(start);
+            part.times.push(times);
             part.state.extend(scaling.normalize(&request.states[i]));
-            part.outputs.push(Found { values: roomy(request.times[i].len() * size), broken: None });
+            part.outputs.push(found);
             if model.setting.conditions > 0 {
                 let values = request.conditions[i].iter().zip(&scaling.conditions);
                 part.conditions
@@ -86,71 +75,75 @@ impl<'a> Part<'a> {
         Ok(part)
     }
 
-    /// Most outputs of a trajectory.
-    pub(super) fn longest(&self) -> usize {
-        self.times.iter().map(Vec::len).max().unwrap_or(0)
+    /// Outputs found so far, of all trajectories.
+    pub(super) fn recorded(&self) -> usize {
+        self.outputs.iter().map(|found| found.values.len() / self.size).sum()
     }
 
-    /// Longest time from start to last output.
-    pub(super) fn longest_span(&self) -> f64 {
-        let spans = self
-            .times
-            .iter()
-            .zip(&self.start)
-            .filter_map(|(times, start)| Some((times.last()? - start).abs()));
-        spans.fold(0.0, f64::max)
+    /// Ends a trajectory early, at a time in the network's units.
+    pub(super) fn halt(&mut self, i: usize, halt: Halt, time: f64) {
+        self.outputs[i].halt.get_or_insert((halt, Some(time)));
     }
 
-    /// For each trajectory the time of an output; its last one if it has fewer.
-    pub(super) fn times_at(&self, output: usize) -> Vec<f64> {
-        let at =
-            |(times, start): (&Vec<f64>, &f64)| times.get(output).or(times.last()).copied().unwrap_or(*start);
-        self.times.iter().zip(&self.start).map(at).collect()
+    /// Whether a trajectory ended early.
+    pub(super) fn is_halted(&self, i: usize) -> bool {
+        self.outputs[i].halt.is_some()
     }
 
-    /// For each trajectory the time before an output.
-    pub(super) fn times_before(&self, output: usize) -> Vec<f64> {
-        if output == 0 { self.start.clone() } else { self.times_at(output - 1) }
-    }
-
-    /// Appends the next output of every trajectory that has one more, or of those marked, from states in the user's units.
-    pub(super) fn record(&mut self, states: &[f32], marked: Option<&[bool]>) {
-        let (size, times) = (self.size, &self.times);
-        let append = |(i, (found, state)): (usize, (&mut Found, &[f32]))| {
-            if found.outputs(size) < times[i].len() && marked.is_none_or(|marked| marked[i]) {
-                found.values.extend_from_slice(state);
-                found.check(size);
+    /// Appends the next output of every trajectory that is marked, from states in the user's units.
+    pub(super) fn record(&mut self, states: &[f32], marked: &[bool]) {
+        let append = |((found, state), &marked): ((&mut Found, &[f32]), &bool)| {
+            if marked && found.halt.is_none() {
+                found.push(state);
             }
         };
         if states.len() < SHARED {
-            self.outputs.iter_mut().zip(states.chunks(size)).enumerate().for_each(append);
+            self.outputs.iter_mut().zip(states.chunks(self.size)).zip(marked).for_each(append);
         } else {
-            self.outputs.par_iter_mut().zip(states.par_chunks(size)).enumerate().for_each(append);
+            self.outputs.par_iter_mut().zip(states.par_chunks(self.size)).zip(marked).for_each(append);
         }
     }
+}
 
-    /// Appends an output of one trajectory that is due at its start.
-    pub(super) fn record_start(&mut self, i: usize) {
-        let state = self.scaling.restore(&self.state[i * self.size..(i + 1) * self.size]);
-        self.outputs[i].values.extend(state);
-        self.outputs[i].check(self.size);
+/// Refuses a trajectory of a request that does not fit the model or runs to and fro.
+fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
+    let size = model.shape().len();
+    let bad = |problem: String, hint: &str| Err(CfoError::BadData { problem, hint: hint.into() });
+    if request.states[i].len() != size {
+        return bad(
+            format!("initial state {i} has {} values; the model takes {size}", request.states[i].len()),
+            "the grid and the channels must be those of the training data",
+        );
     }
-
-    /// Weights of state and slope at a step's start and at its end for an output inside it, for each trajectory.
-    pub(super) fn weights(&self, knot: &Knot, output: usize) -> Vec<f64> {
-        let of = |i: usize| -> [f64; 4] {
-            let (start, length) = (knot.times[i], knot.ends[i] - knot.times[i]);
-            let x = match self.times[i].get(output) {
-                Some(time) if length != 0.0 => (time - start) / length,
-                _ => 1.0,
-            };
-            [
-                (1.0 + 2.0 * x) * (1.0 - x) * (1.0 - x),
-                x * (1.0 - x) * (1.0 - x) * length,
-                x * x * (3.0 - 2.0 * x),
-                x * x * (x - 1.0) * length,
-            ]
-        };
-        (0..self.times.len()).flat_map(of).collect()
+    let conditions = model.setting.conditions;
+    if conditions > 0 && request.conditions[i].len() != conditions {
+        return bad(
+            format!(
+                "trajectory {i} comes with {} PDE parameters; the model takes {conditions}",
+                request.conditions[i].len()
+            ),
+            "give those of the training data, in their order",
+        );
     }
+    let (start, times) = (request.start[i], &request.times[i]);
+    let direction = times.last().map_or(0.0, |last| (last - start).signum());
+    let before = [start].into_iter().chain(times.iter().copied());
+    let turns = before.zip(times).map(|(before, &time)| (time - before) * direction);
+    if !start.is_finite() || turns.into_iter().any(|way| way.is_nan() || way < 0.0) {
+        return bad(
+            format!("the times of trajectory {i} do not run one way from its start at {start}"),
+            "ask for earlier and for later times in two requests",
+        );
+    }
+    let far = times.last().map_or(0.0, |last| (last - start).abs()) / model.scaling.span;
+    if far > super::FARTHEST {
+        return bad(
+            format!(
+                "time {} is {far:.1e} times the horizon of the training data away from the start at {start}",
+                times[times.len() - 1]
+            ),
+            "times are in the units of the training data; ask for nearer ones",
+        );
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@
 mod cuda;
 mod learning;
 mod resuming;
+mod rollouts;
 mod scaling;
 mod solvers;
 mod streaming;

@@ -90,23 +90,44 @@ fn rollouts_are_the_hosts_integration() {
     let backward: Vec<f64> = (1..=20).map(|i| START - 0.01 * f64::from(i)).collect();
     for times in [&forward, &backward] {
         for tableau in Tableau::ALL {
-            let found = rolled_out(&trained.model, &mut memory, tableau, times, Budget::StepPerOutput);
-            let (expected, evaluations) =
-                on_host(&trained.model, &mut memory, &tableau, times, Steps::PerInterval(1));
-            let error = relative_l2(&found.states[0], &expected);
-            assert!(error < 3e-7, "{}: {error}", tableau.name);
-            assert_eq!(found.evaluations as u64, evaluations, "{}", tableau.name);
+            let (once, each) = (usize::from(tableau.first_same_as_last), tableau.evaluations_per_step());
+            let budgets = [
+                (Budget::StepAtMost(1.0), Steps::PerInterval(1)),
+                (Budget::Evaluations(once + 7 * each), Steps::Total(7)),
+                (Budget::Evaluations(once + 33 * each), Steps::Total(33)),
+            ];
+            for (budget, steps) in budgets {
+                let found = rolled_out(&trained.model, &mut memory, tableau, times, budget);
+                let (expected, evaluations) = on_host(&trained.model, &mut memory, &tableau, times, steps);
+                let error = relative_l2(&found.states[0], &expected);
+                assert!(error < 3e-7, "{} {budget:?}: {error}", tableau.name);
+                assert_eq!(found.evaluations as u64, evaluations, "{} {budget:?}", tableau.name);
+            }
         }
         for tableau in [DOPRI5, TSIT5] {
             for rtol in [1e-3, 1e-6, 1e-9] {
-                let controller = Controller { first_step: Some(0.01), ..Controller::new(rtol, 0.01 * rtol) };
-                let found =
-                    rolled_out(&trained.model, &mut memory, tableau, times, Budget::Adaptive(controller));
-                let steps = Steps::Adaptive(controller);
-                let (expected, evaluations) = on_host(&trained.model, &mut memory, &tableau, times, steps);
-                let error = relative_l2(&found.states[0], &expected);
-                assert!(error < 3e-7, "{} at {rtol}: {error}", tableau.name);
-                assert_eq!(found.evaluations as u64, evaluations, "{} at {rtol}", tableau.name);
+                for (longest, stop_at_outputs) in
+                    [(f64::INFINITY, false), (f64::INFINITY, true), (0.03, false)]
+                {
+                    let controller = Controller {
+                        first_step: Some(0.01),
+                        max_step: longest,
+                        stop_at_outputs,
+                        ..Controller::new(rtol, 0.01 * rtol)
+                    };
+                    let (expected, evaluations) =
+                        on_host(&trained.model, &mut memory, &tableau, times, Steps::Adaptive(controller));
+                    // The host integrates in the network's units of time, a rollout is told steps in the user's.
+                    let span = trained.model.scaling.span;
+                    let controller =
+                        Controller { first_step: Some(0.01 * span), max_step: longest * span, ..controller };
+                    let found =
+                        rolled_out(&trained.model, &mut memory, tableau, times, Budget::Adaptive(controller));
+                    let error = relative_l2(&found.states[0], &expected);
+                    let name = format!("{} at {rtol}, {longest}, {stop_at_outputs}", tableau.name);
+                    assert!(error < 3e-7, "{name}: {error}");
+                    assert_eq!(found.evaluations as u64, evaluations, "{name}");
+                }
             }
         }
     }
@@ -153,12 +174,10 @@ fn ends(
         times: vec![vec![to]; count],
         conditions: vec![vec![]; count],
     };
-    // The budget is for the whole horizon of the data, of which this may be a part.
-    let share = (to - from).abs() / model.scaling.span;
-    let nfe = (steps as f64 / share).round() as usize * tableau.evaluations_per_step();
+    let nfe = steps * tableau.evaluations_per_step();
     let mut rollout = Rollout::new(model, memory, count, tableau, "").unwrap();
-    let found = rollout.predict(memory, &request, Budget::Evaluations(nfe.max(tableau.stages()))).unwrap();
-    assert_eq!(found.evaluations, steps * tableau.evaluations_per_step());
+    let found = rollout.predict(memory, &request, Budget::Evaluations(nfe)).unwrap();
+    assert_eq!(found.evaluations, nfe);
     memory.read_f64(&format!("rollout.{count}.state")).unwrap()
 }
 

@@ -180,7 +180,7 @@ fn integrate(trained: &mut Trained, mut request: Request) -> Result<Vec<Vec<f32>
     while request.times.iter().all(|times| !times.is_empty()) {
         match rollout.predict(memory, &request, Budget::StepPerOutput) {
             Ok(prediction) => return Ok(prediction.states),
-            Err(CfoError::RolloutDiverged { trajectory, time }) => {
+            Err(CfoError::RolloutDiverged { trajectory, time, .. }) => {
                 // Times fall: keep what lies before the divergence, and at least one less than now.
                 let times = &request.times[trajectory];
                 let finite = times.iter().take_while(|&&at| at > time).count().min(times.len() - 1);

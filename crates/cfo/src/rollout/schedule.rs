@@ -1,0 +1,178 @@
+//! The steps of one trajectory: from its start through its output times.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Outputs as near to a step's end as this share of the step are its end.
+const NEAR: f64 = 1e-9;
+
+/// One step and the outputs on it, in the network's units of time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    pub(super) start: f64,
+    /// Negative backward in time.
+    pub(super) length: f64,
+    /// Outputs before its end, which are interpolated.
+    pub(super) inside: Range<usize>,
+    /// Outputs at its end.
+    pub(super) at_end: Range<usize>,
+}
+
+/// How the way is cut into steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Cut {
+    /// One step from output to output.
+    PerOutput,
+    /// From output to output, as many steps as intervals of this length are nearest.
+    About(f64),
+    /// From output to output, as few equal steps as are no longer than this.
+    AtMost(f64),
+    /// So many equal steps from the start to the last output, which pass the outputs between.
+    Equal(usize),
+}
+
+/// The steps of a trajectory, one after another. Nothing is stored: there may be many.
+pub(super) struct Schedule {
+    times: Arc<[f64]>,
+    cut: Cut,
+    /// The next output.
+    output: usize,
+    /// Start of the present run of equal steps.
+    from: f64,
+    /// Its end.
+    to: f64,
+    /// Its steps.
+    count: usize,
+    /// Steps made of it.
+    made: usize,
+}
+
+impl Schedule {
+    /// The steps from a start through output times that run away from it; those at the start itself are passed over.
+    pub(super) fn new(start: f64, times: Arc<[f64]>, cut: Cut) -> Self {
+        let output = times.iter().take_while(|&&time| time == start).count();
+        Self { times, cut, output, from: start, to: start, count: 0, made: 0 }
+    }
+
+    /// Begins the next run of equal steps; there is none after the last output.
+    fn begin(&mut self) -> bool {
+        if self.output >= self.times.len() {
+            return false;
+        }
+        self.from = self.to;
+        self.to = match self.cut {
+            Cut::Equal(_) => self.times[self.times.len() - 1],
+            _ => self.times[self.output],
+        };
+        let length = (self.to - self.from).abs();
+        self.count = match self.cut {
+            Cut::PerOutput => 1,
+            Cut::About(interval) => (length / interval).round().max(1.0) as usize,
+            // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
+            Cut::AtMost(limit) => (length / limit * (1.0 - NEAR)).ceil().max(1.0) as usize,
+            Cut::Equal(count) => count,
+        };
+        self.made = 0;
+        true
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if self.made == self.count && !self.begin() {
+            return None;
+        }
+        let at = |step: usize| match step {
+            step if step == self.count => self.to,
+            step => self.from + (self.to - self.from) * step as f64 / self.count as f64,
+        };
+        let (start, end) = (at(self.made), at(self.made + 1));
+        let length = end - start;
+        self.made += 1;
+        let first = self.output;
+        let upto = |share: f64, from: usize| {
+            let passed = self.times[from..].iter().take_while(|&&time| (time - start) / length <= share);
+            from + passed.count()
+        };
+        let inside = upto(1.0 - NEAR, first);
+        let last = upto(1.0 + NEAR, inside);
+        self.output = last;
+        Some(Step { start, length, inside: first..inside, at_end: inside..last })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn steps(start: f64, times: &[f64], cut: Cut) -> Vec<Step> {
+        Schedule::new(start, times.into(), cut).collect()
+    }
+
+    #[test]
+    fn a_uniform_grid_takes_one_step_an_interval_however_it_is_cut() {
+        let times: Vec<f64> = (1..=40).map(|i| f64::from(i) * 0.01).collect();
+        for cut in [Cut::PerOutput, Cut::About(0.01), Cut::AtMost(0.01), Cut::Equal(40)] {
+            let steps = steps(0.0, &times, cut);
+            assert_eq!(steps.len(), 40, "{cut:?}");
+            for (i, step) in steps.iter().enumerate() {
+                assert_eq!((step.inside.clone(), step.at_end.clone()), (i..i, i..i + 1), "{cut:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_intervals_are_cut_and_outputs_at_the_start_take_no_step() {
+        let steps = steps(1.0, &[1.0, 1.1, 1.35], Cut::About(0.1));
+        let lengths: Vec<f64> = steps.iter().map(|step| (step.length * 1e3).round()).collect();
+        assert_eq!(lengths, [100.0, 83.0, 83.0, 83.0]);
+        assert_eq!(steps[0].at_end, 1..2);
+        assert_eq!(super::tests::steps(1.0, &[1.0], Cut::Equal(3)), []);
+        assert_eq!(super::tests::steps(1.0, &[], Cut::PerOutput), []);
+    }
+
+    proptest! {
+        /// Steps join, every output is on exactly one of them, inside it or at its end, and the last ends at the last output.
+        #[test]
+        fn steps_join_and_pass_every_output(
+            start in -2.0..2.0_f64,
+            gaps in prop::collection::vec(1e-3..1.0_f64, 1..30),
+            backward: bool,
+            count in 1..50_usize,
+        ) {
+            let sign = if backward { -1.0 } else { 1.0 };
+            let mut time = start;
+            let times: Vec<f64> = gaps.iter().map(|gap| { time += sign * gap; time }).collect();
+            for cut in [Cut::PerOutput, Cut::About(0.2), Cut::AtMost(0.2), Cut::Equal(count)] {
+                let steps = steps(start, &times, cut);
+                let (mut at, mut output) = (start, 0);
+                for step in &steps {
+                    prop_assert!((step.start - at).abs() < 1e-12 && step.length * sign > 0.0);
+                    at = step.start + step.length;
+                    prop_assert_eq!(step.inside.start, output);
+                    prop_assert_eq!(step.at_end.start, step.inside.end);
+                    for time in &times[step.inside.clone()] {
+                        prop_assert!((time - step.start) / step.length < 1.0);
+                        prop_assert!((time - step.start) / step.length > 0.0);
+                    }
+                    for time in &times[step.at_end.clone()] {
+                        prop_assert!((time - at).abs() < 1e-8);
+                    }
+                    output = step.at_end.end;
+                }
+                prop_assert_eq!(output, times.len());
+                prop_assert!((at - times[times.len() - 1]).abs() < 1e-12);
+                if let Cut::Equal(count) = cut {
+                    prop_assert_eq!(steps.len(), count);
+                }
+                if let Cut::AtMost(limit) = cut {
+                    prop_assert!(steps.iter().all(|step| step.length.abs() <= limit * (1.0 + 1e-8)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What a rollout promises beside its solver: budgets are kept, trajectories are on their own, nothing goes on for ever.
+
+use std::sync::atomic::AtomicBool;
+
+use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater};
+use cfo::engine::Memory;
+use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
+use cfo::{
+    Budget, CfoError, EvaluateConfig, Halt, Recipe, Request, Rollout, Solver, Trained, TrajectorySet,
+    evaluate,
+};
+
+use crate::util::{oscillators, recipe, trained};
+
+/// One step of training: weights without knowledge.
+fn network(set: &TrajectorySet, text: &str) -> Trained {
+    let recipe = Recipe::parse(
+        &format!("{text}\n[train]\nsteps = 1\nbatch = 2\nvalidate_every = 0\nvalidate_trajectories = 0\n"),
+        &[],
+    )
+    .unwrap();
+    trained(&recipe, set, None, false).unwrap()
+}
+
+/// The paper's systems, small, each with a network of its kind.
+fn systems() -> Vec<(TrajectorySet, &'static str)> {
+    let frames = 21;
+    let equations: [(Box<dyn Equation>, &str); 5] = [
+        (
+            Box::new(Lorenz { frames, horizon: 0.2, ..Lorenz::default() }),
+            "[operator]\nkind = \"mlp\"\nhidden = [8]",
+        ),
+        (
+            Box::new(Burgers { frames, grid: 16, horizon: 0.2, ..Burgers::default() }),
+            "[operator]\nkind = \"fno\"\nwidth = 4\nmodes = 3\nblocks = 1",
+        ),
+        (
+            Box::new(DiffusionReaction { frames, grid: 8, horizon: 0.2, ..DiffusionReaction::default() }),
+            "[data]\ndrop_first = true\n[operator]\nkind = \"unet\"\nchannels = [8, 8]\ngroups = 4",
+        ),
+        (
+            Box::new(ShallowWater { frames, grid: 8, horizon: 0.2, ..ShallowWater::default() }),
+            "[data]\ndrop_first = true\n[operator]\nkind = \"dit\"\npatch = 4\nhidden = 16\ndepth = 1\nheads = 2",
+        ),
+        (
+            Box::new(KuramotoSivashinsky {
+                frames,
+                grid: 16,
+                spin_up: 1.0,
+                horizon: 2.0,
+                ..KuramotoSivashinsky::default()
+            }),
+            "[operator]\nkind = \"unet\"\nchannels = [8, 8]\ngroups = 4",
+        ),
+    ];
+    let interrupt = AtomicBool::new(false);
+    let simulated = |equation: &dyn Equation| TrajectorySet::simulate(equation, 3, 1, &interrupt).unwrap();
+    equations.into_iter().map(|(equation, text)| (simulated(&*equation), text)).collect()
+}
+
+/// N evaluations are N to within one step's, and never more: for every solver and system, on the data's times with and
+/// without their first snapshot, on irregular ones, on few and on one.
+#[test]
+fn a_budget_is_kept_whatever_the_outputs_are() {
+    for (set, text) in systems() {
+        let Trained { model, mut memory, .. } = network(&set, text);
+        let name = &set.description.system;
+        let chosen: Vec<_> = set.trajectories.iter().collect();
+        let times = &set.trajectories[0].times;
+        let (size, last) = (set.description.shape.len(), times[times.len() - 1]);
+        let (start, span) = (times[2], last - times[2]);
+        let irregular = [start + 0.11 * span, start + 0.113 * span, start + 0.7 * span, last];
+        let state = set.trajectories[0].values[2 * size..3 * size].to_vec();
+        let conditions = set.trajectories[0].parameters.clone();
+        for tableau in Tableau::ALL {
+            let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
+            for share in [0.5, 1.0, 2.0, 4.0] {
+                let nfe = (share * 20.0) as usize;
+                let kept = |found: usize, what: &str| {
+                    let near = found <= nfe && found + tableau.stages() > nfe;
+                    assert!(near, "{name}, {}, {what}: {found} of {nfe}", tableau.name);
+                };
+                let solver = Solver { tableau, budget: Budget::Evaluations(nfe) };
+                kept(
+                    evaluate(&model, &mut memory, &chosen, &solver, "").unwrap().evaluations,
+                    "its own times",
+                );
+                for times in [&irregular[..], &irregular[2..], &[last][..], &[start, last][..]] {
+                    let request = Request {
+                        start: vec![start],
+                        states: vec![state.clone()],
+                        times: vec![times.to_vec()],
+                        conditions: vec![conditions.clone()],
+                    };
+                    let found = rollout.predict(&mut memory, &request, solver.budget).unwrap();
+                    assert_eq!(found.states[0].len(), times.len() * size);
+                    kept(found.evaluations, &format!("{} outputs", times.len()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_budget_below_one_step_is_refused() {
+    let Trained { model, mut memory, .. } = trained(&recipe(1), &oscillators(3), None, false).unwrap();
+    for tableau in Tableau::ALL {
+        let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
+        for nfe in 0..tableau.stages() {
+            let request = request(&[(0.0, [0.5, 0.1])], &[1.0]);
+            let refused = rollout.predict(&mut memory, &request, Budget::Evaluations(nfe)).unwrap_err();
+            assert!(refused.to_string().contains(&format!("a budget of {nfe} allows no step")), "{refused}");
+            assert!(refused.hint().is_some());
+        }
+    }
+}
+
+/// A request with the same output times for states at their starts.
+fn request(from: &[(f64, [f32; 2])], times: &[f64]) -> Request {
+    Request {
+        start: from.iter().map(|(start, _)| *start).collect(),
+        states: from.iter().map(|(_, state)| state.to_vec()).collect(),
+        times: vec![times.to_vec(); from.len()],
+        conditions: vec![vec![]; from.len()],
+    }
+}
+
+const SOUND: [(f64, [f32; 2]); 2] = [(0.0, [0.7, -0.4]), (0.25, [-0.2, 1.1])];
+/// Its velocity is beyond the largest number in single precision after a few steps at the latest.
+const WILD: (f64, [f32; 2]) = (0.0, [3e38, -3e38]);
+
+/// The network's output grows with its input without bound: a weight of the last layer makes it explode.
+fn explosive() -> Trained {
+    let mut trained = trained(&recipe(60), &oscillators(8), None, false).unwrap();
+    scale_weights(&mut trained.memory, 4.0);
+    trained
+}
+
+fn scale_weights(memory: &mut Memory, factor: f32) {
+    let names: Vec<String> = memory
+        .names()
+        .filter(|name| name.starts_with("hidden") || name.starts_with("head"))
+        .map(String::from)
+        .collect();
+    assert!(!names.is_empty(), "{:?}", memory.names().collect::<Vec<_>>());
+    for name in names {
+        let values: Vec<f32> = memory.read(&name).unwrap().iter().map(|value| factor * value).collect();
+        memory.write(&name, cfo::engine::Data::F32(&values)).unwrap();
+    }
+}
+
+/// A trajectory that diverges is named, with its place among all (not in its batch) and the last time reached; the others are the
+/// same to the last bit as without it.
+#[test]
+fn a_diverging_trajectory_costs_the_others_nothing() {
+    let Trained { model, mut memory, .. } = explosive();
+    let times: Vec<f64> = (0..8).map(|i| 0.3 + 0.1 * f64::from(i)).collect();
+    for (tableau, budget) in [
+        (RK4, Budget::StepPerOutput),
+        (EULER, Budget::Evaluations(16)),
+        (RK4, Budget::Evaluations(64)),
+        (HEUN, Budget::Adaptive(Controller::new(1e-2, 1e-4))),
+        (TSIT5, Budget::Adaptive(Controller::new(1e-3, 1e-5))),
+        (DOPRI5, Budget::Adaptive(Controller::new(1e-3, 1e-5))),
+    ] {
+        let mut rollout = Rollout::new(&model, &mut memory, 2, tableau, "").unwrap();
+        let alone = rollout.predict(&mut memory, &request(&[SOUND[0], SOUND[1]], &times), budget).unwrap();
+        let mixed = request(&[SOUND[0], SOUND[1], SOUND[0], WILD], &times);
+        let found = rollout.predict_each(&mut memory, &mixed, budget).unwrap();
+        assert_eq!(found.diverged.len(), 1, "{}: {:?}", tableau.name, found.diverged);
+        let divergence = found.diverged[0];
+        assert_eq!(divergence.trajectory, 3, "{}", tableau.name);
+        assert_eq!(divergence.halt, Halt::NotFinite, "{}", tableau.name);
+        let whole = found.states[3].len() / 2;
+        assert!(whole < times.len() && found.states[3].iter().all(|value| value.is_finite()));
+        let reached = if whole == 0 { 0.0 } else { times[whole - 1] };
+        let next = times[whole];
+        assert!(
+            (reached..next).contains(&divergence.time),
+            "{}: {divergence:?} after {whole} outputs",
+            tableau.name
+        );
+        for (mine, theirs) in [(0, 0), (1, 1), (2, 0)] {
+            assert_eq!(found.states[mine], alone.states[theirs], "{}", tableau.name);
+        }
+        let refused = rollout.predict(&mut memory, &mixed, budget).unwrap_err();
+        assert!(matches!(refused, CfoError::RolloutDiverged { trajectory: 3, .. }), "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains("trajectory 3") && text.contains("became infinite"), "{text}");
+    }
+}
+
+/// When the very first output breaks, the last time reached is the start.
+#[test]
+fn the_time_of_a_divergence_before_the_first_output_is_the_start() {
+    let Trained { model, mut memory, .. } = explosive();
+    let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
+    let wild = Request { start: vec![0.125], ..request(&[WILD], &[2.5, 2.75]) };
+    let found = rollout.predict_each(&mut memory, &wild, Budget::StepAtMost(0.01)).unwrap();
+    assert_eq!((found.diverged[0].time, found.states[0].len()), (0.125, 0));
+}
+
+/// A field that is not a number anywhere ends within some dozen attempts.
+#[test]
+fn adaptive_steps_give_up_soon() {
+    let mut trained = trained(&recipe(1), &oscillators(8), None, false).unwrap();
+    scale_weights(&mut trained.memory, f32::NAN);
+    let Trained { model, mut memory, .. } = trained;
+    for tableau in [HEUN, DOPRI5, TSIT5] {
+        let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
+        let solver = Solver::adaptive(tableau, 1e-6, 1e-8).unwrap();
+        let from = Request { start: vec![0.25], ..request(&SOUND[..1], &[3.0]) };
+        let found = rollout.predict_each(&mut memory, &from, solver.budget).unwrap();
+        assert!(found.evaluations < 300, "{}: {}", tableau.name, found.evaluations);
+        assert_eq!((found.diverged[0].time, found.diverged[0].halt), (0.25, Halt::NotFinite));
+    }
+}
+
+#[test]
+fn too_many_attempts_are_called_that() {
+    let Trained { model, mut memory, .. } = trained(&recipe(60), &oscillators(8), None, false).unwrap();
+    let mut rollout = Rollout::new(&model, &mut memory, 1, TSIT5, "").unwrap();
+    let controller = Controller { max_steps: 5, max_step: 0.1, ..Controller::new(1e-3, 1e-5) };
+    let times = [0.05, 0.2, 3.0];
+    let found = rollout
+        .predict_each(&mut memory, &request(&[SOUND[0]], &times), Budget::Adaptive(controller))
+        .unwrap();
+    assert_eq!(found.diverged[0].halt, Halt::TooManySteps);
+    assert_eq!(found.states[0].len(), 4, "what was found before is kept");
+    assert!((0.2..0.6).contains(&found.diverged[0].time), "{:?}", found.diverged);
+}
+
+#[test]
+fn a_flag_ends_a_rollout() {
+    let Trained { model, mut memory, .. } = trained(&recipe(1), &oscillators(3), None, false).unwrap();
+    let interrupt = AtomicBool::new(true);
+    let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap().with_interrupt(&interrupt);
+    let far: Vec<f64> = (1..1_000_000).map(|i| f64::from(i) * 1e-3).collect();
+    let stopped =
+        rollout.predict(&mut memory, &request(&SOUND[..1], &far), Budget::StepPerOutput).unwrap_err();
+    assert!(matches!(stopped, CfoError::RolloutInterrupted), "{stopped}");
+}
+
+#[test]
+fn times_to_and_fro_and_absurdly_far_are_refused() {
+    let Trained { model, mut memory, .. } = trained(&recipe(1), &oscillators(3), None, false).unwrap();
+    let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
+    for (times, words) in [
+        (&[0.5, 0.4][..], "one way"),
+        (&[-0.5, 0.4], "one way"),
+        (&[0.5, f64::NAN], "one way"),
+        (&[0.5, 1e300], "times the horizon"),
+        (&[-1e7], "times the horizon"),
+    ] {
+        let refused =
+            rollout.predict(&mut memory, &request(&SOUND[..1], times), Budget::StepPerOutput).unwrap_err();
+        assert!(refused.to_string().contains(words), "{times:?}: {refused}");
+    }
+}
+
+/// Steps are as long as the data's intervals are on the mean, however far apart the outputs; on the data's own grid one an output.
+#[test]
+fn steps_are_capped_by_the_intervals_of_the_data() {
+    let set = oscillators(10);
+    let Trained { model, mut memory, .. } = trained(&recipe(1), &set, None, false).unwrap();
+    let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
+    let interval = model.scaling.interval;
+    let mut steps = |times: &[f64]| {
+        let request = request(&SOUND[..1], times);
+        rollout.predict(&mut memory, &request, Budget::StepPerOutput).unwrap().evaluations / 4
+    };
+    assert_eq!(steps(&[10.0 * interval]), 10);
+    assert_eq!(steps(&[0.3 * interval, 0.6 * interval]), 2);
+    assert_eq!(steps(&[1.4 * interval, 4.0 * interval]), 1 + 3);
+}
+
+/// A trajectory's own steps do not depend on what else is in its batch.
+#[test]
+fn batches_with_fixed_steps_do_not_mix_their_trajectories() {
+    let Trained { model, mut memory, .. } = trained(&recipe(60), &oscillators(12), None, false).unwrap();
+    let times = [vec![0.4, 1.9], vec![0.1], vec![1.0, 1.1, 2.9]];
+    let request = |chosen: &[usize]| Request {
+        start: chosen.iter().map(|&i| [0.0, 0.3, 0.5][i]).collect(),
+        states: chosen.iter().map(|&i| vec![0.5 - 0.4 * i as f32, 0.3]).collect(),
+        times: chosen.iter().map(|&i| times[i].clone()).collect(),
+        conditions: vec![vec![]; chosen.len()],
+    };
+    for budget in [Budget::StepPerOutput, Budget::StepAtMost(0.07), Budget::Evaluations(22)] {
+        let mut together = Rollout::new(&model, &mut memory, 3, RK4, "").unwrap();
+        let all = together.predict(&mut memory, &request(&[0, 1, 2]), budget).unwrap();
+        let mut alone = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
+        let mut most = 0;
+        for (i, times) in times.iter().enumerate() {
+            let one = alone.predict(&mut memory, &request(&[i]), budget).unwrap();
+            assert_eq!(one.states[0].len(), 2 * times.len());
+            let error = cfo::numerics::metric::relative_l2(&one.states[0], &all.states[i]);
+            assert!(error < 1e-6, "{budget:?}, trajectory {i}: {error}");
+            most = most.max(one.evaluations);
+        }
+        assert_eq!(all.evaluations, most, "{budget:?}");
+    }
+}
+
+/// Heun's method estimates its error by Euler's: with tolerances it chooses its steps, by a recipe it has fixed ones.
+#[test]
+fn heun_takes_tolerances() {
+    let Trained { model, mut memory, .. } = trained(&recipe(60), &oscillators(8), None, false).unwrap();
+    let times = [0.3, 1.0, 2.9];
+    let mut found = |tableau: Tableau, budget: Budget| {
+        let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
+        rollout.predict(&mut memory, &request(&SOUND[..1], &times), budget).unwrap()
+    };
+    let truth = found(RK4, Budget::StepAtMost(0.001));
+    for tolerance in [1e-3, 1e-5] {
+        let solver = Solver::adaptive(HEUN, tolerance, tolerance).unwrap();
+        let heun = found(HEUN, solver.budget);
+        let error = cfo::numerics::metric::relative_l2(&heun.states[0], &truth.states[0]);
+        // Local errors of the size of the tolerance add up over some dozen to some hundred steps.
+        assert!(error < 50.0 * tolerance, "{error} at {tolerance}, {} evaluations", heun.evaluations);
+    }
+    assert!(Solver::adaptive(RK4, 1e-3, 1e-5).unwrap_err().to_string().contains("`rk4`"));
+    let config = EvaluateConfig { solver: "heun".into(), ..EvaluateConfig::default() };
+    assert_eq!(Solver::from_config(&config).unwrap().budget, Budget::StepPerOutput);
+}
