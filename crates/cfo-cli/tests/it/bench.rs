@@ -2,7 +2,7 @@ use crate::util::Folder;
 
 #[test]
 fn all_networks_make_a_table() {
-    for what in ["forward", "train-step"] {
+    for what in ["forward", "train-step", "rollout --nfe 8"] {
         let line =
             format!("bench {what} --model all --device cpu --batch 2 --grid 16 --repetitions 3 --json");
         let report = Folder::new().cfo(&line).done().json();

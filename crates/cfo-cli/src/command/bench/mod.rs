@@ -1,0 +1,232 @@
+//! `cfo bench`: how long the pieces of training and inference take.
+
+mod prepared;
+mod setting;
+
+use std::str::FromStr;
+use std::time::Instant;
+
+use anyhow::Result;
+use cfo::engine::{Device, Memory};
+use cfo::{CfoError, Session, StepReport, TrainingData, train};
+use serde::Serialize;
+
+use crate::args::{self, Network, Work};
+use crate::interrupt;
+use crate::report;
+use prepared::{Prepared, compile, time};
+use setting::setting;
+
+/// The JSON document.
+#[derive(Debug, Serialize)]
+struct Report {
+    what: String,
+    model: String,
+    device: String,
+    precision: String,
+    batch: usize,
+    shape: [usize; 3],
+    parameters: usize,
+    operations: usize,
+    median_ms: f64,
+    p10_ms: f64,
+    p90_ms: f64,
+    first_ms: f64,
+    /// Bytes that the program and the tensors take.
+    peak_bytes: usize,
+    /// Of these, the training data's.
+    data_bytes: usize,
+    repetitions: usize,
+    /// Network evaluations of a whole rollout, and milliseconds a trajectory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nfe: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ms_per_trajectory: Option<f64>,
+}
+
+/// The JSON document for all networks.
+#[derive(Debug, Serialize)]
+struct Table {
+    rows: Vec<Report>,
+}
+
+pub fn run(arguments: &args::Bench) -> Result<()> {
+    if arguments.model == Network::All {
+        return table(arguments);
+    }
+    if arguments.what == Work::Overhead {
+        return overhead(arguments);
+    }
+    let found = measure(arguments)?;
+    if arguments.json {
+        return report::print_json(&found);
+    }
+    Ok(report::print(&found.line())?)
+}
+
+/// One row for each network; on the CPU with batches and grids that two cores finish in tenths of a second.
+fn table(arguments: &args::Bench) -> Result<()> {
+    let cpu = Device::from_str(&arguments.device).map_err(CfoError::from)? == Device::Cpu;
+    let mut rows = Vec::new();
+    for (model, batch, grid) in [
+        (Network::Mlp, 2048, None),
+        (Network::Unet1d, 64, None),
+        (Network::Fno, 64, None),
+        (Network::Unet2d, 2, Some(64)),
+        (Network::Dit, 2, Some(64)),
+    ] {
+        let mut one = args::Bench { model, ..arguments.clone() };
+        if cpu {
+            one.batch = one.batch.or(Some(batch));
+            one.grid = one.grid.or(grid);
+        }
+        if one.what == Work::Overhead {
+            overhead(&one)?;
+            continue;
+        }
+        let found = measure(&one)?;
+        if !arguments.json {
+            report::print(&found.line())?;
+        }
+        rows.push(found);
+    }
+    if arguments.json && !rows.is_empty() {
+        return report::print_json(&Table { rows });
+    }
+    Ok(())
+}
+
+fn measure(arguments: &args::Bench) -> Result<Report> {
+    let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    let (model, set) = setting(arguments)?;
+    let precision = model.recipe.train.precision_on(device)?;
+    let data = TrainingData::new(&model, &set)?;
+    let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
+    let started = Instant::now();
+    let mut work = Prepared::new(arguments, &model, &data, &set, &mut memory)?;
+    work.run(&mut memory)?;
+    let first_ms = 1e3 * started.elapsed().as_secs_f64();
+    let mut times = time(&mut work, &mut memory, arguments.repetitions.max(3))?;
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    let batch = model.recipe.train.batch;
+    Ok(Report {
+        what: format!("{:?}", arguments.what).to_lowercase(),
+        model: format!("{:?}", arguments.model).to_lowercase(),
+        device: device.to_string(),
+        precision: precision.to_string(),
+        batch,
+        shape: model.setting.field,
+        parameters: model.parameters()?,
+        operations: work.operations(),
+        median_ms: at(0.5),
+        p10_ms: at(0.1),
+        p90_ms: at(0.9),
+        first_ms,
+        peak_bytes: work.bytes() + memory.bytes(),
+        data_bytes: 4 * memory.value_type("data.values").map_err(CfoError::from)?.shape.len(),
+        repetitions: times.len(),
+        nfe: work.evaluations(),
+        ms_per_trajectory: work.evaluations().map(|_| at(0.5) / batch as f64),
+    })
+}
+
+impl Report {
+    fn line(&self) -> String {
+        let each = match (self.nfe, self.ms_per_trajectory) {
+            (Some(nfe), Some(each)) => format!(" ({each:.3} ms a trajectory of {nfe} evaluations)"),
+            _ => String::new(),
+        };
+        format!(
+            "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms{each} (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",
+            self.what,
+            self.model,
+            self.parameters,
+            self.batch,
+            self.shape,
+            self.device,
+            self.precision,
+            self.median_ms,
+            self.p10_ms,
+            self.p90_ms,
+            self.first_ms,
+            report::bytes(self.peak_bytes as u64),
+        )
+    }
+}
+
+/// What the loop and the sampler add to the bare step; the JSON document.
+#[derive(Debug, Serialize)]
+struct Overhead {
+    model: String,
+    device: String,
+    batch: usize,
+    /// A step of the training loop with a report every 25 steps and no checkpoint; the least of all rounds, as all three are.
+    loop_ms: f64,
+    /// The compiled step alone, which draws its batch.
+    step_ms: f64,
+    /// The drawing alone.
+    sampler_ms: f64,
+    /// What loop and drawing add to the step without drawing.
+    overhead_percent: f64,
+}
+
+/// Times the loop, its step and its sampler in turn, several times over, so that a busy machine disturbs all alike.
+fn overhead(arguments: &args::Bench) -> Result<()> {
+    /// Steps of one round.
+    const STEPS: u32 = 25;
+    let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    let (model, set) = setting(arguments)?;
+    let count = set.trajectories.len();
+    let set = set.with_split([count, 0, 0])?;
+    let mut recipe = model.recipe.clone();
+    recipe.train.steps = STEPS;
+    let data = TrainingData::new(&model, &set)?;
+    let mut memory = Memory::new(device, recipe.train.precision_on(device)?).map_err(CfoError::from)?;
+    let mut step = compile(Work::TrainStep, &model, &data, &mut memory)?;
+    let mut sampler = compile(Work::Sampler, &model, &data, &mut memory)?;
+    let mut best = [f64::INFINITY; 3];
+    for _ in 0..arguments.repetitions.max(3) {
+        let session = Session {
+            device,
+            folder: None,
+            resume: false,
+            interrupt: interrupt::flag()?,
+            observer: &mut |_: &StepReport| {},
+        };
+        let trained = train(&recipe, &set, session)?;
+        best[0] = best[0].min(1e3 * trained.seconds / f64::from(STEPS));
+        for (program, best) in [&mut step, &mut sampler].into_iter().zip(&mut best[1..]) {
+            let started = Instant::now();
+            for _ in 0..STEPS {
+                program.run(&mut memory).map_err(CfoError::from)?;
+            }
+            program.wait().map_err(CfoError::from)?;
+            *best = best.min(1e3 * started.elapsed().as_secs_f64() / f64::from(STEPS));
+        }
+    }
+    let [loop_ms, step_ms, sampler_ms] = best;
+    let bare = step_ms - sampler_ms;
+    let found = Overhead {
+        model: format!("{:?}", arguments.model).to_lowercase(),
+        device: device.to_string(),
+        batch: recipe.train.batch,
+        loop_ms,
+        step_ms,
+        sampler_ms,
+        overhead_percent: 100.0 * (loop_ms - bare) / bare,
+    };
+    if arguments.json {
+        return report::print_json(&found);
+    }
+    Ok(report::print(&format!(
+        "{} with batch {} on {}: loop {:.3} ms a step, compiled step {:.3} ms, drawing of it {:.3} ms; loop and drawing add {:.1} %\n",
+        found.model,
+        found.batch,
+        found.device,
+        found.loop_ms,
+        found.step_ms,
+        found.sampler_ms,
+        found.overhead_percent
+    ))?)
+}

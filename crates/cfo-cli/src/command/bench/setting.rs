@@ -1,0 +1,78 @@
+//! What a network is timed on: its system's recipe and trajectories of that system.
+
+use anyhow::Result;
+use cfo::data::simulate::{Burgers, DiffusionReaction, Equation};
+use cfo::paper::{self, Edition};
+use cfo::{DitConfig, FnoConfig, Model, OperatorConfig, TrajectorySet};
+
+use crate::args::{self, Network};
+use crate::interrupt;
+
+/// The recipe of a network and trajectories of its system, on the grid asked for: what `cfo train` would train.
+pub(super) fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)> {
+    let (system, operator) = match arguments.model {
+        // All of them are taken one by one before.
+        Network::Mlp | Network::All => ("lorenz", None),
+        Network::Unet1d => ("burgers", None),
+        Network::Fno => ("burgers", Some(OperatorConfig::Fno(FnoConfig::default()))),
+        Network::Unet2d => ("diffusion-reaction", None),
+        Network::Dit => ("diffusion-reaction", Some(OperatorConfig::Dit(DitConfig::default()))),
+    };
+    let system = paper::System::find(system)?;
+    let mut recipe = system.recipe(Edition::Paper);
+    recipe.data.stream = Some(arguments.stream);
+    recipe.operator = operator.unwrap_or(recipe.operator);
+    recipe.train.batch = arguments.batch.unwrap_or(recipe.train.batch);
+    if let Some(precision) = &arguments.precision {
+        recipe.train.precision.clone_from(precision);
+    }
+    let recipe = recipe.with(&arguments.set)?;
+    let equation: Box<dyn Equation> = match (arguments.grid, system.name) {
+        (Some(grid), "burgers") => Box::new(Burgers { grid, ..Burgers::default() }),
+        (Some(grid), "diffusion-reaction") => {
+            Box::new(DiffusionReaction { grid, ..DiffusionReaction::default() })
+        }
+        _ => system.equation(),
+    };
+    let set = trajectories(&*equation, arguments.trajectories.max(4))?;
+    Ok((Model::new(&recipe, &set)?, set))
+}
+
+/// Trajectories of a system; the first few again and again, since more of them would take minutes and nothing that is timed depends on it.
+fn trajectories(equation: &dyn Equation, count: usize) -> Result<TrajectorySet> {
+    const DIFFERENT: usize = 4;
+    let few = TrajectorySet::simulate(equation, DIFFERENT.min(count), 0, interrupt::flag()?)?;
+    let all = few.trajectories.iter().cycle().take(count).cloned().collect();
+    Ok(TrajectorySet::new(few.description, all)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Arguments, Command};
+    use cfo::data::Split;
+    use clap::Parser;
+
+    #[test]
+    fn what_is_timed_is_what_the_recipes_train() {
+        for (model, system) in [
+            ("mlp", "lorenz"),
+            ("unet1d", "burgers"),
+            ("unet2d", "diffusion-reaction"),
+            ("dit", "diffusion-reaction"),
+        ] {
+            let line =
+                ["cfo", "bench", "train-step", "--model", model, "--grid", "16", "--trajectories", "6"];
+            let Command::Bench(arguments) = Arguments::parse_from(line).command else { panic!("{line:?}") };
+            let (timed, set) = setting(&arguments).unwrap();
+            let mut recipe = paper::System::find(system).unwrap().recipe(Edition::Paper);
+            recipe.data.stream = Some(false);
+            if model == "dit" {
+                recipe.operator = timed.recipe.operator.clone();
+            }
+            assert_eq!(timed.recipe, recipe);
+            assert_eq!((set.description.system.as_str(), set.trajectories.len()), (system, 6));
+            assert!(set.part(Split::Train).count() >= 4);
+        }
+    }
+}
