@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let findings = Findings {
         title: "Error against network evaluations",
         about: "Relative L2 error of quintic CFO trained on all times, by solver and by evaluations in units of the autoregressive baseline's (one a snapshot); the \
-                paper tabulates the error at the final time. Where steps are fewer than snapshots, those in between are read off the steps' cubic polynomials."
+                paper tabulates the error at the final time. Steps are equal; snapshots between them come from the solver's dense output."
             .into(),
         table: table(&rows),
         verdict: String::new(),
