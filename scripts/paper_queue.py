@@ -214,7 +214,7 @@ class Queue:
             code, trained = self.call(command + (["--resume"] if (run / "checkpoints").exists() else []), log)
             if code != 0:
                 raise Failed(f"training: see {log}")
-            finished.write_text(json.dumps(trained | {"wall": time.time() - begun}))
+            finished.write_text(json.dumps(trained | {"queue_wall": time.time() - begun}))
         trained = json.loads(finished.read_text())
         with self.lock:
             # The next training may start: evaluation is short on the device.
@@ -228,14 +228,10 @@ class Queue:
 
     def line(self, cell, run, trained, found, wall):
         error = found["relative_l2"]
-        reports = read_lines(run / "metrics.jsonl")
-        rates = [report["steps_per_second"] for report in reports]
-        steps = sum((b["step"] - a) / b["steps_per_second"] for a, b in zip([0] + [r["step"] for r in reports], reports))
-        wall |= {
-            "start": trained["wall"] - trained["seconds"],
-            "steps": steps,
-            "validate_and_save": max(trained["seconds"] - steps, 0.0),
-        }
+        rates = [report["steps_per_second"] for report in read_lines(run / "metrics.jsonl")]
+        # What a training says of itself: reading, compiling, steps, validation, checkpoints, other.
+        parts = trained.get("time") or {"loop": trained["seconds"]}
+        wall |= parts | {"rest_of_training": max(trained["queue_wall"] - sum(parts.values()), 0.0)}
         return cell.figure() | {
             "relative_l2": error["mean"],
             "std_trajectories": error["std"],
@@ -266,9 +262,9 @@ class Queue:
             paper = f" (paper {line['paper']:.2e})" if line["paper"] else ""
             error = "diverged" if line["relative_l2"] is None else f"{line['relative_l2']:.3e}"
             say(f"{cell.key}: {error}{paper}; {line['ms_per_step']:.3f} ms a step; {line['wall_seconds']:.1f} s: {parts}")
-        except Failed as failure:
+        except (Failed, KeyError, OSError, ValueError) as failure:
             if not self.stopping:
-                say(f"{cell.key}: FAILED: {failure}")
+                say(f"{cell.key}: FAILED: {failure!r}")
         finally:
             with self.lock:
                 for cells in (self.training, self.evaluating):
