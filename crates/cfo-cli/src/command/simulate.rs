@@ -24,6 +24,8 @@ struct Report {
     layout: String,
     seed: u64,
     trajectories: usize,
+    /// Different trajectories that the system has, where that is fewer than were asked for.
+    distinct: Option<usize>,
     frames: usize,
     shape: Vec<usize>,
     split: SplitReport,
@@ -140,6 +142,7 @@ fn simulate(equation: &dyn Equation, output: &Output, paper: SplitCounts) -> Res
         layout: layout.to_string(),
         seed: output.seed,
         trajectories: splits.len(),
+        distinct: equation.distinct().filter(|&distinct| distinct < splits.len()),
         frames,
         shape: description.shape.dimensions(),
         split: SplitReport {
@@ -206,10 +209,16 @@ fn is_npz(path: &Path) -> bool {
 
 fn text(report: &Report) -> String {
     let shape: Vec<String> = report.shape.iter().map(ToString::to_string).collect();
+    let repeats = report.distinct.map_or_else(String::new, |distinct| {
+        format!(
+            "at most {distinct} of them differ, so that every part repeats trajectories of the others; \
+             `--variant varied` has no two alike\n"
+        )
+    });
     format!(
         "{} trajectories of {} frames [{}] in `{}` (layout {}, {})\n\
          train {}, validation {}, test {}; seed {}\n\
-         {:.1} trajectories per second on {} threads, {:.2} s in all\n",
+         {:.1} trajectories per second on {} threads, {:.2} s in all\n{repeats}",
         report.trajectories,
         report.frames,
         shape.join(", "),

@@ -32,6 +32,41 @@ fn every_system_is_simulated_and_inspected_in_every_container() {
     }
 }
 
+/// The systems whose seed 0 is the benchmark's: another seed shares no trajectory with it, at no place.
+#[test]
+fn seeds_share_no_trajectory() {
+    let folder = Folder::new();
+    for (system, size) in
+        [("diffusion-reaction --grid 8 --frames 3", 3 * 8 * 8 * 2), ("lorenz --frames 3", 9)]
+    {
+        let mut seen = std::collections::HashSet::new();
+        for seed in 0..3 {
+            let line = format!("simulate {system} --samples 40 --seed {seed} --out a.npz --force");
+            folder.cfo(&line).done();
+            let bytes = std::fs::read(folder.path("a.npz")).unwrap();
+            let entry = bytes.windows(10).position(|window| window == b"values.npy").unwrap();
+            let data = entry + bytes[entry..].iter().position(|&byte| byte == b'\n').unwrap() + 1;
+            seen.extend((0..40).map(|i| bytes[data + 4 * size * i..][..4 * size].to_vec()));
+        }
+        assert_eq!(seen.len(), 120, "{system}");
+    }
+}
+
+#[test]
+fn the_dam_break_says_how_few_of_its_trajectories_differ() {
+    let folder = Folder::new();
+    let line = "simulate shallow-water --grid 16 --frames 2 --out a.h5 --force";
+    let said = folder.cfo(&format!("{line} --samples 40")).done().stdout;
+    assert!(said.contains("of them differ") && said.contains("--variant varied"), "{said}");
+    let distinct = folder.cfo(&format!("{line} --samples 40 --json")).done().json()["distinct"].clone();
+    let found = folder.cfo("inspect a.h5 --json").done().json();
+    assert_eq!(found["distinct"], distinct);
+    assert!(folder.cfo("inspect a.h5").done().stdout.contains("repeat others"));
+    let varied = folder.cfo(&format!("{line} --samples 40 --variant varied --json")).done().json();
+    assert_eq!(varied["distinct"], json!(null));
+    assert_eq!(folder.cfo("inspect a.h5 --json").done().json()["distinct"], 40);
+}
+
 #[test]
 fn the_benchmarks_layout_is_written_where_it_exists() {
     let folder = Folder::new();

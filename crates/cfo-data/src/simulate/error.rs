@@ -25,8 +25,8 @@ pub enum SimulationError {
         /// Values in a frame.
         points: usize,
     },
-    /// The benchmark's generator takes seeds of 32 bits.
-    #[error("seed {seed} and trajectory {index} need a generator seed of more than 32 bits")]
+    /// Seed 0 is the benchmark's, whose generator is seeded with the index in 32 bits.
+    #[error("trajectory {index} of seed {seed} needs a generator seed of more than 32 bits")]
     Seed {
         /// The seed of the whole set.
         seed: u64,
@@ -75,9 +75,7 @@ impl SimulationError {
         match self {
             Self::Option { name, need, .. } => Some(format!("set `{name}` to {need}")),
             Self::TooLarge { .. } => Some("lower `frames` or `grid`".into()),
-            Self::Seed { .. } => {
-                Some("choose a seed so that seed plus samples stays below 4294967296".into())
-            }
+            Self::Seed { .. } => Some("choose another seed than 0, or fewer samples than 4294967296".into()),
             Self::Diverged { .. } => Some(
                 "bring the system's parameters nearer to their defaults, or lower the step or the tolerance"
                     .into(),

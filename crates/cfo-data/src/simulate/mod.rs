@@ -62,6 +62,11 @@ pub trait Equation: Send + Sync {
     /// The stored times; nominal ones where each trajectory has its own.
     fn times(&self) -> Vec<f64>;
 
+    /// How many different trajectories there are, where that is not without bound.
+    fn distinct(&self) -> Option<usize> {
+        None
+    }
+
     /// Trajectory `index` of `seed`, given up with [`SimulationError::Interrupted`] soon after `interrupt` is set.
     fn simulate(&self, seed: u64, index: u64, interrupt: &AtomicBool) -> Result<Trajectory, SimulationError>;
 

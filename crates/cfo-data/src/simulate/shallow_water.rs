@@ -1,5 +1,6 @@
 //! The two-dimensional shallow-water dam break of PDEBench, and a variant whose trajectories all differ.
 
+use std::collections::HashSet;
 use std::f64::consts::PI;
 use std::sync::atomic::AtomicBool;
 
@@ -117,6 +118,20 @@ impl Equation for ShallowWater {
 
     fn times(&self) -> Vec<f64> {
         options::uniform_times(self.frames, self.horizon)
+    }
+
+    /// The benchmark's radii matter only by the cell centres that they enclose.
+    fn distinct(&self) -> Option<usize> {
+        let half_cell = HALF_SIDE / self.grid as f64;
+        // Centres lie at whole multiples of half a cell: odd ones if the number of cells is even, else even ones.
+        let first = (self.grid + 1) % 2;
+        let reach = (first..self.grid).step_by(2).take_while(|&a| a as f64 * half_cell <= RADII[1]);
+        let squares = reach.clone().flat_map(|a| reach.clone().map(move |b| a * a + b * b));
+        let within = squares.filter(|&square| {
+            let distance = (square as f64).sqrt() * half_cell;
+            RADII[0] < distance && distance < RADII[1]
+        });
+        (self.variant == Variant::DamBreak).then(|| 1 + within.collect::<HashSet<_>>().len())
     }
 
     fn simulate(&self, seed: u64, index: u64, interrupt: &AtomicBool) -> Result<Trajectory, SimulationError> {
@@ -379,6 +394,11 @@ mod tests {
         };
         assert_eq!(starts(Variant::DamBreak, 128), 81);
         assert_eq!(starts(Variant::Varied, 32), 1000);
+        for grid in [7, 16, 33, 64, 128] {
+            let dam = ShallowWater { grid, ..ShallowWater::default() };
+            assert_eq!(dam.distinct(), Some(starts(Variant::DamBreak, grid)), "{grid}");
+        }
+        assert_eq!(ShallowWater { variant: Variant::Varied, ..ShallowWater::default() }.distinct(), None);
     }
 
     #[test]
@@ -512,7 +532,7 @@ mod tests {
         assert_refused(&ShallowWater { horizon: -1.0, ..good() }, "horizon");
         let large = ShallowWater { grid: 8192, ..good() };
         assert!(matches!(large.check(), Err(SimulationError::TooLarge { .. })));
-        assert!(matches!(good().trajectory(u64::MAX, 0), Err(SimulationError::Seed { .. })));
+        assert!(matches!(good().trajectory(0, 1 << 32), Err(SimulationError::Seed { .. })));
         assert_eq!(good().simulate(0, 0, &AtomicBool::new(true)), Err(SimulationError::Interrupted));
     }
 

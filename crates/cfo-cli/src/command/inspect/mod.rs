@@ -24,6 +24,8 @@ struct Report {
     /// Empty when the file does not say.
     system: String,
     trajectories: usize,
+    /// Different ones among those that were read.
+    distinct: usize,
     frames: Extent<usize>,
     /// Of one snapshot: the space axes, then the channels.
     shape: Vec<usize>,
@@ -119,6 +121,7 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
         layout: file.layout().to_string(),
         system: description.system.clone(),
         trajectories: file.len(),
+        distinct: scan.digests.len(),
         frames: Extent { min: scan.frames.0, max: scan.frames.1 },
         shape: description.shape.dimensions(),
         channels: description.shape.channels,

@@ -1,8 +1,11 @@
 //! One pass over the trajectories of a file: times, ranges, defects.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hasher};
+
 use anyhow::Result;
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{DataError, Defect, Statistics};
+use cfo_data::{DataError, Defect, Statistics, Trajectory};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -21,6 +24,8 @@ const GAP: f64 = 5.0;
 /// What the trajectories that were read have in common.
 pub(super) struct Scan {
     pub trajectories: usize,
+    /// One number for each different trajectory, made of its values.
+    pub digests: HashSet<u64>,
     pub frames: (usize, usize),
     pub times: Times,
     pub statistics: Statistics,
@@ -100,6 +105,7 @@ impl Scan {
         }
         Ok(Self {
             trajectories: 1,
+            digests: HashSet::from([digest(&trajectory)]),
             frames: (trajectory.times.len(), trajectory.times.len()),
             times: Times::new(index, &trajectory.times, first_times),
             statistics,
@@ -111,6 +117,7 @@ impl Scan {
 
     fn merge(&mut self, other: Self) {
         self.trajectories += other.trajectories;
+        self.digests.extend(other.digests);
         self.frames = (self.frames.0.min(other.frames.0), self.frames.1.max(other.frames.1));
         self.times.merge(other.times);
         self.statistics.merge(&other.statistics);
@@ -131,6 +138,20 @@ fn chosen(file: &TrajectoryFile, full: bool) -> Result<Vec<usize>, DataError> {
         return Ok((0..count).collect());
     }
     Ok((0..affordable).map(|i| (i as u128 * count as u128 / affordable as u128) as usize).collect())
+}
+
+/// Equal for trajectories whose values are equal, and for others only by chance (2^-64 a pair). The parameters do not
+/// count: a dam of another radius that floods the same cells is the same trajectory.
+fn digest(trajectory: &Trajectory) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    // Whole words: twice as fast as single values.
+    for pair in trajectory.values.chunks(2) {
+        let low = pair[0].to_bits();
+        let high = pair.get(1).map_or(0, |value| value.to_bits());
+        hasher.write_u64(u64::from(high) << 32 | u64::from(low));
+    }
+    hasher.write_usize(trajectory.values.len());
+    hasher.finish()
 }
 
 fn in_trajectory(defect: Defect, index: usize) -> Defect {

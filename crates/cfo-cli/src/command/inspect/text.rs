@@ -15,6 +15,13 @@ pub(super) fn text(report: &Report) -> String {
     let system = if report.system.is_empty() { "unnamed" } else { &report.system };
     line(format!("`{}`: layout {}, system {system}", report.path.display(), report.layout));
     line(format!("{} trajectories, {}, snapshots [{}]", report.trajectories, frames(report), shape(report)));
+    if report.distinct < report.scanned.trajectories {
+        line(format!(
+            "{} of the {} trajectories read repeat others value for value: a split by index tests on what was trained on",
+            report.scanned.trajectories - report.distinct,
+            report.scanned.trajectories
+        ));
+    }
     for (axis, (periodic, [low, high])) in report.periodic.iter().zip(&report.domain).enumerate() {
         let boundary = if *periodic { "periodic" } else { "not periodic" };
         line(format!("space axis {axis}: {low} to {high}, {boundary}"));
