@@ -2,6 +2,7 @@
 
 mod changes;
 mod error;
+mod noise;
 mod normalize;
 mod sampling;
 pub mod simulate;
@@ -12,6 +13,7 @@ mod trajectory;
 
 pub use changes::ChangeProducts;
 pub use error::{DataError, Place};
+pub use noise::{ChannelNoise, NoiseEstimator, mean_interval, noise_of_file};
 pub use normalize::{Normalization, Statistics};
 pub use sampling::{Rebuilt, SamplingAudit};
 pub use split::Split;

@@ -3,6 +3,9 @@
 //!
 //! Without the knot its neighbours are about twice as far apart as the data are, so the errors are upper bounds in
 //! practice: with a method of order `p` the spline through all knots is about `2^p` times better.
+//!
+//! Noise of deviation `s` adds `s^2 (1 + sum w^2)` to the mean square, with `w` the weights of the snapshots that the knot is
+//! rebuilt from. It is taken off, so that noise is not mistaken for coarse times.
 
 use std::cmp::Reverse;
 
@@ -25,6 +28,9 @@ const MOST_KNOTS: usize = 32;
 /// At most so many numbers are read, so that the cost does not grow with the file.
 const MOST_VALUES: usize = 1 << 26;
 
+/// Errors below this share of the noise are lost in it: of some hundred knots its own mean square is known to a tenth.
+const HIDDEN: f64 = 0.3;
+
 /// How well each path rebuilds snapshots that it was not given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingAudit {
@@ -34,6 +40,8 @@ pub struct SamplingAudit {
     pub knots: usize,
     /// One entry for each path that the trajectories are long enough for, the simplest first.
     pub paths: Vec<Rebuilt>,
+    /// Root mean square of the channels' noise, in units of their deviations.
+    pub noise: f64,
 }
 
 /// The error of one path.
@@ -43,6 +51,8 @@ pub struct Rebuilt {
     pub path: Path,
     /// Root mean square of the error, each channel measured in units of its own deviation.
     pub error: f64,
+    /// The same without what the noise of the data accounts for.
+    pub curve_error: f64,
     /// L2 norm of the errors over the L2 norm of the snapshots, as the paper measures predictions.
     pub relative_l2: f64,
 }
@@ -59,11 +69,13 @@ impl SamplingAudit {
         Path { spline: Spline::Quintic, stencil: 7 },
     ];
 
-    /// Leaves knots of `file` out, one at a time; `deviation` is the spread of each channel. The cost is bounded
-    /// whatever the size of the file.
+    /// Leaves knots of `file` out, one at a time; `deviation` is the spread of each channel, `noise` the part of it that is
+    /// noise, in the same units. The cost is bounded whatever the size of the file.
     ///
     /// A value that is not finite where it looks is an error.
-    pub fn new(file: &TrajectoryFile, deviation: &[f64]) -> Result<Self, DataError> {
+    pub fn new(file: &TrajectoryFile, deviation: &[f64], noise: &[f64]) -> Result<Self, DataError> {
+        let shares = noise.iter().zip(deviation).map(|(noise, deviation)| (noise / deviation).powi(2));
+        let noise_squared = shares.sum::<f64>() / noise.len().max(1) as f64;
         let window = (2 * REACH + 1) * file.description().shape.len().max(1);
         let most_knots = (MOST_VALUES / window).max(1);
         let trajectories = spread(file.len(), MOST_TRAJECTORIES.min(most_knots));
@@ -76,17 +88,24 @@ impl SamplingAudit {
                 leave_out(file, trajectory, &times, knot + 1, deviation, &mut sums)?;
             }
         }
-        let paths = PATHS.iter().zip(&sums).filter_map(|(&path, sums)| sums.rebuilt(path)).collect();
+        let rebuilt = PATHS.iter().zip(&sums).filter_map(|(&path, sums)| sums.rebuilt(path, noise_squared));
+        let paths = rebuilt.collect();
         let knots = sums.iter().map(|sums| sums.knots).max().unwrap_or(0);
-        Ok(Self { trajectories: trajectories.len(), knots, paths })
+        Ok(Self { trajectories: trajectories.len(), knots, paths, noise: noise_squared.sqrt() })
+    }
+
+    /// Errors of the curve below this are lost in the noise.
+    pub fn hidden(&self) -> f64 {
+        HIDDEN * self.noise
     }
 
     /// The path with the smallest error; of paths that differ by less than a twentieth the smoothest, as the paper
     /// does (in the middle between equally spaced knots cubic and quintic splines hardly differ), and of these the one
-    /// with the narrowest stencil.
+    /// with the narrowest stencil. Differences below what the noise hides do not count.
     pub fn recommended(&self) -> Option<Rebuilt> {
-        let least = self.paths.iter().map(|rebuilt| rebuilt.error).min_by(f64::total_cmp)?;
-        let close = self.paths.iter().copied().filter(|rebuilt| rebuilt.error <= 1.05 * least);
+        let least = self.paths.iter().map(|rebuilt| rebuilt.curve_error).min_by(f64::total_cmp)?;
+        let bound = (1.05 * least).max(self.hidden());
+        let close = self.paths.iter().copied().filter(|rebuilt| rebuilt.curve_error <= bound);
         close.max_by_key(|rebuilt| (rebuilt.path.spline.smoothness(), Reverse(rebuilt.path.stencil)))
     }
 }
@@ -97,15 +116,19 @@ struct Sums {
     values: usize,
     /// In units of each channel's deviation.
     scaled_squared: f64,
+    /// Sum over values of the variance that noise of variance 1 adds.
+    noise_weight: f64,
     error_squared: f64,
     state_squared: f64,
 }
 
 impl Sums {
-    fn rebuilt(&self, path: Path) -> Option<Rebuilt> {
+    fn rebuilt(&self, path: Path, noise_squared: f64) -> Option<Rebuilt> {
+        let without_noise = self.scaled_squared - noise_squared * self.noise_weight;
         (self.values > 0).then(|| Rebuilt {
             path,
             error: (self.scaled_squared / self.values as f64).sqrt(),
+            curve_error: (without_noise.max(0.0) / self.values as f64).sqrt(),
             // All states may be zero; then so are their errors.
             relative_l2: (self.error_squared / self.state_squared.max(f64::MIN_POSITIVE)).sqrt(),
         })
@@ -137,6 +160,8 @@ fn leave_out(
         let weights = path.weights_in(&other_times, segment);
         sums.knots += 1;
         sums.values += size;
+        sums.noise_weight +=
+            size as f64 * (1.0 + weights.value().iter().map(|weight| weight * weight).sum::<f64>());
         for (position, &truth) in snapshot(knot).iter().enumerate() {
             let rebuilt: f64 = others[weights.range()]
                 .iter()
@@ -153,7 +178,7 @@ fn leave_out(
 }
 
 /// At most `most` of the numbers below `count`, evenly spread, the ends included.
-fn spread(count: usize, most: usize) -> Vec<usize> {
+pub(crate) fn spread(count: usize, most: usize) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
     }
@@ -169,7 +194,7 @@ mod tests {
     use crate::store::{TrajectoryWriter, WriteOptions};
     use crate::{Description, FieldShape, Trajectory};
 
-    fn audit(times: &[f64], state: impl Fn(f64) -> [f64; 2]) -> SamplingAudit {
+    fn audit_with(times: &[f64], noise: f64, state: impl Fn(f64) -> [f64; 2]) -> SamplingAudit {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.h5");
         let description = Description {
@@ -185,7 +210,11 @@ mod tests {
         let values = times.iter().flat_map(|&t| state(t).map(|u| u as f32)).collect();
         writer.push(&Trajectory { times: times.to_vec(), values, parameters: vec![] }, None).unwrap();
         writer.finish().unwrap();
-        SamplingAudit::new(&TrajectoryFile::open(&path).unwrap(), &[1.0, 1.0]).unwrap()
+        SamplingAudit::new(&TrajectoryFile::open(&path).unwrap(), &[1.0, 1.0], &[noise; 2]).unwrap()
+    }
+
+    fn audit(times: &[f64], state: impl Fn(f64) -> [f64; 2]) -> SamplingAudit {
+        audit_with(times, 0.0, state)
     }
 
     fn irregular(count: usize, span: f64) -> Vec<f64> {
@@ -216,10 +245,11 @@ mod tests {
 
     #[test]
     fn of_equal_paths_the_smoothest_and_narrowest_is_recommended() {
-        let rebuilt = |path: Path, error: f64| Rebuilt { path, error, relative_l2: error };
+        let rebuilt =
+            |path: Path, error: f64| Rebuilt { path, error, curve_error: error, relative_l2: error };
         let errors = [1.0, 0.101, 0.1, 0.1, 0.104, 0.102, 0.1];
         let paths = PATHS.into_iter().zip(errors).map(|(path, error)| rebuilt(path, error)).collect();
-        let audit = SamplingAudit { trajectories: 1, knots: 1, paths };
+        let audit = SamplingAudit { trajectories: 1, knots: 1, paths, noise: 0.0 };
         assert_eq!(audit.recommended().unwrap().path, Path { spline: Spline::Quintic, stencil: 3 });
     }
 
@@ -239,6 +269,19 @@ mod tests {
             let slope = (error(21, index) / error(41, index)).log2();
             assert!(slope > order - 0.3, "{}: {slope}", PATHS[index]);
         }
+    }
+
+    /// Known noise is taken off the errors, so that a smooth spline is recommended as without noise.
+    #[test]
+    fn noise_is_not_mistaken_for_coarse_times() {
+        let random = std::cell::RefCell::new(cfo_numerics::Philox::new(1, 0));
+        let noisy = |t: f64| [t.sin(), t.cos()].map(|value| value + 0.05 * random.borrow_mut().normal());
+        let blind = audit_with(&irregular(600, 30.0), 0.0, noisy);
+        assert!(blind.recommended().unwrap().curve_error > 0.05);
+        let told = audit_with(&irregular(600, 30.0), 0.05, noisy);
+        let recommended = told.recommended().unwrap();
+        assert_eq!(recommended.path.spline, Spline::Quintic);
+        assert!(recommended.curve_error < 0.015 && recommended.error > 0.05, "{told:?}");
     }
 
     #[test]

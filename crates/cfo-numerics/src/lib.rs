@@ -1,5 +1,5 @@
 //! The mathematics of the paper without tensors and without files: time grids, finite-difference stencils,
-//! Hermite paths, the noise schedule, Runge-Kutta methods and metrics.
+//! Hermite paths, smoothing, the noise schedule, Runge-Kutta methods and metrics.
 //!
 //! A trajectory is a row of snapshots `u(t_0), ..., u(t_N)` at irregular times. A [`Path`] turns them into a smooth
 //! curve `s(t)` with a velocity; both are weighted sums of a few neighbouring snapshots, so [`Path::weights`]
@@ -25,6 +25,7 @@ mod noise;
 pub mod ode;
 mod path;
 mod philox;
+mod smoother;
 pub mod stencil;
 #[cfg(any(test, feature = "test-problems"))]
 pub mod test_problems;
@@ -34,4 +35,5 @@ pub use energy::Energy;
 pub use noise::NoiseSchedule;
 pub use path::{Fallback, Path, PathError, PathWeights, Spline};
 pub use philox::{Philox, philox4x32};
+pub use smoother::{Evidence, NoiseFit, Smoother};
 pub use time_grid::{Segment, TimeGrid, TimeGridError};

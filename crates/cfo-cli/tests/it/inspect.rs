@@ -37,6 +37,40 @@ fn people_get_a_page() {
     insta::assert_snapshot!("lorenz", with_files().cfo("inspect a.h5").done().stdout);
 }
 
+/// Noise is said, in numbers and in words, and not mistaken for coarse times.
+#[test]
+fn noise_is_told_from_coarse_times() {
+    let folder = with_files();
+    let clean = folder.cfo("inspect a.h5 --json").done().json();
+    for (noise, name) in clean["noise"].as_array().unwrap().iter().zip(["x", "y", "z"]) {
+        assert_eq!(noise["name"], name);
+        assert!(noise["relative"].as_f64().unwrap() < 1e-3 && noise["resolved"] == true, "{noise}");
+    }
+    assert_eq!(clean["sampling"]["recommended_smoothing"], "none");
+    let deviations: Vec<f64> = clean["values"].as_array().unwrap().iter().map(number("deviation")).collect();
+    let mut npz = fs::read(folder.path("a.npz")).unwrap();
+    let mut random = cfo_numerics::Philox::new(1, 0);
+    change_values(&mut npz, |position, value| {
+        value + (0.05 * deviations[position % 3] * random.normal()) as f32
+    });
+    fs::write(folder.path("noisy.npz"), npz).unwrap();
+    let report = folder.cfo("inspect noisy.npz --json").done().json();
+    for (noise, deviation) in report["noise"].as_array().unwrap().iter().zip(&deviations) {
+        // 400 values of each channel know a deviation to 4 %.
+        assert!((number("relative")(noise) / 0.05 - 1.0).abs() < 0.2, "{noise}");
+        assert!((number("deviation")(noise) / deviation / 0.05 - 1.0).abs() < 0.2, "{noise}");
+    }
+    assert_eq!(report["sampling"]["recommended"], "quintic");
+    assert_eq!(report["sampling"]["recommended_smoothing"], "auto");
+    assert_ne!(report["sampling"]["verdict"], "too-sparse");
+    let said = folder.cfo("inspect noisy.npz").done().stdout;
+    assert!(said.contains("the values are noisy") && said.contains("path.smoothing = \"auto\""), "{said}");
+}
+
+fn number(key: &str) -> impl Fn(&serde_json::Value) -> f64 {
+    move |value| value[key].as_f64().unwrap()
+}
+
 #[test]
 fn coarse_times_are_called_coarse() {
     let folder = Folder::new();
@@ -75,20 +109,29 @@ fn a_truncated_file_is_refused_wherever_it_ends() {
 /// Replaces a value in the uncompressed `.npz` from [`with_files`] and the archive's checksum of it, so that nothing but the
 /// value is wrong.
 fn with_value(npz: &[u8], index: usize, frame: usize, channel: usize, value: f32) -> Vec<u8> {
+    let place = (index * 101 + frame) * 3 + channel;
+    let mut changed = npz.to_vec();
+    change_values(&mut changed, |position, old| if position == place { value } else { old });
+    changed
+}
+
+/// Replaces every value in that archive, and the checksum.
+fn change_values(npz: &mut [u8], mut change: impl FnMut(usize, f32) -> f32) {
     let find = |text: &[u8], from: usize| {
         from + npz[from..].windows(text.len()).position(|window| window == text).unwrap()
     };
     let entry = find(b"\x93NUMPY", find(b"values.npy", 0));
     let data = find(b"\n", entry) + 1;
     let end = data + 4 * 4 * 101 * 3;
-    let place = data + 4 * ((index * 101 + frame) * 3 + channel);
-    let mut changed = npz.to_vec();
-    changed[place..place + 4].copy_from_slice(&value.to_le_bytes());
-    let (old, new) = (crc32(&npz[entry..end]).to_le_bytes(), crc32(&changed[entry..end]).to_le_bytes());
+    let old = crc32(&npz[entry..end]).to_le_bytes();
     let noted: Vec<usize> = (0..npz.len() - 3).filter(|&at| npz[at..at + 4] == old).collect();
     assert!(noted.len() >= 2, "the archive notes the checksum beside the entry and in its directory");
-    noted.into_iter().for_each(|at| changed[at..at + 4].copy_from_slice(&new));
-    changed
+    for (position, bytes) in npz[data..end].chunks_exact_mut(4).enumerate() {
+        let value = change(position, f32::from_le_bytes(bytes.try_into().unwrap()));
+        bytes.copy_from_slice(&value.to_le_bytes());
+    }
+    let new = crc32(&npz[entry..end]).to_le_bytes();
+    noted.into_iter().for_each(|at| npz[at..at + 4].copy_from_slice(&new));
 }
 
 /// The checksum of zip archives.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::args;
 use crate::report;
-use sampling::Sampling;
+use sampling::{Noise, Sampling};
 use scan::{Scan, Times};
 
 /// What was found; the JSON document.
@@ -40,6 +40,8 @@ struct Report {
     split: Option<SplitReport>,
     parameters: Vec<ParameterReport>,
     scanned: Scanned,
+    /// Of each channel; empty when values or times are not fit to tell.
+    noise: Vec<Noise>,
     /// Absent when values or times are not fit for a spline.
     sampling: Option<Sampling>,
 }
@@ -112,9 +114,15 @@ pub fn run(arguments: &args::Inspect) -> Result<()> {
 fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
     let description = file.description();
     let normalization = scan.statistics.normalization();
-    let sampling = match scan.defects.is_empty() {
-        true => Sampling::new(file, &normalization.deviation).context("auditing the sampling")?,
-        false => None,
+    let values = channels(file, scan);
+    let names: Vec<String> = values.iter().map(|channel| channel.name.clone()).collect();
+    let (noise, sampling) = match scan.defects.is_empty() {
+        true => {
+            let noise = Noise::of(file, &normalization.deviation, &names).context("estimating the noise")?;
+            let sampling = Sampling::new(file, &normalization.deviation, &noise);
+            (noise, sampling.context("auditing the sampling")?)
+        }
+        false => (Vec::new(), None),
     };
     Ok(Report {
         path: file.path().to_owned(),
@@ -130,7 +138,7 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
         times: scan.times.clone(),
         finite: scan.non_finite == 0,
         non_finite: (scan.non_finite > 0).then(|| NonFinite { count: scan.non_finite, places: places(scan) }),
-        values: channels(file, scan),
+        values,
         split: split(file),
         parameters: description
             .parameter_names
@@ -139,6 +147,7 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
             .map(|(name, &[min, max])| ParameterReport { name: name.clone(), min, max })
             .collect(),
         scanned: Scanned { trajectories: scan.trajectories, complete: scan.trajectories == file.len() },
+        noise,
         sampling,
     })
 }

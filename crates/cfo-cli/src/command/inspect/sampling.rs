@@ -2,7 +2,7 @@
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{DataError, SamplingAudit};
-use cfo_numerics::Path;
+use cfo_numerics::{Path, Spline};
 use serde::Serialize;
 
 /// How well snapshots that are left out are rebuilt from their neighbours.
@@ -15,6 +15,8 @@ pub(super) struct Sampling {
     pub recommended: String,
     /// Its stencil; a linear spline has none.
     pub recommended_stencil: Option<usize>,
+    /// `auto` where there is noise to smooth, else `none`.
+    pub recommended_smoothing: &'static str,
     pub verdict: Verdict,
 }
 
@@ -24,25 +26,72 @@ pub(super) struct Rebuilt {
     pub stencil: Option<usize>,
     /// Root mean square, each channel in units of its deviation.
     pub error: f64,
+    /// The same without what the noise accounts for.
+    pub curve_error: f64,
     pub relative_l2: f64,
+}
+
+/// The path through smoothed snapshots whose velocity is the best on noisy oscillators and Lorenz, of those that were compared.
+const SMOOTHED: Path = Path { spline: Spline::Quintic, stencil: 5 };
+
+/// Noise below this share of a channel's deviation is not worth smoothing: splines err as much.
+const MATTERS: f64 = 1e-3;
+
+/// The noise of a channel.
+#[derive(Debug, Serialize)]
+pub(super) struct Noise {
+    pub name: String,
+    /// In the channel's units.
+    pub deviation: f64,
+    /// In units of the channel's deviation.
+    pub relative: f64,
+    /// Whether it is told apart from times that are too far apart; if not, it is an upper bound.
+    pub resolved: bool,
+}
+
+impl Noise {
+    /// Of each channel of `file`.
+    pub fn of(file: &TrajectoryFile, deviation: &[f64], names: &[String]) -> Result<Vec<Self>, DataError> {
+        let channels = cfo_data::noise_of_file(file, deviation)?.into_iter().zip(names);
+        let noise = channels.map(|(noise, name)| Self {
+            name: name.clone(),
+            deviation: noise.fit.deviation,
+            relative: noise.relative,
+            resolved: noise.resolved,
+        });
+        Ok(noise.collect())
+    }
+
+    /// What surely is noise.
+    fn certain(&self) -> f64 {
+        if self.resolved { self.deviation } else { 0.0 }
+    }
+
+    /// Whether smoothing is worth while.
+    pub fn matters(&self) -> bool {
+        self.resolved && self.relative > MATTERS
+    }
 }
 
 /// Whether the times are dense enough, by the error of the recommended spline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
-    /// Below a hundredth of the deviation: other errors will dominate.
+    /// Below a hundredth of the deviation, noise aside: other errors will dominate.
     Dense,
     /// Below a tenth: the spline's error will show in what is learned.
     Coarse,
     /// Above: snapshots are too far apart to interpolate between.
     TooSparse,
+    /// Not below a hundredth, but lost in the noise.
+    Noisy,
 }
 
 impl Verdict {
-    fn new(error: f64) -> Self {
+    fn new(error: f64, hidden: f64) -> Self {
         match error {
             error if error < 1e-2 => Self::Dense,
+            error if error <= hidden => Self::Noisy,
             error if error < 1e-1 => Self::Coarse,
             _ => Self::TooSparse,
         }
@@ -54,28 +103,34 @@ impl Verdict {
             Self::Dense => "dense enough: snapshots left out are rebuilt to 1 % of the deviation",
             Self::Coarse => "coarse: snapshots left out are rebuilt to 10 % of the deviation, not to 1 %",
             Self::TooSparse => "too sparse: snapshots left out are not rebuilt to 10 % of the deviation",
+            Self::Noisy => "dense enough: snapshots left out are rebuilt as well as the noise allows",
         }
     }
 }
 
 impl Sampling {
     /// The audit of `file`; nothing if its trajectories are too short to leave a snapshot out.
-    pub fn new(file: &TrajectoryFile, deviation: &[f64]) -> Result<Option<Self>, DataError> {
-        let audit = SamplingAudit::new(file, deviation)?;
+    pub fn new(file: &TrajectoryFile, deviation: &[f64], noise: &[Noise]) -> Result<Option<Self>, DataError> {
+        let certain: Vec<f64> = noise.iter().map(Noise::certain).collect();
+        let audit = SamplingAudit::new(file, deviation, &certain)?;
         let Some(recommended) = audit.recommended() else { return Ok(None) };
+        let smoothing = noise.iter().any(Noise::matters);
+        let path = if smoothing { SMOOTHED } else { recommended.path };
         let splines = audit.paths.iter().map(|rebuilt| Rebuilt {
             spline: rebuilt.path.spline.to_string(),
             stencil: stencil(rebuilt.path),
             error: rebuilt.error,
+            curve_error: rebuilt.curve_error,
             relative_l2: rebuilt.relative_l2,
         });
         Ok(Some(Self {
             trajectories: audit.trajectories,
             knots: audit.knots,
             splines: splines.collect(),
-            recommended: recommended.path.spline.to_string(),
-            recommended_stencil: stencil(recommended.path),
-            verdict: Verdict::new(recommended.error),
+            recommended: path.spline.to_string(),
+            recommended_stencil: stencil(path),
+            recommended_smoothing: if smoothing { "auto" } else { "none" },
+            verdict: Verdict::new(recommended.curve_error, audit.hidden()),
         }))
     }
 }

@@ -46,6 +46,9 @@ pub(super) fn text(report: &Report) -> String {
         }
     }
     line(format!("\n{}", values(report).trim_end()));
+    if !report.noise.is_empty() {
+        line(format!("\n{}", noise(report)));
+    }
     line(format!("\n{}", sampling(report).trim_end()));
     text
 }
@@ -114,29 +117,71 @@ fn values(report: &Report) -> String {
     table.text()
 }
 
+fn noise(report: &Report) -> String {
+    let describe = |noise: &super::Noise| match (noise.resolved, noise.relative) {
+        (true, 0.0) => format!("  {}: none found", noise.name),
+        (true, relative) => format!(
+            "  {}: deviation {}, {} % of the channel's",
+            noise.name,
+            scientific(noise.deviation),
+            percent(relative)
+        ),
+        (false, 0.0) => format!("  {}: too few snapshots to tell", noise.name),
+        (false, relative) => format!(
+            "  {}: at most {} % of the channel's deviation, not to be told from times too far apart",
+            noise.name,
+            percent(relative)
+        ),
+    };
+    let channels: Vec<String> = report.noise.iter().map(describe).collect();
+    let verdict = match report.noise.iter().any(super::Noise::matters) {
+        true => "the values are noisy: `path.smoothing = \"auto\"` trains on smoothed snapshots",
+        false if report.noise.iter().all(|noise| noise.resolved) => "no noise that matters",
+        false => "no noise that could be told for certain",
+    };
+    format!("noise: {verdict}\n{}", channels.join("\n"))
+}
+
+/// Two digits that count.
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent {
+        percent if percent >= 10.0 => format!("{percent:.0}"),
+        percent if percent >= 1.0 => format!("{percent:.1}"),
+        percent if percent >= 0.1 => format!("{percent:.2}"),
+        _ => scientific(percent),
+    }
+}
+
 fn sampling(report: &Report) -> String {
     use Alignment::{Left, Right};
     let Some(sampling) = &report.sampling else {
         return "sampling: not audited; it takes at least 3 frames of finite values at increasing times"
             .to_owned();
     };
-    let mut table =
-        Table::new([("spline", Left), ("stencil", Right), ("error", Right), ("relative L2", Right)]);
+    let noisy = sampling.recommended_smoothing != "none";
+    let heads = [("spline", Left), ("stencil", Right), ("error", Right), ("relative L2", Right)];
+    let mut table = Table::new(heads.into_iter().chain(noisy.then_some(("without noise", Right))));
     let points = |stencil: Option<usize>| stencil.map_or_else(|| "-".to_owned(), |points| points.to_string());
     for rebuilt in &sampling.splines {
-        table.push([
+        let row = [
             rebuilt.spline.clone(),
             points(rebuilt.stencil),
             scientific(rebuilt.error),
             scientific(rebuilt.relative_l2),
-        ]);
+        ];
+        table.push(row.into_iter().chain(noisy.then(|| scientific(rebuilt.curve_error))));
     }
     let stencil = sampling
         .recommended_stencil
         .map_or_else(String::new, |points| format!(", `path.stencil = {points}`"));
+    let smoothing = match sampling.recommended_smoothing {
+        "none" => String::new(),
+        kind => format!(", `path.smoothing = \"{kind}\"`"),
+    };
     format!(
         "sampling: {} snapshots of {} trajectories left out in turn and rebuilt from their neighbours\n{}\
-         recommended: `path.spline = \"{}\"`{stencil}; {}",
+         recommended: `path.spline = \"{}\"`{stencil}{smoothing}; {}",
         sampling.knots,
         sampling.trajectories,
         table.text(),

@@ -212,7 +212,7 @@ impl Sample {
         writer.finish()?;
         let deviation: Vec<f64> =
             moments.iter().map(|[n, sum, squares]| (squares / n - (sum / n).powi(2)).sqrt()).collect();
-        Ok(SamplingAudit::new(&TrajectoryFile::open(&path)?, &deviation)?)
+        Ok(SamplingAudit::new(&TrajectoryFile::open(&path)?, &deviation, &[])?)
     }
 }
 

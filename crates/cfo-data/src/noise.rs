@@ -1,0 +1,328 @@
+//! How much noise the channels of a data set carry, told apart from times that are too far apart.
+//!
+//! Noise and curves are separated by likelihood (see [`cfo_numerics::Smoother`]): noise is as large at short intervals as at long ones, a
+//! curve is not. What looks like noise is believed only if other scales agree: with every second snapshot left out it must
+//! stay as large (what is a curve between snapshots grows), it must be small beside the channel, and at neighbouring points of a
+//! field it must not be alike.
+
+use std::ops::Range;
+
+use cfo_numerics::{Evidence, NoiseFit, Smoother};
+
+use crate::sampling::spread;
+use crate::store::TrajectoryFile;
+use crate::{DataError, FieldShape};
+
+/// At most so many trajectories are looked at, spread over the data.
+const MOST_TRAJECTORIES: usize = 32;
+/// At most so many snapshots of a trajectory, from its middle.
+const MOST_FRAMES: usize = 4096;
+/// At most so many points of a field.
+const MOST_POINTS: usize = 64;
+/// About so many values of each channel in all; they know a deviation to half a percent.
+const MOST_VALUES: usize = 1 << 17;
+/// Numbers that are read at a time.
+const PORTION: usize = 1 << 22;
+/// With fewer differences nothing is said: a deviation would not be known to 20 %.
+const LEAST_DIFFERENCES: usize = 12;
+/// Noise above this share of the channel's deviation hides the curves from which it is told.
+const MOST_RELATIVE: f64 = 0.35;
+/// Noise that grows by more than this when every second snapshot is left out is no noise.
+const MOST_GROWTH: f64 = 2.0;
+/// Least share of the variance of residuals that neighbouring points do not have in common.
+const LEAST_OWN: f64 = 0.5;
+
+/// The noise of one channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelNoise {
+    /// Deviation of the noise in the data's units, and the smoothing that it asks for.
+    pub fit: NoiseFit,
+    /// In units of the channel's deviation.
+    pub relative: f64,
+    /// Whether it is told apart from times that are too far apart. If not, the deviation is an upper bound.
+    pub resolved: bool,
+}
+
+/// Collects a bounded number of series of each channel and tells the noise in them.
+#[derive(Clone, Debug)]
+pub struct NoiseEstimator {
+    shape: FieldShape,
+    unit: f64,
+    trajectories: usize,
+    /// Times and the values at the chosen points, `[frames, points, channels]`.
+    series: Vec<(Vec<f64>, Vec<f64>)>,
+}
+
+impl NoiseEstimator {
+    /// For `trajectories` trajectories, whose mean interval is `unit`.
+    pub fn new(shape: FieldShape, unit: f64, trajectories: usize) -> Self {
+        Self { shape, unit, trajectories, series: Vec::new() }
+    }
+
+    /// Which of `count` trajectories are worth adding.
+    pub fn chosen(count: usize) -> Vec<usize> {
+        spread(count, MOST_TRAJECTORIES)
+    }
+
+    /// Adds a trajectory whose snapshots `read` gives, one after another.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn add<E>(
+        &mut self,
+        times: &[f64],
+        mut read: impl FnMut(Range<usize>) -> Result<Vec<f32>, E>,
+    ) -> Result<(), E> {
+        let count = times.len().min(MOST_FRAMES);
+        let first = (times.len() - count) / 2;
+        let (size, channels) = (self.shape.len(), self.shape.channels);
+        let points = self.points(count);
+        let mut values = Vec::with_capacity(count * points.len() * channels);
+        let portion = (PORTION / size.max(1)).max(1);
+        for start in (first..first + count).step_by(portion) {
+            let frames = read(start..(start + portion).min(first + count))?;
+            for frame in frames.chunks_exact(size) {
+                let chosen = points.iter().flat_map(|&point| &frame[point * channels..][..channels]);
+                values.extend(chosen.map(|&value| f64::from(value)));
+            }
+        }
+        self.series.push((times[first..first + count].to_vec(), values));
+        Ok(())
+    }
+
+    /// The deviation of each channel over what was added; 1 where it is 0.
+    pub fn deviation(&self) -> Vec<f64> {
+        let mut statistics = crate::Statistics::new(self.shape.channels);
+        for (_, values) in &self.series {
+            statistics.add(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>());
+        }
+        statistics.normalization().deviation
+    }
+
+    /// Points of a snapshot that are looked at: of a field pairs of neighbours along its last axis.
+    fn points(&self, frames: usize) -> Vec<usize> {
+        let all = self.shape.height * self.shape.width;
+        let affordable = MOST_VALUES / (self.trajectories.clamp(1, MOST_TRAJECTORIES) * frames.max(1));
+        let most = affordable.clamp(2, MOST_POINTS);
+        match self.pairs() {
+            false => spread(all, most),
+            true => spread(all / 2, most / 2).into_iter().flat_map(|pair| [2 * pair, 2 * pair + 1]).collect(),
+        }
+    }
+
+    /// Whether points stand in pairs of neighbours.
+    fn pairs(&self) -> bool {
+        self.shape.width > 1 && self.shape.width.is_multiple_of(2)
+    }
+
+    /// The noise of each channel, whose deviations are given; `known` noise, in units of these, is taken as it is.
+    pub fn finish(&self, deviation: &[f64], known: Option<f64>) -> Vec<ChannelNoise> {
+        deviation.iter().enumerate().map(|(channel, &spread)| self.channel(channel, spread, known)).collect()
+    }
+
+    fn channel(&self, channel: usize, spread: f64, known: Option<f64>) -> ChannelNoise {
+        let [mut all, mut half] = [Evidence::new(self.unit), Evidence::new(self.unit)];
+        for (times, values) in &self.series {
+            let (series, width) = self.column(values, times.len(), channel);
+            all.add(times, &series, width);
+            let every_second: Vec<f64> = series.chunks(width.max(1)).step_by(2).flatten().copied().collect();
+            half.add(&times.iter().step_by(2).copied().collect::<Vec<f64>>(), &every_second, width);
+        }
+        if let Some(relative) = known {
+            let fit = all.fit_prior(relative * spread);
+            return ChannelNoise { fit, relative, resolved: true };
+        }
+        if all.len() < LEAST_DIFFERENCES {
+            return ChannelNoise { fit: NoiseFit::NONE, relative: 0.0, resolved: false };
+        }
+        let mut fit = all.fit();
+        if fit.deviation == 0.0 {
+            return ChannelNoise { fit, relative: 0.0, resolved: true };
+        }
+        let own = self.own_share(channel, fit.ratio);
+        let grows = half.len() >= LEAST_DIFFERENCES && half.fit().deviation > MOST_GROWTH * fit.deviation;
+        let small = fit.deviation <= MOST_RELATIVE * spread;
+        if own < LEAST_OWN {
+            fit.deviation *= own.sqrt();
+        }
+        ChannelNoise { fit, relative: fit.deviation / spread, resolved: small && !grows && own >= LEAST_OWN }
+    }
+
+    /// One channel of a trajectory, `[frames, points]`, and the number of points.
+    fn column(&self, values: &[f64], frames: usize, channel: usize) -> (Vec<f64>, usize) {
+        let column: Vec<f64> = values.iter().skip(channel).step_by(self.shape.channels).copied().collect();
+        let width = column.len() / frames.max(1);
+        (column, width)
+    }
+
+    /// Share of the variance of what smoothing removes that neighbouring points do not have in common; 1 where there are
+    /// none.
+    fn own_share(&self, channel: usize, ratio: f64) -> f64 {
+        if !self.pairs() {
+            return 1.0;
+        }
+        let (mut differences, mut squares) = (0.0, 0.0);
+        for (times, values) in &self.series {
+            let (series, width) = self.column(values, times.len(), channel);
+            let mut smooth = series.clone();
+            Smoother::new(times, self.unit, ratio).smooth(&mut smooth, width);
+            let removed: Vec<f64> =
+                series.iter().zip(&smooth).map(|(value, smooth)| value - smooth).collect();
+            for pair in removed.chunks_exact(2) {
+                differences += (pair[0] - pair[1]).powi(2);
+                squares += pair[0].powi(2) + pair[1].powi(2);
+            }
+        }
+        if squares > 0.0 { differences / squares } else { 1.0 }
+    }
+}
+
+/// The noise of each channel of a file, whose deviations are given. The cost is bounded whatever the size of the file.
+///
+/// # Errors
+/// If the file cannot be read, or a value where it looks is not finite.
+pub fn noise_of_file(file: &TrajectoryFile, deviation: &[f64]) -> Result<Vec<ChannelNoise>, DataError> {
+    let chosen = NoiseEstimator::chosen(file.len());
+    let times = chosen.iter().map(|&index| file.times(index)).collect::<Result<Vec<_>, _>>()?;
+    let mut estimator = NoiseEstimator::new(file.description().shape, mean_interval(&times), chosen.len());
+    for (&index, times) in chosen.iter().zip(&times) {
+        estimator.add(times, |frames| file.frames(index, &frames.collect::<Vec<usize>>()))?;
+    }
+    Ok(estimator.finish(deviation, None))
+}
+
+/// Mean time between neighbouring snapshots; 1 if there are none.
+pub fn mean_interval(times: &[Vec<f64>]) -> f64 {
+    let span = |times: &Vec<f64>| times.last().zip(times.first()).map_or(0.0, |(last, first)| last - first);
+    let intervals: usize = times.iter().map(|times| times.len().saturating_sub(1)).sum();
+    let mean = times.iter().map(span).sum::<f64>() / intervals.max(1) as f64;
+    if mean > 0.0 && mean.is_finite() { mean } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_numerics::Philox;
+
+    use super::*;
+    use crate::simulate::{Burgers, Equation, KuramotoSivashinsky, Lorenz};
+    use crate::{Trajectory, thin};
+
+    fn shape(width: usize, channels: usize) -> FieldShape {
+        FieldShape { axes: usize::from(width > 1), height: 1, width, channels }
+    }
+
+    /// The noise of trajectories to which `share` of each channel's deviation is added.
+    fn found(shape: FieldShape, trajectories: &[Trajectory], share: f64) -> Vec<ChannelNoise> {
+        let channels = shape.channels;
+        let mut statistics = crate::Statistics::new(channels);
+        trajectories.iter().for_each(|trajectory| statistics.add(&trajectory.values));
+        let deviation = statistics.normalization().deviation;
+        let times: Vec<Vec<f64>> = trajectories.iter().map(|trajectory| trajectory.times.clone()).collect();
+        let mut estimator = NoiseEstimator::new(shape, mean_interval(&times), trajectories.len());
+        for (index, trajectory) in trajectories.iter().enumerate() {
+            let mut random = Philox::new(3, index as u64);
+            let noisy: Vec<f32> = (trajectory.values.iter().enumerate())
+                .map(|(i, &value)| value + (share * deviation[i % channels] * random.normal()) as f32)
+                .collect();
+            let read = |frames: Range<usize>| {
+                Ok::<_, DataError>(noisy[frames.start * shape.len()..frames.end * shape.len()].to_vec())
+            };
+            estimator.add(&trajectory.times, read).unwrap();
+        }
+        estimator.finish(&deviation, None)
+    }
+
+    /// Clean data have below a thousandth; noise of 1, 5 and 10 % is found within a fifth.
+    fn assert_found(shape: FieldShape, trajectories: &[Trajectory]) {
+        for noise in found(shape, trajectories, 0.0) {
+            assert!(noise.relative < 1e-3 && noise.resolved, "{noise:?}");
+        }
+        for share in [0.01, 0.05, 0.1] {
+            for noise in found(shape, trajectories, share) {
+                assert!((noise.relative / share - 1.0).abs() < 0.2 && noise.resolved, "{share}: {noise:?}");
+                assert!(noise.fit.ratio.is_finite());
+            }
+        }
+    }
+
+    fn irregular(count: usize, span: f64, phase: f64) -> Vec<f64> {
+        (0..count).map(|i| span * (i as f64 + 0.35 * (i as f64 * 2.1 + phase).sin()) / count as f64).collect()
+    }
+
+    #[test]
+    fn noise_of_oscillations_at_irregular_times() {
+        let trajectories: Vec<Trajectory> = (0..20)
+            .map(|i| {
+                let phase = f64::from(i);
+                let times = irregular(100, 12.0, phase);
+                let state = |t: f64| [(t + phase).sin() as f32, 20.0 * (1.3 * t + phase).cos() as f32];
+                Trajectory {
+                    values: times.iter().flat_map(|&t| state(t)).collect(),
+                    times,
+                    parameters: vec![],
+                }
+            })
+            .collect();
+        assert_found(shape(1, 2), &trajectories);
+    }
+
+    /// A quarter of the paper's times, drawn at random.
+    #[test]
+    fn noise_of_sparse_lorenz() {
+        let trajectories: Vec<Trajectory> = (0..12)
+            .map(|index| {
+                let Trajectory { times, values, .. } = Lorenz::default().trajectory(0, index).unwrap();
+                let kept = thin::kept(times.len(), 0.25, 0, index as usize);
+                let values =
+                    kept.iter().flat_map(|&frame| values[3 * frame..3 * frame + 3].to_vec()).collect();
+                Trajectory {
+                    times: kept.iter().map(|&frame| times[frame]).collect(),
+                    values,
+                    parameters: vec![],
+                }
+            })
+            .collect();
+        assert_found(shape(1, 3), &trajectories);
+    }
+
+    #[test]
+    fn noise_of_fields() {
+        let burgers = Burgers { grid: 64, frames: 61, ..Default::default() };
+        let lines: Vec<Trajectory> = (0..4).map(|index| burgers.trajectory(0, index).unwrap()).collect();
+        assert_found(shape(64, 1), &lines);
+        let square = FieldShape { axes: 2, height: 6, width: 8, channels: 2 };
+        let waves: Vec<Trajectory> = (0..3)
+            .map(|i| {
+                let times = irregular(50, 6.0, f64::from(i));
+                let place = |t: f64, j: usize| {
+                    ((j / 2) as f64 * 0.4 + t + f64::from(i)).sin() * (1 + j % 2 * 9) as f64
+                };
+                let values = times.iter().flat_map(|&t| (0..96).map(move |j| place(t, j) as f32)).collect();
+                Trajectory { times, values, parameters: vec![] }
+            })
+            .collect();
+        assert_found(square, &waves);
+    }
+
+    /// Clean curves at times too far apart: what cannot be told from noise is not called noise.
+    #[test]
+    fn coarse_times_are_not_called_noise() {
+        let lorenz = Lorenz { frames: 26, ..Default::default() };
+        let trajectories: Vec<Trajectory> =
+            (0..20).map(|index| lorenz.trajectory(0, index).unwrap()).collect();
+        assert!(found(shape(1, 3), &trajectories, 0.0).iter().all(|noise| !noise.resolved));
+        let waves = KuramotoSivashinsky { grid: 64, frames: 12, horizon: 60.0, ..Default::default() };
+        let lines: Vec<Trajectory> = (0..2).map(|index| waves.trajectory(0, index).unwrap()).collect();
+        assert!(
+            found(shape(64, 1), &lines, 0.0).iter().all(|noise| !noise.resolved || noise.relative < 1e-3)
+        );
+    }
+
+    #[test]
+    fn a_few_snapshots_say_nothing() {
+        let trajectory =
+            Trajectory { times: vec![0.0, 1.0, 2.0], values: vec![0.3, 0.9, 0.1], parameters: vec![] };
+        let noise = found(shape(1, 1), &[trajectory], 0.0)[0];
+        assert_eq!((noise.relative, noise.resolved), (0.0, false));
+    }
+}

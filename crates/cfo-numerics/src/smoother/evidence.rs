@@ -1,0 +1,123 @@
+//! How much noise there is, and how rough the curves are: what makes the data most probable.
+
+use super::{Differences, ORDER};
+
+/// Powers of ten between which the ratio of the prior's intensity to the noise's variance is sought. A curve is smoothed
+/// over about `ratio^(-1/6)` intervals, 30 at the least ratio; at the largest a tenth of a millionth of a snapshot's noise is removed.
+const EXPONENTS: [f64; 2] = [-9.0, 9.0];
+
+/// The exponent is found to this width.
+const RESOLUTION: f64 = 0.02;
+
+/// The noise and the prior that make data most probable.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NoiseFit {
+    /// Deviation of the noise, in the units of the series; 0 if none is needed to explain them.
+    pub deviation: f64,
+    /// Intensity of the prior over the variance of the noise, for [`Smoother::new`](super::Smoother::new); infinite without noise.
+    pub ratio: f64,
+}
+
+impl NoiseFit {
+    /// No noise.
+    pub const NONE: Self = Self { deviation: 0.0, ratio: f64::INFINITY };
+}
+
+/// Series from which noise is to be told: their third differences and how these vary with noise and with the prior.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    unit: f64,
+    grids: Vec<(Differences, Vec<f64>, usize)>,
+}
+
+impl Evidence {
+    /// No series yet; times are measured in `unit`, which should be about one interval.
+    pub fn new(unit: f64) -> Self {
+        Self { unit, grids: Vec::new() }
+    }
+
+    /// Adds `width` series that stand side by side, `[times, width]`. Fewer than four snapshots tell nothing.
+    ///
+    /// # Panics
+    /// If there are not as many numbers as times times `width`.
+    pub fn add(&mut self, times: &[f64], series: &[f64], width: usize) {
+        assert_eq!(series.len(), times.len() * width, "a series has a value for each time");
+        if times.len() > ORDER && width > 0 {
+            let differences = Differences::new(times, self.unit);
+            let seen = differences.apply(series, width);
+            self.grids.push((differences, seen, width));
+        }
+    }
+
+    /// How many differences were seen.
+    pub fn len(&self) -> usize {
+        self.grids.iter().map(|(_, seen, _)| seen.len()).sum()
+    }
+
+    /// Whether nothing was added that tells anything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The noise and the prior of greatest likelihood.
+    pub fn fit(&self) -> NoiseFit {
+        self.most_likely(None)
+    }
+
+    /// The prior of greatest likelihood for noise of a known deviation.
+    pub fn fit_prior(&self, deviation: f64) -> NoiseFit {
+        if deviation > 0.0 { self.most_likely(Some(deviation)) } else { NoiseFit::NONE }
+    }
+
+    /// Scans whole exponents, then halves the bracket about the best by golden sections.
+    fn most_likely(&self, known: Option<f64>) -> NoiseFit {
+        let cost = |exponent: f64| self.cost(10f64.powf(exponent), known).0;
+        let [least, most] = EXPONENTS;
+        let exponents = (0..=(most - least) as usize).map(|k| least + k as f64);
+        let costs: Vec<(f64, f64)> = exponents.map(|exponent| (exponent, cost(exponent))).collect();
+        let best =
+            costs.iter().copied().filter(|(_, cost)| cost.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1));
+        let Some((best, _)) = best else { return NoiseFit::NONE };
+        let exponent = golden((best - 1.0).max(least), (best + 1.0).min(most), cost);
+        let ratio = 10f64.powf(exponent);
+        let deviation = known.unwrap_or_else(|| self.cost(ratio, None).1);
+        // At the end of the range nothing tells noise from a rough curve.
+        let none = known.is_none() && exponent > most - 1.0;
+        if none || !deviation.is_finite() { NoiseFit::NONE } else { NoiseFit { deviation, ratio } }
+    }
+
+    /// Minus twice the logarithm of the likelihood but for a constant, and the deviation of the noise: the known one, or
+    /// the most likely.
+    fn cost(&self, ratio: f64, known: Option<f64>) -> (f64, f64) {
+        let (mut squares, mut determinant) = (0.0, 0.0);
+        for (differences, seen, width) in &self.grids {
+            let factor = differences.factor(ratio);
+            let mut white = seen.clone();
+            factor.forward(&mut white, *width);
+            squares += white.iter().map(|z| z * z).sum::<f64>();
+            determinant += *width as f64 * factor.log_determinant();
+        }
+        let count = self.len() as f64;
+        let variance = known.map_or(squares / count, |deviation| deviation * deviation);
+        (count * variance.ln() + squares / variance + determinant, variance.sqrt())
+    }
+}
+
+/// The place of the least value of a function with one valley.
+fn golden(mut low: f64, mut high: f64, function: impl Fn(f64) -> f64) -> f64 {
+    let share = 0.5 * (5f64.sqrt() - 1.0);
+    let mut inner = [high - share * (high - low), low + share * (high - low)];
+    let mut values = inner.map(&function);
+    while high - low > RESOLUTION {
+        if values[0] <= values[1] {
+            (high, inner[1], values[1]) = (inner[1], inner[0], values[0]);
+            inner[0] = high - share * (high - low);
+            values[0] = function(inner[0]);
+        } else {
+            (low, inner[0], values[0]) = (inner[0], inner[1], values[1]);
+            inner[1] = low + share * (high - low);
+            values[1] = function(inner[1]);
+        }
+    }
+    0.5 * (low + high)
+}
