@@ -69,12 +69,12 @@ impl TrainingData {
             offsets: vec![0],
             conditions: Vec::new(),
         };
-        let mut step: Option<f64> = None;
+        let mut steps = Vec::new();
         for selection in Selection::of_set(&model.recipe, set)? {
             let (i, trajectory) = (selection.trajectory, &set.trajectories[selection.trajectory]);
             if model.is_autoregressive() {
                 let times = &trajectory.times[selection.first..];
-                check_uniform(i, times, &mut step, model.recipe.data.keep_rate)?;
+                steps.push((i, uniform_step(i, times, model.recipe.data.keep_rate)?));
             }
             for &frame in &selection.frames {
                 data.times.push(model.scaling.time(trajectory.times[frame]));
@@ -85,6 +85,7 @@ impl TrainingData {
                 data.conditions.push(((value - mean) / deviation) as f32);
             }
         }
+        check_steps(&steps, set, model.recipe.data.condition)?;
         Ok(data)
     }
 
@@ -201,12 +202,15 @@ fn draw(model: &Model) -> Result<Draw> {
     Ok(Draw { data, seed: model.recipe.train.seed, stream: BATCHES })
 }
 
-/// An autoregressive model needs one step size throughout.
-fn check_uniform(index: usize, times: &[f64], step: &mut Option<f64>, keep_rate: f64) -> Result<()> {
-    let expected = *step.get_or_insert(times[1] - times[0]);
-    let uneven = times.windows(2).find(|pair| ((pair[1] - pair[0]) / expected - 1.0).abs() > 1e-3);
+/// Steps that differ by less than this share are equal: times may be rounded.
+const EQUAL: f64 = 1e-3;
+
+/// The step of a trajectory for an autoregressive model, which needs all of its steps to be equal.
+fn uniform_step(index: usize, times: &[f64], keep_rate: f64) -> Result<f64> {
+    let expected = times[1] - times[0];
+    let uneven = times.windows(2).find(|pair| ((pair[1] - pair[0]) / expected - 1.0).abs() > EQUAL);
     match uneven {
-        None if keep_rate >= 1.0 => Ok(()),
+        None if keep_rate >= 1.0 => Ok(expected),
         None => Err(CfoError::InvalidKey {
             key: "data.keep_rate".into(),
             problem: format!("{keep_rate} leaves irregular times, and `autoregressive` needs a uniform grid"),
@@ -220,6 +224,24 @@ fn check_uniform(index: usize, times: &[f64], step: &mut Option<f64>, keep_rate:
             hint: "use `objective.kind = \"flow-matching\"`, which takes irregular times".into(),
         }),
     }
+}
+
+/// An autoregressive model must know by how much it steps: by the same in all trajectories, or it is told, by a parameter
+/// that is the step.
+fn check_steps(steps: &[(usize, f64)], set: &TrajectorySet, told: bool) -> Result<()> {
+    let Some(&(first, expected)) = steps.first() else { return Ok(()) };
+    let same = |found: f64, expected: f64| (found / expected - 1.0).abs() <= EQUAL;
+    let Some(&(index, step)) = steps.iter().find(|(_, step)| !same(*step, expected)) else { return Ok(()) };
+    let is_step = |p: usize| steps.iter().all(|&(i, step)| same(set.trajectories[i].parameters[p], step));
+    if told && (0..set.description.parameter_names.len()).any(is_step) {
+        return Ok(());
+    }
+    Err(CfoError::BadData {
+        problem: format!(
+            "trajectory {first} steps by {expected} and trajectory {index} by {step}, which `autoregressive` must be told"
+        ),
+        hint: "store each trajectory's step among the `/parameters` and set `data.condition = true`, or use `objective.kind = \"flow-matching\"`".into(),
+    })
 }
 
 /// The graph that draws a batch, and the batch.

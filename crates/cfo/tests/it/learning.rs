@@ -1,8 +1,11 @@
 //! What a trained operator can do.
 
+use std::sync::atomic::AtomicBool;
+
 use cfo::data::Split;
+use cfo::data::simulate::KuramotoSivashinsky;
 use cfo::numerics::ode::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
-use cfo::{Budget, EvaluateConfig, Request, Rollout, Solver, Trained, evaluate};
+use cfo::{Budget, EvaluateConfig, Recipe, Request, Rollout, Solver, Trained, evaluate};
 
 use crate::util::{oscillators, recipe, trained};
 
@@ -64,4 +67,37 @@ fn forward_then_backward_returns_to_the_start() {
             tableau.name
         );
     }
+}
+
+/// Trajectories of the Kuramoto-Sivashinsky equation differ in length and time step: its recipe tells the network both, so that
+/// it can be trained to predict the next snapshot too; a network that is not told the step is refused.
+#[test]
+fn lengths_and_steps_are_told_to_the_network() {
+    let equation =
+        KuramotoSivashinsky { grid: 32, frames: 10, horizon: 2.0, spin_up: 20.0, ..Default::default() };
+    let set = cfo::TrajectorySet::simulate(&equation, 12, 0, &AtomicBool::new(false)).unwrap();
+    let shipped = include_str!("../../../../recipes/kuramoto-sivashinsky.toml");
+    let recipe = |more: &[&str]| {
+        let small = ["operator.channels=[8,16]", "train.steps=8", "train.batch=4", "train.validate_every=0"];
+        let all: Vec<String> = small.iter().chain(more).map(ToString::to_string).collect();
+        Recipe::parse(shipped, &all).unwrap()
+    };
+    for objective in ["flow-matching", "autoregressive"] {
+        let kind = format!("objective.kind={objective}");
+        let mut trained = trained(&recipe(&[&kind]), &set, None, false).unwrap();
+        let error = test_error(&mut trained, &set, &EvaluateConfig::default());
+        assert!(error.is_finite() && error < 10.0, "{objective}: {error}");
+        let (first, step) = (&set.trajectories[0], set.trajectories[0].parameters[2]);
+        let states = vec![first.values[..32].to_vec(); 2];
+        let conditions = [58.0, 70.0].map(|length| vec![length, 1.0, step]).to_vec();
+        let request = Request { start: vec![0.0; 2], states, times: vec![vec![step]; 2], conditions };
+        let prefix = trained.prefix();
+        let mut rollout = Rollout::new(&trained.model, &mut trained.memory, 2, RK4, prefix).unwrap();
+        let ends = rollout.predict(&mut trained.memory, &request, Budget::StepPerOutput).unwrap().states;
+        assert_ne!(ends[0], ends[1], "{objective}: the length makes no difference");
+    }
+    let blind = recipe(&["objective.kind=autoregressive", "data.condition=false"]);
+    let refused = trained(&blind, &set, None, false).unwrap_err();
+    assert!(refused.to_string().contains("must be told"), "{refused}");
+    assert!(refused.hint().unwrap().contains("data.condition"));
 }
