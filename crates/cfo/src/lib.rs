@@ -17,6 +17,7 @@ mod recipe;
 mod rollout;
 mod scaling;
 mod selection;
+mod smoothing;
 mod train;
 mod trajectories;
 
@@ -34,6 +35,7 @@ pub use profile::Profile;
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};
+pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
 pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
 pub use trajectories::TrajectorySet;
 

@@ -8,6 +8,8 @@ use crate::error::{CfoError, Result};
 use crate::operator::{Operator, OperatorConfig, OperatorInputs, Setting, parameter_count};
 use crate::recipe::{ObjectiveConfig, Recipe};
 use crate::scaling::Scaling;
+use crate::selection::Selection;
+use crate::smoothing::Denoiser;
 use crate::trajectories::TrajectorySet;
 
 /// A network with everything needed to train it further or to predict with it, except its weights.
@@ -23,6 +25,9 @@ pub struct Model {
     pub setting: Setting,
     /// Between the user's units and the network's.
     pub scaling: Scaling,
+    /// What takes the noise off the training snapshots, where the recipe asks for it and there is any.
+    #[serde(default)]
+    pub denoiser: Option<Denoiser>,
     /// Names of the channels, for reports.
     pub channel_names: Vec<String>,
 }
@@ -41,12 +46,14 @@ impl Model {
                 hint: "add `/parameters` to the file, or set `data.condition = false`".into(),
             });
         }
+        let denoiser = Denoiser::new(recipe.path.smoothing, set, &Selection::of_set(recipe, set)?)?;
         let model = Self {
             recipe: recipe.clone(),
             system: system.clone(),
             axes: shape.axes,
             setting: Setting::new(*shape, periodic, conditions),
-            scaling: Scaling::measure(recipe, set, is_timed(recipe))?,
+            scaling: Scaling::measure(recipe, set, is_timed(recipe), denoiser.as_ref())?,
+            denoiser,
             channel_names: channel_names.clone(),
         };
         model.operator()?;

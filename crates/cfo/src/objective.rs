@@ -107,8 +107,21 @@ impl TrainingData {
     /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
     fn gather(&self, rows: Range<usize>, model: &Model, set: &TrajectorySet, to: &mut [f32]) -> Result<()> {
         let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
-        let frames: Vec<usize> = self.sources[rows].iter().map(|&(_, frame)| frame as usize).collect();
-        model.scaling.normalize_into(&set.frames(trajectory as usize, &frames)?, to);
+        let frames = |rows: Range<usize>| -> Vec<usize> {
+            self.sources[rows].iter().map(|&(_, frame)| frame as usize).collect()
+        };
+        let trajectory = trajectory as usize;
+        let Some(denoiser) = &model.denoiser else {
+            model.scaling.normalize_into(&set.frames(trajectory, &frames(rows))?, to);
+            return Ok(());
+        };
+        // What one snapshot is without its noise depends on all the others of its trajectory.
+        let after = self.offsets.partition_point(|&offset| offset as usize <= rows.start);
+        let (first, last) = (self.offsets[after - 1] as usize, self.offsets[after] as usize);
+        let whole = Selection { trajectory, first: 0, frames: frames(first..last) };
+        let snapshots = whole.snapshots(set, Some(denoiser))?;
+        let size = model.shape().len();
+        model.scaling.normalize_into(&snapshots[(rows.start - first) * size..(rows.end - first) * size], to);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CfoError, Result};
 use crate::operator::OperatorConfig;
 use crate::scaling::Normalize;
+use crate::smoothing::Smoothing;
 
 /// Everything that a run depends on besides its data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -91,6 +92,9 @@ pub struct PathConfig {
     /// that speed to this power: 0 counts errors alike at all times, 1 relative to the speed at their time. For networks that see the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_balance: Option<f64>,
+    /// Noise that is taken off the training snapshots before the path is laid through them: `none`, `auto` for as much as is
+    /// found in each channel, or its deviation as a share of each channel's.
+    pub smoothing: Smoothing,
     /// The noise between knots.
     pub noise: NoiseConfig,
 }
@@ -102,6 +106,7 @@ impl Default for PathConfig {
             stencil: 3,
             scale_velocity: true,
             time_balance: None,
+            smoothing: Smoothing::None,
             noise: NoiseConfig::default(),
         }
     }
@@ -381,6 +386,7 @@ impl Recipe {
             }
         }
         self.path.path()?;
+        self.path.smoothing.check()?;
         self.train.adam()?;
         self.train.precision()?;
         crate::rollout::Solver::from_config(&self.evaluate)?;
@@ -468,6 +474,13 @@ mod tests {
         assert_eq!((recipe.path.noise.amplitude, recipe.data.keep_rate), (0.0, 0.25));
         assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
         assert_eq!(Recipe::parse("", &[]).unwrap(), Recipe::default());
+        for (set, smoothing) in
+            [("auto", Smoothing::Auto), ("0.05", Smoothing::Noise(0.05)), ("none", Smoothing::None)]
+        {
+            let recipe = Recipe::parse("", &[format!("path.smoothing={set}")]).unwrap();
+            assert_eq!(recipe.path.smoothing, smoothing);
+            assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
+        }
     }
 
     #[test]
@@ -514,6 +527,9 @@ mod tests {
             "data.keep_rate=0",
             "path.spline=septic-ish",
             "path.stencil=1",
+            "path.smoothing=-0.1",
+            "path.smoothing=nan",
+            "path.smoothing=much",
             "evaluate.solver=rk5",
             "operator.kind=cnn",
             "objective.kind=gan",

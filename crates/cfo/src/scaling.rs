@@ -10,6 +10,7 @@ use crate::error::{CfoError, Result};
 use crate::profile::{Profile, ProfileSums};
 use crate::recipe::{ObjectiveConfig, Recipe};
 use crate::selection::Selection;
+use crate::smoothing::Denoiser;
 use crate::trajectories::TrajectorySet;
 
 /// How the values of each channel are shifted and scaled.
@@ -94,14 +95,19 @@ impl Scaling {
     ///
     /// # Errors
     /// If there are none, or they span no time, or cannot be read.
-    pub(crate) fn measure(recipe: &Recipe, set: &TrajectorySet, timed: bool) -> Result<Self> {
+    pub(crate) fn measure(
+        recipe: &Recipe,
+        set: &TrajectorySet,
+        timed: bool,
+        denoiser: Option<&Denoiser>,
+    ) -> Result<Self> {
         let selections = Selection::of_set(recipe, set)?;
         let times = Times::of(&selections, set)?;
         let path = match recipe.objective {
             ObjectiveConfig::FlowMatching => recipe.path.path()?,
             ObjectiveConfig::Autoregressive { .. } => LINE,
         };
-        let measured = Measured::of(&selections, set, path, &times)?;
+        let measured = Measured::of(&selections, (set, denoiser), path, &times)?;
         let Normalization { mean, deviation } = match recipe.data.normalize {
             Normalize::Standard => measured.values.normalization(),
             Normalize::Range => measured.values.range_normalization(),
@@ -219,11 +225,19 @@ struct Measured {
 
 impl Measured {
     /// Trajectories are read in parallel, as many at a time as there are threads, and joined in their order.
-    fn of(selections: &[Selection], set: &TrajectorySet, path: Path, horizon: &Times) -> Result<Self> {
+    fn of(
+        selections: &[Selection],
+        (set, denoiser): (&TrajectorySet, Option<&Denoiser>),
+        path: Path,
+        horizon: &Times,
+    ) -> Result<Self> {
         let channels = set.description.shape.channels;
         let each: Vec<Self> = selections
             .par_iter()
-            .map_init(|| None, |known, selection| Self::of_trajectory(selection, set, (path, horizon), known))
+            .map_init(
+                || None,
+                |known, selection| Self::of_trajectory(selection, (set, denoiser), (path, horizon), known),
+            )
             .collect::<Result<_>>()?;
         let mut all = Self {
             values: Statistics::new(channels),
@@ -245,13 +259,13 @@ impl Measured {
     /// `known` keeps the weights of the times seen last, which most often are those of all trajectories.
     fn of_trajectory(
         selection: &Selection,
-        set: &TrajectorySet,
+        (set, denoiser): (&TrajectorySet, Option<&Denoiser>),
         (path, horizon): (Path, &Times),
         known: &mut Option<(Vec<f64>, Energy)>,
     ) -> Result<Self> {
         let shape = set.description.shape;
         let (channels, size) = (shape.channels, shape.len());
-        let snapshots = set.frames(selection.trajectory, &selection.frames)?;
+        let snapshots = selection.snapshots(set, denoiser)?;
         let mut values = Statistics::new(channels);
         values.add(&snapshots);
         let times = selection.times(&set.trajectories[selection.trajectory].times);

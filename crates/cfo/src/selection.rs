@@ -1,9 +1,12 @@
 //! What training sees of a set: which snapshots of which trajectories.
 
+use std::borrow::Cow;
+
 use cfo_data::{Split, thin};
 
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
+use crate::smoothing::Denoiser;
 use crate::trajectories::TrajectorySet;
 
 /// The snapshots of one training trajectory that are left after dropping and thinning.
@@ -40,6 +43,23 @@ impl Selection {
             Ok(Self { trajectory, first, frames })
         };
         set.part(Split::Train).map(|(i, trajectory)| of((i, &trajectory.times))).collect()
+    }
+
+    /// The snapshots themselves as training sees them, in the user's units: without noise, if there is something that takes it
+    /// off.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn snapshots<'a>(
+        &self,
+        set: &'a TrajectorySet,
+        denoiser: Option<&Denoiser>,
+    ) -> Result<Cow<'a, [f32]>> {
+        let mut snapshots = set.frames(self.trajectory, &self.frames)?;
+        if let Some(denoiser) = denoiser {
+            denoiser.smooth(&self.times(&set.trajectories[self.trajectory].times), snapshots.to_mut());
+        }
+        Ok(snapshots)
     }
 
     /// The times of the snapshots.

@@ -34,7 +34,36 @@ struct Report {
     #[serde(skip)]
     relative: bool,
     validation: Option<f64>,
+    /// Noise that was taken off the training snapshots.
+    smoothed: Vec<Smoothed>,
     seconds: f64,
+}
+
+/// Noise that is taken off a channel.
+#[derive(Debug, Serialize)]
+struct Smoothed {
+    name: String,
+    deviation: f64,
+    relative: f64,
+}
+
+impl Smoothed {
+    fn of(model: &Model) -> Vec<Self> {
+        let channels = model.denoiser.iter().flat_map(|denoiser| denoiser.channels.iter().enumerate());
+        let smoothed = channels.filter_map(|(channel, removed)| {
+            let removed = removed.as_ref()?;
+            let name = model.channel_names.get(channel).cloned().unwrap_or_else(|| channel.to_string());
+            Some(Self { name, deviation: removed.deviation, relative: removed.relative })
+        });
+        smoothed.collect()
+    }
+
+    /// Of all channels, in words.
+    fn text(all: &[Self]) -> String {
+        let one = |smoothed: &Self| format!("{} {:.1} %", smoothed.name, 100.0 * smoothed.relative);
+        let all: Vec<String> = all.iter().map(one).collect();
+        format!("{} of the deviation", all.join(", "))
+    }
 }
 
 /// What a training would be.
@@ -56,6 +85,7 @@ struct DryRun {
     mean: Vec<f64>,
     deviation: Vec<f64>,
     velocity: Vec<f64>,
+    smoothed: Vec<Smoothed>,
     first_time: f64,
     last_time: f64,
     operations: usize,
@@ -116,6 +146,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         loss: trained.loss,
         relative: trained.model.has_relative_loss(),
         validation,
+        smoothed: Smoothed::of(&trained.model),
         seconds: trained.seconds,
     };
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
@@ -142,8 +173,12 @@ fn summary(report: &Report) -> String {
     let validation =
         report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
     let relative = if report.relative { " (1: nothing changes)" } else { "" };
+    let smoothed = match report.smoothed.is_empty() {
+        true => String::new(),
+        false => format!("noise taken off the training data: {}\n", Smoothed::text(&report.smoothed)),
+    };
     format!(
-        "{}: {} with {} parameters, {} steps in {:.1} s on {}, loss {:.3e}{relative}{validation}\n",
+        "{}: {} with {} parameters, {} steps in {:.1} s on {}, loss {:.3e}{relative}{validation}\n{smoothed}",
         report.run.display(),
         report.operator,
         report.parameters,
@@ -181,6 +216,7 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
         mean: model.scaling.mean.clone(),
         deviation: model.scaling.deviation.clone(),
         velocity: model.scaling.velocity.clone(),
+        smoothed: Smoothed::of(&model),
         first_time: model.scaling.start,
         last_time: model.scaling.last(),
         operations: program.plan().len(),
@@ -210,6 +246,9 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
     push("deviation", numbers(&found.deviation));
     if !found.velocity.is_empty() {
         push("velocity", format!("{} a unit of normalised time", numbers(&found.velocity)));
+    }
+    if !found.smoothed.is_empty() {
+        push("noise taken off", Smoothed::text(&found.smoothed));
     }
     push("operator", format!("{} with {} parameters", found.operator, found.parameters));
     push("objective", format!("{}, {} steps of {} samples", found.objective, found.steps, found.batch));

@@ -6,6 +6,7 @@ mod devices;
 mod grids;
 mod help;
 mod inspect;
+mod noise;
 mod queue;
 mod reproduce;
 mod simulate;

@@ -73,8 +73,14 @@ fn forward_then_backward_returns_to_the_start() {
 /// it can be trained to predict the next snapshot too; a network that is not told the step is refused.
 #[test]
 fn lengths_and_steps_are_told_to_the_network() {
-    let equation =
-        KuramotoSivashinsky { grid: 32, frames: 10, horizon: 2.0, spin_up: 20.0, ..Default::default() };
+    let equation = KuramotoSivashinsky {
+        grid: 32,
+        resolution: 256,
+        frames: 10,
+        horizon: 2.0,
+        spin_up: 20.0,
+        ..Default::default()
+    };
     let set = cfo::TrajectorySet::simulate(&equation, 12, 0, &AtomicBool::new(false)).unwrap();
     let shipped = include_str!("../../../../recipes/kuramoto-sivashinsky.toml");
     let recipe = |more: &[&str]| {

@@ -1,0 +1,215 @@
+//! Training on snapshots without their noise: how much there is, and what is left when it is taken off.
+
+use std::fmt;
+
+use cfo_data::{ChannelNoise, NoiseEstimator, mean_interval};
+use cfo_numerics::Smoother;
+use rayon::prelude::*;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::error::{CfoError, Result};
+use crate::selection::Selection;
+use crate::trajectories::TrajectorySet;
+
+/// Points of a field that are smoothed side by side.
+const BLOCK: usize = 64;
+
+/// Noise that is taken off the training snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Smoothing {
+    /// None: the path goes through the snapshots.
+    #[default]
+    None,
+    /// As much as is found in each channel.
+    Auto,
+    /// Of this deviation, as a share of each channel's.
+    Noise(f64),
+}
+
+impl Smoothing {
+    /// What a recipe may say.
+    const EXPECTED: &'static str = "`none`, `auto` or the noise as a share of each channel's deviation";
+
+    /// Whether it can be done.
+    ///
+    /// # Errors
+    /// If the noise is negative or no number.
+    pub(crate) fn check(self) -> Result<()> {
+        match self {
+            Self::Noise(share) if !(share >= 0.0 && share.is_finite()) => Err(CfoError::InvalidKey {
+                key: "path.smoothing".into(),
+                problem: format!("{share} must be {}, 0 or positive", Self::EXPECTED),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Serialize for Smoothing {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::None => serializer.serialize_str("none"),
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Noise(share) => serializer.serialize_f64(*share),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Smoothing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Smoothing;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(Smoothing::EXPECTED)
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> std::result::Result<Smoothing, E> {
+                match word {
+                    "none" => Ok(Smoothing::None),
+                    "auto" => Ok(Smoothing::Auto),
+                    other => Err(E::unknown_variant(other, &["none", "auto"])),
+                }
+            }
+
+            fn visit_f64<E: de::Error>(self, share: f64) -> std::result::Result<Smoothing, E> {
+                Ok(Smoothing::Noise(share))
+            }
+
+            fn visit_i64<E: de::Error>(self, share: i64) -> std::result::Result<Smoothing, E> {
+                Ok(Smoothing::Noise(share as f64))
+            }
+
+            fn visit_u64<E: de::Error>(self, share: u64) -> std::result::Result<Smoothing, E> {
+                Ok(Smoothing::Noise(share as f64))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// The noise of a data set's channels, and the smoothing that takes it off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Denoiser {
+    /// Time that the smoothing takes as one: the mean interval of the snapshots.
+    pub unit: f64,
+    /// Of each channel; `None` where the snapshots stay as they are.
+    pub channels: Vec<Option<RemovedNoise>>,
+}
+
+/// The noise that is taken off a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RemovedNoise {
+    /// Its deviation, in the user's units.
+    pub deviation: f64,
+    /// The same as a share of the channel's deviation.
+    pub relative: f64,
+    /// Intensity of the curves' third derivative over the noise's variance, for [`Smoother::new`].
+    pub ratio: f64,
+}
+
+impl Denoiser {
+    /// For the snapshots that training sees; nothing if there is no noise to take off.
+    ///
+    /// # Errors
+    /// If the values cannot be read.
+    pub(crate) fn new(
+        smoothing: Smoothing,
+        set: &TrajectorySet,
+        selections: &[Selection],
+    ) -> Result<Option<Self>> {
+        let known = match smoothing {
+            Smoothing::None => return Ok(None),
+            Smoothing::Auto => None,
+            Smoothing::Noise(share) => Some(share),
+        };
+        let chosen: Vec<&Selection> =
+            NoiseEstimator::chosen(selections.len()).into_iter().map(|i| &selections[i]).collect();
+        let times: Vec<Vec<f64>> =
+            chosen.iter().map(|one| one.times(&set.trajectories[one.trajectory].times)).collect();
+        let unit = mean_interval(&times);
+        let mut estimator = NoiseEstimator::new(set.description.shape, unit, chosen.len());
+        for (selection, times) in chosen.iter().zip(&times) {
+            estimator.add(times, |rows| {
+                set.frames(selection.trajectory, &selection.frames[rows]).map(|values| values.into_owned())
+            })?;
+        }
+        let channels: Vec<Option<RemovedNoise>> =
+            estimator.finish(&estimator.deviation(), known).iter().map(RemovedNoise::of).collect();
+        Ok(channels.iter().any(Option::is_some).then_some(Self { unit, channels }))
+    }
+
+    /// Takes the noise off all snapshots of a trajectory, `[times, points, channels]`.
+    pub(crate) fn smooth(&self, times: &[f64], values: &mut [f32]) {
+        let channels = self.channels.len();
+        let size = values.len() / times.len().max(1);
+        let points = size / channels.max(1);
+        for (channel, removed) in self.channels.iter().enumerate() {
+            let Some(removed) = removed else { continue };
+            let smoother = Smoother::new(times, self.unit, removed.ratio);
+            let seen = &*values;
+            let blocks: Vec<Vec<f64>> = (0..points.div_ceil(BLOCK))
+                .into_par_iter()
+                .map(|block| {
+                    let inside = block * BLOCK..((block + 1) * BLOCK).min(points);
+                    let at = |frame: usize, point: usize| seen[frame * size + point * channels + channel];
+                    let frames =
+                        (0..times.len()).flat_map(|frame| inside.clone().map(move |point| (frame, point)));
+                    let mut series: Vec<f64> =
+                        frames.map(|(frame, point)| f64::from(at(frame, point))).collect();
+                    smoother.smooth(&mut series, inside.len());
+                    series
+                })
+                .collect();
+            values.par_chunks_mut(size).enumerate().for_each(|(frame, snapshot)| {
+                for (block, series) in blocks.iter().enumerate() {
+                    let width = series.len() / times.len();
+                    for (k, &value) in series[frame * width..][..width].iter().enumerate() {
+                        snapshot[(block * BLOCK + k) * channels + channel] = value as f32;
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl RemovedNoise {
+    /// What is surely noise.
+    fn of(noise: &ChannelNoise) -> Option<Self> {
+        let surely = noise.resolved && noise.fit.ratio.is_finite() && noise.fit.deviation > 0.0;
+        surely.then_some(Self {
+            deviation: noise.fit.deviation,
+            relative: noise.relative,
+            ratio: noise.fit.ratio,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_numerics::Philox;
+
+    use super::*;
+
+    /// Each channel with its own smoothing, each point on its own, more points than a block has.
+    #[test]
+    fn every_point_of_every_noisy_channel_is_smoothed() {
+        let (frames, points, channels) = (12, BLOCK + 7, 3);
+        let times: Vec<f64> = (0..frames).map(|i| i as f64 + 0.3 * (i as f64 * 2.1).sin()).collect();
+        let mut random = Philox::new(1, 0);
+        let values: Vec<f32> = (0..frames * points * channels).map(|_| random.normal() as f32).collect();
+        let noise = |ratio: f64| Some(RemovedNoise { deviation: 1.0, relative: 1.0, ratio });
+        let denoiser = Denoiser { unit: 1.0, channels: vec![noise(0.1), None, noise(3.0)] };
+        let mut smooth = values.clone();
+        denoiser.smooth(&times, &mut smooth);
+        for (point, channel) in (0..points).flat_map(|point| (0..channels).map(move |c| (point, c))) {
+            let at = |frame: usize| (frame * points + point) * channels + channel;
+            let mut series: Vec<f64> = (0..frames).map(|frame| f64::from(values[at(frame)])).collect();
+            if let Some(removed) = denoiser.channels[channel] {
+                Smoother::new(&times, 1.0, removed.ratio).smooth(&mut series, 1);
+            }
+            assert!((0..frames).all(|frame| smooth[at(frame)] == series[frame] as f32), "{point} {channel}");
+        }
+    }
+}
