@@ -151,12 +151,8 @@ mod tests {
         for system in &SYSTEMS {
             let [paper, ours] = [Edition::Paper, Edition::Ours].map(|edition| system.recipe(edition));
             let data = |recipe: &Recipe| {
-                (
-                    recipe.data.simulate.clone(),
-                    recipe.data.split,
-                    recipe.data.keep_rate,
-                    recipe.data.drop_first,
-                )
+                let data = &recipe.data;
+                (data.simulate.clone(), data.split, data.keep_rate, data.drop_first, data.condition)
             };
             assert_eq!(data(&paper), data(&ours), "{}", system.name);
             assert_eq!(sizes(&paper), sizes(&ours), "{}", system.name);
