@@ -83,15 +83,15 @@ pub(super) enum Verdict {
     Coarse,
     /// Above: snapshots are too far apart to interpolate between.
     TooSparse,
-    /// Not below a hundredth, but lost in the noise.
+    /// Lost in noise that matters.
     Noisy,
 }
 
 impl Verdict {
     fn new(error: f64, hidden: f64) -> Self {
         match error {
+            error if hidden > 0.0 && error <= hidden => Self::Noisy,
             error if error < 1e-2 => Self::Dense,
-            error if error <= hidden => Self::Noisy,
             error if error < 1e-1 => Self::Coarse,
             _ => Self::TooSparse,
         }
@@ -103,7 +103,7 @@ impl Verdict {
             Self::Dense => "dense enough: snapshots left out are rebuilt to 1 % of the deviation",
             Self::Coarse => "coarse: snapshots left out are rebuilt to 10 % of the deviation, not to 1 %",
             Self::TooSparse => "too sparse: snapshots left out are not rebuilt to 10 % of the deviation",
-            Self::Noisy => "dense enough: snapshots left out are rebuilt as well as the noise allows",
+            Self::Noisy => "snapshots left out are rebuilt as well as the noise allows",
         }
     }
 }
@@ -130,7 +130,7 @@ impl Sampling {
             recommended: path.spline.to_string(),
             recommended_stencil: stencil(path),
             recommended_smoothing: if smoothing { "auto" } else { "none" },
-            verdict: Verdict::new(recommended.curve_error, audit.hidden()),
+            verdict: Verdict::new(recommended.curve_error, if smoothing { audit.hidden() } else { 0.0 }),
         }))
     }
 }
