@@ -43,6 +43,9 @@ pub struct DataConfig {
     /// Trajectories to simulate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
+    /// Seed of the simulation; by default the training's. Trainings with different seeds then have the same data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Share of each training trajectory's snapshots that is kept, drawn at random, both ends always.
     pub keep_rate: f64,
     /// Whether each trajectory's first snapshot is dropped.
@@ -67,6 +70,7 @@ impl Default for DataConfig {
             path: None,
             simulate: None,
             samples: None,
+            seed: None,
             keep_rate: 1.0,
             drop_first: false,
             split: None,
@@ -200,7 +204,7 @@ pub struct TrainConfig {
     pub precision: String,
     /// Whether a GPU too yields the same bits in every run, at some cost in speed. The CPU always does.
     pub deterministic: bool,
-    /// Seed of everything random in the run.
+    /// Seed of everything random in the run: weights, batches, left-out snapshots and, without `data.seed`, the simulation.
     pub seed: u64,
     /// Steps between reports.
     pub report_every: u32,
