@@ -243,7 +243,7 @@ fn verdict(setup: &Setup, rows: &[Row]) -> String {
     };
     let mut sentences = Vec::new();
     match flow(0.25) {
-        None => sentences.push("quintic CFO on 25 % of the times diverged".to_owned()),
+        None => sentences.push("Quintic CFO on 25 % of the times diverged".to_owned()),
         Some(error) => {
             for (form, baseline) in [("next state", least("next-state")), ("change", least("change"))] {
                 sentences.push(against(error, form, baseline));
@@ -256,19 +256,19 @@ fn verdict(setup: &Setup, rows: &[Row]) -> String {
         .map(|row| format!("{} on {}", label(row), percent(row.keep_rate)))
         .collect();
     if setup.scale == Scale::Paper && !worse.is_empty() {
-        sentences.push(format!("worse than the paper's figure: {}", worse.join("; ")));
+        sentences.push(format!("Worse than the paper's figure: {}", worse.join("; ")));
     }
     format!("{}: {}.\n", setup.title(), sentences.join(". "))
 }
 
 fn against(error: f64, form: &str, baseline: Option<f64>) -> String {
     let Some(baseline) = baseline else {
-        return format!("the baseline that predicts the {form} diverged");
+        return format!("The baseline that predicts the {form} diverged");
     };
     let reduction = 100.0 * (1.0 - error / baseline);
     let word = if reduction >= 0.0 { "less" } else { "more" };
     format!(
-        "quintic CFO on 25 % of the times has {:.0} % {word} error than the baseline that predicts the {form} on all",
+        "Quintic CFO on 25 % of the times has {:.0} % {word} error than the baseline that predicts the {form} on all",
         reduction.abs()
     )
 }
