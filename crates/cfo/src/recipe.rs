@@ -43,9 +43,6 @@ pub struct DataConfig {
     /// Trajectories to simulate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
-    /// Seed of the simulation; by default the training's. Trainings with different seeds then have the same data.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
     /// Share of each training trajectory's snapshots that is kept, drawn at random, both ends always.
     pub keep_rate: f64,
     /// Whether each trajectory's first snapshot is dropped.
@@ -70,7 +67,6 @@ impl Default for DataConfig {
             path: None,
             simulate: None,
             samples: None,
-            seed: None,
             keep_rate: 1.0,
             drop_first: false,
             split: None,
@@ -204,7 +200,7 @@ pub struct TrainConfig {
     pub precision: String,
     /// Whether a GPU too yields the same bits in every run, at some cost in speed. The CPU always does.
     pub deterministic: bool,
-    /// Seed of everything random in the run: weights, batches, left-out snapshots and, without `data.seed`, the simulation.
+    /// Seed of everything random in the run.
     pub seed: u64,
     /// Steps between reports.
     pub report_every: u32,

@@ -142,7 +142,6 @@ impl TrajectorySet {
         seed: u64,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        let seed = config.seed.unwrap_or(seed);
         let set = match (file.or(config.path.as_deref()), &config.simulate) {
             (Some(path), _) if config.stream.map_or_else(|| is_large(path), Ok)? => {
                 return Self::open(path, config.split);

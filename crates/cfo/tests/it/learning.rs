@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use cfo::data::Split;
 use cfo::data::simulate::KuramotoSivashinsky;
 use cfo::numerics::ode::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
-use cfo::{Budget, DataConfig, EvaluateConfig, Recipe, Request, Rollout, Solver, Trained, evaluate};
+use cfo::{Budget, EvaluateConfig, Recipe, Request, Rollout, Solver, Trained, evaluate};
 
 use crate::util::{oscillators, recipe, trained};
 
@@ -106,19 +106,4 @@ fn lengths_and_steps_are_told_to_the_network() {
     let refused = trained(&blind, &set, None, false).unwrap_err();
     assert!(refused.to_string().contains("must be told"), "{refused}");
     assert!(refused.hint().unwrap().contains("data.condition"));
-}
-
-/// Runs with different seeds have the same data if the recipe says so.
-#[test]
-fn the_seeds_of_data_and_training_are_two() {
-    let trajectories = |seed: Option<u64>, of_training: u64| {
-        let config =
-            DataConfig { simulate: Some("lorenz".into()), samples: Some(3), seed, ..DataConfig::default() };
-        let set =
-            cfo::TrajectorySet::from_recipe(&config, None, of_training, &AtomicBool::new(false)).unwrap();
-        set.trajectories
-    };
-    assert_eq!(trajectories(Some(4), 0), trajectories(Some(4), 1));
-    assert_ne!(trajectories(None, 0), trajectories(None, 1));
-    assert_eq!(trajectories(None, 4), trajectories(Some(4), 0));
 }

@@ -176,7 +176,7 @@ impl<'a> Laboratory<'a> {
 
     fn recipe(&self, training: &Training, seed: u64) -> Result<Recipe> {
         let mut recipe = training.recipe.clone();
-        (recipe.data.seed, recipe.train.seed) = (Some(self.arguments.seed), seed);
+        recipe.train.seed = seed;
         Ok(recipe.with(&self.arguments.set)?)
     }
 
