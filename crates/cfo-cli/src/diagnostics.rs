@@ -11,6 +11,8 @@ use cfo::CfoError;
 use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
 
+use crate::report::harmless;
+
 /// Exit code for work that failed through no fault of the input.
 pub const FAILED: u8 = 1;
 
@@ -43,7 +45,7 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
 
 /// Writes a line to stderr; where nobody listens nothing can be said.
 pub fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", harmless(line));
 }
 
 /// Causes joined by colons, without those that the text before already quotes.

@@ -38,7 +38,7 @@ impl Table {
 
     /// Appends a row with a cell for each column.
     pub fn push(&mut self, cells: impl IntoIterator<Item = String>) {
-        let row: Vec<String> = cells.into_iter().collect();
+        let row: Vec<String> = cells.into_iter().map(|cell| one_line(&cell)).collect();
         assert_eq!(row.len(), self.columns.len(), "a row has a cell for each column");
         self.rows.push(row);
     }
@@ -96,14 +96,39 @@ impl Table {
 
 /// Prints `text` on stdout.
 pub fn print(text: &str) -> io::Result<()> {
+    write(&harmless(text))
+}
+
+/// Prints `document` as the only thing on stdout.
+pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    let text = json(document)?;
+    // Below U+0020 JSON escapes everything itself; outside of texts it is ASCII.
+    let escape = |c: char| if commands_terminal(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() };
+    Ok(write(&text.chars().map(escape).collect::<String>())?)
+}
+
+fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// Prints `document` as the only thing on stdout.
-pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
-    Ok(print(&json(document)?)?)
+/// Whether a terminal obeys a character rather than showing it: control characters, and those that turn the direction
+/// of writing. Names in files may hold any.
+fn commands_terminal(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text that does nothing to a terminal but fill it: what it would obey is shown as its code.
+pub fn harmless(text: &str) -> String {
+    let show = |c: char| if commands_terminal(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().map(show).collect()
+}
+
+/// The same on a line of its own.
+fn one_line(text: &str) -> String {
+    harmless(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// `document` as indented JSON with a newline at the end.
@@ -154,6 +179,15 @@ mod tests {
         let expected =
             "| spline  |  error |\n| ------- | -----: |\n| linear  | 2.5e-2 |\n| quintic |     12 |\n";
         assert_eq!(table().markdown(), expected);
+    }
+
+    #[test]
+    fn what_terminals_obey_is_shown() {
+        assert_eq!(harmless("a\tb\nü"), "a\tb\nü");
+        assert_eq!(harmless("\u{1b}[31mred\u{9b}0m\r\u{202e}"), "\\u{1b}[31mred\\u{9b}0m\\u{d}\\u{202e}");
+        let mut table = Table::new([("channel", Alignment::Left)]);
+        table.push(["a\nb\u{7}".into()]);
+        assert_eq!(table.text(), "channel\na\\nb\\u{7}\n");
     }
 
     #[test]

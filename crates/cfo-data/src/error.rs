@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::Defect;
+
 /// Where in a file something was found; unknown parts stay `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -106,12 +108,24 @@ pub enum DataError {
         detail: String,
     },
     /// A dataset or attribute that must be there is not.
-    #[error("`{path}` has no `{name}`", path = path.display())]
+    #[error("`{path}` has no `{name}`; it has {found}", path = path.display(), found = listed(found))]
     Absent {
         /// The path as given.
         path: PathBuf,
         /// The dataset, array or attribute.
         name: String,
+        /// The names of what is there.
+        found: Vec<String>,
+    },
+    /// An array holds Python objects or lists of their own lengths.
+    #[error("`{path}`: {place} holds {found}; needed: one array of real numbers", path = path.display())]
+    Ragged {
+        /// The path as given.
+        path: PathBuf,
+        /// Where.
+        place: Box<Place>,
+        /// What is there.
+        found: String,
     },
     /// A dataset, attribute or trajectory has another type, shape or value than needed.
     #[error("`{path}`: {place} has {found}; needed: {needed}", path = path.display())]
@@ -146,6 +160,18 @@ pub enum DataError {
         place: Box<Place>,
         /// The offending value.
         value: f32,
+    },
+    /// A parameter is NaN or infinite.
+    #[error("`{path}`: {place}: column {column} is {value}; parameters must be finite", path = path.display())]
+    Parameter {
+        /// The path as given.
+        path: PathBuf,
+        /// Where.
+        place: Box<Place>,
+        /// Which parameter, counted from 0.
+        column: usize,
+        /// The offending value.
+        value: f64,
     },
     /// A trajectory or frame beyond the end was asked for.
     #[error("`{path}`: {place} does not exist: there are {count}", path = path.display())]
@@ -232,7 +258,13 @@ impl DataError {
                 "trajectory files are HDF5 with `/values` and `/times`, `.npz` with the same arrays, PDEBench or The Well"
             }
             Self::Damaged { .. } => "the file is probably truncated or corrupted; write or download it again",
-            Self::Absent { .. } => "see the layouts in the documentation of trajectory files",
+            Self::Absent { .. } => {
+                "call the arrays `values` ([trajectories, frames, (space...,) channels]) and `times` ([frames] or [trajectories, frames])"
+            }
+            Self::Ragged { .. } => {
+                "pad the trajectories to the longest, in one array, and store how long each is as `lengths`, one whole number a trajectory"
+            }
+            Self::Parameter { .. } => "correct the parameter, or leave the trajectory out",
             Self::Unfit { .. } | Self::OutOfRange { .. } | Self::Argument { .. } => return None,
             Self::Times { .. } => {
                 "sort each trajectory by time and drop repeated frames; if trajectories differ in length, store `lengths`"
@@ -249,6 +281,20 @@ impl DataError {
             Self::Io { .. } | Self::Writer { .. } => return None,
         };
         Some(text.to_string())
+    }
+
+    /// What is wrong with a trajectory of a file, as an error.
+    pub fn defect(path: &Path, defect: Defect) -> Self {
+        let path = path.to_owned();
+        match defect {
+            Defect::Time { place, previous, time } => {
+                Self::Times { path, place: Box::new(place), previous, time }
+            }
+            Defect::Value { place, value } => Self::NotFinite { path, place: Box::new(place), value },
+            Defect::Parameter { place, column, value } => {
+                Self::Parameter { path, place: Box::new(place), column, value }
+            }
+        }
     }
 
     /// An error of the operating system while reading.
@@ -280,6 +326,17 @@ impl DataError {
             ErrorKind::AlreadyExists => Self::Exists { path: path.to_owned() },
             _ => Self::Io { action: "write", path: path.to_owned(), source },
         }
+    }
+}
+
+/// The first of some names, for a message.
+pub(crate) fn listed(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
+    match names.len() {
+        0 => "nothing".into(),
+        1..=MOST => shown.join(", "),
+        more => format!("{} and {} more", shown.join(", "), more - MOST),
     }
 }
 

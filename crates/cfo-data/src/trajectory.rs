@@ -60,7 +60,7 @@ pub struct Trajectory {
 }
 
 impl Trajectory {
-    /// What is wrong with the times and the values.
+    /// What is wrong with the times, the values and the parameters.
     pub fn defects(&self, shape: &FieldShape) -> Defects {
         let mut defects = Defects::default();
         let mut previous = f64::NEG_INFINITY;
@@ -80,6 +80,10 @@ impl Trajectory {
             defects.values += 1;
             defects.keep(Defect::Value { place: shape.place(position), value: self.values[position] });
             next = position + 1;
+        }
+        for (column, &value) in self.parameters.iter().enumerate().filter(|(_, value)| !value.is_finite()) {
+            defects.parameters += 1;
+            defects.keep(Defect::Parameter { place: Place::dataset("parameters"), column, value });
         }
         defects
     }
@@ -114,6 +118,26 @@ pub enum Defect {
         /// The value itself.
         value: f32,
     },
+    /// A parameter that is NaN or infinite.
+    Parameter {
+        /// The parameters.
+        place: Place,
+        /// Which of them, counted from 0.
+        column: usize,
+        /// The value itself.
+        value: f64,
+    },
+}
+
+impl Defect {
+    /// The same defect, of this trajectory.
+    #[must_use]
+    pub fn in_trajectory(mut self, index: usize) -> Self {
+        let (Self::Time { place, .. } | Self::Value { place, .. } | Self::Parameter { place, .. }) =
+            &mut self;
+        place.trajectory = Some(index);
+        self
+    }
 }
 
 /// All that is wrong with a trajectory: how much, and the first places.
@@ -123,6 +147,8 @@ pub struct Defects {
     pub times: usize,
     /// Values that are not finite.
     pub values: usize,
+    /// Parameters that are not finite.
+    pub parameters: usize,
     /// The first places, at most [`Defects::KEPT`].
     pub first: Vec<Defect>,
 }
@@ -133,7 +159,7 @@ impl Defects {
 
     /// Whether nothing is wrong.
     pub fn is_empty(&self) -> bool {
-        self.times + self.values == 0
+        self.times + self.values + self.parameters == 0
     }
 
     fn keep(&mut self, defect: Defect) {

@@ -95,8 +95,8 @@ fn contradictions_are_refused_with_their_place() {
     };
     let sound = Parts::default;
     let cases = [
-        (Parts { values: None, ..sound() }, "`bad.h5` has no `values`"),
-        (Parts { times: None, ..sound() }, "`bad.h5` has no `times`"),
+        (Parts { values: None, ..sound() }, "`bad.h5` has no `values`; it has `times`"),
+        (Parts { times: None, ..sound() }, "`bad.h5` has no `times`; it has `values`"),
         (
             Parts { values_shape: vec![4, 6], ..sound() },
             "`bad.h5`: `values` has shape [4, 6]; needed: [trajectories, frames, (one or two space axes,) channels]",
@@ -383,4 +383,28 @@ fn a_full_disk_is_reported_and_leaves_nothing() {
             assert!(entries(directory.path()).is_empty(), "{layout}, {blocks} blocks");
         }
     }
+}
+
+/// What a program writes that knows no better is refused with what to do instead.
+#[test]
+fn a_parameter_that_is_not_finite_is_refused_where_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bad.h5");
+    let file = H5File::create(&path).unwrap();
+    let numbers = |name: &str, shape: &[usize], data: &[f64]| {
+        file.new_dataset::<f64>().shape(shape).create(name).unwrap().write_raw(data).unwrap();
+    };
+    numbers("values", &[2, 3, 1], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    numbers("times", &[3], &[0.0, 1.0, 2.0]);
+    numbers("parameters", &[2, 2], &[0.5, 1.0, 0.5, f64::NAN]);
+    file.close().unwrap();
+    let file = TrajectoryFile::open(&path).unwrap();
+    assert_eq!(file.parameters(0).unwrap(), [0.5, 1.0]);
+    for error in [file.parameters(1).unwrap_err(), file.trajectory(1).unwrap_err()] {
+        let text = error.to_string();
+        assert!(text.contains("`parameters`, trajectory 1: column 1 is NaN"), "{text}");
+        assert!(error.is_bad_input() && error.hint().is_some());
+    }
+    let (_, defects) = file.audit(1).unwrap();
+    assert_eq!((defects.parameters, defects.is_empty()), (1, false));
 }

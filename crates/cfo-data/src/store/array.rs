@@ -43,6 +43,11 @@ impl Origin {
         DataError::Unfit { path, place: Box::new(self.place()), found: found.into(), needed: needed.into() }
     }
 
+    pub fn ragged(&self, found: &str) -> DataError {
+        let path = self.path.to_path_buf();
+        DataError::Ragged { path, place: Box::new(self.place()), found: found.to_string() }
+    }
+
     pub fn place(&self) -> Place {
         Place::dataset(&self.name)
     }

@@ -2,7 +2,7 @@
 //!
 //! The decoding crate's own slices copy one innermost row at a time, which is a few bytes when channels come last.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
@@ -19,9 +19,12 @@ use hdf5_reader::messages::layout::{ChunkIndexing, DataLayout};
 use hdf5_reader::{Dataset, FileStorage, Hdf5File, Storage, StorageBuffer};
 
 use super::array::{Block, elements};
+use super::spool::Spool;
 
 /// Decoded chunks kept, so that neighbouring frames of one chunk are decoded once.
 const CACHE_BYTES: usize = 32 << 20;
+/// The most bytes of decoded chunks that are put into a temporary file, so that no chunk is decoded a third time.
+const SPILLED_BYTES: u64 = 16 << 30;
 
 /// Where the chunks of a dataset are and how they are stored.
 pub(crate) struct Chunks {
@@ -54,6 +57,42 @@ struct Place {
 struct Recent {
     chunks: VecDeque<(usize, Arc<Vec<u8>>)>,
     bytes: usize,
+    /// Chunks that were decoded before. Most access passes over a file once, so only what is decoded a second time, as
+    /// chunks that many trajectories share, is worth a temporary file.
+    decoded: HashSet<usize>,
+    spilled: Spilled,
+}
+
+/// Decoded chunks in a temporary file.
+#[derive(Default)]
+struct Spilled {
+    /// `None` before the first, and where none can be written.
+    spool: Option<Spool>,
+    /// Where each begins.
+    starts: HashMap<usize, u64>,
+}
+
+impl Spilled {
+    /// Keep a chunk if there is room for it; without, it is decoded again.
+    fn keep(&mut self, number: usize, data: &[u8]) {
+        let kept = self.spool.as_ref().map_or(0, Spool::len);
+        if kept + data.len() as u64 > SPILLED_BYTES {
+            return;
+        }
+        let Some(mut spool) = self.spool.take().or_else(|| Spool::in_file().ok()) else { return };
+        if spool.append(data).is_ok() {
+            self.starts.insert(number, kept);
+        }
+        self.spool = Some(spool);
+    }
+
+    /// A part of a chunk that was kept.
+    fn read(&self, number: usize, offset: usize, length: usize) -> Option<Vec<u8>> {
+        let mut part = vec![0; length];
+        let start = self.starts.get(&number)? + offset as u64;
+        self.spool.as_ref()?.read_at(start, &mut part).ok()?;
+        Some(part)
+    }
 }
 
 impl Chunks {
@@ -201,13 +240,7 @@ impl Chunks {
         let start = flat(&source, &self.extent);
         let end: Vec<usize> = source.iter().zip(&shared).map(|(&start, &count)| start + count - 1).collect();
         let span = flat(&end, &self.extent) + 1 - start;
-        let (data, base) = if self.filters.is_empty() {
-            let address = place.address.checked_add((start * self.size) as u64);
-            let address = address.ok_or(Error::OffsetOutOfBounds(place.address))?;
-            (Arc::new(self.stored(address, span * self.size)?.to_vec()), start)
-        } else {
-            (self.decode(number, place)?, 0)
-        };
+        let (data, base) = self.part(number, place, start, span)?;
         // The longest piece that is contiguous in both.
         let mut axis = axes;
         let mut piece = self.size;
@@ -232,6 +265,31 @@ impl Chunks {
         }
     }
 
+    /// Numbers of a chunk that hold those from `start` on, and which of the chunk's is their first.
+    fn part(
+        &self,
+        number: usize,
+        place: Place,
+        start: usize,
+        span: usize,
+    ) -> Result<(Arc<Vec<u8>>, usize), Error> {
+        if self.filters.is_empty() {
+            let address = place.address.checked_add((start * self.size) as u64);
+            let address = address.ok_or(Error::OffsetOutOfBounds(place.address))?;
+            return Ok((Arc::new(self.stored(address, span * self.size)?.to_vec()), start));
+        }
+        {
+            let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, data)) = recent.chunks.iter().find(|(known, _)| *known == number) {
+                return Ok((data.clone(), 0));
+            }
+            if let Some(part) = recent.spilled.read(number, start * self.size, span * self.size) {
+                return Ok((Arc::new(part), start));
+            }
+        }
+        Ok((self.decode(number, place)?, 0))
+    }
+
     fn stored(&self, address: u64, length: usize) -> Result<StorageBuffer, Error> {
         let address = address.checked_add(self.base).ok_or(Error::OffsetOutOfBounds(address))?;
         self.numbers.read_range(address, length)
@@ -239,10 +297,6 @@ impl Chunks {
 
     /// A chunk with its filters undone.
     fn decode(&self, number: usize, place: Place) -> Result<Arc<Vec<u8>>, Error> {
-        let lock = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, data)) = lock().chunks.iter().find(|(known, _)| *known == number) {
-            return Ok(data.clone());
-        }
         let length = usize::try_from(place.size).map_err(|_| Error::OffsetOutOfBounds(place.address))?;
         let stored = self.stored(place.address, length)?;
         let bytes = self.chunk_bytes();
@@ -260,7 +314,10 @@ impl Chunks {
             return Err(Error::InvalidData(detail));
         }
         let data = Arc::new(data);
-        let mut recent = lock();
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if !recent.decoded.insert(number) {
+            recent.spilled.keep(number, &data);
+        }
         recent.chunks.push_back((number, data.clone()));
         recent.bytes += bytes;
         while recent.bytes > CACHE_BYTES {
@@ -324,5 +381,39 @@ fn leaf_entry(key: BTreeV1Key, address: u64, axes: usize) -> Result<ChunkEntry, 
             Ok(ChunkEntry { address, size: u64::from(chunk_size), filter_mask, offsets })
         }
         _ => Err(Error::InvalidData("the index of the chunks is not one".to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rust_hdf5::H5File;
+
+    use super::super::array::Array;
+    use super::super::hdf5::Hdf5;
+    use super::*;
+
+    /// Chunks that all trajectories share, together more than the cache: without a place for them each trajectory would
+    /// decode the whole file.
+    #[test]
+    fn chunks_that_trajectories_share_are_kept_from_their_second_decoding_on() {
+        let (rows, width, extent) = (4_usize, 3 << 20, 1 << 18);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shared.h5");
+        let number = |row: usize, column: usize| (row * 31 + column % 1021) as f32;
+        let data: Vec<f32> =
+            (0..rows).flat_map(|row| (0..width).map(move |column| number(row, column))).collect();
+        let file = H5File::create(&path).unwrap();
+        let dataset = file.new_dataset::<f32>().shape([rows, width]).chunk(&[rows, extent]).deflate(1);
+        dataset.create("values").unwrap().write_raw(&data).unwrap();
+        file.close().unwrap();
+        let array = Hdf5::open(&path).unwrap().dataset("values").unwrap();
+        for row in 0..rows {
+            let read = array.read_f32(&Block::whole(&[rows, width]).narrow(0, row, 1)).unwrap();
+            assert!(read == data[row * width..(row + 1) * width], "row {row}");
+            let recent = array.chunks().unwrap().unwrap().recent.lock().unwrap();
+            assert_eq!(recent.decoded.len(), width / extent);
+            assert!(recent.bytes <= CACHE_BYTES);
+            assert_eq!(recent.spilled.starts.len(), if row == 0 { 0 } else { width / extent }, "row {row}");
+        }
     }
 }

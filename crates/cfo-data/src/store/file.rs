@@ -156,10 +156,19 @@ impl TrajectoryFile {
         Ok(times)
     }
 
-    /// The PDE parameters of a trajectory, in the order of [`Description::parameter_names`].
+    /// The PDE parameters of a trajectory, in the order of [`Description::parameter_names`]; they are finite.
     pub fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         self.check_trajectory(trajectory)?;
-        self.source.parameters(trajectory)
+        let parameters = self.source.parameters(trajectory)?;
+        match parameters.iter().position(|value| !value.is_finite()) {
+            None => Ok(parameters),
+            Some(column) => Err(DataError::Parameter {
+                path: self.path().to_owned(),
+                place: Box::new(Place::dataset("parameters").in_trajectory(trajectory)),
+                column,
+                value: parameters[column],
+            }),
+        }
     }
 
     /// A whole trajectory; its times increase and its values are finite.
@@ -167,7 +176,7 @@ impl TrajectoryFile {
         let times = self.times(trajectory)?;
         let values = self.source.values(trajectory, 0, times.len())?;
         self.check_finite(trajectory, &[0], &values)?;
-        let parameters = self.source.parameters(trajectory)?;
+        let parameters = self.parameters(trajectory)?;
         Ok(Trajectory { times, values, parameters })
     }
 

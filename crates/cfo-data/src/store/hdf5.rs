@@ -97,8 +97,14 @@ impl Hdf5 {
 
     /// The dataset `name`, which must be there.
     pub fn dataset(&self, name: &str) -> Result<Hdf5Array, DataError> {
-        self.find_dataset(name)?
-            .ok_or_else(|| DataError::Absent { path: self.path.to_path_buf(), name: name.to_string() })
+        self.find_dataset(name)?.ok_or_else(|| self.absent(name))
+    }
+
+    /// That something is not there, and what is beside the place where it should be.
+    pub fn absent(&self, name: &str) -> DataError {
+        let group = name.rsplit_once('/').map_or("/", |(group, _)| group);
+        let found = self.members(group).map_or_else(|_| vec![], |held| [held.datasets, held.groups].concat());
+        DataError::Absent { path: self.path.to_path_buf(), name: name.to_string(), found }
     }
 
     /// The dataset `name`, if it is there.
@@ -152,8 +158,10 @@ impl Hdf5Array {
         let shape: Option<Vec<usize>> =
             dataset.shape().iter().map(|&extent| usize::try_from(extent).ok()).collect();
         let shape = shape.ok_or_else(|| origin.damaged("its extent is no number of this machine"))?;
-        let size = number_size(dataset.dtype())
-            .ok_or_else(|| origin.unfit(format!("{:?}", dataset.dtype()), "real numbers"))?;
+        let size = number_size(dataset.dtype()).ok_or_else(|| match dataset.dtype() {
+            Datatype::VarLen { .. } => origin.ragged("lists of different lengths"),
+            other => origin.unfit(format!("{other:?}"), "real numbers"),
+        })?;
         let capacity = file.bytes.saturating_mul(growth(file, &dataset)?);
         let (numbers, filters) = (file.numbers.clone(), file.filters.clone());
         let file = file.file.clone();
@@ -204,7 +212,7 @@ impl Hdf5Array {
     }
 
     /// The chunks of the dataset, if it has any.
-    fn chunks(&self) -> Result<Option<&Chunks>, Error> {
+    pub fn chunks(&self) -> Result<Option<&Chunks>, Error> {
         if self.chunks.get().is_none() {
             let chunks = Chunks::open(
                 &self.file,

@@ -13,9 +13,11 @@ mod npz_output;
 mod pdebench;
 mod pdebench_output;
 mod source;
+mod spool;
 mod table;
 mod table_output;
 mod the_well;
+mod turned;
 mod writer;
 mod zip;
 

@@ -5,16 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use half::f16;
 
 use super::array::{Array, Block, Origin, elements, shape_text};
+use super::spool::Spool;
+use super::turned::{Stopped, Turning};
 use super::zip::Member;
 use crate::DataError;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// Headers hold one short dictionary; NumPy itself refuses longer ones.
 const LONGEST_HEADER: usize = 10_000;
-/// Most bytes of rows kept from one pass over an array in Fortran order.
-const ROWS_BYTES: usize = 128 << 20;
-/// Bytes read at a time in such a pass.
-const PASS_BYTES: usize = 1 << 20;
 
 /// What one element is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +42,8 @@ pub(crate) struct NpyArray {
     header: Header,
     /// Bytes before the first number.
     start: u64,
-    /// Rows of an array in Fortran order, in C order.
-    rows: Mutex<Option<Rows>>,
-}
-
-struct Rows {
-    first: usize,
-    count: usize,
-    bytes: Vec<u8>,
+    /// An array in Fortran order, once it is in C order.
+    turned: Mutex<Option<Spool>>,
 }
 
 impl NpyArray {
@@ -86,7 +78,7 @@ impl NpyArray {
                 origin.damaged(format!("{} does not fit its {held} bytes", shape_text(&header.shape)))
             );
         }
-        Ok(Self { member, header, start, rows: Mutex::new(None) })
+        Ok(Self { member, header, start, turned: Mutex::new(None) })
     }
 
     /// The texts of an array of strings, in order.
@@ -132,61 +124,25 @@ impl NpyArray {
         Ok(out)
     }
 
-    /// A block of an array in Fortran order: a pass over the whole array turns as many rows as fit around.
+    /// A block of an array in Fortran order, all of which is turned around when the first one is asked for.
     fn gather_rows(&self, block: &Block, out: &mut [u8]) -> Result<(), DataError> {
-        let (first, count) = (block.start[0], block.count[0]);
-        let mut guard = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = |rows: &Rows| rows.first <= first && first + count <= rows.first + rows.count;
-        let rows = match guard.take().filter(held) {
-            Some(rows) => rows,
-            None => self.turn_rows(first, count)?,
-        };
-        let mut shape = self.header.shape.clone();
-        shape[0] = rows.count;
-        let inner = block.clone().narrow(0, first - rows.first, count);
-        let size = self.header.size;
-        walk(&inner, &shape, out, size, |offset, piece| {
-            piece.copy_from_slice(&rows.bytes[offset * size..][..piece.len()]);
-            Ok(())
-        })?;
-        *guard = Some(rows);
-        Ok(())
-    }
-
-    fn turn_rows(&self, first: usize, least: usize) -> Result<Rows, DataError> {
         let (shape, size) = (&self.header.shape, self.header.size);
-        let inner: usize = shape[1..].iter().product();
-        let count = (ROWS_BYTES / (inner * size).max(1)).clamp(least, shape[0] - first);
-        let mut bytes = vec![0; count * inner * size];
-        // Strides of a row in C order; the counter runs in Fortran order, first axis fastest.
-        let mut strides = vec![1; shape.len() - 1];
-        for axis in (0..strides.len().saturating_sub(1)).rev() {
-            strides[axis] = strides[axis + 1] * shape[axis + 2];
+        let mut guard = self.turned.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.is_none() {
+            let read = |offset: u64, out: &mut [u8]| self.member.read_at(self.start + offset, out);
+            *guard = Some(Turning { shape, size }.turn(read).map_err(|stopped| match stopped {
+                Stopped::Reading(error) => error,
+                Stopped::Writing => self.member.origin.unfit(
+                    "Fortran order, and there is no room for a temporary file to turn it around in",
+                    "C order, as `numpy.ascontiguousarray` gives it, or a folder with room under `TMPDIR`",
+                ),
+            })?);
         }
-        let mut counter = vec![0; strides.len()];
-        let mut target = 0;
-        let columns = (PASS_BYTES / (shape[0] * size)).clamp(1, inner);
-        let mut buffer = vec![0; columns * shape[0] * size];
-        for column in (0..inner).step_by(columns) {
-            let read = columns.min(inner - column) * shape[0] * size;
-            self.member.read_at(self.start + (column * shape[0] * size) as u64, &mut buffer[..read])?;
-            for entries in buffer[..read].chunks_exact(shape[0] * size) {
-                for row in 0..count {
-                    let entry = &entries[(first + row) * size..][..size];
-                    bytes[(row * inner + target) * size..][..size].copy_from_slice(entry);
-                }
-                for axis in 0..counter.len() {
-                    counter[axis] += 1;
-                    target += strides[axis];
-                    if counter[axis] < shape[axis + 1] {
-                        break;
-                    }
-                    target -= strides[axis] * shape[axis + 1];
-                    counter[axis] = 0;
-                }
-            }
-        }
-        Ok(Rows { first, count, bytes })
+        let spool = guard.as_ref().expect("it was just turned");
+        walk(block, shape, out, size, |offset, piece| {
+            let read = spool.read_at((offset * size) as u64, piece);
+            read.map_err(|error| DataError::reading(&self.member.origin.path, error))
+        })
     }
 
     fn numbers<T>(&self, block: &Block, convert: impl Fn(f64) -> T) -> Result<Vec<T>, DataError> {
@@ -280,6 +236,9 @@ impl Header {
             return Err(origin.unfit("a compound type", "real numbers"));
         };
         let (description, _) = rest.split_once(['\'', '"']).ok_or_else(broken)?;
+        if description.ends_with('O') {
+            return Err(origin.ragged("Python objects"));
+        }
         let (kind, size, big_endian) = parse_type(description)
             .ok_or_else(|| origin.unfit(format!("elements of type `{description}`"), "real numbers"))?;
         let fortran = match value("fortran_order") {

@@ -45,6 +45,8 @@ pub(crate) struct Table {
 /// What a container offers under the agreed names.
 struct Parts {
     path: PathBuf,
+    /// The names of all that it holds.
+    names: Vec<String>,
     values: Option<Box<dyn Array>>,
     times: Option<Box<dyn Array>>,
     lengths: Option<Box<dyn Array>>,
@@ -98,6 +100,7 @@ impl Table {
         labels.check(file)?;
         Self::build(Parts {
             path: file.path().to_owned(),
+            names: file.members("/")?.datasets,
             values: array("values")?,
             times: array("times")?,
             lengths: array("lengths")?,
@@ -109,6 +112,8 @@ impl Table {
 
     pub fn open_npz(zip: Zip) -> Result<Self, DataError> {
         let path = zip.path.to_path_buf();
+        let bare = |name: &str| name.strip_suffix(".npy").unwrap_or(name).to_string();
+        let names = zip.members.iter().map(|member| bare(&member.origin.name)).collect();
         let mut arrays = Vec::new();
         for member in zip.members {
             arrays.push((member.origin.name.clone(), Some(member)));
@@ -116,7 +121,9 @@ impl Table {
         let mut take = |name: &str| -> Result<Option<NpyArray>, DataError> {
             let named = |member: &str| member.strip_suffix(".npy") == Some(name);
             let found = arrays.iter_mut().find(|(member, _)| named(member));
-            found.and_then(|(_, member)| member.take()).map(NpyArray::open).transpose()
+            let Some(member) = found.and_then(|(_, member)| member.take()) else { return Ok(None) };
+            member.check()?;
+            NpyArray::open(member).map(Some)
         };
         let mut texts = |name: &str| take(name)?.map(|array| array.texts()).transpose();
         let system = texts("system")?.and_then(|texts| texts.into_iter().next());
@@ -129,11 +136,17 @@ impl Table {
             |name: &str| take(name).map(|found| found.map(|array| Box::new(array) as Box<dyn Array>));
         let (values, times) = (array("values")?, array("times")?);
         let (lengths, split, parameters) = (array("lengths")?, array("split")?, array("parameters")?);
-        Self::build(Parts { path, values, times, lengths, split, parameters, labels })
+        // What nobody asked for must not be damaged either.
+        arrays.into_iter().filter_map(|(_, member)| member).try_for_each(|member| member.check())?;
+        Self::build(Parts { path, names, values, times, lengths, split, parameters, labels })
     }
 
     fn build(parts: Parts) -> Result<Self, DataError> {
-        let absent = |name: &str| DataError::Absent { path: parts.path.clone(), name: name.to_string() };
+        let absent = |name: &str| DataError::Absent {
+            path: parts.path.clone(),
+            name: name.to_string(),
+            found: parts.names.clone(),
+        };
         let values = parts.values.ok_or_else(|| absent("values"))?;
         let times = parts.times.ok_or_else(|| absent("times"))?;
         let shape = values.shape().to_vec();

@@ -174,7 +174,7 @@ fn flag(array: &Hdf5Array, name: &str, default: bool) -> Result<bool, DataError>
 }
 
 fn absent(file: &Hdf5, name: &str) -> DataError {
-    DataError::Absent { path: file.path().to_owned(), name: name.to_string() }
+    file.absent(name)
 }
 
 impl Field {

@@ -227,14 +227,7 @@ impl TrajectoryWriter {
         }
         match trajectory.defects(shape).first.into_iter().next() {
             None => Ok(()),
-            Some(crate::Defect::Time { place, previous, time }) => {
-                let place = place.in_trajectory(self.count);
-                Err(DataError::Times { path: self.target.clone(), place: Box::new(place), previous, time })
-            }
-            Some(crate::Defect::Value { place, value }) => {
-                let place = place.in_trajectory(self.count);
-                Err(DataError::NotFinite { path: self.target.clone(), place: Box::new(place), value })
-            }
+            Some(defect) => Err(DataError::defect(&self.target, defect.in_trajectory(self.count))),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use flate2::read::DeflateDecoder;
 
 use super::array::Origin;
+use super::spool::{Spool, read_exact_at};
 use crate::{DataError, Place};
 
 const END: &[u8] = b"PK\x05\x06";
@@ -55,6 +56,8 @@ struct Cursor {
     content: Content,
     position: u64,
     checksum: crc32fast::Hasher,
+    /// What a compressed member has yielded so far, so that it is inflated once; `None` where there is no room for it.
+    spool: Option<Spool>,
 }
 
 /// The bytes of a member as a stream.
@@ -85,11 +88,7 @@ impl Zip {
             let (entry, length) = Entry::parse(rest)
                 .ok_or_else(|| Fault::Damaged("its directory is broken").at(&path, Place::default()))?;
             let origin = Origin { path: path.clone(), name: entry.name.clone() };
-            let member = Member::open(&file, bytes, entry, origin)?;
-            if member.size <= CHECKED_BYTES {
-                member.check()?;
-            }
-            members.push(member);
+            members.push(Member::open(&file, bytes, entry, origin)?);
             rest = &rest[length..];
         }
         Ok(Self { path, members })
@@ -253,56 +252,97 @@ impl Member {
 
     /// Fill `out` with the member's bytes from `offset` on.
     ///
-    /// Stored members are read in place. Compressed ones are decompressed from the last position when it lies before
-    /// `offset`, otherwise from the start; nothing but the window is held.
+    /// Stored members are read in place. Compressed ones are inflated as far as they were asked for and kept, so that
+    /// whatever the order of reads no byte is inflated twice.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
         if offset.checked_add(out.len() as u64).is_none_or(|stop| stop > self.size) {
             return Err(self.origin.damaged("it ends too early"));
         }
         let mut guard = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        let follows = |cursor: &Cursor| match self.method {
-            STORED => cursor.position == offset,
-            _ => cursor.position <= offset,
+        // Taken: after a failure reading starts anew.
+        let cursor = guard.take();
+        let cursor = match self.method {
+            STORED => self.read_stored(cursor, offset, out)?,
+            _ => Some(self.read_deflated(cursor, offset, out)?),
         };
-        let cursor = guard.take_if(|cursor| follows(cursor));
-        if self.method == STORED && offset > 0 && cursor.is_none() {
+        *guard = cursor;
+        Ok(())
+    }
+
+    fn read_stored(
+        &self,
+        cursor: Option<Cursor>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<Option<Cursor>, DataError> {
+        let cursor = cursor.filter(|cursor| cursor.position == offset);
+        let Some(mut cursor) = cursor.or_else(|| (offset == 0).then(|| self.rewind())) else {
             let read = read_exact_at(&self.file, out, self.start + offset);
-            return read.map_err(|error| DataError::reading(&self.origin.path, error));
-        }
+            return read.map(|()| None).map_err(|error| DataError::reading(&self.origin.path, error));
+        };
+        self.advance(&mut cursor, out)?;
+        Ok(Some(cursor))
+    }
+
+    fn read_deflated(
+        &self,
+        cursor: Option<Cursor>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<Cursor, DataError> {
         let mut cursor = cursor.unwrap_or_else(|| self.rewind());
+        if cursor.spool.is_some() {
+            self.skip(&mut cursor, offset + out.len() as u64)?;
+        }
+        if let Some(spool) = &cursor.spool {
+            spool.read_at(offset, out).map_err(|error| DataError::reading(&self.origin.path, error))?;
+            return Ok(cursor);
+        }
+        if cursor.position > offset {
+            cursor = Cursor { spool: None, ..self.rewind() };
+        }
         self.skip(&mut cursor, offset)?;
         self.advance(&mut cursor, out)?;
-        *guard = Some(cursor);
-        Ok(())
+        Ok(cursor)
     }
 
     /// The whole member, its checksum verified.
     pub fn read_all(&self) -> Result<Vec<u8>, DataError> {
         let mut bytes = vec![0; self.size as usize];
-        self.advance(&mut self.rewind(), &mut bytes)?;
+        match self.method {
+            STORED => self.advance(&mut self.rewind(), &mut bytes)?,
+            _ => self.read_at(0, &mut bytes)?,
+        }
         Ok(bytes)
     }
 
-    /// Read the whole member once, holding none of it, to compare its checksum.
-    fn check(&self) -> Result<(), DataError> {
+    /// Read a member that is not large from end to end, to compare its checksum.
+    pub fn check(&self) -> Result<(), DataError> {
+        if self.size > CHECKED_BYTES {
+            return Ok(());
+        }
         let mut cursor = self.rewind();
         self.skip(&mut cursor, self.size)?;
         // An empty member has no end to come to.
-        self.advance(&mut cursor, &mut [])
+        self.advance(&mut cursor, &mut [])?;
+        if self.method != STORED {
+            *self.cursor.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
+        }
+        Ok(())
     }
 
     fn rewind(&self) -> Cursor {
         let section =
             Section { file: self.file.clone(), position: self.start, end: self.start + self.stored_size };
-        let content = match self.method {
-            STORED => Content::Stored(section),
-            _ => Content::Deflated(DeflateDecoder::new(section)),
+        let (content, spool) = match self.method {
+            STORED => (Content::Stored(section), None),
+            _ => (Content::Deflated(DeflateDecoder::new(section)), Spool::new(self.size).ok()),
         };
-        Cursor { content, position: 0, checksum: crc32fast::Hasher::new() }
+        Cursor { content, position: 0, checksum: crc32fast::Hasher::new(), spool }
     }
 
     fn skip(&self, cursor: &mut Cursor, offset: u64) -> Result<(), DataError> {
-        let mut skipped = [0; 16 << 10];
+        let mut skipped = [0; 64 << 10];
         while cursor.position < offset {
             let length = (offset - cursor.position).min(skipped.len() as u64) as usize;
             self.advance(cursor, &mut skipped[..length])?;
@@ -320,6 +360,8 @@ impl Member {
         })?;
         cursor.position += out.len() as u64;
         cursor.checksum.update(out);
+        // Where no temporary file can be written, what is read again is inflated again.
+        cursor.spool = cursor.spool.take().and_then(|mut spool| spool.append(out).is_ok().then_some(spool));
         if cursor.position == self.size && cursor.checksum.clone().finalize() != self.checksum {
             return Err(self.origin.damaged("its checksum is wrong"));
         }
@@ -343,24 +385,6 @@ impl Read for Section {
     }
 }
 
-#[cfg(unix)]
-fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, out, offset)
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !out.is_empty() {
-        let length = std::os::windows::fs::FileExt::seek_read(file, out, offset)?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        out = &mut out[length..];
-        offset += length as u64;
-    }
-    Ok(())
-}
-
 fn word16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
@@ -371,4 +395,79 @@ fn word32(bytes: &[u8], at: usize) -> u32 {
 
 fn word64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::DeflateEncoder;
+
+    use super::*;
+
+    /// A compressed member of known bytes; its name and its file's are of no account.
+    fn member(content: &[u8]) -> Member {
+        let mut encoder = DeflateEncoder::new(tempfile::tempfile().unwrap(), Compression::fast());
+        encoder.write_all(content).unwrap();
+        let file = encoder.finish().unwrap();
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(content);
+        Member {
+            origin: Origin { path: Arc::new("a.npz".into()), name: "values".to_string() },
+            size: content.len() as u64,
+            stored_size: file.metadata().unwrap().len(),
+            file: Arc::new(file),
+            start: 0,
+            method: DEFLATED,
+            checksum: hasher.finalize(),
+            cursor: Mutex::new(None),
+        }
+    }
+
+    /// Bytes inflated so far: the position, as long as it never goes back.
+    fn inflated(member: &Member) -> u64 {
+        member.cursor.lock().unwrap().as_ref().map_or(0, |cursor| cursor.position)
+    }
+
+    #[test]
+    fn no_order_of_reads_inflates_a_byte_twice() {
+        // Small enough for memory, and too large for it.
+        for size in [100_000, 33 << 20] {
+            let content: Vec<u8> = (0..size).map(|i: u32| (i.wrapping_mul(i) >> 7) as u8).collect();
+            let member = member(&content);
+            let mut furthest = 0;
+            let mut out = [0; 100];
+            for i in 0..400_usize {
+                let offset = (i * 7919 * 1009) % (content.len() - out.len());
+                member.read_at(offset as u64, &mut out).unwrap();
+                assert_eq!(out, content[offset..offset + out.len()]);
+                furthest = furthest.max(offset + out.len());
+                assert_eq!(inflated(&member), furthest as u64, "after read {i} of {size} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn without_room_for_a_temporary_file_members_are_still_read() {
+        let content: Vec<u8> = (0..5000_u32).map(|i| (i % 251) as u8).collect();
+        let member = member(&content);
+        *member.cursor.lock().unwrap() = Some(Cursor { spool: None, ..member.rewind() });
+        for offset in [4000, 10, 3000, 0] {
+            let mut out = [0; 900];
+            member.read_at(offset as u64, &mut out).unwrap();
+            assert_eq!(out, content[offset..offset + 900]);
+        }
+    }
+
+    #[test]
+    fn what_was_checked_is_not_inflated_again() {
+        let content = vec![7; 10_000];
+        let member = member(&content);
+        member.check().unwrap();
+        assert_eq!(member.read_all().unwrap(), content);
+        assert_eq!(inflated(&member), 10_000);
+        let damaged = Member { checksum: member.checksum ^ 1, ..super::tests::member(&content) };
+        assert!(damaged.check().is_err());
+    }
 }

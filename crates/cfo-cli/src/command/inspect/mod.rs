@@ -1,5 +1,6 @@
 //! `cfo inspect`: what a file holds, what is wrong with it, and whether it is sampled densely enough.
 
+mod order;
 mod sampling;
 mod scan;
 mod text;
@@ -39,6 +40,8 @@ struct Report {
     values: Vec<ChannelReport>,
     split: Option<SplitReport>,
     parameters: Vec<ParameterReport>,
+    /// What is not wrong, but misleads.
+    warnings: Vec<String>,
     scanned: Scanned,
     /// Of each channel; empty when values or times are not fit to tell.
     noise: Vec<Noise>,
@@ -106,7 +109,7 @@ pub fn run(arguments: &args::Inspect) -> Result<()> {
     }
     // Said last, and with the exit code of bad input: nothing can be trained on such a file.
     match scan.defects.into_iter().next() {
-        Some(defect) => Err(defect_error(&file, defect).into()),
+        Some(defect) => Err(DataError::defect(file.path(), defect).into()),
         None => Ok(()),
     }
 }
@@ -146,6 +149,7 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
             .zip(&scan.parameters)
             .map(|(name, &[min, max])| ParameterReport { name: name.clone(), min, max })
             .collect(),
+        warnings: scan.order.warnings(file),
         scanned: Scanned { trajectories: scan.trajectories, complete: scan.trajectories == file.len() },
         noise,
         sampling,
@@ -155,7 +159,7 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
 fn places(scan: &Scan) -> Vec<String> {
     let values = scan.defects.iter().filter_map(|defect| match defect {
         Defect::Value { place, value } => Some(format!("{place}: {value}")),
-        Defect::Time { .. } => None,
+        Defect::Time { .. } | Defect::Parameter { .. } => None,
     });
     values.take(MOST_PLACES).collect()
 }
@@ -189,15 +193,4 @@ fn split(file: &TrajectoryFile) -> Option<SplitReport> {
         }
     }
     (counts.none < file.len()).then_some(counts)
-}
-
-/// The error that any other command would stop with.
-fn defect_error(file: &TrajectoryFile, defect: Defect) -> DataError {
-    let path = file.path().to_owned();
-    match defect {
-        Defect::Time { place, previous, time } => {
-            DataError::Times { path, place: Box::new(place), previous, time }
-        }
-        Defect::Value { place, value } => DataError::NotFinite { path, place: Box::new(place), value },
-    }
 }

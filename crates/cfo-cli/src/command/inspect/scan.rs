@@ -9,6 +9,7 @@ use cfo_data::{DataError, Defect, Statistics, Trajectory};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::order::Order;
 use crate::progress::Progress;
 
 /// Numbers that are read without being asked for all (4 GiB of `f32`).
@@ -30,6 +31,7 @@ pub(super) struct Scan {
     pub times: Times,
     pub statistics: Statistics,
     pub parameters: Vec<[f64; 2]>,
+    pub order: Order,
     pub non_finite: usize,
     /// The first of each trajectory, with their places in the file.
     pub defects: Vec<Defect>,
@@ -110,8 +112,9 @@ impl Scan {
             times: Times::new(index, &trajectory.times, first_times),
             statistics,
             parameters: trajectory.parameters.iter().map(|&value| [value, value]).collect(),
+            order: Order::of(&trajectory.parameters),
             non_finite: defects.values,
-            defects: defects.first.into_iter().map(|defect| in_trajectory(defect, index)).collect(),
+            defects: defects.first.into_iter().map(|defect| defect.in_trajectory(index)).collect(),
         })
     }
 
@@ -124,6 +127,7 @@ impl Scan {
         for (range, theirs) in self.parameters.iter_mut().zip(other.parameters) {
             *range = [range[0].min(theirs[0]), range[1].max(theirs[1])];
         }
+        self.order.merge(other.order);
         self.non_finite += other.non_finite;
         self.defects.extend(other.defects);
     }
@@ -152,15 +156,6 @@ fn digest(trajectory: &Trajectory) -> u64 {
     }
     hasher.write_usize(trajectory.values.len());
     hasher.finish()
-}
-
-fn in_trajectory(defect: Defect, index: usize) -> Defect {
-    match defect {
-        Defect::Time { place, previous, time } => {
-            Defect::Time { place: place.in_trajectory(index), previous, time }
-        }
-        Defect::Value { place, value } => Defect::Value { place: place.in_trajectory(index), value },
-    }
 }
 
 impl Times {

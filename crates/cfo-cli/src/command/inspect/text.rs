@@ -45,6 +45,9 @@ pub(super) fn text(report: &Report) -> String {
             line(format!("  {place}"));
         }
     }
+    for warning in &report.warnings {
+        line(format!("warning: {warning}"));
+    }
     line(format!("\n{}", values(report).trim_end()));
     if !report.noise.is_empty() {
         line(format!("\n{}", noise(report)));
