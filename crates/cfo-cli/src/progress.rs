@@ -1,9 +1,10 @@
 //! Progress on stderr: a bar with rate and time left on a terminal, plain lines otherwise.
 
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use cfo::StepReport;
+use cfo::{Observer, StepReport};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::diagnostics::say;
@@ -25,12 +26,7 @@ impl Progress {
     /// Starts counting to `total`; `what` names the work, as in `simulating`.
     pub fn new(what: &str, total: u64) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{msg} [{bar:32}] {pos}/{len}  {per_sec}  {eta} left")
-                .expect("the template is a constant")
-                .progress_chars("=> ");
-            let bar =
-                ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style);
-            bar.with_message(what.to_owned())
+            ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style())
         });
         let now = Instant::now();
         Self { what: what.to_owned(), total, done: 0, started: now, spoken: now, bar }
@@ -40,7 +36,11 @@ impl Progress {
     pub fn advance(&mut self) {
         self.done += 1;
         match &self.bar {
-            Some(bar) => bar.inc(1),
+            Some(bar) => {
+                let text = line(&self.what, self.done, self.total, self.started.elapsed());
+                bar.set_message(format!("{} {text}", drawn(self.done, self.total)));
+                bar.set_position(self.done);
+            }
             None if self.spoken.elapsed() >= PAUSE && self.done < self.total => {
                 self.spoken = Instant::now();
                 say(&line(&self.what, self.done, self.total, self.started.elapsed()));
@@ -54,6 +54,7 @@ impl Progress {
 pub struct Training {
     steps: u32,
     spoken: Option<Instant>,
+    validation: Option<f64>,
     bar: Option<ProgressBar>,
 }
 
@@ -61,27 +62,44 @@ impl Training {
     /// Starts following a training of so many steps.
     pub fn new(steps: u32) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("[{bar:32}] {pos}/{len}  {msg}")
-                .expect("the template is a constant")
-                .progress_chars("=> ");
             ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stderr())
-                .with_style(style)
+                .with_style(style())
         });
-        Self { steps, spoken: None, bar }
+        Self { steps, spoken: None, validation: None, bar }
     }
 
-    /// Shows where the training stands.
-    pub fn report(&mut self, report: &StepReport) {
+    /// The last validation error, if any was measured.
+    pub fn validation(&self) -> Option<f64> {
+        self.validation
+    }
+
+    fn show(&mut self, report: &StepReport) {
         let text = training_line(report);
         if let Some(bar) = &self.bar {
+            let drawn = drawn(u64::from(report.step), u64::from(report.steps));
+            bar.set_message(format!("{drawn} {}/{}: {text}", report.step, report.steps));
             bar.set_position(u64::from(report.step));
-            bar.set_message(text);
             return;
         }
         let due = self.spoken.is_none_or(|spoken| spoken.elapsed() >= PAUSE);
         if due || report.validation.is_some() || report.step == self.steps {
             self.spoken = Some(Instant::now());
             say(&format!("step {}/{}: {text}", report.step, report.steps));
+        }
+    }
+}
+
+impl Observer for Training {
+    fn report(&mut self, report: &StepReport) -> ControlFlow<()> {
+        self.validation = report.validation.or(self.validation);
+        self.show(report);
+        ControlFlow::Continue(())
+    }
+
+    fn notice(&mut self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(&format!("warning: {text}"))),
+            None => say(&format!("warning: {text}")),
         }
     }
 }
@@ -94,12 +112,24 @@ impl Drop for Training {
     }
 }
 
+/// One line that is cut where the terminal ends, however narrow it is: a line that wraps is not erased as a whole.
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{wide_msg}").expect("the template is a constant")
+}
+
+/// A short bar: what is beside it must fit 80 columns too.
+fn drawn(done: u64, total: u64) -> String {
+    const WIDTH: usize = 8;
+    let filled = (WIDTH as u64 * done.min(total) / total.max(1)) as usize;
+    let head = if filled < WIDTH { ">" } else { "" };
+    format!("[{:<WIDTH$}]", "=".repeat(filled) + head)
+}
+
 /// Loss, rate, time left and, if it was measured, the validation error.
 fn training_line(report: &StepReport) -> String {
     let left = f64::from(report.steps - report.step) / report.steps_per_second;
-    let validation =
-        report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
-    format!("loss {:.3e}, {:.1} steps/s, {left:.0} s left{validation}", report.loss, report.steps_per_second)
+    let validation = report.validation.map_or(String::new(), |error| format!(", validation {error:.2e}"));
+    format!("loss {:.2e}, {:.1} steps/s, {left:.0} s left{validation}", report.loss, report.steps_per_second)
 }
 
 impl Drop for Progress {
@@ -120,6 +150,21 @@ fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_of_a_long_training_fits_80_columns() {
+        let report = StepReport {
+            step: 59_999,
+            steps: 60_000,
+            loss: 1.234e-2,
+            learning_rate: 1e-4,
+            steps_per_second: 1234.5,
+            validation: Some(1.234e-2),
+        };
+        let text = format!("{} 59999/60000: {}", drawn(59_999, 60_000), training_line(&report));
+        assert!(text.len() <= 80, "{} columns: {text}", text.len());
+        assert_eq!([drawn(0, 9), drawn(4, 8), drawn(9, 9)], ["[>       ]", "[====>   ]", "[========]"]);
+    }
 
     #[test]
     fn a_plain_line_has_rate_and_time_left() {

@@ -145,6 +145,13 @@ impl Graph {
         Ok(node)
     }
 
+    /// Names and shapes of the real tensors that are kept between runs: parameters, and the optimiser's state.
+    pub fn kept(&self) -> impl Iterator<Item = (&str, &Shape)> {
+        let parameters =
+            self.parameters().iter().map(|parameter| (parameter.name.as_str(), &parameter.shape));
+        parameters.chain(self.states().iter().map(|state| (state.name.as_str(), &state.shape)))
+    }
+
     pub(crate) fn states(&self) -> &[State] {
         &self.states
     }

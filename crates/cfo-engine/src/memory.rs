@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cfo_numerics::Philox;
 
-use crate::cpu::Buffer;
+use crate::cpu::{self, Buffer};
 use crate::cuda;
 use crate::device::{Device, Precision};
 use crate::error::{EngineError, Result};
@@ -320,8 +320,9 @@ impl Memory {
     /// state, counters at 0. A parameter's draw depends on the seed and on its position among the parameters.
     ///
     /// # Errors
-    /// If a name stands for a tensor of another type.
+    /// If a name stands for a tensor of another type, or all of it does not fit the memory that there is.
     pub fn initialize(&mut self, graph: &Graph, seed: u64) -> Result<()> {
+        self.check_fits(graph)?;
         for (position, parameter) in graph.parameters().iter().enumerate() {
             if !self.contains(&parameter.name) {
                 let values = draw(parameter.initial, parameter.shape.len(), seed, position as u64);
@@ -346,6 +347,21 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what a graph keeps between runs if the host has no room for it; a GPU says so itself.
+    fn check_fits(&self, graph: &Graph) -> Result<()> {
+        if self.context.is_some() {
+            return Ok(());
+        }
+        let missing = graph.kept().filter(|(name, _)| !self.contains(name));
+        // Sizes from outside may be larger than any machine counts.
+        let numbers = missing.map(|(_, shape)| {
+            shape.axes().iter().fold(1u128, |count, &extent| count.saturating_mul(extent as u128))
+        });
+        let numbers = numbers.fold(0u128, u128::saturating_add);
+        let bytes = numbers.saturating_mul(self.element_bytes(Element::Real) as u128);
+        cpu::check_fits(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     /// Position of the tensor that a graph's leaf stands for.

@@ -1,10 +1,10 @@
 //! Checkpoints: a folder that appears whole or not at all, and is refused if a bit of it changed.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use cfo_engine::{Data, Element, Memory};
+use cfo_engine::{Data, Element, Memory, Shape};
 use fs_err as fs;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
+use crate::recipe::Recipe;
 
 /// Version of the format of `state.json`.
 const VERSION: u32 = 1;
@@ -33,13 +34,43 @@ pub struct State {
     pub data_fingerprint: String,
     /// Lowest validation error so far, with its step.
     pub best: Option<(f64, u32)>,
+    /// What the training loop remembers besides.
+    #[serde(default)]
+    pub course: Course,
     /// SHA-256 of the tensor files, by name.
     files: HashMap<String, String>,
 }
 
+/// How a run went so far, as far as its going on depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Course {
+    /// Loss of the first step: what later ones are measured by.
+    pub first_loss: Option<f64>,
+    /// Mean loss of the last report.
+    pub loss: Option<f64>,
+    /// Validations since the best one.
+    pub stale: u32,
+    /// How often the learning rate was halved because the network diverged at once.
+    pub halvings: u32,
+}
+
 impl State {
+    /// The recipe as it was given: with the learning rate before it was halved.
+    pub fn recipe(&self) -> Recipe {
+        let mut recipe = self.model.recipe.clone();
+        recipe.train.learning_rate *= f64::from(self.course.halvings).exp2();
+        recipe
+    }
+
     /// The state of a run at a step.
-    pub fn new(model: &Model, step: u32, data_fingerprint: &str, best: Option<(f64, u32)>) -> Self {
+    pub fn new(
+        model: &Model,
+        step: u32,
+        data_fingerprint: &str,
+        best: Option<(f64, u32)>,
+        course: Course,
+    ) -> Self {
         Self {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").into(),
@@ -47,6 +78,7 @@ impl State {
             model: model.clone(),
             data_fingerprint: data_fingerprint.into(),
             best,
+            course,
             files: HashMap::new(),
         }
     }
@@ -74,6 +106,47 @@ impl Checkpoints {
     /// Whether there is any.
     pub fn exist(&self) -> bool {
         !self.names().is_empty()
+    }
+
+    /// Whether there is one of that name: `latest`, `best` or `step-N`.
+    pub fn has(&self, name: &str) -> bool {
+        self.folder.join(name).join(STATE).exists()
+    }
+
+    /// Removes all.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub(crate) fn clear(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a checkpoint whose tensors, as read into memory, are not those that are needed.
+    ///
+    /// # Errors
+    /// If one is missing or has another shape.
+    pub(crate) fn check_tensors<'a>(
+        &self,
+        name: &str,
+        needed: impl Iterator<Item = (&'a str, &'a Shape)>,
+        memory: &Memory,
+    ) -> Result<()> {
+        let file = |tensor: &str| if is_weight(tensor) { WEIGHTS } else { OPTIMIZER };
+        let refused = |tensor: &str, problem| Err(bad(&self.folder.join(name).join(file(tensor)), problem));
+        for (tensor, shape) in needed {
+            match memory.value_type(tensor) {
+                Err(_) => return refused(tensor, format!("it lacks `{tensor}`, which the network needs")),
+                Ok(found) if found.shape != *shape => {
+                    let found = &found.shape;
+                    return refused(tensor, format!("`{tensor}` is {found}, but the network needs {shape}"));
+                }
+                Ok(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Those that there are, the newest first.
@@ -171,8 +244,9 @@ impl Checkpoints {
                 },
             });
         }
-        let text = fs::read_to_string(&path)?;
-        let sealed: Sealed = serde_json::from_str(&text).map_err(|error| bad(&path, error))?;
+        let text = read(&path)?;
+        let sealed: Sealed =
+            serde_json::from_slice(&text).map_err(|_| bad(&path, "it is no state of a run"))?;
         if hash(sealed.state.to_string().as_bytes()) != sealed.sha256 {
             return Err(bad(&path, "its content does not match its checksum"));
         }
@@ -203,7 +277,7 @@ impl Checkpoints {
         let mut files = Vec::new();
         for file in [WEIGHTS, OPTIMIZER].into_iter().take(if optimizer { 2 } else { 1 }) {
             let path = self.folder.join(name).join(file);
-            let bytes = fs::read(&path)?;
+            let bytes = read(&path)?;
             if state.files.get(file) != Some(&hash(&bytes)) {
                 return Err(bad(&path, "its content does not match the checksum in `state.json`"));
             }
@@ -283,6 +357,14 @@ fn unpack(path: &Path, bytes: &[u8], memory: &mut Memory) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reads a file of a checkpoint; one that is not there makes the checkpoint a damaged one.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(bad(path, "the file is missing")),
+        read => Ok(read?),
+    }
 }
 
 fn hash(bytes: &[u8]) -> String {

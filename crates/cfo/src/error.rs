@@ -67,6 +67,20 @@ pub enum CfoError {
         /// Bytes that the device has free.
         available: u64,
     },
+    /// The weights do not fit the machine.
+    #[error(
+        "a network of {parameters} parameters needs {} for its weights and their training, but {} are free",
+        gibibytes(*needed),
+        gibibytes(*available)
+    )]
+    NetworkTooLarge {
+        /// Trainable numbers.
+        parameters: usize,
+        /// Bytes that they need, with what the optimiser keeps for each.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+    },
     /// The loss left the realm of numbers, or grew without bound.
     #[error("the loss became {loss} at step {step}")]
     Diverged {
@@ -121,6 +135,16 @@ impl CfoError {
         }
     }
 
+    /// The engine's refusal to make room for a network's weights.
+    pub fn of_network(error: EngineError, parameters: usize) -> Self {
+        match error {
+            EngineError::OutOfMemory { needed, available } => {
+                Self::NetworkTooLarge { parameters, needed, available }
+            }
+            other => other.into(),
+        }
+    }
+
     /// What to do next, where that can be said.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -138,6 +162,9 @@ impl CfoError {
                     0 => "not even one sample fits: choose a smaller network, or the CPU".into(),
                     _ => format!("`train.batch = {fits}` would fit"),
                 })
+            }
+            Self::NetworkTooLarge { .. } => {
+                Some("lower the sizes under `[operator]`; `--dry-run` says how many parameters they make".into())
             }
             Self::Diverged { last_good, .. } => Some(match last_good {
                 Some(name) => format!(
@@ -173,6 +200,10 @@ impl CfoError {
             _ => true,
         }
     }
+}
+
+fn gibibytes(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
 /// What a key or option is to look like.

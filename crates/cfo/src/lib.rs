@@ -21,7 +21,7 @@ mod smoothing;
 mod train;
 mod trajectories;
 
-pub use checkpoint::{Checkpoints, State, write_atomically};
+pub use checkpoint::{Checkpoints, Course, State, write_atomically};
 pub use error::{CfoError, Result};
 pub use evaluate::{RelativeL2, Report, TimeError, evaluate};
 pub use metrics::{Bands, Metrics};
@@ -36,7 +36,7 @@ pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathC
 pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};
 pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
-pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
+pub use train::{Ending, Observer, Reply, Session, StepReport, Trained, train};
 pub use trajectories::TrajectorySet;
 
 /// The README's example, compiled.

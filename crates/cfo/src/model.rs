@@ -204,6 +204,11 @@ impl Model {
     /// # Errors
     /// If the grid does not suit the network.
     pub fn parameters(&self) -> Result<usize> {
+        Ok(parameter_count(&self.graph()?))
+    }
+
+    /// The graph of the network on one state.
+    pub(crate) fn graph(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let time = graph.input("time", [1])?;
         let state = graph.input("state", self.batch_shape(1))?;
@@ -212,7 +217,7 @@ impl Model {
             count => Some(graph.input("conditions", [1, count])?),
         };
         self.velocity(&mut graph, [time, state], conditions)?;
-        Ok(parameter_count(&graph))
+        Ok(graph)
     }
 }
 

@@ -208,8 +208,13 @@ pub struct TrainConfig {
     pub validate_every: u32,
     /// Validation trajectories rolled out at most.
     pub validate_trajectories: usize,
-    /// Steps between checkpoints.
+    /// Steps between checkpoints; the first comes after seconds in any case.
     pub checkpoint_every: u32,
+    /// Validations in a row without a new lowest error after which training ends; 0 for all steps.
+    pub patience: u32,
+    /// A run whose weights are the first ones, instead of chance; its network must have the same shapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
 }
 
 impl Default for TrainConfig {
@@ -231,6 +236,8 @@ impl Default for TrainConfig {
             validate_every: 5_000,
             validate_trajectories: 50,
             checkpoint_every: 1_000,
+            patience: 0,
+            from: None,
         }
     }
 }
@@ -262,6 +269,11 @@ impl TrainConfig {
         }
         if !(0.0..1.0).contains(&self.ema) {
             return Err(invalid("ema", format!("{} must lie in [0, 1)", self.ema)));
+        }
+        for (key, value) in [("weight_decay", self.weight_decay), ("clip", self.clip)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(invalid(key, format!("{value} must be 0 or a positive number")));
+            }
         }
         let when = |value: f64| (value > 0.0).then_some(value);
         Ok(AdamConfig {
@@ -384,6 +396,20 @@ impl Recipe {
             if value == 0 {
                 return invalid(key, "0 must be positive".into());
             }
+        }
+        for (key, value) in [("evaluate.rtol", self.evaluate.rtol), ("evaluate.atol", self.evaluate.atol)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return invalid(key, format!("{value} must be 0 or a positive number"));
+            }
+        }
+        if self.train.patience > 0 && self.train.validate_every == 0 {
+            return invalid("train.patience", "nothing is validated: `train.validate_every` is 0".into());
+        }
+        if self.data.path.is_some() && self.data.simulate.is_some() {
+            return invalid("data.simulate", "`data.path` names the data already".into());
+        }
+        if self.data.samples == Some(0) {
+            return invalid("data.samples", "0 must be positive".into());
         }
         self.path.path()?;
         self.path.smoothing.check()?;
@@ -519,24 +545,39 @@ mod tests {
         assert!(unknown.hint().unwrap().contains("`steps`"));
         assert!(refused("train.steps=many").to_string().contains("train.steps"));
         assert!(refused("operator.kind=cnn").to_string().contains("`dit`"));
-        for set in [
-            "train.steps=0",
-            "train.batch=-1",
-            "train.schedule=sawtooth",
-            "train.learning_rate=nan",
-            "data.keep_rate=0",
-            "path.spline=septic-ish",
-            "path.stencil=1",
-            "path.smoothing=-0.1",
-            "path.smoothing=nan",
-            "path.smoothing=much",
-            "evaluate.solver=rk5",
-            "operator.kind=cnn",
-            "objective.kind=gan",
-            "train=3",
-            "nonsense",
+        for (set, said) in [
+            ("train.steps=0", "`train.steps`: 0 must be positive"),
+            ("train.batch=-1", "train.batch"),
+            ("train.schedule=sawtooth", "`sawtooth` is none of `constant`, `cosine`, `warmup`"),
+            ("train.learning_rate=nan", "`train.learning_rate`: NaN"),
+            ("train.weight_decay=nan", "`train.weight_decay`: NaN"),
+            ("train.weight_decay=-1", "`train.weight_decay`: -1"),
+            ("train.clip=-1", "`train.clip`: -1"),
+            ("train.clip=inf", "`train.clip`: inf"),
+            ("train.ema=nan", "`train.ema`: NaN must lie in [0, 1)"),
+            ("train.betas=[0.9, 1.0]", "`train.betas`: [0.9, 1.0] must lie in [0, 1)"),
+            ("data.keep_rate=0", "`data.keep_rate`: 0 must lie in (0, 1]"),
+            ("data.samples=0", "`data.samples`: 0"),
+            ("path.noise.amplitude=-1", "`path.noise.amplitude`: -1"),
+            ("path.spline=septic-ish", "septic-ish"),
+            ("path.stencil=1", "`path.stencil`"),
+            ("path.smoothing=-0.1", "`path.smoothing`"),
+            ("path.smoothing=nan", "`path.smoothing`"),
+            ("path.smoothing=much", "much"),
+            ("evaluate.solver=rk5", "`rk5` is none of"),
+            ("evaluate.rtol=nan", "`evaluate.rtol`: NaN"),
+            ("evaluate.atol=-1", "`evaluate.atol`: -1"),
+            ("operator.kind=cnn", "`cnn`"),
+            ("objective.kind=gan", "`gan`"),
+            ("train=3", "train"),
+            ("nonsense", "`nonsense` is not of the form key=value"),
         ] {
-            assert!(!refused(set).to_string().is_empty(), "{set}");
+            let text = refused(set).to_string();
+            assert!(text.contains(said), "{set}: {text}");
         }
+        let idle = ["train.patience=2", "train.validate_every=0"].map(String::from);
+        assert!(Recipe::parse("", &idle).unwrap_err().to_string().contains("`train.validate_every` is 0"));
+        let both = ["data.path=a.h5", "data.simulate=lorenz"].map(String::from);
+        assert!(Recipe::parse("", &both).unwrap_err().to_string().contains("`data.path` names the data"));
     }
 }

@@ -22,7 +22,7 @@ pub struct TrajectorySet {
     pub trajectories: Vec<Trajectory>,
     /// The part of each.
     pub splits: Vec<Split>,
-    /// Where the values of training trajectories are, if they stay in their file: those in `trajectories` are then empty.
+    /// Where the values are, if they stay in their file: those in `trajectories` are then empty.
     file: Option<Arc<TrajectoryFile>>,
 }
 
@@ -64,8 +64,8 @@ impl TrajectorySet {
         Ok(set)
     }
 
-    /// The trajectories of a file, the values of the training part left in it to be read when they are needed: for files
-    /// larger than memory. `split` counts trajectories for training, validation and test, where the file's parts are not
+    /// The trajectories of a file, their values left in it to be read when they are needed ([`TrajectorySet::trajectory`]):
+    /// for files larger than memory. `split` counts trajectories for training, validation and test, where the file's parts are not
     /// wanted.
     ///
     /// # Errors
@@ -83,25 +83,29 @@ impl TrajectorySet {
         if let Some(counts) = split {
             set = set.with_split(counts)?;
         }
-        for i in 0..set.trajectories.len() {
-            if set.splits[i] != Split::Train {
-                set.trajectories[i] = file.trajectory(i)?;
-            }
-        }
         set.file = Some(Arc::new(file));
         Ok(set)
     }
 
-    /// Whether the training part stays in its file.
+    /// A trajectory with its values, read now if they are in the file.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn trajectory(&self, index: usize) -> Result<Cow<'_, Trajectory>> {
+        match &self.file {
+            Some(file) => Ok(Cow::Owned(file.trajectory(index)?)),
+            None => Ok(Cow::Borrowed(&self.trajectories[index])),
+        }
+    }
+
+    /// Whether the values stay in their file.
     pub fn is_in_file(&self) -> bool {
         self.file.is_some()
     }
 
     /// Some snapshots of a trajectory, one after another.
     pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Cow<'_, [f32]>> {
-        if let Some(file) = &self.file
-            && self.splits[index] == Split::Train
-        {
+        if let Some(file) = &self.file {
             return Ok(file.frames(index, frames)?.into());
         }
         let (size, values) = (self.description.shape.len(), &self.trajectories[index].values);

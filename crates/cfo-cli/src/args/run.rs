@@ -21,7 +21,10 @@ pub struct Train {
     /// Override a key of the recipe by its path, as in `train.steps=2000`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Go on from the run's latest checkpoint
+    /// Start from the weights of another run, whose network has the same shapes
+    #[arg(long, value_name = "RUN")]
+    pub from: Option<PathBuf>,
+    /// Start, or go on from the run's latest checkpoint where there is one
     #[arg(long)]
     pub resume: bool,
     /// Print plan, parameters, memory and data statistics without training

@@ -6,10 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result};
 use cfo::data::Split;
 use cfo::engine::{Device, Memory, Program};
-use cfo::{
-    Checkpoints, Model, Recipe, Session, StepReport, TrainingData, TrajectorySet, prepare_folder, train,
-    training_step,
-};
+use cfo::{Checkpoints, Ending, Model, Recipe, Session, TrainingData, TrajectorySet, train, training_step};
 use serde::Serialize;
 
 use super::figures::loss_curves;
@@ -29,7 +26,9 @@ struct Report {
     objective: &'static str,
     parameters: usize,
     device: String,
+    /// Steps made, those of earlier sessions included.
     steps: u32,
+    ending: &'static str,
     loss: f64,
     #[serde(skip)]
     relative: bool,
@@ -66,6 +65,16 @@ impl Smoothed {
     }
 }
 
+/// The word for why a training ended.
+fn ending(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Complete => "complete",
+        Ending::Patience => "patience",
+        Ending::Observer => "stopped",
+        Ending::Earlier => "finished-earlier",
+    }
+}
+
 /// What a training would be.
 #[derive(Debug, Serialize)]
 struct DryRun {
@@ -95,8 +104,19 @@ struct DryRun {
 
 pub fn run(arguments: &args::Train) -> Result<()> {
     let text = recipe_text(&arguments.recipe)?;
-    let recipe = Recipe::parse(&text, &arguments.set)
+    let mut recipe = Recipe::parse(&text, &arguments.set)
         .with_context(|| format!("reading the recipe `{}`", arguments.recipe.display()))?;
+    if let Some(path) = &arguments.data {
+        if let Some(system) = recipe.data.simulate.take() {
+            say(&format!(
+                "warning: `data.simulate = \"{system}\"` of the recipe is not used: `--data` names a file"
+            ));
+        }
+        recipe.data.path = Some(path.clone());
+    }
+    if let Some(run) = &arguments.from {
+        recipe.train.from = Some(run.clone());
+    }
     let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
     let interrupt = interrupt::flag()?;
     let set =
@@ -105,32 +125,23 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         return dry_run(&recipe, &set, device, arguments.json);
     }
     let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.recipe));
-    let mut recipe = recipe;
-    if let Some(path) = &arguments.data {
-        recipe.data.path = Some(path.clone());
-        recipe.data.simulate = None;
-    }
-    prepare_folder(&folder, &recipe, arguments.resume)?;
-    if arguments.resume {
-        let (newest, problems) = Checkpoints::of(&folder).newest_whole()?;
+    let checkpoints = Checkpoints::of(&folder);
+    if arguments.resume && checkpoints.exist() {
+        let (newest, problems) = checkpoints.newest_whole()?;
         for problem in problems {
             say(&format!("warning: {problem}; going on from `{newest}`"));
         }
     }
     let mut progress = Training::new(recipe.train.steps);
-    let mut validation = None;
-    let mut observer = |report: &StepReport| {
-        validation = report.validation.or(validation);
-        progress.report(report);
-    };
     let session = Session {
         device,
         folder: Some(&folder),
         resume: arguments.resume,
         interrupt,
-        observer: &mut observer,
+        observer: &mut progress,
     };
     let trained = train(&recipe, &set, session)?;
+    let validation = progress.validation();
     drop(progress);
     if let Some(curves) = loss_curves(&folder)? {
         plot::write(&curves, &folder, "training")?;
@@ -142,7 +153,8 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         objective: recipe.objective.name(),
         parameters: trained.model.parameters()?,
         device: device.to_string(),
-        steps: recipe.train.steps,
+        steps: trained.steps,
+        ending: ending(trained.ending),
         loss: trained.loss,
         relative: trained.model.has_relative_loss(),
         validation,
@@ -173,19 +185,28 @@ fn summary(report: &Report) -> String {
     let validation =
         report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
     let relative = if report.relative { " (1: nothing changes)" } else { "" };
+    // Runs of earlier versions do not remember it.
+    let loss = match report.loss.is_finite() {
+        true => format!(", loss {:.3e}{relative}", report.loss),
+        false => String::new(),
+    };
+    if report.ending == "finished-earlier" {
+        let (run, steps) = (report.run.display(), report.steps);
+        return format!("{run}: finished already, after {steps} steps{loss}; nothing was trained\n");
+    }
+    let early = if report.ending == "patience" { ", ended early by `train.patience`" } else { "" };
     let smoothed = match report.smoothed.is_empty() {
         true => String::new(),
         false => format!("noise taken off the training data: {}\n", Smoothed::text(&report.smoothed)),
     };
     format!(
-        "{}: {} with {} parameters, {} steps in {:.1} s on {}, loss {:.3e}{relative}{validation}\n{smoothed}",
+        "{}: {} with {} parameters, {} steps in {:.1} s on {}{early}{loss}{validation}\n{smoothed}",
         report.run.display(),
         report.operator,
         report.parameters,
         report.steps,
         report.seconds,
         report.device,
-        report.loss
     )
 }
 
@@ -195,7 +216,8 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
     let precision = recipe.train.precision_on(device)?;
     let mut memory = Memory::new(device, precision).map_err(cfo::CfoError::from)?;
     let (graph, _) = training_step(&model, &data)?;
-    memory.initialize(&graph, recipe.train.seed).map_err(cfo::CfoError::from)?;
+    let refuse = |error| cfo::CfoError::of_network(error, cfo::parameter_count(&graph));
+    memory.initialize(&graph, recipe.train.seed).map_err(refuse)?;
     memory.insert_real("train.loss", cfo::engine::Shape::scalar(), &[0.0]).map_err(cfo::CfoError::from)?;
     data.upload(&model, &mut memory)?;
     let program = Program::compile(&graph, &[], &memory).map_err(cfo::CfoError::from)?;

@@ -10,6 +10,7 @@ fn all_networks_make_a_table() {
         let models: Vec<_> = rows.iter().map(|row| row["model"].as_str().unwrap()).collect();
         assert_eq!(models, ["mlp", "unet1d", "fno", "unet2d", "dit"]);
         for row in rows {
+            assert_eq!(row["what"].as_str(), what.split(' ').next());
             assert!(row["median_ms"].as_f64().unwrap() > 0.0, "{row}");
             assert!(row["peak_bytes"].as_u64().unwrap() > 0, "{row}");
             assert!(row["parameters"].as_u64().unwrap() > 100_000, "{row}");

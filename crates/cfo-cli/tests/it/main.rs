@@ -3,12 +3,14 @@
 
 mod bench;
 mod devices;
+mod foreign;
 mod grids;
 mod help;
 mod inspect;
 mod noise;
 mod queue;
 mod reproduce;
+mod runs;
 mod simulate;
 mod train;
 mod util;

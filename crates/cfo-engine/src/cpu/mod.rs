@@ -214,8 +214,8 @@ impl Executor {
     }
 }
 
-/// Refuses an arena larger than the memory that the system says it can give; where it says nothing, nothing is known.
-fn check_fits(needed: u64) -> Result<()> {
+/// Refuses more bytes than the memory that the system says it can give; where it says nothing, nothing is known.
+pub(crate) fn check_fits(needed: u64) -> Result<()> {
     let table = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
     match line.and_then(|kibibytes| kibibytes.parse::<u64>().ok()).map(|kibibytes| kibibytes * 1024) {

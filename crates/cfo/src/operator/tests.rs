@@ -108,15 +108,27 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
 #[test]
 fn grids_that_do_not_fit_are_refused_in_words() {
     let setting = |field| Setting { field, periodic: [false; 2], conditions: 0 };
-    for (config, field) in [
-        (OperatorConfig::Unet(UnetConfig::default()), [1, 1, 3]),
-        (OperatorConfig::Unet(UnetConfig { groups: 7, ..UnetConfig::default() }), [1, 64, 1]),
-        (OperatorConfig::Fno(FnoConfig::default()), [1, 10, 1]),
-        (OperatorConfig::Dit(DitConfig { heads: 5, ..DitConfig::default() }), [64, 64, 1]),
-        (OperatorConfig::Mlp(MlpConfig { hidden: vec![0], ..MlpConfig::default() }), [1, 1, 1]),
+    for (config, field, said) in [
+        (OperatorConfig::Unet(UnetConfig::default()), [1, 1, 3], "it convolves along a line or a plane"),
+        (
+            OperatorConfig::Unet(UnetConfig { groups: 7, ..UnetConfig::default() }),
+            [1, 64, 1],
+            "multiple of `operator.groups` = 7",
+        ),
+        (OperatorConfig::Fno(FnoConfig::default()), [1, 10, 1], "6 modes need sides of 11 points"),
+        (
+            OperatorConfig::Dit(DitConfig { heads: 5, ..DitConfig::default() }),
+            [64, 64, 1],
+            "`hidden` = 384 divisible by `heads`",
+        ),
+        (
+            OperatorConfig::Mlp(MlpConfig { hidden: vec![0], ..MlpConfig::default() }),
+            [1, 1, 1],
+            "at least one unit",
+        ),
     ] {
-        let refused = config.build(&setting(field)).err().expect("the grid does not fit");
-        assert!(!refused.to_string().is_empty());
+        let refused = config.build(&setting(field)).err().expect("the grid does not fit").to_string();
+        assert!(refused.contains(said), "{refused}");
     }
 }
 

@@ -31,6 +31,20 @@ impl Log {
         Ok(Self { files: Some((lines, events)) })
     }
 
+    /// Empties the diary of an attempt that failed, but for what was said before its first step, and adds why.
+    pub(super) fn restart(folder: Option<&Path>, notice: &str, learning_rate: f64) -> Result<()> {
+        let Some(folder) = folder else { return Ok(()) };
+        for entry in fs::read_dir(folder)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("events.out.tfevents.") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        let path = folder.join("metrics.jsonl");
+        let before = if path.exists() { kept_lines(&fs::read_to_string(&path)?, 0) } else { String::new() };
+        let line = serde_json::json!({ "step": 0, "notice": notice, "learning_rate": learning_rate });
+        write_atomically(&path, format!("{before}{line}\n").as_bytes())
+    }
+
     pub(super) fn write(&mut self, report: &StepReport) -> Result<()> {
         let Some((lines, events)) = &mut self.files else { return Ok(()) };
         let line = serde_json::to_string(report).map_err(|error| CfoError::Io(error.into()))?;

@@ -1,56 +1,32 @@
 //! The training loop.
 
+mod folder;
 mod log;
+mod observer;
+mod run;
 mod supply;
+mod weights;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use cfo_data::Split;
-use cfo_engine::{Data, Device, Memory, Program};
-use serde::Serialize;
+use cfo_engine::{Device, Memory, Program};
 
-use crate::checkpoint::{Checkpoints, State, write_atomically};
+use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
-use crate::evaluate::{Report, evaluate};
 use crate::model::Model;
 use crate::objective::{TrainingData, training_step};
+use crate::operator::parameter_count;
 use crate::recipe::Recipe;
-use crate::rollout::Solver;
 use crate::trajectories::TrajectorySet;
+use folder::Folder;
 use log::Log;
+use run::Run;
 use supply::Supply;
 
-/// What is known after some steps.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct StepReport {
-    /// Steps made.
-    pub step: u32,
-    /// Steps to make.
-    pub steps: u32,
-    /// Mean loss since the last report.
-    pub loss: f64,
-    /// Learning rate of the last step.
-    pub learning_rate: f64,
-    /// Steps a second since the last report.
-    pub steps_per_second: f64,
-    /// Mean relative L2 error of validation rollouts, when they were made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation: Option<f64>,
-}
-
-/// Watches a training: progress bars, logs, early stops.
-pub trait Observer {
-    /// Called at each report.
-    fn report(&mut self, report: &StepReport);
-}
-
-impl<F: FnMut(&StepReport)> Observer for F {
-    fn report(&mut self, report: &StepReport) {
-        self(report);
-    }
-}
+pub use observer::{Observer, Reply, StepReport};
 
 /// Where a training runs, where it writes, and who watches it.
 pub struct Session<'a> {
@@ -58,7 +34,7 @@ pub struct Session<'a> {
     pub device: Device,
     /// The run's folder; nothing is written without one.
     pub folder: Option<&'a Path>,
-    /// Whether to go on from the folder's newest checkpoint that is whole.
+    /// Whether to go on from the folder's newest checkpoint that is whole, if it has any.
     pub resume: bool,
     /// Set from outside to stop after the step under way.
     pub interrupt: &'a AtomicBool,
@@ -77,6 +53,23 @@ pub struct Trained {
     pub loss: f64,
     /// Seconds of training.
     pub seconds: f64,
+    /// Steps made, those of earlier sessions included.
+    pub steps: u32,
+    /// Why there were no more.
+    pub ending: Ending,
+}
+
+/// Why a training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All steps were made.
+    Complete,
+    /// The validation error did not fall for as long as `train.patience` allows.
+    Patience,
+    /// The observer ended it.
+    Observer,
+    /// It had ended before: nothing was trained.
+    Earlier,
 }
 
 impl Trained {
@@ -94,7 +87,24 @@ impl Trained {
         let state = checkpoints.state(checkpoint)?;
         let mut memory = Memory::new(device, state.model.recipe.train.precision_on(device)?)?;
         checkpoints.load(checkpoint, &state, &mut memory, false)?;
-        Ok(Self { model: state.model, memory, loss: f64::NAN, seconds: 0.0 })
+        let (network, prefix) = (state.model.graph()?, prefix(&state.model));
+        let named = network.parameters().iter().map(|one| (format!("{prefix}{}", one.name), &one.shape));
+        let named: Vec<_> = named.collect();
+        checkpoints.check_tensors(
+            checkpoint,
+            named.iter().map(|(name, shape)| (name.as_str(), *shape)),
+            &memory,
+        )?;
+        Ok(Self::of(&state, memory))
+    }
+}
+
+impl Trained {
+    /// What a checkpoint holds.
+    fn of(state: &State, memory: Memory) -> Self {
+        let loss = state.course.loss.unwrap_or(f64::NAN);
+        let (model, steps) = (state.model.clone(), state.step);
+        Self { model, memory, loss, seconds: 0.0, steps, ending: Ending::Earlier }
     }
 }
 
@@ -102,55 +112,151 @@ fn prefix(model: &Model) -> &'static str {
     if model.recipe.train.ema > 0.0 { "ema/" } else { "" }
 }
 
-/// Trains a model on a set by its recipe.
+/// How often a learning rate that makes the network diverge at once is halved before it is refused.
+const MOST_HALVINGS: u32 = 4;
+/// A loss that grows within so many reports did so at once.
+const FIRST_REPORTS: u32 = 3;
+
+/// Trains a model on a set by its recipe. A learning rate with which it diverges at once is halved a few times.
 ///
 /// # Errors
-/// If recipe and data do not fit, the disk or the device refuses, the loss diverges, or the run is interrupted (its
-/// latest step is then saved).
+/// If recipe and data do not fit, another process trains in the folder, the disk or the device refuses, the loss diverges,
+/// or the run is interrupted (its latest step is then saved).
 pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, interrupt, observer } = session;
-    let mut model = Model::new(recipe, set)?;
-    let checkpoints = folder.map(Checkpoints::of);
-    let resumed = match &checkpoints {
-        Some(checkpoints) if resume => {
-            let (newest, _) = checkpoints.newest_whole()?;
-            let state = checkpoints.state(&newest)?;
-            // Units stay those of the run, whatever an earlier version measured.
-            model.scaling = state.model.scaling.clone();
-            Some((newest, state))
-        }
+    let folder = folder.map(|path| Folder::claim(path, resume)).transpose()?;
+    let mut start = match &folder {
+        Some(folder) if resume => folder.newest()?,
         _ => None,
     };
-    let mut memory =
-        Memory::new(device, recipe.train.precision_on(device)?)?.with_determinism(recipe.train.deterministic);
-    let data = training_data(&model, set, &memory)?;
-    let fingerprint = data.fingerprint(&model, set)?;
-    let (graph, _) = training_step(&model, &data)?;
-    let mut best = None;
-    if let (Some(checkpoints), Some((newest, state))) = (&checkpoints, resumed) {
-        check_resumable(&state, &model, &fingerprint)?;
-        checkpoints.load(&newest, &state, &mut memory, true)?;
-        best = state.best;
-    }
-    memory.initialize(&graph, recipe.train.seed)?;
-    memory.insert_real("train.loss", cfo_engine::Shape::scalar(), &[0.0])?;
-    data.upload(&model, &mut memory)?;
-    let refuse = |error| CfoError::of_step(error, recipe.train.batch);
-    let program = Program::compile(&graph, &[], &memory).map_err(refuse)?;
-    let step = memory.read_index("train.step")?[0];
-    let log = Log::open(folder, step)?;
-    let started = Instant::now();
-    let mut run =
-        Run { model: &model, set, fingerprint, checkpoints, program, log, best, interrupt, observer };
-    let loss = std::thread::scope(|scope| {
-        let supply = match data.is_streamed() {
-            true => Some(Supply::start(scope, (&model, &data, set), &memory, step)?),
-            false => None,
+    let mut halvings = start.as_ref().map_or(0, |(_, state)| state.course.halvings);
+    loop {
+        let mut halved = recipe.clone();
+        halved.train.learning_rate *= (-f64::from(halvings)).exp2();
+        let mut model = Model::new(&halved, set)?;
+        if let Some((_, state)) = &start {
+            // Units stay those of the run, whatever an earlier version measured.
+            model.scaling = state.model.scaling.clone();
+        }
+        let attempt = Attempt { recipe, set, folder: folder.as_ref(), device, interrupt, halvings };
+        let (step, loss) = match attempt.run(model, start.take(), observer) {
+            Err(CfoError::Diverged { step, loss, .. })
+                if halvings < MOST_HALVINGS && is_early(step, recipe) =>
+            {
+                (step, loss)
+            }
+            outcome => return outcome,
         };
-        run.steps(step, supply, &mut memory)
-    })?;
-    drop(run);
-    Ok(Trained { model, memory, loss, seconds: started.elapsed().as_secs_f64() })
+        halvings += 1;
+        let rate = halved.train.learning_rate / 2.0;
+        let notice = format!(
+            "the loss became {loss:.3e} at step {step}: `train.learning_rate` is too high; starting again with {rate}"
+        );
+        if let Some(folder) = &folder {
+            folder.checkpoints.clear()?;
+        }
+        Log::restart(folder.as_ref().map(|folder| folder.path), &notice, rate)?;
+        observer.notice(&notice);
+    }
+}
+
+/// Whether a step is among those of the first reports.
+fn is_early(step: u32, recipe: &Recipe) -> bool {
+    let every = if recipe.train.report_every > 0 { recipe.train.report_every } else { 100 };
+    step <= FIRST_REPORTS.saturating_mul(every)
+}
+
+/// Whether a run has nothing left to do by its recipe.
+fn is_finished(step: u32, course: &Course, recipe: &Recipe) -> bool {
+    let patience = recipe.train.patience;
+    step >= recipe.train.steps || (patience > 0 && course.stale >= patience)
+}
+
+/// Patience needs something to watch.
+fn check_patience(recipe: &Recipe, set: &TrajectorySet) -> Result<()> {
+    if recipe.train.patience > 0 && set.part(Split::Validation).next().is_none() {
+        return Err(CfoError::InvalidKey {
+            key: "train.patience".into(),
+            problem: "the data have no validation trajectories to watch".into(),
+        });
+    }
+    Ok(())
+}
+
+/// A training with one learning rate, from its first step or from a checkpoint.
+struct Attempt<'a> {
+    /// As it was given.
+    recipe: &'a Recipe,
+    set: &'a TrajectorySet,
+    folder: Option<&'a Folder<'a>>,
+    device: Device,
+    interrupt: &'a AtomicBool,
+    halvings: u32,
+}
+
+impl Attempt<'_> {
+    fn run(
+        &self,
+        model: Model,
+        start: Option<(String, State)>,
+        observer: &mut dyn Observer,
+    ) -> Result<Trained> {
+        let (recipe, set) = (&model.recipe, self.set);
+        check_patience(recipe, set)?;
+        let mut memory = Memory::new(self.device, recipe.train.precision_on(self.device)?)?
+            .with_determinism(recipe.train.deterministic);
+        let data = training_data(&model, set, &memory)?;
+        let fingerprint = data.fingerprint(&model, set)?;
+        let (graph, _) = training_step(&model, &data)?;
+        let checkpoints = self.folder.map(|folder| &folder.checkpoints);
+        if let (Some(checkpoints), Some((name, state))) = (checkpoints, &start) {
+            check_resumable(state, &model, &fingerprint)?;
+            weights::restore(checkpoints, (name, state), &graph, &mut memory)?;
+            if is_finished(state.step, &state.course, recipe) {
+                return Ok(Trained::of(state, memory));
+            }
+        } else if let Some(run) = &recipe.train.from {
+            weights::inherit(run, &graph, &mut memory)?;
+        }
+        let refuse = |error| CfoError::of_network(error, parameter_count(&graph));
+        memory.initialize(&graph, recipe.train.seed).map_err(refuse)?;
+        if let Some(folder) = self.folder {
+            folder.write_recipe(self.recipe)?;
+        }
+        memory.insert_real("train.loss", cfo_engine::Shape::scalar(), &[0.0])?;
+        data.upload(&model, &mut memory)?;
+        let refuse = |error| CfoError::of_step(error, recipe.train.batch);
+        let program = Program::compile(&graph, &[], &memory).map_err(refuse)?;
+        let step = memory.read_index("train.step")?[0];
+        let log = Log::open(self.folder.map(|folder| folder.path), step)?;
+        let started = Instant::now();
+        let fresh = Course { halvings: self.halvings, ..Course::default() };
+        let mut run = Run {
+            model: &model,
+            set,
+            fingerprint,
+            checkpoints,
+            program,
+            log,
+            best: start.as_ref().and_then(|(_, state)| state.best),
+            course: start.as_ref().map_or(fresh, |(_, state)| state.course),
+            saved: start.is_some(),
+            started,
+            since: (started, step),
+            interrupt: self.interrupt,
+            observer,
+        };
+        let (steps, ending) = std::thread::scope(|scope| {
+            let supply = match data.is_streamed() {
+                true => Some(Supply::start(scope, (&model, &data, set), &memory, step)?),
+                false => None,
+            };
+            run.steps(step, supply, &mut memory)
+        })?;
+        let loss = run.course.loss.unwrap_or(f64::NAN);
+        drop(run);
+        Ok(Trained { model, memory, loss, seconds: started.elapsed().as_secs_f64(), steps, ending })
+    }
 }
 
 /// The training part of a set: streamed if the recipe or the set says so, or if its values would take more than 60 % of
@@ -165,119 +271,14 @@ fn training_data(model: &Model, set: &TrajectorySet, memory: &Memory) -> Result<
     }
 }
 
-/// A training under way.
-struct Run<'a> {
-    model: &'a Model,
-    set: &'a TrajectorySet,
-    fingerprint: String,
-    checkpoints: Option<Checkpoints>,
-    program: Program,
-    log: Log,
-    best: Option<(f64, u32)>,
-    interrupt: &'a AtomicBool,
-    observer: &'a mut dyn Observer,
-}
-
-impl Run<'_> {
-    /// Trains from a step to the last; returns the mean loss of the last report.
-    fn steps(&mut self, first: u32, mut supply: Option<Supply>, memory: &mut Memory) -> Result<f64> {
-        let (mut step, recipe) = (first, &self.model.recipe);
-        let steps = recipe.train.steps;
-        let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
-        let mut since = (Instant::now(), step);
-        let mut first_loss: Option<f64> = None;
-        let mut last_loss = f64::NAN;
-        while step < steps {
-            let chunk = chunk(step, recipe, memory.device());
-            match &mut supply {
-                None => self.program.run_many(memory, chunk as usize)?,
-                Some(supply) => {
-                    for _ in 0..chunk {
-                        supply.deliver(memory)?;
-                        self.program.run(memory)?;
-                    }
-                }
-            }
-            step += chunk;
-            let stop = self.interrupt.load(Ordering::Relaxed);
-            let last = step == steps || stop;
-            let validate = due(step, recipe.train.validate_every) || step == steps;
-            let checkpoint_due = due(step, recipe.train.checkpoint_every) || validate || last;
-            if !(due(step, recipe.train.report_every) || checkpoint_due) {
-                continue;
-            }
-            let loss = memory.read_f64("train.loss")?[0] / f64::from(step - since.1);
-            memory.write("train.loss", Data::F32(&[0.0]))?;
-            let bound = 1e6 * first_loss.get_or_insert(loss).max(1e-6);
-            if !loss.is_finite() || loss > bound {
-                let good = self.checkpoints.as_ref().filter(|checkpoints| checkpoints.exist());
-                let last_good = good.map(|_| "checkpoints/latest".to_owned());
-                return Err(CfoError::Diverged { step, loss, last_good });
-            }
-            last_loss = loss;
-            let steps_per_second = f64::from(step - since.1) / since.0.elapsed().as_secs_f64();
-            let validation = match validate {
-                true => validation_error(self.model, self.set, memory)?,
-                false => None,
-            };
-            let adam = recipe.train.adam()?;
-            let learning_rate = adam.learning_rate * adam.schedule.factor(step - 1);
-            let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
-            self.log.write(&report)?;
-            self.observer.report(&report);
-            if checkpoint_due {
-                self.save(step, validation, memory)?;
-            }
-            if stop && step < steps {
-                return Err(CfoError::Interrupted { step });
-            }
-            since = (Instant::now(), step);
-        }
-        Ok(last_loss)
-    }
-
-    /// Writes a checkpoint, and marks it as the best if it is.
-    fn save(&mut self, step: u32, validation: Option<f64>, memory: &Memory) -> Result<()> {
-        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
-        let improved = validation
-            .is_some_and(|error| error.is_finite() && self.best.is_none_or(|(lowest, _)| error < lowest));
-        if let (Some(error), true) = (validation, improved) {
-            self.best = Some((error, step));
-        }
-        checkpoints.save(memory, State::new(self.model, step, &self.fingerprint, self.best), improved)
-    }
-}
-
-/// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
-fn chunk(step: u32, recipe: &Recipe, device: Device) -> u32 {
-    let most = if device == Device::Cpu { 1 } else { 20 };
-    let train = &recipe.train;
-    let dues = [train.report_every, train.validate_every, train.checkpoint_every];
-    let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);
-    until.chain([most, train.steps - step]).min().unwrap_or(1)
-}
-
-/// Mean relative L2 error of rollouts of some validation trajectories; `None` without any, infinite if one diverges.
-fn validation_error(model: &Model, set: &TrajectorySet, memory: &mut Memory) -> Result<Option<f64>> {
-    let limit = model.recipe.train.validate_trajectories;
-    let chosen: Vec<_> = set.part(Split::Validation).take(limit).map(|(_, trajectory)| trajectory).collect();
-    if chosen.is_empty() {
-        return Ok(None);
-    }
-    let solver = Solver::from_config(&model.recipe.evaluate)?;
-    match evaluate(model, memory, &chosen, &solver, prefix(model)) {
-        Ok(Report { relative_l2, .. }) => Ok(Some(relative_l2.mean)),
-        Err(CfoError::RolloutDiverged { .. }) => Ok(Some(f64::INFINITY)),
-        Err(error) => Err(error),
-    }
-}
-
 /// A run goes on only with the same data and a recipe that differs in nothing but how long it trains and reports.
 fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()> {
     let comparable = |model: &Model| {
         let mut recipe = model.recipe.clone();
         let train = &mut recipe.train;
         (train.steps, train.report_every, train.validate_every, train.checkpoint_every) = (1, 1, 1, 1);
+        // Where the first weights came from and when to stop do not change what a step does.
+        (train.patience, train.from) = (0, None);
         recipe.evaluate = crate::recipe::EvaluateConfig::default();
         (recipe.data.path, recipe.data.simulate, recipe.data.stream) = (None, None, None);
         recipe
@@ -295,26 +296,4 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
         });
     }
     Ok(())
-}
-
-/// Makes the run's folder and writes the resolved recipe into it.
-///
-/// # Errors
-/// If there already is a run in it and it is not to be resumed, or the disk refuses.
-pub fn prepare_folder(folder: &Path, recipe: &Recipe, resume: bool) -> Result<()> {
-    let occupied = Checkpoints::of(folder).exist();
-    if occupied && !resume {
-        return Err(CfoError::BadData {
-            problem: format!("`{}` already holds a run", folder.display()),
-            hint: "go on with `--resume`, or choose another `--out`".into(),
-        });
-    }
-    if resume && !occupied {
-        return Err(CfoError::BadData {
-            problem: format!("`{}` holds no checkpoint to resume from", folder.display()),
-            hint: "train without `--resume` first".into(),
-        });
-    }
-    fs_err::create_dir_all(folder)?;
-    write_atomically(&folder.join("recipe.toml"), recipe.to_toml()?.as_bytes())
 }

@@ -1,9 +1,11 @@
 //! Nothing is lost: resumed runs end in the same bits, damaged checkpoints are refused.
 
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
-use cfo::engine::Device;
-use cfo::{Checkpoints, Recipe, Trained};
+use cfo::engine::{Device, Memory, Precision};
+use cfo::{Checkpoints, Course, Ending, Recipe, Session, State, StepReport, Trained, train};
 
 use crate::util::{oscillators, recipe, trained};
 
@@ -99,15 +101,68 @@ fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
         let path = torn.join("checkpoints/latest").join(file);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() / 3]).unwrap();
-        assert!(
-            checkpoints.state("latest").is_err()
-                || Trained::load(&torn, "latest", Device::Cpu).is_err()
-                || file == "optimizer.safetensors"
-        );
+        let said = match Trained::load(&torn, "latest", Device::Cpu) {
+            // Evaluation does not need it.
+            Ok(_) if file == "optimizer.safetensors" => String::new(),
+            Ok(_) => panic!("{file} is torn and was read"),
+            Err(error) => error.to_string(),
+        };
+        match file {
+            "weights.safetensors" => assert!(said.contains("does not match the checksum"), "{said}"),
+            "state.json" => assert!(said.contains("it is no state of a run"), "{said}"),
+            _ => assert!(said.is_empty(), "{said}"),
+        }
         let (newest, problems) = checkpoints.newest_whole().unwrap();
         assert_eq!((newest.as_str(), problems.len()), ("step-80", 1), "{file}");
         trained(&constant(160), &set, Some(&torn), true).unwrap();
         assert_eq!(weights(&torn), weights(&whole), "{file}");
         std::fs::remove_dir_all(&torn).unwrap();
     }
+}
+
+/// A checkpoint whose files are as they were written, but which lacks what its network needs.
+#[test]
+fn a_missing_tensor_is_named_to_its_user() {
+    let set = oscillators(12);
+    let folder = tempfile::tempdir().unwrap();
+    let whole = trained(&recipe(40), &set, Some(&folder.path().join("whole")), false).unwrap();
+    let mut some = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    some.insert_real("ema/hidden.0.weight", [2, 32], &[0.0; 64]).unwrap();
+    let run = folder.path().join("odd");
+    let state = State::new(&whole.model, 40, "", None, Course::default());
+    Checkpoints::of(&run).save(&some, state, false).unwrap();
+    let refused = Trained::load(&run, "latest", Device::Cpu).unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        said.contains("weights.safetensors: it lacks `ema/hidden.0.bias`, which the network needs"),
+        "{said}"
+    );
+    assert!(refused.hint().is_some() && refused.is_bad_input());
+}
+
+/// What ends a training from inside leaves a run that goes on to the same bits.
+#[test]
+fn an_observer_ends_a_training() {
+    let set = oscillators(12);
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, ended) = (folder.path().join("whole"), folder.path().join("ended"));
+    trained(&recipe(120), &set, Some(&whole), false).unwrap();
+    let interrupt = AtomicBool::new(false);
+    let mut reports = 0;
+    let mut observer = |report: &StepReport| {
+        reports += 1;
+        if report.step >= 60 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let session = Session {
+        device: Device::Cpu,
+        folder: Some(&ended),
+        resume: false,
+        interrupt: &interrupt,
+        observer: &mut observer,
+    };
+    let found = train(&recipe(120), &set, session).unwrap();
+    assert_eq!((found.steps, found.ending, reports), (60, Ending::Observer, 3));
+    let resumed = trained(&recipe(120), &set, Some(&ended), true).unwrap();
+    assert_eq!((resumed.steps, resumed.ending), (120, Ending::Complete));
+    assert_eq!(weights(&ended), weights(&whole));
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::Result;
 use cfo::engine::{Device, Memory};
 use cfo::{CfoError, Session, StepReport, TrainingData, train};
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::args::{self, Network, Work};
@@ -111,8 +112,8 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let batch = model.recipe.train.batch;
     Ok(Report {
-        what: format!("{:?}", arguments.what).to_lowercase(),
-        model: format!("{:?}", arguments.model).to_lowercase(),
+        what: name(&arguments.what),
+        model: name(&arguments.model),
         device: device.to_string(),
         precision: precision.to_string(),
         batch,
@@ -208,7 +209,7 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     let [loop_ms, step_ms, sampler_ms] = best;
     let bare = step_ms - sampler_ms;
     let found = Overhead {
-        model: format!("{:?}", arguments.model).to_lowercase(),
+        model: name(&arguments.model),
         device: device.to_string(),
         batch: recipe.train.batch,
         loop_ms,
@@ -229,4 +230,9 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
         found.sampler_ms,
         found.overhead_percent
     ))?)
+}
+
+/// What is typed for a choice.
+fn name(choice: &impl ValueEnum) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Model, Recipe, Report, Request, Session, Solver, StepReport,
-    Trained, TrainingData, TrajectorySet, evaluate, prepare_folder, train,
+    CfoError, Checkpoints, EvaluateConfig, Model, Recipe, Report, Request, Session, Solver, Trained,
+    TrainingData, TrajectorySet, evaluate, train,
 };
 use serde::Deserialize;
 
@@ -209,14 +209,11 @@ impl<'a> Laboratory<'a> {
 
     /// Trains in a folder, from its latest checkpoint if it has one.
     fn go_on(&self, run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> Result<()> {
-        let resume = Checkpoints::of(run).exist();
-        prepare_folder(run, recipe, resume)?;
-        let mut progress = progress::Training::new(recipe.train.steps);
-        let mut observer = |report: &StepReport| progress.report(report);
+        let mut observer = progress::Training::new(recipe.train.steps);
         let session = Session {
             device: self.device,
             folder: Some(run),
-            resume,
+            resume: true,
             interrupt: self.interrupt,
             observer: &mut observer,
         };
@@ -232,7 +229,7 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> R
         return Ok(false);
     }
     let state = checkpoints.state("latest")?;
-    if state.model.recipe != *recipe {
+    if state.recipe() != *recipe {
         return Err(CfoError::BadData {
             problem: format!("`{}` holds a run by another recipe", run.display()),
             hint: "remove it, or choose another `--out` or `--runs`".into(),
@@ -254,7 +251,9 @@ struct Logged {
 
 fn reports(path: &std::path::Path) -> Result<Vec<Logged>> {
     let text = fs_err::read_to_string(path)?;
+    let is_report = |line: &&str| !line.contains("\"notice\":");
     text.lines()
+        .filter(is_report)
         .map(|line| serde_json::from_str(line).with_context(|| format!("reading `{}`", path.display())))
         .collect()
 }

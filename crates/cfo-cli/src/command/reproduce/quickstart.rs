@@ -11,8 +11,8 @@ use cfo::data::Split;
 use cfo::engine::Device;
 use cfo::paper::{self, Edition};
 use cfo::{
-    CfoError, ObjectiveConfig, OperatorConfig, Recipe, Report, Session, Solver, StepReport, TrajectorySet,
-    evaluate, train,
+    CfoError, ObjectiveConfig, Observer, OperatorConfig, Recipe, Report, Session, Solver, StepReport,
+    TrajectorySet, evaluate, train,
 };
 use serde::Serialize;
 
@@ -144,7 +144,7 @@ fn once(recipe: &Recipe, set: &TrajectorySet, device: Device, interrupt: &Atomic
     let mut losses = Vec::new();
     let mut observer = |report: &StepReport| {
         losses.push((f64::from(report.step), report.loss));
-        progress.report(report);
+        progress.report(report)
     };
     let session = Session { device, folder: None, resume: false, interrupt, observer: &mut observer };
     let mut trained = train(recipe, set, session)?;

@@ -1,0 +1,109 @@
+//! The folder of a run: who may write into it, and how it begins.
+
+use std::fs::TryLockError;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use fs_err as fs;
+
+use crate::checkpoint::{Checkpoints, State, write_atomically};
+use crate::error::{CfoError, Result};
+use crate::recipe::Recipe;
+
+/// The file that the writer of a run holds locked. The lock ends with its process, however that ends; the file stays.
+const LOCK: &str = ".lock";
+
+/// A run's folder that no other process writes into.
+pub(super) struct Folder<'a> {
+    pub path: &'a Path,
+    pub checkpoints: Checkpoints,
+    _lock: std::fs::File,
+}
+
+impl<'a> Folder<'a> {
+    /// Takes a folder, and makes it if need be.
+    ///
+    /// # Errors
+    /// If another process trains in it, if it holds a run that is not to be resumed, or if the disk refuses.
+    pub fn claim(path: &'a Path, resume: bool) -> Result<Self> {
+        let checkpoints = Checkpoints::of(path);
+        if checkpoints.exist() && !resume {
+            return Err(CfoError::BadData {
+                problem: format!("`{}` already holds a run", path.display()),
+                hint: "go on with `--resume`, or choose another `--out`".into(),
+            });
+        }
+        fs::create_dir_all(path)?;
+        Ok(Self { path, checkpoints, _lock: lock(path)? })
+    }
+
+    /// The checkpoint to go on from: the newest that is whole; `None` before the first.
+    ///
+    /// # Errors
+    /// If there are checkpoints and none is whole.
+    pub fn newest(&self) -> Result<Option<(String, State)>> {
+        if !self.checkpoints.exist() {
+            return Ok(None);
+        }
+        let (name, _) = self.checkpoints.newest_whole()?;
+        let state = self.checkpoints.state(&name)?;
+        Ok(Some((name, state)))
+    }
+
+    /// Writes the resolved recipe.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn write_recipe(&self, recipe: &Recipe) -> Result<()> {
+        write_atomically(&self.path.join("recipe.toml"), recipe.to_toml()?.as_bytes())
+    }
+}
+
+fn lock(folder: &Path) -> Result<std::fs::File> {
+    let path = folder.join(LOCK);
+    let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+    let mut file = file.into_file();
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
+            Err(CfoError::BadData {
+                problem: format!("`{}` is being trained in by {holder}", folder.display()),
+                hint: "wait until it ends, or choose another `--out`".into(),
+            })
+        }
+        // Some file systems know no locks; a run there is as safe as it was.
+        Err(TryLockError::Error(_)) => Ok(file),
+        Ok(()) => {
+            let _ = file.set_len(0);
+            let _ = writeln!(file, "process {} on {}", std::process::id(), host());
+            Ok(file)
+        }
+    }
+}
+
+/// The machine's name, if the system tells it.
+fn host() -> String {
+    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let told = told.or_else(|| std::env::var("HOSTNAME").ok()).or_else(|| std::env::var("COMPUTERNAME").ok());
+    told.map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "an unknown host".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_writer_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let first = Folder::claim(&run, false).unwrap();
+        let refused = Folder::claim(&run, true).err().expect("it is taken");
+        assert!(refused.to_string().contains(&format!("process {} on ", std::process::id())), "{refused}");
+        drop(first);
+        assert!(Folder::claim(&run, false).unwrap().newest().unwrap().is_none());
+    }
+}

@@ -1,0 +1,187 @@
+//! The steps of a training: made, reported, judged, saved.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cfo_data::{Split, Trajectory};
+use cfo_engine::{Data, Device, Memory, Program};
+use cfo_numerics::metric::Summary;
+
+use super::log::Log;
+use super::supply::Supply;
+use super::{Ending, Observer, StepReport, is_early, is_finished, prefix};
+use crate::checkpoint::{Checkpoints, Course, State};
+use crate::error::{CfoError, Result};
+use crate::evaluate::{Report, evaluate};
+use crate::model::Model;
+use crate::recipe::Recipe;
+use crate::rollout::Solver;
+use crate::trajectories::TrajectorySet;
+
+/// Growth of the loss, against that of the first step, that counts as divergence among the first reports, and later.
+const GROWTH: [f64; 2] = [1e3, 1e6];
+/// The first checkpoint comes after so long, whatever the recipe says about later ones.
+const FIRST_CHECKPOINT: Duration = Duration::from_secs(2);
+
+/// Numbers of validation trajectories that are in memory at a time, and as many predicted ones.
+const VALIDATED_VALUES: usize = 1 << 23;
+
+/// A training under way.
+pub(super) struct Run<'a> {
+    pub model: &'a Model,
+    pub set: &'a TrajectorySet,
+    pub fingerprint: String,
+    pub checkpoints: Option<&'a Checkpoints>,
+    pub program: Program,
+    pub log: Log,
+    pub best: Option<(f64, u32)>,
+    pub course: Course,
+    /// Whether there is a checkpoint.
+    pub saved: bool,
+    pub started: Instant,
+    /// When the last report was, and at which step.
+    pub since: (Instant, u32),
+    pub interrupt: &'a AtomicBool,
+    pub observer: &'a mut dyn Observer,
+}
+
+impl Run<'_> {
+    /// Trains from a step on; returns the last one made, and why it was.
+    pub fn steps(
+        &mut self,
+        first: u32,
+        mut supply: Option<Supply>,
+        memory: &mut Memory,
+    ) -> Result<(u32, Ending)> {
+        let (mut step, recipe) = (first, &self.model.recipe);
+        let steps = recipe.train.steps;
+        let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
+        while step < steps {
+            let chunk = chunk(step, recipe, memory.device());
+            self.advance(chunk, &mut supply, memory)?;
+            step += chunk;
+            if step == 1 {
+                self.course.first_loss = memory.read_f64("train.loss")?.first().copied();
+            }
+            let stop = self.interrupt.load(Ordering::Relaxed);
+            let last = step == steps || stop;
+            let validate = due(step, recipe.train.validate_every) || step == steps;
+            let checkpoint = due(step, recipe.train.checkpoint_every) || validate || last;
+            if !(due(step, recipe.train.report_every) || checkpoint) {
+                if !self.saved && self.started.elapsed() >= FIRST_CHECKPOINT {
+                    self.save(step, false, memory)?;
+                }
+                continue;
+            }
+            let report = self.report(step, validate, memory)?;
+            let improved = self.judge(&report);
+            let ends = self.observer.report(&report).is_break();
+            let finished = is_finished(step, &self.course, recipe);
+            let overdue = !self.saved && self.started.elapsed() >= FIRST_CHECKPOINT;
+            if checkpoint || ends || finished || overdue {
+                self.save(step, improved, memory)?;
+            }
+            if step < steps && (stop || finished || ends) {
+                return match finished {
+                    true => Ok((step, Ending::Patience)),
+                    false if stop => Err(CfoError::Interrupted { step }),
+                    false => Ok((step, Ending::Observer)),
+                };
+            }
+        }
+        Ok((step, Ending::Complete))
+    }
+
+    /// Makes some steps.
+    fn advance(&mut self, chunk: u32, supply: &mut Option<Supply>, memory: &mut Memory) -> Result<()> {
+        match supply {
+            None => self.program.run_many(memory, chunk as usize)?,
+            Some(supply) => {
+                for _ in 0..chunk {
+                    supply.deliver(memory)?;
+                    self.program.run(memory)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known after a step; written into the log.
+    fn report(&mut self, step: u32, validate: bool, memory: &mut Memory) -> Result<StepReport> {
+        let (recipe, (then, before)) = (&self.model.recipe, self.since);
+        let loss = memory.read_f64("train.loss")?[0] / f64::from(step - before);
+        memory.write("train.loss", Data::F32(&[0.0]))?;
+        let growth = if is_early(step, recipe) { GROWTH[0] } else { GROWTH[1] };
+        let bound = growth * self.course.first_loss.get_or_insert(loss).max(1e-6);
+        if !loss.is_finite() || loss > bound {
+            let good = self.checkpoints.filter(|checkpoints| checkpoints.exist());
+            let last_good = good.map(|_| "checkpoints/latest".to_owned());
+            return Err(CfoError::Diverged { step, loss, last_good });
+        }
+        self.course.loss = Some(loss);
+        let steps_per_second = f64::from(step - before) / then.elapsed().as_secs_f64();
+        let validation = match validate {
+            true => validation_error(self.model, self.set, memory)?,
+            false => None,
+        };
+        let adam = recipe.train.adam()?;
+        let learning_rate = adam.learning_rate * adam.schedule.factor(step - 1);
+        let steps = recipe.train.steps;
+        let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
+        self.log.write(&report)?;
+        self.since = (Instant::now(), step);
+        Ok(report)
+    }
+
+    /// Whether a validation error is the lowest so far; counts those that are not.
+    fn judge(&mut self, report: &StepReport) -> bool {
+        let Some(error) = report.validation else { return false };
+        let improved = error.is_finite() && self.best.is_none_or(|(lowest, _)| error < lowest);
+        if improved {
+            self.best = Some((error, report.step));
+        }
+        self.course.stale = if improved { 0 } else { self.course.stale + 1 };
+        improved
+    }
+
+    /// Writes a checkpoint, and marks it as the best if it is.
+    fn save(&mut self, step: u32, best: bool, memory: &Memory) -> Result<()> {
+        let Some(checkpoints) = self.checkpoints else { return Ok(()) };
+        let state = State::new(self.model, step, &self.fingerprint, self.best, self.course);
+        checkpoints.save(memory, state, best)?;
+        self.saved = true;
+        Ok(())
+    }
+}
+
+/// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
+fn chunk(step: u32, recipe: &Recipe, device: Device) -> u32 {
+    // The first step's loss is looked at alone.
+    let most = if device == Device::Cpu || step == 0 { 1 } else { 20 };
+    let train = &recipe.train;
+    let dues = [train.report_every, train.validate_every, train.checkpoint_every];
+    let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);
+    until.chain([most, train.steps - step]).min().unwrap_or(1)
+}
+
+/// Mean relative L2 error of rollouts of some validation trajectories; `None` without any, infinite if one diverges.
+fn validation_error(model: &Model, set: &TrajectorySet, memory: &mut Memory) -> Result<Option<f64>> {
+    let limit = model.recipe.train.validate_trajectories;
+    let chosen: Vec<usize> = set.part(Split::Validation).take(limit).map(|(index, _)| index).collect();
+    let frames = chosen.iter().map(|&index| set.trajectories[index].times.len()).max();
+    let Some(frames) = frames else { return Ok(None) };
+    let solver = Solver::from_config(&model.recipe.evaluate)?;
+    let together = (VALIDATED_VALUES / (frames * model.shape().len()).max(1)).max(1);
+    let mut errors = Vec::new();
+    for indices in chosen.chunks(together) {
+        let read = indices.iter().map(|&index| set.trajectory(index)).collect::<Result<Vec<_>>>()?;
+        let read: Vec<&Trajectory> = read.iter().map(Cow::as_ref).collect();
+        match evaluate(model, memory, &read, &solver, prefix(model)) {
+            Ok(Report { relative_l2, .. }) => errors.extend(relative_l2.per_trajectory),
+            Err(CfoError::RolloutDiverged { .. }) => return Ok(Some(f64::INFINITY)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(Summary::of(&errors).mean))
+}
