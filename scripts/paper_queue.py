@@ -228,7 +228,9 @@ class Queue:
 
     def line(self, cell, run, trained, found, wall):
         error = found["relative_l2"]
-        rates = [report["steps_per_second"] for report in read_lines(run / "metrics.jsonl")]
+        # Beside reports there may be notices.
+        reports = read_lines(run / "metrics.jsonl")
+        rates = [report["steps_per_second"] for report in reports if "steps_per_second" in report]
         # What a training says of itself: reading, compiling, steps, validation, checkpoints, other.
         parts = trained.get("time") or {"loop": trained["seconds"]}
         wall |= parts | {"rest_of_training": max(trained["queue_wall"] - sum(parts.values()), 0.0)}
