@@ -129,7 +129,7 @@ fn drawn(done: u64, total: u64) -> String {
 fn training_line(report: &StepReport) -> String {
     let left = f64::from(report.steps - report.step) / report.steps_per_second;
     let validation = report.validation.map_or(String::new(), |error| format!(", validation {error:.2e}"));
-    format!("loss {:.2e}, {:.1} steps/s, {left:.0} s left{validation}", report.loss, report.steps_per_second)
+    format!("loss {:.2e}, {:.1}/s, {left:.0} s left{validation}", report.loss, report.steps_per_second)
 }
 
 impl Drop for Progress {
