@@ -177,7 +177,7 @@ impl CfoError {
             ),
             Self::Interrupted { .. } => Some("`--resume` goes on from here".into()),
             Self::BadRecipe { .. } => {
-                Some("`recipes/` has examples; the `recipe.toml` of any run lists every key".into())
+                Some("`docs/recipe.md` lists every key, `recipes/` has examples, and `cfo init FILE` writes one".into())
             }
             Self::RolloutDiverged { .. } => Some("train longer, or raise `--nfe`".into()),
             Self::Engine(error) => error.hint(),

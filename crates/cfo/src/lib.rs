@@ -14,6 +14,7 @@ mod operator;
 pub mod paper;
 mod profile;
 mod recipe;
+mod reference;
 mod rollout;
 mod scaling;
 mod selection;

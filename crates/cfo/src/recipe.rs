@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use cfo_engine::{AdamConfig, Device, Precision, Schedule};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
@@ -13,7 +14,7 @@ use crate::scaling::Normalize;
 use crate::smoothing::Smoothing;
 
 /// Everything that a run depends on besides its data.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
     /// Where trajectories come from and what is kept of them.
@@ -31,7 +32,7 @@ pub struct Recipe {
 }
 
 /// Where trajectories come from and what is kept of them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
     /// A trajectory file.
@@ -78,7 +79,7 @@ impl Default for DataConfig {
 }
 
 /// The spline and its noise.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathConfig {
     /// `linear`, `cubic` or `quintic`.
@@ -134,7 +135,7 @@ impl PathConfig {
 }
 
 /// Amplitude and exponent of the noise.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NoiseConfig {
     /// Its height, in normalised units.
@@ -150,7 +151,7 @@ impl Default for NoiseConfig {
 }
 
 /// What the network is trained for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ObjectiveConfig {
     /// To match the velocity of the spline.
@@ -175,7 +176,7 @@ impl ObjectiveConfig {
 }
 
 /// The training loop.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
     /// Optimiser steps.
@@ -311,7 +312,7 @@ impl TrainConfig {
 }
 
 /// How a trained network is integrated.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluateConfig {
     /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
@@ -339,7 +340,9 @@ impl Recipe {
         let mut table: toml::Table = text
             .parse()
             .map_err(|error: toml::de::Error| CfoError::BadRecipe { problem: error.to_string() })?;
-        for assignment in overrides {
+        // Another kind first: what is set for it must not be taken for the old one's.
+        let (kinds, rest): (Vec<_>, Vec<_>) = overrides.iter().partition(|assignment| sets_kind(assignment));
+        for assignment in kinds.into_iter().chain(rest) {
             apply(&mut table, assignment)?;
         }
         let recipe: Self = table.try_into().map_err(|error: toml::de::Error| bad_recipe(&error))?;
@@ -355,12 +358,14 @@ impl Recipe {
         if overrides.is_empty() { Ok(self.clone()) } else { Self::parse(&self.to_toml()?, overrides) }
     }
 
-    /// The resolved recipe as TOML.
+    /// The resolved recipe as TOML: every key, those that are not set as comments.
     ///
     /// # Errors
     /// Never for a recipe that was parsed.
     pub fn to_toml(&self) -> Result<String> {
-        toml::to_string(self).map_err(|error| CfoError::BadRecipe { problem: error.to_string() })
+        let text =
+            toml::to_string(self).map_err(|error| CfoError::BadRecipe { problem: error.to_string() })?;
+        Ok(self.with_unset_keys(&text))
     }
 
     fn check_time_balance(&self, balance: f64) -> Result<()> {
@@ -441,8 +446,32 @@ fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
             problem: format!("`{key}` goes through `{part}`, which is not a section"),
         })?;
     }
+    if last == "kind" {
+        leave_what_both_have(at, key.trim(), &value);
+    }
     at.insert(last.into(), value);
     Ok(())
+}
+
+/// Whether an override chooses another kind of operator or objective.
+fn sets_kind(assignment: &str) -> bool {
+    assignment
+        .split_once('=')
+        .is_some_and(|(key, _)| matches!(key.trim(), "operator.kind" | "objective.kind"))
+}
+
+/// Removes from a section what the kind it had takes and another kind does not: that one has its defaults for what is its own.
+fn leave_what_both_have(section: &mut toml::Table, key: &str, kind: &toml::Value) {
+    let Some(old) = section.get("kind").cloned().filter(|old| old != kind) else { return };
+    let takes = |kind: &toml::Value, name: &str, value: &toml::Value| {
+        let pair = [("kind", kind), (name, value)].map(|(name, value)| (name.to_owned(), value.clone()));
+        let table: toml::Table = pair.into_iter().collect();
+        match key {
+            "operator.kind" => table.try_into::<OperatorConfig>().is_ok(),
+            _ => table.try_into::<ObjectiveConfig>().is_ok(),
+        }
+    };
+    section.retain(|name, value| name == "kind" || !takes(&old, name, value) || takes(kind, name, value));
 }
 
 /// Turns the parser's message about an unknown key or choice into one that names the nearest known one, if any is near.
@@ -579,5 +608,31 @@ mod tests {
         assert!(Recipe::parse("", &idle).unwrap_err().to_string().contains("`train.validate_every` is 0"));
         let both = ["data.path=a.h5", "data.simulate=lorenz"].map(String::from);
         assert!(Recipe::parse("", &both).unwrap_err().to_string().contains("`data.path` names the data"));
+    }
+
+    #[test]
+    fn another_kind_has_its_defaults_and_keeps_what_both_have() {
+        let text = "[operator]\nkind = \"mlp\"\nhidden = [32, 32]\nbands = 4\ntime_embedding = false\n";
+        let set =
+            |set: &[&str]| Recipe::parse(text, &set.iter().map(ToString::to_string).collect::<Vec<_>>());
+        for order in
+            [["operator.kind=unet", "operator.channels=[8]"], ["operator.channels=[8]", "operator.kind=unet"]]
+        {
+            let recipe = set(&order).unwrap();
+            let channels = Some(vec![8]);
+            let expected =
+                crate::operator::UnetConfig { channels, time_embedding: false, ..Default::default() };
+            assert_eq!(recipe.operator, OperatorConfig::Unet(expected));
+        }
+        // The same name with another meaning is not kept.
+        assert!(
+            matches!(set(&["operator.kind=dit"]).unwrap().operator, OperatorConfig::Dit(dit) if dit.hidden == 384)
+        );
+        assert!(
+            matches!(set(&["operator.kind=mlp"]).unwrap().operator, OperatorConfig::Mlp(mlp) if mlp.bands == 4)
+        );
+        // What no kind has is still refused.
+        let unknown = "[operator]\nkind = \"mlp\"\nhiden = [3]\n";
+        assert!(Recipe::parse(unknown, &["operator.kind=unet".into()]).is_err());
     }
 }

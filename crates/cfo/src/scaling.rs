@@ -4,6 +4,7 @@ use cfo_data::{ChangeProducts, Normalization, Statistics};
 use cfo_numerics::metric::Summary;
 use cfo_numerics::{Energy, Path};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::error::{CfoError, Result};
@@ -14,7 +15,7 @@ use crate::smoothing::Denoiser;
 use crate::trajectories::TrajectorySet;
 
 /// How the values of each channel are shifted and scaled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalize {
     /// To mean 0 and deviation 1.

@@ -5,6 +5,7 @@ use std::fmt;
 use cfo_data::{ChannelNoise, NoiseEstimator, mean_interval};
 use cfo_numerics::Smoother;
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::error::{CfoError, Result};
@@ -15,7 +16,8 @@ use crate::trajectories::TrajectorySet;
 const BLOCK: usize = 64;
 
 /// Noise that is taken off the training snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
 pub enum Smoothing {
     /// None: the path goes through the snapshots.
     #[default]
@@ -23,6 +25,7 @@ pub enum Smoothing {
     /// As much as is found in each channel.
     Auto,
     /// Of this deviation, as a share of each channel's.
+    #[schemars(untagged)]
     Noise(f64),
 }
 

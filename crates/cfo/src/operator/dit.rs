@@ -4,6 +4,7 @@
 //! others, and the velocity is cropped.
 
 use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Boundary, Padding, crop, linear_drawn, sinusoids};
@@ -14,7 +15,7 @@ use crate::error::{CfoError, Result};
 const EPSILON: f64 = 1e-6;
 
 /// Sizes of the transformer; the default is the paper's, 13.6 M trainable parameters on a plane with two channels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DitConfig {
     /// Side of a patch.

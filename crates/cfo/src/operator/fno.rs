@@ -1,6 +1,7 @@
 //! The Fourier neural operator, for fields on a line or a plane of any length.
 
 use cfo_engine::{Activation, EngineError, Graph, Initial, Node, spectral_modes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
@@ -8,7 +9,7 @@ use super::{Operator, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
 /// Sizes of the operator; the default is the paper's, 591,105 parameters on a line with a complex weight counted once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FnoConfig {
     /// Channels inside.

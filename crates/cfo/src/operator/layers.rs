@@ -1,6 +1,7 @@
 //! Parts that several networks share.
 
 use cfo_engine::{Activation, EngineError, Graph, Initial, Node, PadMode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Setting;
@@ -50,7 +51,7 @@ pub(super) fn sinusoids(graph: &mut Graph, time: Node, features: usize) -> Resul
 }
 
 /// What a convolution finds beyond the edges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Padding {
     /// Circular along periodic axes, replicate along the others.

@@ -1,6 +1,7 @@
 //! The multilayer perceptron: for ODE systems and small one-dimensional fields.
 
 use cfo_engine::{Activation, EngineError, Graph, Node};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
@@ -8,7 +9,7 @@ use super::{Operator, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
 /// Sizes of the perceptron; the default is the paper's for Lorenz, 202,499 parameters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MlpConfig {
     /// Widths of the hidden layers.
@@ -34,7 +35,7 @@ impl Default for MlpConfig {
 
 /// What follows a hidden layer of the perceptron. With `relu`, the paper's, the learned field has kinks, at which a solver of high order loses it; with the
 /// others it is smooth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MlpActivation {
     /// `max(x, 0)`.

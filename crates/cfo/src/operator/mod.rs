@@ -10,6 +10,7 @@ mod unet;
 
 use cfo_data::FieldShape;
 use cfo_engine::{Graph, Node};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -78,7 +79,7 @@ impl Setting {
 }
 
 /// The choice of network with its sizes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OperatorConfig {
     /// A multilayer perceptron on the whole state.

@@ -8,6 +8,7 @@
 //! way up.
 
 use cfo_engine::{Activation, EngineError, Graph, GroupNormInputs, Initial, Node};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Boundary, Padding, crop, linear, sinusoids};
@@ -16,7 +17,7 @@ use crate::error::{CfoError, Result};
 
 /// Sizes of the U-Net; unset ones follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
 /// on a plane (8.16 M).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UnetConfig {
     /// Channels of each scale; each halves the grid, rounded up.

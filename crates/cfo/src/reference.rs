@@ -1,0 +1,273 @@
+//! Every key of a recipe with its type, default and meaning, read from the types that hold them: `docs/recipe.md`, and what a
+//! run's `recipe.toml` lists although it is not set.
+
+use std::fmt::Write;
+
+use schemars::schema_for;
+use serde_json::Value;
+
+use crate::recipe::Recipe;
+
+/// A key of a section.
+#[derive(Clone, Debug, PartialEq)]
+struct Key {
+    name: String,
+    kind: String,
+    /// As TOML; `None` if it is not set by default.
+    default: Option<String>,
+    meaning: String,
+}
+
+/// A section, or the part of it that belongs to one `kind`.
+#[derive(Clone, Debug, PartialEq)]
+struct Section {
+    name: String,
+    /// The choice of `kind` that it is for.
+    kind: Option<String>,
+    meaning: String,
+    keys: Vec<Key>,
+}
+
+impl Recipe {
+    /// Every key with its type, default and meaning, as Markdown.
+    pub fn reference() -> String {
+        let mut text = String::from(
+            "# Recipe\n\n\
+             Every key of a recipe, made from the types that hold them (`crates/cfo/src/recipe.rs`, `operator/`); a test compares. A key that is\n\
+             left out has its default. `cfo init FILE` writes a recipe for a file, `--set section.key=VALUE` overrides a key, the `recipe.toml` of a\n\
+             run lists every one. `--set operator.kind=KIND` takes that kind's defaults and keeps the keys that both kinds have.\n",
+        );
+        for section in sections() {
+            let kind = section.kind.as_ref().map(|kind| format!(" with `kind = \"{kind}\"`"));
+            let _ = write!(
+                text,
+                "\n## `[{}]`{}\n\n{}\n\n",
+                section.name,
+                kind.unwrap_or_default(),
+                section.meaning
+            );
+            if section.keys.is_empty() {
+                text.push_str("It has no keys of its own.\n");
+                continue;
+            }
+            text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+            for key in &section.keys {
+                let default = key.default.as_ref().map_or("not set".into(), |default| format!("`{default}`"));
+                let _ = writeln!(text, "| `{}` | {} | {default} | {} |", key.name, key.kind, key.meaning);
+            }
+        }
+        text
+    }
+
+    /// The TOML text of this recipe with a comment for each key that is not set.
+    pub(crate) fn with_unset_keys(&self, text: &str) -> String {
+        let kinds = [("operator", self.operator.name()), ("objective", self.objective.name())];
+        let chosen = |section: &Section| match &section.kind {
+            None => true,
+            Some(kind) => kinds.contains(&(section.name.as_str(), kind)),
+        };
+        let sections: Vec<Section> = sections().into_iter().filter(chosen).collect();
+        let table: toml::Table = text.parse().unwrap_or_default();
+        let mut whole = String::new();
+        for line in text.lines() {
+            let _ = writeln!(whole, "{line}");
+            let header = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+            let Some(section) = sections.iter().find(|section| Some(section.name.as_str()) == header) else {
+                continue;
+            };
+            let own = table.get(&section.name).and_then(toml::Value::as_table);
+            let unset = |key: &&Key| {
+                let first = key.name.split('.').next().unwrap_or_default();
+                own.is_none_or(|own| !own.contains_key(first))
+            };
+            for key in section.keys.iter().filter(unset) {
+                let _ = writeln!(whole, "# {} is not set", key.name);
+            }
+        }
+        whole
+    }
+}
+
+/// All sections in the order of the recipe; one for each kind of operator and objective.
+fn sections() -> Vec<Section> {
+    let schema = schema_for!(Recipe);
+    let root = schema.as_value();
+    let mut sections = Vec::new();
+    for name in ["data", "path", "operator", "objective", "train", "evaluate"] {
+        let property = &root["properties"][name];
+        let target = resolve(root, property);
+        let meaning = text(property).or_else(|| text(target)).unwrap_or_default();
+        let Some(kinds) = target["oneOf"].as_array() else {
+            sections.push(Section { name: name.into(), kind: None, meaning, keys: keys(root, target, "") });
+            continue;
+        };
+        for variant in kinds {
+            let body = resolve(root, variant);
+            let kind = variant["properties"]["kind"]["const"].as_str().map(ToOwned::to_owned);
+            let both = [text(variant), text(body).filter(|_| body != variant)];
+            let meaning = both.into_iter().flatten().collect::<Vec<_>>().join(" ");
+            sections.push(Section { name: name.into(), kind, meaning, keys: keys(root, body, "") });
+        }
+    }
+    let known: Vec<&String> = root["properties"].as_object().into_iter().flat_map(|map| map.keys()).collect();
+    debug_assert!(
+        known.iter().all(|key| sections.iter().any(|section| &section.name == *key)),
+        "a section of the recipe is missing here: {known:?}"
+    );
+    sections
+}
+
+/// The definition that a schema refers to, or itself.
+fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/$defs/")) {
+        Some(name) => &root["$defs"][name],
+        None => schema,
+    }
+}
+
+/// The doc comment on one line.
+fn text(schema: &Value) -> Option<String> {
+    let text = schema["description"].as_str()?;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(line.replace('|', "\\|"))
+}
+
+/// The keys of an object; those of tables inside it under their path.
+fn keys(root: &Value, object: &Value, prefix: &str) -> Vec<Key> {
+    let properties = object["properties"].as_object();
+    let mut found = Vec::new();
+    for (name, property) in properties.into_iter().flatten().filter(|(name, _)| *name != "kind") {
+        let target = resolve(root, property);
+        let path = format!("{prefix}{name}");
+        if target["properties"].is_object() {
+            let mut inside = keys(root, target, &format!("{path}."));
+            for key in &mut inside {
+                let own = property["default"].pointer(&format!("/{}", &key.name[path.len() + 1..]));
+                key.default = own.and_then(toml).or(key.default.take());
+            }
+            found.extend(inside);
+            continue;
+        }
+        let meaning = text(property).or_else(|| text(target)).unwrap_or_default();
+        let default = property.get("default").and_then(toml);
+        found.push(Key { name: path, kind: kind(root, property), default, meaning });
+    }
+    found
+}
+
+/// A default as TOML; nothing for null.
+fn toml(value: &Value) -> Option<String> {
+    toml::Value::try_from(value).ok().filter(|_| !value.is_null()).map(|value| value.to_string())
+}
+
+/// The type in words.
+fn kind(root: &Value, schema: &Value) -> String {
+    let schema = resolve(root, schema);
+    if let Some(choice) = schema["const"].as_str() {
+        return format!("`\"{choice}\"`");
+    }
+    if let Some(choices) = schema["enum"].as_array() {
+        return words(choices.iter());
+    }
+    if let Some(options) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
+        let constants: Vec<&Value> = options.iter().filter_map(|option| option.get("const")).collect();
+        if constants.len() == options.len() {
+            return words(constants.into_iter());
+        }
+        let kinds: Vec<String> = options.iter().map(|option| kind(root, option)).collect();
+        return kinds.into_iter().filter(|kind| !kind.is_empty()).collect::<Vec<_>>().join(" or ");
+    }
+    let named = |name: &str| match name {
+        "boolean" => "`true` or `false`".to_owned(),
+        "integer" => "whole number".into(),
+        "number" => "number".into(),
+        "string" => "text".into(),
+        "array" => {
+            let item = kind(root, &schema["items"]);
+            let item = if item.is_empty() { kind(root, &schema["prefixItems"][0]) } else { item };
+            match schema["minItems"].as_u64().filter(|_| schema["minItems"] == schema["maxItems"]) {
+                Some(count) => format!("list of {count}: {item}"),
+                None => format!("list: {item}"),
+            }
+        }
+        "null" => String::new(),
+        other => other.into(),
+    };
+    match &schema["type"] {
+        Value::String(name) => named(name),
+        Value::Array(names) => {
+            let names = names.iter().filter_map(Value::as_str).map(named);
+            names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" or ")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Choices side by side.
+fn words<'a>(choices: impl Iterator<Item = &'a Value>) -> String {
+    choices
+        .filter(|choice| !choice.is_null())
+        .map(|choice| format!("`{choice}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page is what the types say. `CFO_BLESS=1 cargo test -p cfo reference` writes it anew.
+    #[test]
+    fn the_page_lists_every_key_as_the_types_have_it() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/recipe.md");
+        let made = Recipe::reference();
+        if std::env::var_os("CFO_BLESS").is_some() {
+            std::fs::write(path, &made).unwrap();
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            found == made,
+            "docs/recipe.md is not what the types say; `CFO_BLESS=1 cargo test -p cfo reference` writes it"
+        );
+    }
+
+    #[test]
+    fn keys_have_types_defaults_and_meanings() {
+        let sections = sections();
+        let key = |section: &str, name: &str| {
+            let keys = sections.iter().filter(|one| one.name == section).flat_map(|one| &one.keys);
+            keys.clone().find(|key| key.name == name).cloned().unwrap_or_else(|| panic!("{section}.{name}"))
+        };
+        let steps = key("train", "steps");
+        assert_eq!((steps.kind.as_str(), steps.default.as_deref()), ("whole number", Some("60000")));
+        assert_eq!(key("data", "path").default, None);
+        assert_eq!(key("path", "noise.amplitude").default.as_deref(), Some("0.00001"));
+        assert!(key("operator", "padding").kind.contains("`\"circular\"`"));
+        for section in &sections {
+            assert!(!section.meaning.is_empty(), "{section:?}");
+            for key in &section.keys {
+                assert!(!key.meaning.is_empty() && !key.kind.is_empty(), "{}: {key:?}", section.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_written_recipe_names_every_key() {
+        let recipe = Recipe::parse("[operator]\nkind = \"unet\"", &[]).unwrap();
+        let text = recipe.to_toml().unwrap();
+        assert_eq!(Recipe::parse(&text, &[]).unwrap(), recipe);
+        for (name, kind) in [("data", None), ("train", None), ("operator", Some("unet")), ("evaluate", None)]
+        {
+            let section =
+                sections().into_iter().find(|one| one.name == name && one.kind.as_deref() == kind).unwrap();
+            for key in section.keys {
+                let last = key.name.rsplit('.').next().unwrap();
+                let named = text.lines().any(|line| {
+                    line.starts_with(&format!("{last} = ")) || line == format!("# {} is not set", key.name)
+                });
+                assert!(named, "{name}.{}:\n{text}", key.name);
+            }
+        }
+        assert!(text.contains("# channels is not set"), "{text}");
+    }
+}
