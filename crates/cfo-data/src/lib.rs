@@ -9,6 +9,7 @@ pub mod simulate;
 pub mod split;
 pub mod store;
 pub mod thin;
+mod time_dependence;
 mod trajectory;
 
 pub use changes::ChangeProducts;
@@ -17,4 +18,5 @@ pub use noise::{ChannelNoise, NoiseEstimator, mean_interval, noise_of_file};
 pub use normalize::{Normalization, Statistics};
 pub use sampling::{Rebuilt, SamplingAudit};
 pub use split::Split;
+pub use time_dependence::TimeDependence;
 pub use trajectory::{Defect, Defects, Description, FieldShape, Trajectory};

@@ -32,6 +32,9 @@ const MOST_GROWTH: f64 = 2.0;
 /// Least share of the variance of residuals that neighbouring points do not have in common.
 const LEAST_OWN: f64 = 0.5;
 
+/// Noise below this share of a channel's deviation is not worth smoothing: splines err as much.
+const MATTERS: f64 = 1e-3;
+
 /// The noise of one channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelNoise {
@@ -41,6 +44,18 @@ pub struct ChannelNoise {
     pub relative: f64,
     /// Whether it is told apart from times that are too far apart. If not, the deviation is an upper bound.
     pub resolved: bool,
+}
+
+impl ChannelNoise {
+    /// What surely is noise, in the data's units.
+    pub fn certain(&self) -> f64 {
+        if self.resolved { self.fit.deviation } else { 0.0 }
+    }
+
+    /// Whether smoothing is worth while.
+    pub fn matters(&self) -> bool {
+        self.resolved && self.relative > MATTERS
+    }
 }
 
 /// Collects a bounded number of series of each channel and tells the noise in them.

@@ -13,6 +13,7 @@ mod objective;
 mod operator;
 pub mod paper;
 mod profile;
+mod proposal;
 mod recipe;
 mod reference;
 mod rollout;
@@ -33,6 +34,7 @@ pub use operator::{
     Setting, UnetConfig, parameter_count,
 };
 pub use profile::Profile;
+pub use proposal::{Machine, Proposal};
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};

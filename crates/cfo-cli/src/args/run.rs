@@ -1,18 +1,32 @@
-//! The verbs around a trained operator: train, evaluate, predict, bench.
+//! The verbs around a trained operator: init, train, evaluate, predict, bench.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+/// Write a recipe that fits a trajectory file, with a comment on each choice
+#[derive(Debug, Args)]
+pub struct Init {
+    /// HDF5 or `.npz`; the layout is recognised by the content
+    pub file: PathBuf,
+    /// Recipe to write [default: stdout]
+    #[arg(long, value_name = "RECIPE")]
+    pub out: Option<PathBuf>,
+    /// Replace the recipe if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// Train an operator by a recipe
 #[derive(Debug, Args)]
+#[command(after_help = "docs/recipe.md lists every key of a recipe with its type, default and meaning.")]
 pub struct Train {
-    /// A recipe in TOML; every key has a default
-    pub recipe: PathBuf,
+    /// A recipe in TOML; every key has a default [default: what `cfo init` writes for the data; with --resume the run's own]
+    pub recipe: Option<PathBuf>,
     /// Trajectory file; wins over the recipe's `data.path`
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Folder of the run [default: runs/NAME-OF-RECIPE]
+    /// Folder of the run [default: runs/NAME-OF-RECIPE, without one runs/NAME-OF-DATA]
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
     /// `auto`, `cpu` or `cuda:N`

@@ -4,6 +4,7 @@ mod bench;
 mod devices;
 mod evaluate;
 mod figures;
+mod init;
 mod inspect;
 mod predict;
 mod reproduce;
@@ -20,6 +21,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Devices(arguments) => devices::run(arguments),
         Command::Simulate(arguments) => simulate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Init(arguments) => init::run(arguments),
         Command::Train(arguments) => train::run(arguments),
         Command::Evaluate(arguments) => evaluate::run(arguments),
         Command::Predict(arguments) => predict::run(arguments),

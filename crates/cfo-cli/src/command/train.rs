@@ -5,8 +5,12 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use cfo::data::Split;
+use cfo::data::store::TrajectoryFile;
 use cfo::engine::{Device, Memory, Program};
-use cfo::{Checkpoints, Ending, Model, Recipe, Session, TrainingData, TrajectorySet, train, training_step};
+use cfo::{
+    Checkpoints, Ending, Machine, Model, Proposal, Recipe, Session, TrainingData, TrajectorySet, train,
+    training_step,
+};
 use serde::Serialize;
 
 use super::figures::loss_curves;
@@ -103,9 +107,8 @@ struct DryRun {
 }
 
 pub fn run(arguments: &args::Train) -> Result<()> {
-    let text = recipe_text(&arguments.recipe)?;
-    let mut recipe = Recipe::parse(&text, &arguments.set)
-        .with_context(|| format!("reading the recipe `{}`", arguments.recipe.display()))?;
+    let (text, origin) = recipe_text(arguments)?;
+    let mut recipe = Recipe::parse(&text, &arguments.set).with_context(|| format!("reading {origin}"))?;
     if let Some(path) = &arguments.data {
         if let Some(system) = recipe.data.simulate.take() {
             say(&format!(
@@ -124,7 +127,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if arguments.dry_run {
         return dry_run(&recipe, &set, device, arguments.json);
     }
-    let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.recipe));
+    let folder = default_folder(arguments);
     let checkpoints = Checkpoints::of(&folder);
     if arguments.resume && checkpoints.exist() {
         let (newest, problems) = checkpoints.newest_whole()?;
@@ -164,21 +167,43 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
 }
 
-/// The recipe's text; data given in its place are told apart.
-fn recipe_text(path: &Path) -> Result<String> {
-    match String::from_utf8(fs_err::read(path)?) {
-        Ok(text) => Ok(text),
+/// The recipe's text and what to call it: the file given, the run's own when it goes on, else what suits the data.
+fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
+    let own = default_folder(arguments).join("recipe.toml");
+    let path = match &arguments.recipe {
+        Some(path) => Some(path.clone()),
+        None => Some(own).filter(|own| arguments.resume && own.exists()),
+    };
+    let Some(path) = path else {
+        let Some(data) = &arguments.data else {
+            return Err(cfo::CfoError::BadData {
+                problem: "neither a recipe nor data were given".into(),
+                hint: "`cfo train RECIPE`, or `cfo train --data FILE` for a recipe that suits the file"
+                    .into(),
+            }
+            .into());
+        };
+        let text = Proposal::new(&TrajectoryFile::open(data)?, Machine::here())?.to_toml()?;
+        say(&format!("no recipe was given: training by what `cfo init {}` writes", data.display()));
+        return Ok((text, "the recipe for the data".into()));
+    };
+    match String::from_utf8(fs_err::read(&path)?) {
+        Ok(text) => Ok((text, format!("the recipe `{}`", path.display()))),
         Err(_) => Err(cfo::CfoError::BadData {
             problem: format!("`{}` is not a recipe: it is not text", path.display()),
-            hint: "`cfo train RECIPE --data FILE`; `recipes/own-data.toml` suits most files".into(),
+            hint:
+                "`cfo train --data FILE` finds a recipe for a file, `cfo train RECIPE --data FILE` takes one"
+                    .into(),
         }
         .into()),
     }
 }
 
-/// `runs/NAME` for a recipe `.../NAME.toml`.
-fn default_folder(recipe: &Path) -> PathBuf {
-    Path::new("runs").join(recipe.file_stem().unwrap_or_default())
+/// The folder given, or `runs/NAME` for a recipe `.../NAME.toml` or, without one, for data `.../NAME.npz`.
+fn default_folder(arguments: &args::Train) -> PathBuf {
+    let named = arguments.recipe.as_deref().or(arguments.data.as_deref()).and_then(Path::file_stem);
+    let unnamed = || Path::new("runs").join(named.unwrap_or_default());
+    arguments.out.clone().unwrap_or_else(unnamed)
 }
 
 fn summary(report: &Report) -> String {

@@ -6,6 +6,7 @@ mod devices;
 mod foreign;
 mod grids;
 mod help;
+mod init;
 mod inspect;
 mod noise;
 mod queue;

@@ -2,7 +2,7 @@
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{DataError, SamplingAudit};
-use cfo_numerics::{Path, Spline};
+use cfo_numerics::Path;
 use serde::Serialize;
 
 /// How well snapshots that are left out are rebuilt from their neighbours.
@@ -31,12 +31,6 @@ pub(super) struct Rebuilt {
     pub relative_l2: f64,
 }
 
-/// The path through smoothed snapshots whose velocity is the best on noisy oscillators and Lorenz, of those that were compared.
-const SMOOTHED: Path = Path { spline: Spline::Quintic, stencil: 5 };
-
-/// Noise below this share of a channel's deviation is not worth smoothing: splines err as much.
-const MATTERS: f64 = 1e-3;
-
 /// The noise of a channel.
 #[derive(Debug, Serialize)]
 pub(super) struct Noise {
@@ -47,6 +41,12 @@ pub(super) struct Noise {
     pub relative: f64,
     /// Whether it is told apart from times that are too far apart; if not, it is an upper bound.
     pub resolved: bool,
+    /// What surely is noise.
+    #[serde(skip)]
+    certain: f64,
+    /// Whether smoothing is worth while.
+    #[serde(skip)]
+    pub matters: bool,
 }
 
 impl Noise {
@@ -58,18 +58,10 @@ impl Noise {
             deviation: noise.fit.deviation,
             relative: noise.relative,
             resolved: noise.resolved,
+            certain: noise.certain(),
+            matters: noise.matters(),
         });
         Ok(noise.collect())
-    }
-
-    /// What surely is noise.
-    fn certain(&self) -> f64 {
-        if self.resolved { self.deviation } else { 0.0 }
-    }
-
-    /// Whether smoothing is worth while.
-    pub fn matters(&self) -> bool {
-        self.resolved && self.relative > MATTERS
     }
 }
 
@@ -111,11 +103,11 @@ impl Verdict {
 impl Sampling {
     /// The audit of `file`; nothing if its trajectories are too short to leave a snapshot out.
     pub fn new(file: &TrajectoryFile, deviation: &[f64], noise: &[Noise]) -> Result<Option<Self>, DataError> {
-        let certain: Vec<f64> = noise.iter().map(Noise::certain).collect();
+        let certain: Vec<f64> = noise.iter().map(|noise| noise.certain).collect();
         let audit = SamplingAudit::new(file, deviation, &certain)?;
         let Some(recommended) = audit.recommended() else { return Ok(None) };
-        let smoothing = noise.iter().any(Noise::matters);
-        let path = if smoothing { SMOOTHED } else { recommended.path };
+        let smoothing = noise.iter().any(|noise| noise.matters);
+        let path = if smoothing { SamplingAudit::SMOOTHED } else { recommended.path };
         let splines = audit.paths.iter().map(|rebuilt| Rebuilt {
             spline: rebuilt.path.spline.to_string(),
             stencil: stencil(rebuilt.path),

@@ -137,7 +137,7 @@ fn noise(report: &Report) -> String {
         ),
     };
     let channels: Vec<String> = report.noise.iter().map(describe).collect();
-    let verdict = match report.noise.iter().any(super::Noise::matters) {
+    let verdict = match report.noise.iter().any(|noise| noise.matters) {
         true => "the values are noisy: `path.smoothing = \"auto\"` trains on smoothed snapshots",
         false if report.noise.iter().all(|noise| noise.resolved) => "no noise that matters",
         false => "no noise that could be told for certain",

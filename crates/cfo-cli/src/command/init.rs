@@ -1,0 +1,27 @@
+//! `cfo init`: a recipe that fits a trajectory file.
+
+use anyhow::{Result, bail};
+use cfo::data::store::TrajectoryFile;
+use cfo::{CfoError, Machine, Proposal, write_atomically};
+
+use crate::args;
+use crate::diagnostics::say;
+use crate::report;
+
+pub fn run(arguments: &args::Init) -> Result<()> {
+    if let Some(out) = arguments.out.as_ref().filter(|out| out.exists() && !arguments.force) {
+        bail!(CfoError::BadData {
+            problem: format!("`{}` already exists", out.display()),
+            hint: "`--force` replaces it".into(),
+        });
+    }
+    let file = TrajectoryFile::open(&arguments.file)?;
+    let text = Proposal::new(&file, Machine::here())?.to_toml()?;
+    let Some(out) = &arguments.out else {
+        return Ok(report::print(&text)?);
+    };
+    write_atomically(out, text.as_bytes())?;
+    let (recipe, data) = (out.display(), arguments.file.display());
+    say(&format!("written: `{recipe}`; next: `cfo train {recipe} --data {data}`"));
+    Ok(())
+}

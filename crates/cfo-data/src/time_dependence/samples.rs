@@ -1,0 +1,285 @@
+//! Velocities at knots with what they may depend on.
+
+use cfo_numerics::{Path, Philox, Segment, Spline};
+
+use super::ridge::Columns;
+use crate::DataError;
+use crate::sampling::spread;
+use crate::store::TrajectoryFile;
+
+/// At most so many trajectories are looked at.
+const MOST_TRAJECTORIES: usize = 64;
+
+/// About so many velocities are compared.
+const SAMPLES: usize = 3000;
+
+/// Points that are looked at in one snapshot of a field.
+const POINTS: usize = 8;
+
+/// At most so many numbers are read, so that the cost does not grow with the file.
+const MOST_VALUES: usize = 1 << 26;
+
+/// Snapshots on either side of a knot that a smoothed velocity is estimated from.
+const SMOOTH_REACH: usize = 4;
+
+/// Edges that move less than this share of the inside, in variance, are held fixed.
+const FIXED: f64 = 1e-4;
+
+/// Velocities and what they may depend on, by column; inputs and velocities have mean 0 and deviation 1.
+#[derive(Default)]
+pub(super) struct Samples {
+    pub time: Vec<f64>,
+    /// Which of two parts each belongs to: whole trajectories, or stretches of a single one.
+    pub fold: Vec<bool>,
+    /// State, its differences in space, and the trajectory's parameters.
+    pub inputs: Columns,
+    /// Functions of the place.
+    pub places: Columns,
+    pub velocity: Columns,
+    /// Typical time between snapshots.
+    pub interval: f64,
+}
+
+impl Samples {
+    pub fn len(&self) -> usize {
+        self.time.len()
+    }
+
+    /// First time and span.
+    pub fn range(&self) -> (f64, f64) {
+        let first = self.time.iter().copied().fold(f64::INFINITY, f64::min);
+        let last = self.time.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (first, (last - first).max(f64::MIN_POSITIVE))
+    }
+
+    /// Samples of the inside and, where an axis has edges that move, of these.
+    pub fn read(file: &TrajectoryFile, trajectories: &[usize], smooth: bool) -> Result<Vec<Self>, DataError> {
+        let description = file.description();
+        let shape = description.shape;
+        let grid = Grid::new([shape.height, shape.width], shape.axes, &description.periodic);
+        let chosen: Vec<usize> =
+            spread(trajectories.len(), MOST_TRAJECTORIES).into_iter().map(|i| trajectories[i]).collect();
+        let points = if shape.axes == 0 { 1 } else { POINTS };
+        let window = 2 * SMOOTH_REACH + 1;
+        let affordable = MOST_VALUES / (window * shape.len().max(1));
+        let snapshots = (SAMPLES / points).min(affordable.max(32));
+        let each = snapshots.div_ceil(chosen.len().max(1)).max(1);
+        let mut groups = [Self::default(), Self::default()];
+        let mut random = Philox::new(1, 0);
+        for (order, &trajectory) in chosen.iter().enumerate() {
+            let times = file.times(trajectory)?;
+            let parameters = file.parameters(trajectory)?;
+            let margin = Window::margin(times.len(), smooth);
+            for knot in spread(times.len() - 2 * margin, each).into_iter().map(|knot| margin + knot) {
+                let Some(window) = Window::read(file, trajectory, &times, knot, smooth)? else { continue };
+                let fold = if chosen.len() > 1 { order % 2 == 0 } else { (8 * knot / times.len()) % 2 == 0 };
+                for (group, samples) in groups.iter_mut().enumerate() {
+                    for _ in 0..points {
+                        let Some(point) = grid.draw(&mut random, group == 1) else { break };
+                        samples.push((times[knot], fold), &grid, point, &window, &parameters);
+                    }
+                }
+            }
+            let (first, last) = (times[0], times[times.len() - 1]);
+            groups[0].interval += (last - first) / (times.len().max(2) - 1) as f64 / chosen.len() as f64;
+        }
+        groups[1].interval = groups[0].interval;
+        let moves = |samples: &Self| samples.velocity.iter().map(|column| variance(column)).sum::<f64>();
+        let edges_move = groups[1].len() > 0 && moves(&groups[1]) > FIXED * moves(&groups[0]);
+        let kept = groups.into_iter().take(if edges_move { 2 } else { 1 });
+        Ok(kept.filter(|samples| samples.len() > 0).map(Self::standardized).collect())
+    }
+
+    fn push(
+        &mut self,
+        (time, fold): (f64, bool),
+        grid: &Grid,
+        point: [usize; 2],
+        window: &Window,
+        parameters: &[f64],
+    ) {
+        self.time.push(time);
+        self.fold.push(fold);
+        let inputs = grid.inputs(&window.state, point).into_iter().chain(parameters.iter().copied());
+        append(&mut self.inputs, inputs);
+        append(&mut self.places, grid.place(point));
+        let channels = window.state.len() / (grid.sides[0] * grid.sides[1]);
+        let at = (point[0] * grid.sides[1] + point[1]) * channels;
+        append(&mut self.velocity, window.velocity[at..at + channels].iter().copied());
+    }
+
+    fn standardized(mut self) -> Self {
+        for column in self.inputs.iter_mut().chain(&mut self.velocity) {
+            let mean = column.iter().sum::<f64>() / column.len() as f64;
+            let deviation = variance(column).sqrt();
+            let scale = if deviation > 0.0 { 1.0 / deviation } else { 0.0 };
+            column.iter_mut().for_each(|x| *x = (*x - mean) * scale);
+        }
+        self
+    }
+}
+
+fn append(columns: &mut Columns, values: impl Iterator<Item = f64>) {
+    for (i, value) in values.enumerate() {
+        if i == columns.len() {
+            columns.push(Vec::new());
+        }
+        columns[i].push(value);
+    }
+}
+
+fn variance(column: &[f64]) -> f64 {
+    let mean = column.iter().sum::<f64>() / column.len().max(1) as f64;
+    column.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / column.len().max(1) as f64
+}
+
+/// A snapshot and its velocity.
+struct Window {
+    state: Vec<f64>,
+    velocity: Vec<f64>,
+}
+
+impl Window {
+    /// Snapshots at either end of a trajectory that are left out, since estimates there are one-sided; none of a short one.
+    fn margin(frames: usize, smooth: bool) -> usize {
+        let reach = if smooth { SMOOTH_REACH } else { 2 };
+        if frames > 2 * reach { reach } else { 0 }
+    }
+
+    /// Nothing where a trajectory is too short.
+    fn read(
+        file: &TrajectoryFile,
+        trajectory: usize,
+        times: &[f64],
+        knot: usize,
+        smooth: bool,
+    ) -> Result<Option<Self>, DataError> {
+        let (first, last) = match Self::margin(times.len(), smooth) {
+            0 => (0, times.len() - 1),
+            reach => (knot - reach, knot + reach),
+        };
+        if last < first + 1 {
+            return Ok(None);
+        }
+        let frames: Vec<usize> = (first..=last).collect();
+        let values = file.frames(trajectory, &frames)?;
+        let size = file.description().shape.len();
+        let weights = match smooth {
+            true => line_weights(&times[first..=last], knot - first),
+            false => knot_weights(&times[first..=last], knot - first),
+        };
+        let sum = |part: usize, position: usize| -> f64 {
+            let frames = values.iter().skip(position).step_by(size);
+            frames.zip(&weights).map(|(&value, weights)| f64::from(value) * weights[part]).sum()
+        };
+        let [state, velocity] = [0, 1].map(|part| (0..size).map(|position| sum(part, position)).collect());
+        Ok(Some(Self { state, velocity }))
+    }
+}
+
+/// Weights of the snapshots in the state and in the velocity at a knot: the knot itself, and a five-point stencil.
+fn knot_weights(times: &[f64], knot: usize) -> Vec<[f64; 2]> {
+    let path = Path { spline: Spline::Quintic, stencil: 5 };
+    let index = knot.min(times.len() - 2);
+    let length = times[index + 1] - times[index];
+    let found = path.weights_in(times, Segment { index, tau: (times[knot] - times[index]) / length, length });
+    let mut weights = vec![[0.0; 2]; times.len()];
+    for ((place, &value), &velocity) in found.range().zip(found.value()).zip(found.velocity()) {
+        weights[place] = [value, velocity];
+    }
+    weights
+}
+
+/// The same by least squares: a quadratic through all snapshots of the window.
+fn line_weights(times: &[f64], knot: usize) -> Vec<[f64; 2]> {
+    let scale = (times[times.len() - 1] - times[0]).max(f64::MIN_POSITIVE);
+    let powers: Vec<[f64; 3]> = times
+        .iter()
+        .map(|t| {
+            let x = (t - times[knot]) / scale;
+            [1.0, x, x * x]
+        })
+        .collect();
+    let moment = |k: usize| powers.iter().map(|p| p[1].powi(k as i32)).sum::<f64>();
+    let m: Vec<f64> = (0..5).map(moment).collect();
+    let matrix = [[m[0], m[1], m[2]], [m[1], m[2], m[3]], [m[2], m[3], m[4]]];
+    let minor = |r: usize, c: usize| {
+        let (a, b) = ((r + 1) % 3, (r + 2) % 3);
+        let (d, e) = ((c + 1) % 3, (c + 2) % 3);
+        matrix[a][d] * matrix[b][e] - matrix[a][e] * matrix[b][d]
+    };
+    let determinant: f64 = (0..3).map(|c| matrix[0][c] * minor(0, c)).sum();
+    // The rows of the inverse for the value and the slope at the knot; it is symmetric.
+    let row = |r: usize, p: &[f64; 3]| (0..3).map(|c| minor(r, c) * p[c]).sum::<f64>() / determinant;
+    powers.iter().map(|p| [row(0, p), row(1, p) / scale]).collect()
+}
+
+/// The points of a field.
+struct Grid {
+    sides: [usize; 2],
+    axes: usize,
+    periodic: [bool; 2],
+}
+
+impl Grid {
+    fn new(sides: [usize; 2], axes: usize, periodic: &[bool]) -> Self {
+        let lead = 2 - axes;
+        let axis = |i: usize| i >= lead && periodic.get(i - lead).copied().unwrap_or(false);
+        Self { sides, axes, periodic: [axis(0), axis(1)] }
+    }
+
+    /// A point inside or on an edge; nothing if there is no such point.
+    fn draw(&self, random: &mut Philox, on_edge: bool) -> Option<[usize; 2]> {
+        let real = |axis: usize| axis >= 2 - self.axes;
+        let bounded = |axis: usize| real(axis) && !self.periodic[axis];
+        let mut point = [0, 1].map(|axis| match (real(axis), bounded(axis)) {
+            (true, true) if self.sides[axis] > 6 => 2 + random.below(self.sides[axis] as u64 - 4) as usize,
+            (true, _) => random.below(self.sides[axis] as u64) as usize,
+            (false, _) => 0,
+        });
+        if on_edge {
+            let edges: Vec<usize> = (0..2).filter(|&axis| bounded(axis)).collect();
+            let axis = *edges.get(random.below(edges.len().max(1) as u64) as usize)?;
+            point[axis] = if random.below(2) == 0 { 0 } else { self.sides[axis] - 1 };
+        }
+        Some(point)
+    }
+
+    /// The state at a point and its differences along each axis: to fourth order on a line, to second on a plane.
+    fn inputs(&self, state: &[f64], point: [usize; 2]) -> Vec<f64> {
+        let channels = state.len() / (self.sides[0] * self.sides[1]);
+        let at = |axis: usize, offset: i64, channel: usize| -> f64 {
+            let mut place = point;
+            let (length, moved) = (self.sides[axis] as i64, point[axis] as i64 + offset);
+            place[axis] = match self.periodic[axis] {
+                true => moved.rem_euclid(length) as usize,
+                false => moved.clamp(0, length - 1) as usize,
+            };
+            state[(place[0] * self.sides[1] + place[1]) * channels + channel]
+        };
+        let mut inputs = Vec::new();
+        for channel in 0..channels {
+            let here = at(1, 0, channel);
+            inputs.push(here);
+            for axis in 2 - self.axes..2 {
+                let u = |offset: i64| at(axis, offset, channel);
+                inputs.push(u(1) - u(-1));
+                inputs.push(u(1) - 2.0 * here + u(-1));
+                if self.axes == 1 {
+                    inputs.push(u(2) - 2.0 * u(1) + 2.0 * u(-1) - u(-2));
+                    inputs.push(u(2) - 4.0 * u(1) + 6.0 * here - 4.0 * u(-1) + u(-2));
+                }
+            }
+        }
+        inputs
+    }
+
+    /// The place along each axis, and waves of it.
+    fn place(&self, point: [usize; 2]) -> impl Iterator<Item = f64> {
+        let axes = (2 - self.axes..2).map(move |axis| point[axis] as f64 / self.sides[axis].max(1) as f64);
+        axes.flat_map(|x| {
+            let (sin, cos) = (std::f64::consts::TAU * x).sin_cos();
+            [x, sin, cos]
+        })
+    }
+}

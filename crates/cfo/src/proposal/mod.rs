@@ -1,0 +1,176 @@
+//! A recipe that fits a trajectory file, with a reason for each choice: what `cfo init` writes.
+
+mod cost;
+mod network;
+mod survey;
+
+use std::fmt::Write;
+
+use cfo_data::SamplingAudit;
+use cfo_data::store::TrajectoryFile;
+use cfo_engine::Device;
+use cfo_numerics::Path;
+
+use crate::error::{CfoError, Result};
+use crate::recipe::Recipe;
+use crate::smoothing::Smoothing;
+pub use cost::Machine;
+use network::Network;
+use survey::Survey;
+
+/// A recipe for a file, and why it is as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// The recipe.
+    pub recipe: Recipe,
+    /// What was found in the file, in a sentence.
+    summary: String,
+    /// Keys by their path, in the order of the recipe, each with the reason for its value.
+    choices: Vec<(String, String)>,
+}
+
+impl Proposal {
+    /// Looks at a file and chooses for a machine. The cost is bounded whatever the size of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read where it is looked at.
+    pub fn new(file: &TrajectoryFile, machine: Machine) -> Result<Self> {
+        let survey = Survey::new(file)?;
+        let mut proposal = Self { recipe: Recipe::default(), summary: survey.summary(), choices: Vec::new() };
+        proposal.choose_data(&survey);
+        proposal.choose_path(&survey);
+        let network = Network::choose(&survey, machine);
+        proposal.recipe.operator = network.operator.clone();
+        for (key, reason) in &network.reasons {
+            proposal.say(&format!("operator.{key}"), reason.clone());
+        }
+        proposal.choose_training(&survey, &network, machine);
+        proposal.recipe.check()?;
+        Ok(proposal)
+    }
+
+    fn say(&mut self, key: &str, reason: impl Into<String>) {
+        self.choices.push((key.into(), reason.into()));
+    }
+
+    fn choose_data(&mut self, survey: &Survey) {
+        let names = survey.parameters.join("`, `");
+        if survey.conditioned() {
+            self.recipe.data.condition = true;
+            self.say(
+                "data.condition",
+                format!("the network is given `{names}`, which differs between trajectories"),
+            );
+        } else if !survey.parameters.is_empty() {
+            self.say("data.condition", format!("`{names}` is the same in all trajectories"));
+        }
+    }
+
+    fn choose_path(&mut self, survey: &Survey) {
+        let noise = survey.noise.iter().filter(|noise| noise.matters());
+        if let Some(most) = noise.map(|noise| noise.relative).max_by(f64::total_cmp) {
+            let Path { spline, stencil } = SamplingAudit::SMOOTHED;
+            (self.recipe.path.spline, self.recipe.path.stencil) = (spline.to_string(), stencil);
+            self.recipe.path.smoothing = Smoothing::Auto;
+            self.say("path.spline", "suits smoothed snapshots");
+            self.say("path.stencil", "snapshots that estimate a velocity");
+            let share = 100.0 * most;
+            self.say(
+                "path.smoothing",
+                format!("takes off the noise, up to {share:.1} % of a channel's deviation"),
+            );
+            return;
+        }
+        let Some(best) = survey.audit.recommended() else {
+            self.say("path.spline", "too few snapshots to compare splines: the paper's");
+            return;
+        };
+        let error = format!("{:.1e}", best.curve_error);
+        self.recipe.path.spline = best.path.spline.to_string();
+        self.say(
+            "path.spline",
+            format!("rebuilds snapshots that are left out best, to {error} of the deviation"),
+        );
+        if best.path.spline.smoothness() > 0 {
+            self.recipe.path.stencil = best.path.stencil;
+            self.say("path.stencil", "snapshots that estimate a velocity; chosen with the spline");
+        }
+    }
+
+    fn choose_training(&mut self, survey: &Survey, network: &Network, machine: Machine) {
+        let train = &mut self.recipe.train;
+        (train.batch, train.steps) = (network.batch, network.steps);
+        train.learning_rate = 2e-3;
+        train.schedule = "cosine".into();
+        train.warmup = (network.steps / 20).min(200);
+        train.ema = 0.99;
+        train.clip = 1.0;
+        train.report_every = (network.steps / 50).max(1);
+        train.validate_every = network.steps.div_ceil(5).max(1);
+        train.checkpoint_every = network.steps.div_ceil(10).max(1);
+        train.validate_trajectories = 16;
+        let seconds = network.seconds(machine);
+        let (steps, batch) = (network.steps, network.batch);
+        let visits = f64::from(steps) * batch as f64 / survey.snapshots.max(1) as f64;
+        self.say("train.steps", format!("about {} on {machine}, by counting operations", duration(seconds)));
+        self.say("train.batch", format!("with these steps each snapshot is visited about {visits:.0} times"));
+        self.say("train.learning_rate", "halve it if the loss jumps");
+        self.say("train.schedule", "falls to 0 at the end, which is worth more than more steps");
+        self.say("train.warmup", "steps until the rate is reached");
+        self.say("train.ema", "evaluates an average over the last hundred steps or so");
+        self.say("train.clip", "no single batch moves the weights far");
+        self.say("train.report_every", "steps between lines of the log");
+        self.say("train.validate_every", "five looks at held-out trajectories; the best is kept");
+        self.say("train.validate_trajectories", "at most, so that looking stays cheap");
+        self.say("train.checkpoint_every", "no more than a tenth is lost to a crash");
+    }
+
+    /// The recipe as TOML: the keys that were chosen, with their reasons as comments. All others have their defaults.
+    ///
+    /// # Errors
+    /// Never for a proposal that was made.
+    pub fn to_toml(&self) -> Result<String> {
+        let bad = |problem: String| CfoError::BadRecipe { problem };
+        let table = toml::Table::try_from(&self.recipe).map_err(|error| bad(error.to_string()))?;
+        let mut text = format!("# {}\n", self.summary);
+        text.push_str("# Keys that are not here have their defaults; docs/recipe.md lists every one.\n");
+        let mut section = "";
+        for (path, reason) in &self.choices {
+            let (of, key) = path.split_once('.').ok_or_else(|| bad(format!("`{path}` has no section")))?;
+            if of != section {
+                let _ = write!(text, "\n[{of}]\n");
+                section = of;
+            }
+            let value = table
+                .get(of)
+                .and_then(|table| table.get(key))
+                .ok_or_else(|| bad(format!("`{path}` has no value")))?;
+            let assignment = format!("{key} = {value}");
+            let _ = writeln!(text, "{assignment:<32} # {reason}");
+        }
+        Ok(text)
+    }
+}
+
+/// Seconds in words.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => "a few seconds".into(),
+        s if s < 90.0 => format!("{:.0} seconds", 10.0 * (s / 10.0).round()),
+        s if s < 5400.0 => format!("{:.0} minutes", (s / 60.0).round()),
+        s => format!("{:.0} hours", (s / 3600.0).round().max(2.0)),
+    }
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        match Device::best() {
+            Device::Cpu => Self::cores(std::thread::available_parallelism().map_or(1, usize::from)),
+            _ => Self::gpu(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

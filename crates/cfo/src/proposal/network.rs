@@ -1,0 +1,124 @@
+//! The network by the space axes of the data, and its sizes by what the machine can train in a minute or two.
+
+use std::ops::RangeInclusive;
+
+use super::cost::{Machine, multiplications};
+use super::survey::Survey;
+use crate::operator::{FnoConfig, MlpActivation, MlpConfig, OperatorConfig};
+
+/// Seconds that a training may take by the count of its operations.
+const SECONDS: f64 = 75.0;
+
+/// Fewest steps in which a network of a kind learns something, and the most that are worth it on small data.
+struct Steps {
+    fewest: u32,
+    most: u32,
+}
+
+/// The network, its batch and its steps.
+pub(super) struct Network {
+    pub operator: OperatorConfig,
+    /// Keys of the operator with their reasons.
+    pub reasons: Vec<(&'static str, String)>,
+    pub batch: usize,
+    pub steps: u32,
+    multiplications: f64,
+}
+
+impl Network {
+    pub fn choose(survey: &Survey, machine: Machine) -> Self {
+        let (time_embedding, seen) = survey.time_embedding();
+        let (candidates, batch, steps) = match survey.shape.axes {
+            0 => (perceptrons(survey, time_embedding), 512, Steps { fewest: 3_000, most: 10_000 }),
+            1 => {
+                (fourier(survey, time_embedding), batch(survey, 8..=32), Steps { fewest: 3_000, most: 6_000 })
+            }
+            _ => {
+                (fourier(survey, time_embedding), batch(survey, 4..=16), Steps { fewest: 2_000, most: 4_000 })
+            }
+        };
+        let setting = survey.setting();
+        let most_affordable = |operator: &OperatorConfig| {
+            let cost = multiplications(operator, &setting);
+            SECONDS / machine.seconds(cost, batch, 1)
+        };
+        // The largest that gets its steps; the smallest, and more time, if none does.
+        let fitting = candidates.iter().find(|one| most_affordable(one) >= f64::from(steps.fewest));
+        let operator = fitting.or(candidates.last()).cloned().unwrap_or_default();
+        let affordable = most_affordable(&operator).clamp(f64::from(steps.fewest), f64::from(steps.most));
+        // Round numbers are easier to think with.
+        let round = (affordable / 100.0) as u32 * 100;
+        let cost = multiplications(&operator, &setting);
+        let reasons = reasons(survey, &operator, seen);
+        Self { operator, reasons, batch, steps: round, multiplications: cost }
+    }
+
+    /// Seconds that the training takes, about.
+    pub fn seconds(&self, machine: Machine) -> f64 {
+        machine.seconds(self.multiplications, self.batch, self.steps)
+    }
+}
+
+/// Fields of a step: fewer of large ones, each of whose points is a sample too.
+fn batch(survey: &Survey, range: RangeInclusive<usize>) -> usize {
+    let points = survey.shape.height * survey.shape.width;
+    (16_384 / points.max(1)).next_power_of_two().clamp(*range.start(), *range.end())
+}
+
+/// Fourier operators of several widths, the widest first. They learn a law from fewer steps than U-Nets do (docs/experiments.md).
+fn fourier(survey: &Survey, time_embedding: bool) -> Vec<OperatorConfig> {
+    let line = survey.shape.axes == 1;
+    let (height, width) = (survey.shape.height, survey.shape.width);
+    let shortest = if line { width } else { height.min(width) };
+    // No more than the grid resolves, and room above them: products of modes reach twice as far.
+    let modes = (shortest / 3).clamp(1, if line { 16 } else { 8 });
+    let widths: &[usize] = if line { &[64, 48, 32, 24, 16] } else { &[48, 32, 24, 16] };
+    let of_width =
+        |&width: &usize| OperatorConfig::Fno(FnoConfig { width, blocks: 4, modes, time_embedding });
+    widths.iter().map(of_width).collect()
+}
+
+/// Three layers, wider where the state is; smooth, so that solvers of high order keep their order.
+fn perceptrons(survey: &Survey, time_embedding: bool) -> Vec<OperatorConfig> {
+    let widths: &[usize] = match survey.shape.len() {
+        0..=16 => &[128, 64],
+        17..=128 => &[256, 128],
+        _ => &[512, 256, 128],
+    };
+    let perceptron = |&width: &usize| {
+        let config = MlpConfig {
+            hidden: vec![width; 3],
+            activation: MlpActivation::Silu,
+            time_embedding,
+            ..MlpConfig::default()
+        };
+        OperatorConfig::Mlp(config)
+    };
+    widths.iter().map(perceptron).collect()
+}
+
+fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(&'static str, String)> {
+    let mut reasons = match operator {
+        OperatorConfig::Mlp(_) => vec![
+            ("kind", "no space axes: a perceptron on the whole state".to_owned()),
+            ("hidden", "layers; wider for states of many numbers".into()),
+            ("activation", "a smooth field, on which solvers keep their order".into()),
+        ],
+        _ => {
+            let place = if survey.shape.axes == 1 { "a line" } else { "a plane" };
+            let kind =
+                format!("a field on {place}; predicts on other resolutions too. Try `unet` for shocks");
+            vec![
+                ("kind", kind),
+                ("width", "channels inside; the most that this machine trains in a minute or two".into()),
+                ("blocks", "more for fields with fine detail".into()),
+                (
+                    "modes",
+                    "waves along each axis that all points share; no more than a third of the points".into(),
+                ),
+            ]
+        }
+    };
+    reasons.push(("time_embedding", seen));
+    reasons
+}

@@ -1,0 +1,131 @@
+//! What a proposal must know of a file, found at a bounded cost.
+
+use cfo_data::store::TrajectoryFile;
+use cfo_data::{
+    ChannelNoise, DataError, FieldShape, SamplingAudit, Split, Statistics, TimeDependence, noise_of_file,
+};
+
+use crate::operator::Setting;
+
+/// Trajectories and snapshots of each that the spread of the values is measured on.
+const SAMPLED: [usize; 2] = [64, 16];
+
+/// Trajectories whose parameters are compared.
+const COMPARED: usize = 1000;
+
+/// What was found.
+pub(super) struct Survey {
+    pub shape: FieldShape,
+    pub periodic: Vec<bool>,
+    /// Names of the parameters, and whether any of them differs between trajectories.
+    pub parameters: Vec<String>,
+    varying: bool,
+    /// For training: trajectories and their snapshots.
+    pub trajectories: usize,
+    pub snapshots: usize,
+    pub audit: SamplingAudit,
+    pub dependence: Option<TimeDependence>,
+    /// Of each channel.
+    pub noise: Vec<ChannelNoise>,
+}
+
+impl Survey {
+    pub fn new(file: &TrajectoryFile) -> Result<Self, DataError> {
+        let description = file.description();
+        let training = training(file);
+        let mut snapshots = 0;
+        for &trajectory in &training {
+            snapshots += file.frame_count(trajectory)?;
+        }
+        let first = file.parameters(training[0])?;
+        let mut varying = false;
+        for i in every(training.len(), COMPARED) {
+            varying = varying || file.parameters(training[i])? != first;
+        }
+        let deviation = deviation(file, &training)?;
+        let noise = noise_of_file(file, &deviation)?;
+        let certain: Vec<f64> = noise.iter().map(ChannelNoise::certain).collect();
+        let noisy = noise.iter().any(ChannelNoise::matters);
+        Ok(Self {
+            shape: description.shape,
+            periodic: description.periodic.clone(),
+            parameters: description.parameter_names.clone(),
+            varying,
+            trajectories: training.len(),
+            snapshots,
+            audit: SamplingAudit::new(file, &deviation, &certain)?,
+            dependence: TimeDependence::new(file, &training, noisy)?,
+            noise,
+        })
+    }
+
+    /// Whether the network is given parameters.
+    pub fn conditioned(&self) -> bool {
+        !self.parameters.is_empty() && self.varying
+    }
+
+    /// What the network must know.
+    pub fn setting(&self) -> Setting {
+        let conditions = if self.conditioned() { self.parameters.len() } else { 0 };
+        Setting::new(self.shape, &self.periodic, conditions)
+    }
+
+    /// Whether the velocity depends on the time itself, and how that was seen. Without enough snapshots to tell, it may.
+    pub fn time_embedding(&self) -> (bool, String) {
+        match self.dependence {
+            None => (true, "too few snapshots to tell whether the velocity depends on the time".into()),
+            Some(found) => {
+                let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+                let (without, with) = (percent(found.without_time), percent(found.with_time));
+                match found.is_explicit() {
+                    true => (
+                        true,
+                        format!(
+                            "the velocity depends on the time: a fit leaves {without} of it without the time, {with} with it"
+                        ),
+                    ),
+                    false => (
+                        false,
+                        format!(
+                            "the velocity follows from the state: a fit leaves {without} of it without the time, {with} with it"
+                        ),
+                    ),
+                }
+            }
+        }
+    }
+
+    /// The file in a sentence.
+    pub fn summary(&self) -> String {
+        let sides: Vec<String> = self.shape.dimensions().iter().map(ToString::to_string).collect();
+        let (last, space) = sides.split_last().map_or(("", &[][..]), |(last, space)| (last.as_str(), space));
+        let space = if space.is_empty() { String::new() } else { format!("{} points, ", space.join(" x ")) };
+        let plural = if last == "1" { "" } else { "s" };
+        format!(
+            "{} training trajectories, {} snapshots, {space}{last} channel{plural}.",
+            self.trajectories, self.snapshots
+        )
+    }
+}
+
+/// The trajectories that are fitted: what the file says, else the first 80 %.
+fn training(file: &TrajectoryFile) -> Vec<usize> {
+    let marked: Vec<usize> = (0..file.len()).filter(|&i| file.split(i) == Some(Split::Train)).collect();
+    if marked.is_empty() { (0..(file.len() * 4).div_ceil(5)).collect() } else { marked }
+}
+
+/// At most so many of the numbers below `count`, evenly spread.
+fn every(count: usize, most: usize) -> impl Iterator<Item = usize> {
+    (0..count).step_by(count.div_ceil(most).max(1))
+}
+
+/// Spread of each channel over some snapshots.
+fn deviation(file: &TrajectoryFile, training: &[usize]) -> Result<Vec<f64>, DataError> {
+    let mut statistics = Statistics::new(file.description().shape.channels);
+    for i in every(training.len(), SAMPLED[0]) {
+        for frame in every(file.frame_count(training[i])?, SAMPLED[1]) {
+            statistics.add(&file.frames(training[i], &[frame])?);
+        }
+    }
+    Ok(statistics.normalization().deviation)
+}

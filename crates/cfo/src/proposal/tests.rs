@@ -1,0 +1,52 @@
+//! Proposals for files of each kind.
+
+use cfo_data::simulate::{self, Equation};
+use cfo_data::store::{TrajectoryWriter, WriteOptions};
+
+use super::*;
+use crate::operator::OperatorConfig;
+
+fn proposed(equation: &dyn Equation) -> Proposal {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.h5");
+    let mut writer =
+        TrajectoryWriter::create(&path, &equation.description(), WriteOptions::default()).unwrap();
+    let never = std::sync::atomic::AtomicBool::new(false);
+    simulate::run(equation, 12, 0, &never, |_, trajectory| {
+        writer.push(&trajectory, None)?;
+        Ok::<(), CfoError>(())
+    })
+    .unwrap();
+    writer.finish().unwrap();
+    Proposal::new(&TrajectoryFile::open(&path).unwrap(), Machine::cores(2)).unwrap()
+}
+
+#[test]
+fn a_proposal_reads_back_as_its_recipe() {
+    let lorenz = simulate::Lorenz { frames: 61, horizon: 0.6, ..simulate::Lorenz::default() };
+    let proposal = proposed(&lorenz);
+    let text = proposal.to_toml().unwrap();
+    assert_eq!(Recipe::parse(&text, &[]).unwrap(), proposal.recipe, "{text}");
+    // Every line that sets a key says why.
+    for line in text.lines().filter(|line| line.contains(" = ")) {
+        assert!(line.contains(" # "), "{line}");
+    }
+    assert!(matches!(&proposal.recipe.operator, OperatorConfig::Mlp(mlp) if !mlp.time_embedding));
+    assert_ne!(proposal.recipe.path.spline, "linear");
+}
+
+#[test]
+fn fields_get_networks_that_two_cores_train() {
+    let burgers = simulate::Burgers { grid: 50, frames: 21, viscosity: 0.05, ..simulate::Burgers::default() };
+    let proposal = proposed(&burgers);
+    let OperatorConfig::Fno(fno) = &proposal.recipe.operator else { panic!("{proposal:?}") };
+    assert!(!fno.time_embedding, "{}", proposal.to_toml().unwrap());
+    assert_eq!(fno.modes, 16);
+    assert!((3_000..=6_000).contains(&proposal.recipe.train.steps));
+}
+
+#[test]
+fn durations_are_rounded() {
+    let words = [3.0, 42.0, 200.0, 9000.0].map(duration);
+    assert_eq!(words, ["a few seconds", "40 seconds", "3 minutes", "3 hours"]);
+}
