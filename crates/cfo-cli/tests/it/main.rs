@@ -9,6 +9,7 @@ mod help;
 mod init;
 mod inspect;
 mod noise;
+mod own_data;
 mod queue;
 mod reproduce;
 mod runs;
