@@ -1,15 +1,19 @@
 //! How a run ends: which exit code, and what is said on stderr.
 //!
 //! 0 done, 1 the work failed, 2 wrong usage or bad input. Every error prints as its chain of causes, then the first
-//! hint that the chain offers. Library errors know what happened; only this file knows what that means for a script.
+//! hint that the chain offers; under `--json` also as a document on stdout, unless there is one already. Library errors
+//! know what happened; only this file knows what that means for a script.
 
 use std::io::{self, Write};
-use std::panic;
 use std::process::ExitCode;
+use std::{fmt, panic};
 
 use cfo::CfoError;
 use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
+use serde::Serialize;
+
+use crate::report;
 
 use crate::report::harmless;
 
@@ -18,6 +22,55 @@ pub const FAILED: u8 = 1;
 
 /// Exit code for wrong usage and bad input.
 pub const BAD_INPUT: u8 = 2;
+
+/// Work that was done in part: what was found is written and printed, and the rest is a failure.
+#[derive(Debug)]
+pub struct Incomplete {
+    /// What is missing and why.
+    pub problem: String,
+    /// What to do.
+    pub hint: String,
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Incomplete {}
+
+/// What `--json` puts on stdout for a command that failed.
+#[derive(Serialize)]
+struct Failure {
+    error: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// Prints itself if a document was asked for and none is there.
+    fn print(&self) {
+        let asked = std::env::args_os().any(|argument| argument == "--json");
+        if asked && !report::has_printed_json() {
+            // Where nobody listens nothing can be said.
+            let _ = report::print_json(self);
+        }
+    }
+}
+
+/// Says what is wrong with the command line, or prints the help asked for.
+pub fn refuse_usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() {
+        let text = error.render().to_string();
+        let first = text.lines().next().unwrap_or_default();
+        let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+        let hint = tip.unwrap_or("`cfo --help` and `cfo COMMAND --help` say what there is");
+        let error = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+        Failure { error, hint: Some(hint.to_owned()) }.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(BAD_INPUT))
+}
 
 /// Runs `command` and turns what comes out into an exit code, talking on stderr.
 pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe) -> ExitCode {
@@ -34,12 +87,18 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
         Ok(Err(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             say(&format!("error: {}", chain(&error)));
-            if let Some(hint) = hint(&error) {
+            let hint = hint(&error);
+            if let Some(hint) = &hint {
                 say(&format!("\nhint: {hint}"));
             }
+            Failure { error: chain(&error), hint }.print();
             ExitCode::from(code(&error))
         }
-        Err(_) => ExitCode::from(FAILED),
+        Err(_) => {
+            let hint = "this is a defect of `cfo`; please report it with the command you ran".to_owned();
+            Failure { error: "internal error".into(), hint: Some(hint) }.print();
+            ExitCode::from(FAILED)
+        }
     }
 }
 
@@ -74,6 +133,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             error.hint()
         } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
             error.hint()
+        } else if let Some(error) = cause.downcast_ref::<Incomplete>() {
+            Some(error.hint.clone())
         } else if let Some(error) = cause.downcast_ref::<io::Error>() {
             io_hint(error)
         } else {

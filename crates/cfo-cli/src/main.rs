@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let arguments = args::Arguments::parse();
-    diagnostics::conclude(|| command::run(&arguments.command))
+    match args::Arguments::try_parse() {
+        Ok(arguments) => diagnostics::conclude(|| command::run(&arguments.command)),
+        Err(error) => diagnostics::refuse_usage(&error),
+    }
 }

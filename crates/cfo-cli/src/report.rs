@@ -1,6 +1,7 @@
 //! Tables and documents for people and for scripts: aligned text, Markdown, JSON.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -102,6 +103,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// Prints `document` as the only thing on stdout.
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     let text = json(document)?;
+    PRINTED.store(true, Ordering::Relaxed);
     // Below U+0020 JSON escapes everything itself; outside of texts it is ASCII.
     let escape = |c: char| if commands_terminal(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() };
     Ok(write(&text.chars().map(escape).collect::<String>())?)
@@ -129,6 +131,14 @@ pub fn harmless(text: &str) -> String {
 /// The same on a line of its own.
 fn one_line(text: &str) -> String {
     harmless(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
+/// Whether a JSON document stands on stdout; there is one at most.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`print_json`] was called.
+pub fn has_printed_json() -> bool {
+    PRINTED.load(Ordering::Relaxed)
 }
 
 /// `document` as indented JSON with a newline at the end.
