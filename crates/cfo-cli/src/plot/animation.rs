@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use cfo::write_atomically;
+use rayon::prelude::*;
 
 use super::Drawing;
 use super::raster::pixels;
@@ -18,22 +19,30 @@ const RATE: u16 = 10;
 /// Most colours of an indexed PNG.
 const COLORS: usize = 256;
 
-/// Writes drawings of one size as the frames of an animation that repeats for ever.
-pub fn write_animation<D: Drawing>(frames: impl Iterator<Item = D>, path: &Path) -> Result<()> {
-    let mut size = (0, 0);
-    let mut images = Vec::new();
-    let mut wanted = BTreeSet::new();
-    for frame in frames {
-        let (width, height, image) = pixels(&frame, DENSITY)?;
-        size = (width, height);
-        images.push(image);
-        wanted.extend(frame.images().iter().flat_map(|image| image.pixels.iter().copied()));
-    }
-    let palette = Palette::of(&images, wanted);
+/// Writes drawings of one size, one for each of `frames`, as the frames of an animation that repeats for ever.
+pub fn write_animation<D: Drawing>(
+    frames: &[usize],
+    draw: impl Fn(usize) -> D + Sync,
+    path: &Path,
+) -> Result<()> {
+    let drawn = frames
+        .par_iter()
+        .map(|&frame| {
+            let drawing = draw(frame);
+            let (width, height, image) = pixels(&drawing, DENSITY)?;
+            let colors = drawing.images().into_iter().flat_map(|image| image.pixels);
+            Ok(((width, height), image, colors.collect::<BTreeSet<[u8; 3]>>()))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let size = drawn.first().map_or((0, 0), |(size, _, _)| *size);
+    let wanted = drawn.iter().flat_map(|(_, _, colors)| colors.iter().copied()).collect();
+    let images: Vec<Vec<u8>> = drawn.into_iter().map(|(_, image, _)| image).collect();
+    let palette = Palette::of(&images, &wanted);
+    let indexed: Vec<Vec<u8>> = images.par_iter().map(|image| palette.indices(image)).collect();
     // Enlarged points make rows that repeat the one above; curves on a plain ground do not.
     let smaller = [png::Filter::Up, png::Filter::NoFilter]
-        .into_iter()
-        .map(|filter| encode(size, &images, &palette, filter))
+        .into_par_iter()
+        .map(|filter| encode(size, &indexed, &palette, filter))
         .collect::<Result<Vec<_>>>()
         .context("encoding the animation")?
         .into_iter()
@@ -54,26 +63,28 @@ fn encode(
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_palette(palette.colors.concat());
     encoder.set_trns(vec![0]);
-    encoder.set_compression(png::Compression::High);
+    encoder.set_compression(png::Compression::Balanced);
     encoder.set_filter(filter);
     encoder.set_animated(u32::try_from(images.len())?, 0)?;
     encoder.set_frame_delay(1, RATE)?;
     encoder.set_blend_op(png::BlendOp::Over)?;
     let mut writer = encoder.write_header()?;
-    let mut before: Vec<u8> = Vec::new();
-    for image in images {
-        let here = palette.indices(image);
-        let changed: Vec<u8> = match before.is_empty() {
-            true => here.clone(),
-            false => {
-                here.iter().zip(&before).map(|(&now, &then)| if now == then { 0 } else { now }).collect()
+    for (i, here) in images.iter().enumerate() {
+        match i.checked_sub(1).map(|before| &images[before]) {
+            None => writer.write_image_data(here)?,
+            Some(before) => {
+                let changed = here.iter().zip(before).map(|(&now, &then)| if now == then { 0 } else { now });
+                writer.write_image_data(&changed.collect::<Vec<u8>>())?;
             }
-        };
-        writer.write_image_data(&changed)?;
-        before = here;
+        }
     }
     writer.finish()?;
     Ok(bytes)
+}
+
+/// The runs of equal colours of an image: most neighbours are equal.
+fn runs(image: &[u8]) -> impl Iterator<Item = ([u8; 3], usize)> {
+    image.as_chunks::<3>().0.chunk_by(|a, b| a == b).map(|run| (run[0], run.len()))
 }
 
 /// The colours of an animation: one that is transparent, those that mean something, the most frequent of the others; and for
@@ -84,10 +95,10 @@ struct Palette {
 }
 
 impl Palette {
-    fn of(images: &[Vec<u8>], wanted: BTreeSet<[u8; 3]>) -> Self {
+    fn of(images: &[Vec<u8>], wanted: &BTreeSet<[u8; 3]>) -> Self {
         let mut counts: HashMap<[u8; 3], usize> = HashMap::new();
-        for &color in images.iter().flat_map(|image| image.as_chunks::<3>().0) {
-            *counts.entry(color).or_default() += 1;
+        for (color, length) in images.iter().flat_map(|image| runs(image)) {
+            *counts.entry(color).or_default() += length;
         }
         let mut ranked: Vec<([u8; 3], usize)> = counts.into_iter().collect();
         ranked.sort_by_key(|&(color, count)| (!wanted.contains(&color), std::cmp::Reverse(count), color));
@@ -96,7 +107,7 @@ impl Palette {
         let distance = |a: [u8; 3], b: [u8; 3]| -> u32 {
             a.iter().zip(b).map(|(&a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
         };
-        let nearest = ranked.iter().map(|&(color, _)| {
+        let nearest = ranked.par_iter().map(|&(color, _)| {
             let index = (1..colors.len()).min_by_key(|&i| distance(colors[i], color)).unwrap_or(0);
             (color, index as u8)
         });
@@ -104,7 +115,8 @@ impl Palette {
     }
 
     fn indices(&self, image: &[u8]) -> Vec<u8> {
-        image.as_chunks::<3>().0.iter().map(|color| self.nearest.get(color).copied().unwrap_or(0)).collect()
+        let index = |color| self.nearest.get(&color).copied().unwrap_or(0);
+        runs(image).flat_map(|(color, length)| std::iter::repeat_n(index(color), length)).collect()
     }
 }
 
@@ -119,8 +131,9 @@ mod tests {
             (0..3_u8).map(|k| (0..2 * 2 * 3).map(|i| i * 10 + k).collect()).collect();
         let kept = images[0][..3].to_vec();
         images[1][..3].copy_from_slice(&kept);
-        let palette = Palette::of(&images, BTreeSet::new());
-        let bytes = encode((2, 2), &images, &palette, png::Filter::Up).unwrap();
+        let palette = Palette::of(&images, &BTreeSet::new());
+        let indexed: Vec<Vec<u8>> = images.iter().map(|image| palette.indices(image)).collect();
+        let bytes = encode((2, 2), &indexed, &palette, png::Filter::Up).unwrap();
         let mut decoder = png::Decoder::new(std::io::Cursor::new(bytes));
         decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::ALPHA);
         let mut reader = decoder.read_info().unwrap();
@@ -142,7 +155,7 @@ mod tests {
     fn too_many_colors_are_replaced_by_near_ones_but_for_those_that_mean_something() {
         let image: Vec<u8> = (0..600_u32).flat_map(|i| [(i % 250) as u8, (i / 250 * 100) as u8, 7]).collect();
         let wanted = BTreeSet::from([[99, 200, 7], [3, 100, 7]]);
-        let palette = Palette::of(std::slice::from_ref(&image), wanted.clone());
+        let palette = Palette::of(std::slice::from_ref(&image), &wanted);
         assert_eq!(palette.colors.len(), COLORS);
         let colors = image.as_chunks::<3>().0.iter();
         for (color, index) in colors.zip(palette.indices(&image)) {

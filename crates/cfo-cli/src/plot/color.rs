@@ -3,6 +3,8 @@
 //! Built in the Oklab space, whose lightness and distances follow what is seen; a sequential map climbs in lightness while
 //! its hue turns, a diverging one falls in lightness away from its middle.
 
+use std::sync::OnceLock;
+
 /// Colours that a map has; few enough that images compress well, more than an eye tells apart.
 const LEVELS: f64 = 96.0;
 
@@ -50,11 +52,18 @@ impl ColorScale {
             return [128; 3];
         }
         let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
-        self.map.at((share * LEVELS).round() / LEVELS)
+        self.map.levels()[(share * LEVELS).round() as usize]
     }
 }
 
 impl ColorMap {
+    /// Its colours, made once.
+    fn levels(self) -> &'static [[u8; 3]] {
+        static LEVELS_OF: [OnceLock<Vec<[u8; 3]>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let colors = || (0..=LEVELS as usize).map(|level| self.at(level as f64 / LEVELS)).collect();
+        LEVELS_OF[self as usize].get_or_init(colors)
+    }
+
     /// The colour at a share of the way, 0 to 1.
     fn at(self, share: f64) -> [u8; 3] {
         match self {

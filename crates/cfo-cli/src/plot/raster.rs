@@ -78,7 +78,7 @@ pub(super) fn encode(width: u32, height: u32, image: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, width, height);
     encoder.set_color(png::ColorType::Rgb);
-    encoder.set_compression(png::Compression::High);
+    encoder.set_compression(png::Compression::Balanced);
     // Flat areas repeat themselves: unfiltered rows compress best.
     encoder.set_filter(png::Filter::NoFilter);
     let mut writer = encoder.write_header()?;

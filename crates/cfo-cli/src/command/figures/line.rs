@@ -18,7 +18,7 @@ impl Comparison<'_> {
         plot::write(&self.space_time(), folder, "worst-trajectory")?;
         plot::write(&self.profiles(), folder, "worst-profiles")?;
         let frames = self.spread(FRAMES);
-        plot::write_animation(frames.iter().map(|&frame| self.moment(frame)), &folder.join("rollout.png"))?;
+        plot::write_animation(&frames, |frame| self.moment(frame), &folder.join("rollout.png"))?;
         let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
         Ok(vec![
             picture("worst-trajectory.png", "The worst trajectory over time and space"),

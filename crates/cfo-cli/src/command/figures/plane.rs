@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use rayon::prelude::*;
 
 use super::{Comparison, FRAMES, Picture};
 use crate::plot::{self, ColorScale, Image, Panels, Row};
@@ -19,19 +20,22 @@ const MOVING_SIDE: f64 = 190.0;
 impl Comparison<'_> {
     pub(super) fn write_plane(&self, folder: &Path) -> Result<Vec<Picture>> {
         let mut pictures = Vec::new();
+        let stem = |channel: usize| match self.channels() {
+            1 => "worst-trajectory".to_owned(),
+            _ => format!("worst-trajectory-{channel}"),
+        };
+        (0..self.channels()).into_par_iter().try_for_each(|channel| {
+            plot::write(&self.moments(channel), folder, &stem(channel)).map(|_| ())
+        })?;
         for channel in 0..self.channels() {
-            let stem = match self.channels() {
-                1 => "worst-trajectory".to_owned(),
-                _ => format!("worst-trajectory-{channel}"),
-            };
-            plot::write(&self.moments(channel), folder, &stem)?;
+            let stem = stem(channel);
             let caption = format!("The worst trajectory at {MOMENTS} times: {}", self.channel_name(channel));
             pictures.push(Picture { file: format!("{stem}.png"), caption });
         }
-        let errors = self.errors();
+        let (scales, errors) = (self.scales(), self.errors());
         let frames = self.spread(FRAMES);
-        let drawings = frames.iter().map(|&frame| self.instant(frame, &errors));
-        plot::write_animation(drawings, &folder.join("rollout.png"))?;
+        let draw = |frame| self.instant(frame, &scales, &errors);
+        plot::write_animation(&frames, draw, &folder.join("rollout.png"))?;
         pictures.push(Picture {
             file: "rollout.png".into(),
             caption: "The worst trajectory as time goes by".into(),
@@ -39,12 +43,21 @@ impl Comparison<'_> {
         Ok(pictures)
     }
 
+    /// The scale of each channel's values.
+    fn scales(&self) -> Vec<ColorScale> {
+        (0..self.channels()).into_par_iter().map(|channel| self.scale(channel)).collect()
+    }
+
     /// The scale of each channel's error over all times.
     fn errors(&self) -> Vec<ColorScale> {
-        let all = |channel| (0..self.frames()).flat_map(move |frame| self.error(frame, channel));
-        (0..self.channels())
-            .map(|channel| ColorScale::around_zero(all(channel).collect::<Vec<f32>>().iter()))
-            .collect()
+        let largest = |channel: usize| {
+            let frames = (0..self.frames()).into_par_iter().map(move |frame| {
+                let error = self.error(frame, channel);
+                error.iter().filter(|value| value.is_finite()).fold(0.0_f32, |most, x| most.max(x.abs()))
+            });
+            frames.reduce(|| 0.0, f32::max)
+        };
+        (0..self.channels()).map(|channel| ColorScale::around_zero([largest(channel)].iter())).collect()
     }
 
     /// The scale of a channel's values; the first snapshot, which is given and may be noise, does not decide.
@@ -94,9 +107,9 @@ impl Comparison<'_> {
     }
 
     /// One frame of the animation: true, predicted and error side by side, a row for each channel.
-    fn instant(&self, frame: usize, errors: &[ColorScale]) -> Panels {
+    fn instant(&self, frame: usize, scales: &[ColorScale], errors: &[ColorScale]) -> Panels {
         let row = |channel: usize| {
-            let scale = self.scale(channel);
+            let scale = scales[channel];
             let images = vec![
                 self.image(self.field(self.truth, frame, channel), scale, false),
                 self.image(self.field(self.prediction, frame, channel), scale, true),

@@ -21,20 +21,23 @@ impl Comparison<'_> {
         let moving = folder.join("rollout.png");
         match self.channels() {
             1 => plot::write_animation(
-                frames.iter().map(|&frame| self.components(frame, &self.time_label(frame))),
+                &frames,
+                |frame| self.components(frame, &self.time_label(frame)),
                 &moving,
             )?,
             2 => {
                 plot::write(&self.plane_of_states(self.frames() - 1, &self.title), folder, "state-space")?;
                 plot::write_animation(
-                    frames.iter().map(|&frame| self.plane_of_states(frame, &self.time_label(frame))),
+                    &frames,
+                    |frame| self.plane_of_states(frame, &self.time_label(frame)),
                     &moving,
                 )?;
             }
             _ => {
                 plot::write(&self.space_of_states(self.frames() - 1, &self.title), folder, "state-space")?;
                 plot::write_animation(
-                    frames.iter().map(|&frame| self.space_of_states(frame, &self.time_label(frame))),
+                    &frames,
+                    |frame| self.space_of_states(frame, &self.time_label(frame)),
                     &moving,
                 )?;
             }
