@@ -4,6 +4,7 @@
 //! drawing of a batch from its splines, the network and the optimiser to one graph; [`train`] runs it; a checkpoint keeps it; a [`Rollout`]
 //! integrates the learned field to any time; [`evaluate`] compares it with the truth.
 
+mod alignment;
 mod checkpoint;
 mod error;
 mod evaluate;
@@ -23,6 +24,7 @@ mod smoothing;
 mod train;
 mod trajectories;
 
+pub use alignment::Alignment;
 pub use checkpoint::{Checkpoints, Course, State, write_atomically};
 pub use error::{CfoError, Result};
 pub use evaluate::{RelativeL2, Report, TimeError, evaluate};

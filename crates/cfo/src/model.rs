@@ -1,6 +1,6 @@
 //! A model: the recipe, what it must know of the data, and how its network enters a graph.
 
-use cfo_data::{Description, FieldShape};
+use cfo_data::{Description, FieldShape, Split};
 use cfo_engine::{Graph, Memory, Node};
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +28,17 @@ pub struct Model {
     /// What takes the noise off the training snapshots, where the recipe asks for it and there is any.
     #[serde(default)]
     pub denoiser: Option<Denoiser>,
-    /// Names of the channels, for reports.
+    /// Names of the channels; empty when unknown.
     pub channel_names: Vec<String>,
+    /// Names of the PDE parameters of the training data; empty in runs of earlier versions.
+    #[serde(default)]
+    pub parameter_names: Vec<String>,
+    /// Least and greatest value of each PDE parameter in training; empty in runs of earlier versions.
+    #[serde(default)]
+    pub parameter_ranges: Vec<[f64; 2]>,
+    /// Lower and upper end of each space axis of the training data; empty in runs of earlier versions.
+    #[serde(default)]
+    pub domain: Vec<[f64; 2]>,
 }
 
 impl Model {
@@ -38,7 +47,8 @@ impl Model {
     /// # Errors
     /// If the data do not suit the recipe.
     pub fn new(recipe: &Recipe, set: &TrajectorySet) -> Result<Self> {
-        let Description { system, shape, periodic, channel_names, parameter_names, .. } = &set.description;
+        let Description { system, shape, periodic, domain, channel_names, parameter_names, .. } =
+            &set.description;
         let conditions = if recipe.data.condition { parameter_names.len() } else { 0 };
         if recipe.data.condition && conditions == 0 {
             return Err(CfoError::BadData {
@@ -55,6 +65,9 @@ impl Model {
             scaling: Scaling::measure(recipe, set, is_timed(recipe), denoiser.as_ref())?,
             denoiser,
             channel_names: channel_names.clone(),
+            parameter_names: parameter_names.clone(),
+            parameter_ranges: parameter_ranges(set),
+            domain: domain.clone(),
         };
         model.operator()?;
         Ok(model)
@@ -106,6 +119,11 @@ impl Model {
     /// Whether one step of the network leads to the next snapshot rather than being a velocity.
     pub fn is_autoregressive(&self) -> bool {
         matches!(self.recipe.objective, ObjectiveConfig::Autoregressive { .. })
+    }
+
+    /// Whether the network is told the time.
+    pub fn is_timed(&self) -> bool {
+        is_timed(&self.recipe)
     }
 
     /// Whether the loss is relative: 1 for a network whose output is 0, which predicts that nothing changes.
@@ -224,4 +242,15 @@ impl Model {
 /// Whether the network is told the time.
 fn is_timed(recipe: &Recipe) -> bool {
     recipe.operator.time_embedding() && recipe.objective == ObjectiveConfig::FlowMatching
+}
+
+/// Least and greatest value of each PDE parameter in training.
+fn parameter_ranges(set: &TrajectorySet) -> Vec<[f64; 2]> {
+    let range = |p: usize| {
+        let values = set.part(Split::Train).map(|(_, trajectory)| trajectory.parameters[p]);
+        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[least, greatest], value| {
+            [least.min(value), greatest.max(value)]
+        })
+    };
+    (0..set.description.parameter_names.len()).map(range).collect()
 }

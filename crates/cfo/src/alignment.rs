@@ -1,0 +1,186 @@
+//! How a file's channels and parameters become those of a model: by their names.
+
+use cfo_data::{Description, Trajectory};
+
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+
+/// Where in a file the channels and parameters of a model stand.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Alignment {
+    /// For each channel of the model its place in the file; `None` if all are in place.
+    channels: Option<Vec<usize>>,
+    /// For each parameter of the model its place in the file; `None` if all are in place.
+    parameters: Option<Vec<usize>>,
+    /// What a user should know, though nothing is wrong.
+    pub notes: Vec<String>,
+}
+
+impl Alignment {
+    /// Of a file that is described so.
+    ///
+    /// # Errors
+    /// If the file has other channels, or not all the parameters that the model takes.
+    pub fn new(model: &Model, description: &Description) -> Result<Self> {
+        let mut alignment = Self::default();
+        let (mine, theirs) = (&model.channel_names, &description.channel_names);
+        alignment.channels = alignment.places("channels", mine, theirs, model.shape().channels)?;
+        if model.setting.conditions > 0 {
+            let theirs = &description.parameter_names;
+            let count = model.setting.conditions;
+            if theirs.len() < count {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "the file comes with {} PDE parameters, but the model takes {count}{}",
+                        theirs.len(),
+                        listed(&model.parameter_names)
+                    ),
+                    hint: "add `/parameters` to the file".into(),
+                });
+            }
+            alignment.parameters = alignment.places("parameters", &model.parameter_names, theirs, count)?;
+        }
+        alignment.note_space(model, description);
+        Ok(alignment)
+    }
+
+    /// The place of each of my names among theirs. Names that are not known on both sides decide nothing.
+    fn places(
+        &mut self,
+        what: &str,
+        mine: &[String],
+        theirs: &[String],
+        count: usize,
+    ) -> Result<Option<Vec<usize>>> {
+        // Readers number the parameters of a file that does not name them.
+        let own = |(i, name): (usize, &String)| !name.is_empty() && *name != format!("parameter {i}");
+        let named = |names: &[String]| !names.is_empty() && names.iter().enumerate().all(own);
+        if !named(mine) || !named(theirs) {
+            if named(mine) != named(theirs) {
+                let whose = if named(mine) { "the file does" } else { "the run does" };
+                self.notes.push(format!("{whose} not name its {what}; they are taken in their order"));
+            }
+            // Positions are all there is: as many as the model takes.
+            return Ok(None);
+        }
+        if mine == theirs {
+            return Ok(None);
+        }
+        let place = |name: &String| {
+            let mut places = theirs.iter().enumerate().filter(|(_, theirs)| *theirs == name).map(|(i, _)| i);
+            places.next().filter(|_| places.next().is_none())
+        };
+        let places: Option<Vec<usize>> = mine.iter().map(place).collect();
+        // Channels must be the same; parameters that the model does not know are nothing to it.
+        match places {
+            Some(places) if what == "parameters" || theirs.len() == count => {
+                if theirs.len() > count {
+                    let unused: Vec<String> =
+                        theirs.iter().filter(|name| !mine.contains(name)).cloned().collect();
+                    self.notes
+                        .push(format!("the model does not know the file's parameters{}", listed(&unused)));
+                }
+                Ok(Some(places))
+            }
+            _ => Err(CfoError::BadData {
+                problem: format!(
+                    "the file's {what} are{}, but the model was trained on{}",
+                    listed(theirs),
+                    listed(mine)
+                ),
+                hint: format!(
+                    "{what} are matched by name, in any order: rename those of the file, or take their names out"
+                ),
+            }),
+        }
+    }
+
+    /// Notes another domain or periodicity than that of the training data.
+    fn note_space(&mut self, model: &Model, description: &Description) {
+        let axes = model.axes;
+        let trained = &model.setting.periodic[2 - axes..];
+        if description.periodic != trained {
+            self.notes.push(format!(
+                "the file says that its space axes are periodic: {:?}; the model was trained on {trained:?}",
+                description.periodic
+            ));
+        }
+        // Runs of earlier versions do not know their domain.
+        let near = |a: &[f64; 2], b: &[f64; 2]| {
+            let room = 1e-6 * (a[1] - a[0]).abs();
+            (a[0] - b[0]).abs() <= room && (a[1] - b[1]).abs() <= room
+        };
+        let same = model.domain.iter().zip(&description.domain).all(|(a, b)| near(a, b));
+        if model.domain.len() == description.domain.len() && !same {
+            self.notes.push(format!(
+                "the file's domain is {:?}; the model was trained on {:?}",
+                description.domain, model.domain
+            ));
+        }
+    }
+
+    /// Brings a trajectory of the file into the model's order.
+    pub fn align(&self, trajectory: &mut Trajectory) {
+        if let Some(places) = &self.channels {
+            for point in trajectory.values.chunks_exact_mut(places.len()) {
+                let file: Vec<f32> = point.to_vec();
+                places.iter().zip(point).for_each(|(&place, value)| *value = file[place]);
+            }
+        }
+        trajectory.parameters = self.parameters(&trajectory.parameters);
+    }
+
+    /// The description of a file whose channels are brought into the model's order.
+    pub fn describe(&self, file: &Description) -> Description {
+        let mut description = file.clone();
+        if let Some(places) = &self.channels {
+            for labels in [&mut description.channel_names, &mut description.channel_units] {
+                if labels.len() == places.len() {
+                    *labels = places.iter().map(|&place| labels[place].clone()).collect();
+                }
+            }
+        }
+        description
+    }
+
+    /// A trajectory's parameters in the model's order.
+    pub fn parameters(&self, file: &[f64]) -> Vec<f64> {
+        match &self.parameters {
+            Some(places) => places.iter().map(|&place| file[place]).collect(),
+            None => file.to_vec(),
+        }
+    }
+
+    /// Brings snapshots in the model's order back into that of the file.
+    pub fn restore(&self, values: &mut [f32]) {
+        if let Some(places) = &self.channels {
+            for point in values.chunks_exact_mut(places.len()) {
+                let model: Vec<f32> = point.to_vec();
+                places.iter().zip(model).for_each(|(&place, value)| point[place] = value);
+            }
+        }
+    }
+}
+
+impl Model {
+    /// The first parameter, in the model's order, that lies outside what the model was trained on, in words.
+    pub fn beyond_training(&self, parameters: &[f64]) -> Option<String> {
+        if self.setting.conditions == 0 {
+            return None;
+        }
+        let ranges = self.parameter_ranges.iter().enumerate();
+        ranges.zip(parameters).find_map(|((i, &[least, greatest]), &value)| {
+            let room = 1e-9 * (greatest - least).abs().max(greatest.abs());
+            if (least - room..=greatest + room).contains(&value) {
+                return None;
+            }
+            let name = self.parameter_names.get(i).cloned().unwrap_or_else(|| format!("parameter {i}"));
+            Some(format!("`{name}` is {value}; the model was trained on {least} to {greatest}"))
+        })
+    }
+}
+
+/// Names in quotes after a space; nothing for none.
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" `{}`", names.join("`, `")) }
+}
