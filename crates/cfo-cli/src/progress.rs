@@ -34,7 +34,12 @@ impl Progress {
 
     /// One more piece is finished.
     pub fn advance(&mut self) {
-        self.done += 1;
+        self.advance_by(1);
+    }
+
+    /// So many more pieces are finished.
+    pub fn advance_by(&mut self, pieces: u64) {
+        self.done += pieces;
         match &self.bar {
             Some(bar) => {
                 let text = line(&self.what, self.done, self.total, self.started.elapsed());

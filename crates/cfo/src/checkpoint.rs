@@ -311,12 +311,12 @@ impl Checkpoints {
 }
 
 /// Parameters and their averages; not optimiser state.
-fn is_weight(name: &str) -> bool {
+pub(crate) fn is_weight(name: &str) -> bool {
     !name.starts_with("adam.") && !name.starts_with("train.")
 }
 
 /// What a checkpoint keeps: not data sets, not the tensors of rollouts.
-fn is_kept(name: &str) -> bool {
+pub(crate) fn is_kept(name: &str) -> bool {
     !name.starts_with("data.") && !name.starts_with("rollout.")
 }
 

@@ -27,7 +27,7 @@ mod trajectories;
 pub use alignment::Alignment;
 pub use checkpoint::{Checkpoints, Course, State, write_atomically};
 pub use error::{CfoError, Result};
-pub use evaluate::{RelativeL2, Report, TimeError, evaluate};
+pub use evaluate::{Evaluation, RelativeL2, Report, TimeError, Worst, evaluate};
 pub use metrics::{Bands, Metrics};
 pub use model::Model;
 pub use objective::{TrainingData, sampler, training_step};
@@ -42,7 +42,7 @@ pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver
 pub use scaling::{Normalize, Scaling};
 pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
 pub use train::{Ending, Observer, Reply, Session, StepReport, Trained, train};
-pub use trajectories::TrajectorySet;
+pub use trajectories::{TrajectorySet, parts};
 
 /// The README's example, compiled.
 #[cfg(doctest)]

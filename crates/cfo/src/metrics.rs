@@ -1,15 +1,10 @@
 //! PDEBench's metrics of a set of rollouts, and how long a rollout is of use.
 
-use cfo_data::Trajectory;
 use cfo_numerics::metric::{FieldErrors, Grid, correlation_time, valid_time};
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::evaluate::{Report, first_frame};
 use crate::model::Model;
 
-/// Trajectories whose sums are made together; fixed, so that sums do not depend on the number of threads.
-const PORTION: usize = 8;
 /// A prediction of a field is of use while it correlates with the truth by this much.
 const CORRELATION: f64 = 0.8;
 /// A prediction is of use while its error is below this share of the truth's norm.
@@ -53,9 +48,18 @@ pub struct Bands {
     pub high: Option<f64>,
 }
 
-impl Metrics {
-    /// Of a model's rollouts of trajectories, as [`evaluate`](crate::evaluate) made them.
-    pub fn new(model: &Model, trajectories: &[&Trajectory], report: &Report) -> Self {
+/// Sums over trajectories from which the metrics follow.
+pub(crate) struct Sums {
+    errors: FieldErrors,
+    has_space: bool,
+    valid: f64,
+    throughout: f64,
+    correlated: f64,
+}
+
+impl Sums {
+    /// Of no trajectory.
+    pub(crate) fn new(model: &Model) -> Self {
         let shape = model.shape();
         let grid = Grid {
             axes: shape.axes,
@@ -64,30 +68,37 @@ impl Metrics {
             channels: shape.channels,
             extent: [1.0; 2],
         };
-        let (size, first) = (shape.len(), first_frame(model));
-        let pairs: Vec<(&Trajectory, &Vec<f32>)> =
-            trajectories.iter().copied().zip(&report.predictions).collect();
-        let portions: Vec<(FieldErrors, Horizons)> = pairs
-            .par_chunks(PORTION)
-            .map(|portion| {
-                let (mut errors, mut horizons) = (FieldErrors::new(grid), Horizons::default());
-                for (trajectory, prediction) in portion {
-                    let truth = &trajectory.values[first * size..];
-                    errors.push(&prediction[size..], &truth[size..]);
-                    horizons.add(prediction, truth, &trajectory.times[first..]);
-                }
-                (errors, horizons)
-            })
-            .collect();
-        let (mut errors, mut horizons) = (FieldErrors::new(grid), Horizons::default());
-        for (portion, theirs) in portions {
-            errors.merge(portion);
-            horizons.merge(theirs);
+        let errors = FieldErrors::new(grid);
+        Self { errors, has_space: shape.axes > 0, valid: 0.0, throughout: 0.0, correlated: 0.0 }
+    }
+
+    /// Of one trajectory.
+    pub(crate) fn of(model: &Model, prediction: &[f32], truth: &[f32], times: &[f64]) -> Self {
+        let (mut sums, size) = (Self::new(model), model.shape().len());
+        sums.errors.push(&prediction[size..], &truth[size..]);
+        let valid = valid_time(prediction, truth, times, VALIDITY);
+        sums.valid = valid.time;
+        sums.throughout = f64::from(u8::from(valid.complete));
+        if sums.has_space {
+            sums.correlated = correlation_time(prediction, truth, times, CORRELATION).time;
         }
-        let found = errors.report();
+        sums
+    }
+
+    /// Adds those of other trajectories.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.errors.merge(other.errors);
+        self.valid += other.valid;
+        self.throughout += other.throughout;
+        self.correlated += other.correlated;
+    }
+
+    /// The metrics of so many trajectories.
+    pub(crate) fn metrics(&self, count: usize) -> Metrics {
+        let found = self.errors.report();
         let resolved = |value: f64| (!value.is_nan()).then_some(value);
-        let count = pairs.len() as f64;
-        Self {
+        let count = count as f64;
+        Metrics {
             rmse: found.rmse,
             nrmse: found.nrmse,
             crmse: found.crmse,
@@ -99,32 +110,9 @@ impl Metrics {
                 high: resolved(high),
             }),
             vrmse: found.vrmse,
-            valid_time: horizons.valid / count,
-            valid_throughout: horizons.throughout / count,
-            correlation_time: (shape.axes > 0).then_some(horizons.correlated / count),
+            valid_time: self.valid / count,
+            valid_throughout: self.throughout / count,
+            correlation_time: self.has_space.then_some(self.correlated / count),
         }
-    }
-}
-
-/// Sums over trajectories.
-#[derive(Clone, Copy, Debug, Default)]
-struct Horizons {
-    valid: f64,
-    throughout: f64,
-    correlated: f64,
-}
-
-impl Horizons {
-    fn add(&mut self, prediction: &[f32], truth: &[f32], times: &[f64]) {
-        let valid = valid_time(prediction, truth, times, VALIDITY);
-        self.valid += valid.time;
-        self.throughout += f64::from(u8::from(valid.complete));
-        self.correlated += correlation_time(prediction, truth, times, CORRELATION).time;
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.valid += other.valid;
-        self.throughout += other.throughout;
-        self.correlated += other.correlated;
     }
 }

@@ -323,15 +323,32 @@ pub struct EvaluateConfig {
     pub rtol: f64,
     /// Absolute tolerance of adaptive solvers.
     pub atol: f64,
+    /// Precision of rollouts: `f32`, `tf32` or `bf16`, or `same` as in training.
+    pub precision: String,
 }
 
 impl Default for EvaluateConfig {
     fn default() -> Self {
-        Self { solver: "rk4".into(), nfe: 0, rtol: 1e-4, atol: 1e-6 }
+        Self { solver: "rk4".into(), nfe: 0, rtol: 1e-4, atol: 1e-6, precision: "same".into() }
     }
 }
 
 impl Recipe {
+    /// The precision of rollouts on a device; `train.precision` where it is to be the same.
+    ///
+    /// # Errors
+    /// If it is unknown.
+    pub fn rollout_precision_on(&self, device: Device) -> Result<Precision> {
+        if self.evaluate.precision == "same" {
+            return self.train.precision_on(device);
+        }
+        let train = TrainConfig { precision: self.evaluate.precision.clone(), ..self.train.clone() };
+        train.precision_on(device).map_err(|_| CfoError::InvalidKey {
+            key: "evaluate.precision".into(),
+            problem: format!("`{}` is none of `same`, `f32`, `tf32`, `bf16`", self.evaluate.precision),
+        })
+    }
+
     /// Reads a recipe from TOML text, with `key=value` overrides applied by their path.
     ///
     /// # Errors
@@ -420,6 +437,7 @@ impl Recipe {
         self.path.smoothing.check()?;
         self.train.adam()?;
         self.train.precision()?;
+        self.rollout_precision_on(Device::Cpu)?;
         crate::rollout::Solver::from_config(&self.evaluate)?;
         Ok(())
     }

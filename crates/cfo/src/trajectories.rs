@@ -204,6 +204,28 @@ fn default_counts(count: usize) -> [usize; 3] {
     [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]
 }
 
+/// The part of each trajectory of a file: the file's own, else what a run's recipe says, else 80, 10 and 10 % in their order; none for
+/// those that the recipe leaves out.
+///
+/// # Errors
+/// If the recipe's split asks for more trajectories than there are.
+pub fn parts(file: &TrajectoryFile, config: &DataConfig) -> Result<Vec<Option<Split>>> {
+    let count = file.len();
+    if let Some(own) = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>() {
+        return Ok(own.into_iter().map(Some).collect());
+    }
+    let counts = config.split.unwrap_or_else(|| default_counts(count));
+    let needed: usize = counts.iter().sum();
+    if needed > count {
+        return Err(CfoError::BadData {
+            problem: format!("the run's split asks for {needed} trajectories, but the file has {count}"),
+            hint: "`--split all` takes every one of them".into(),
+        });
+    }
+    let taken = by_counts(needed, counts).into_iter().map(Some);
+    Ok(taken.chain(std::iter::repeat(None)).take(count).collect())
+}
+
 /// Bytes of memory that the system says are available, if it says so.
 fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

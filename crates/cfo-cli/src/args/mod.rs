@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use reproduce::{Reproduce, Scale, Target};
-pub use run::{Bench, Evaluate, Init, Integration, Network, Part, Predict, Train, Work};
+pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
 
 const AFTER_HELP: &str = "\

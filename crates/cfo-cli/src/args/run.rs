@@ -1,6 +1,7 @@
 //! The verbs around a trained operator: init, train, evaluate, predict, bench.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 
@@ -55,7 +56,7 @@ pub struct Integration {
     /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`
     #[arg(long)]
     pub solver: Option<String>,
-    /// Network evaluations for the whole horizon; without it one step for each output interval, in `predict` none
+    /// Network evaluations for the whole horizon of the data; without it one step for each output interval, none much
     /// longer than the mean interval of the training data
     #[arg(long, conflicts_with_all = ["rtol", "atol"])]
     pub nfe: Option<usize>,
@@ -71,6 +72,9 @@ pub struct Integration {
     /// `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
+    /// `f32`, `tf32` or `bf16`, or `same` as in training
+    #[arg(long)]
+    pub precision: Option<String>,
 }
 
 /// Compare a trained operator's rollouts with trajectories
@@ -112,18 +116,31 @@ pub enum Part {
 pub struct Predict {
     /// Folder of a run
     pub run: PathBuf,
-    /// Trajectory file whose first snapshots are the initial states
+    /// Trajectory file with the initial states
     #[arg(long, value_name = "FILE")]
     pub initial: PathBuf,
-    /// `0,0.1,0.25` or `start:stop:count`, in the data's units; times before `--from` are reached backward
+    /// `0,0.1,0.25` or `start:stop:count` or `@FILE` with numbers, in the data's units; times before a start are reached
+    /// backward
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub times: String,
-    /// Trajectory file to write, HDF5 or `.npz`
+    /// Trajectory file to write: `.h5` or `.npz`
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Time of the initial states [default: the first time of the training data]
+    /// Time of the initial states [default: that of each in the file]
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     pub from: Option<f64>,
+    /// Predict from this trajectory of the file alone; may be repeated
+    #[arg(long, value_name = "I", conflicts_with = "split")]
+    pub trajectory: Vec<usize>,
+    /// Predict from this part of the file alone
+    #[arg(long, value_enum, value_name = "S")]
+    pub split: Option<Part>,
+    /// Snapshot to predict from: `first`, `last` or its number from 0
+    #[arg(long, value_name = "N", default_value = "first")]
+    pub frame: Frame,
+    /// PDE parameters to predict with instead of the file's, as in `nu=0.05,length=64`
+    #[arg(long, value_name = "NAME=VALUE,...", allow_hyphen_values = true)]
+    pub parameters: Option<String>,
     #[command(flatten)]
     pub integration: Integration,
     /// Replace the output file if it exists
@@ -132,6 +149,30 @@ pub struct Predict {
     /// Print one JSON document alone on stdout
     #[arg(long)]
     pub json: bool,
+}
+
+/// A snapshot of a trajectory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Counted from 0
+    Number(usize),
+    /// The last one
+    Last,
+}
+
+impl FromStr for Frame {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "first" => Ok(Self::Number(0)),
+            "last" => Ok(Self::Last),
+            number => number
+                .parse()
+                .map(Self::Number)
+                .map_err(|_| "neither `first`, `last` nor a number from 0".into()),
+        }
+    }
 }
 
 /// Time the pieces of training and inference

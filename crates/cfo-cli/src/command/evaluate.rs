@@ -3,20 +3,29 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use cfo::data::store::TrajectoryFile;
 use cfo::data::{Description, Split, Trajectory};
-use cfo::engine::Device;
+use cfo::engine::{Device, Precision};
+use cfo::numerics::ode::Tableau;
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Metrics, Model, Report, Solver, Trained, TrajectorySet, evaluate,
+    CfoError, Checkpoints, EvaluateConfig, Evaluation, Metrics, Model, Report, Solver, Trained, parts,
     write_atomically,
 };
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::figures::{self, Picture};
+use super::predict::{Diverged, conclude, warn_strangers};
 use crate::args::{self, Integration, Part};
 use crate::diagnostics::say;
+use crate::interrupt;
 use crate::plot;
+use crate::progress::Progress;
 use crate::report::{self, Alignment, Table, scientific};
+
+/// Numbers of true snapshots held in memory at a time.
+const HELD: usize = 1 << 24;
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
@@ -25,56 +34,120 @@ struct Document {
     data: PathBuf,
     checkpoint: String,
     solver: String,
+    precision: String,
     trajectories: usize,
     #[serde(flatten)]
     report: Report,
-    metrics: Metrics,
+    diverged: Vec<Diverged>,
 }
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let (mut trained, solver, checkpoint) = load(&arguments.run, &arguments.integration)?;
-    let set = TrajectorySet::read(&arguments.data)?;
-    trained.model = trained.model.on_grid(set.description.shape)?;
-    check_fit(&trained.model, &set.description)?;
-    let chosen = part(&set, arguments.split)?;
-    let prefix = trained.prefix();
-    let found = evaluate(&trained.model, &mut trained.memory, &chosen, &solver, prefix)?;
-    let metrics = Metrics::new(&trained.model, &chosen, &found);
-    let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
-    fs_err::create_dir_all(&folder)?;
+    let file = TrajectoryFile::open(&arguments.data)?;
+    trained.model = trained.model.on_grid(file.description().shape)?;
+    let alignment = cfo::Alignment::new(&trained.model, file.description())?;
+    alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
+    let indices = indices_of(&file, &trained.model, arguments.split)?;
+    let found = compare(&mut trained, solver, &file, &alignment, &indices)?;
     let document = Document {
         run: arguments.run.clone(),
         data: arguments.data.clone(),
         checkpoint,
         solver: solver.tableau.name.into(),
-        trajectories: chosen.len(),
+        precision: trained.memory.precision().to_string(),
+        trajectories: indices.len(),
+        diverged: found.diverged.iter().map(|one| Diverged::new(one, one.trajectory)).collect(),
         report: found,
-        metrics,
     };
     let table = table(&document);
-    write_atomically(&folder.join("report.json"), report::json(&document)?.as_bytes())?;
-    let pictures = draw(arguments, &trained.model, &set, &chosen, &document.report, &folder)?;
+    // What was found is said first: a disk that is full must not swallow it.
+    let printed = match arguments.json {
+        true => report::print_json(&document),
+        false => report::print(&table.text()).map_err(anyhow::Error::from),
+    };
+    let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
+    let description = alignment.describe(file.description());
+    write(arguments, &document, &table, &description, &folder)
+        .with_context(|| format!("writing the report into `{}`", folder.display()))?;
+    printed?;
+    conclude(&document.diverged, document.trajectories)
+}
+
+/// Rolls out the chosen trajectories, as many at a time as memory is meant to hold.
+fn compare(
+    trained: &mut Trained,
+    solver: Solver,
+    file: &TrajectoryFile,
+    alignment: &cfo::Alignment,
+    indices: &[usize],
+) -> Result<Report> {
+    let prefix = trained.prefix();
+    let Trained { model, memory, .. } = trained;
+    let model: &Model = model;
+    let size = model.shape().len();
+    let frames: Vec<usize> = indices.iter().map(|&i| file.frame_count(i)).collect::<Result<_, _>>()?;
+    let longest = frames.iter().copied().max().unwrap_or(1).max(1);
+    let portion = (HELD / (longest * size)).max(1);
+    let mut progress = Progress::new("evaluating", frames.iter().sum::<usize>() as u64);
+    let mut evaluation = Evaluation::new(model, memory, indices.len().min(portion), solver, prefix)?
+        .with_metrics()
+        .with_interrupt(interrupt::flag()?)
+        .with_observer(|snapshots| progress.advance_by(snapshots as u64));
+    // Whole batches, but for the last.
+    let portion = (portion / evaluation.batch() * evaluation.batch()).max(evaluation.batch());
+    let mut strangers = Vec::new();
+    for portion in indices.chunks(portion) {
+        let read = |&index: &usize| -> Result<(usize, Trajectory)> {
+            let mut trajectory = file.trajectory(index)?;
+            alignment.align(&mut trajectory);
+            Ok((index, trajectory))
+        };
+        let trajectories = portion.par_iter().map(read).collect::<Result<Vec<_>>>()?;
+        let strange =
+            |(index, one): &(usize, Trajectory)| Some((*index, model.beyond_training(&one.parameters)?));
+        strangers.extend(trajectories.iter().filter_map(strange));
+        let numbered: Vec<(usize, &Trajectory)> = trajectories.iter().map(|(i, one)| (*i, one)).collect();
+        evaluation.add(memory, &numbered)?;
+    }
+    let report = evaluation.report();
+    drop(progress);
+    warn_strangers(&strangers);
+    Ok(report)
+}
+
+/// Writes the report and its figures.
+fn write(
+    arguments: &args::Evaluate,
+    document: &Document,
+    table: &Table,
+    description: &Description,
+    folder: &Path,
+) -> Result<()> {
+    fs_err::create_dir_all(folder)?;
+    write_atomically(&folder.join("report.json"), report::json(document)?.as_bytes())?;
+    let pictures = draw(arguments, description, &document.report, folder)?;
     let shown: String =
         pictures.iter().map(|picture| format!("\n![{}]({})\n", picture.caption, picture.file)).collect();
-    let markdown = format!("# Evaluation\n\n{}.\n\n{}{shown}", setting(&document), table.markdown());
+    let markdown = format!("# Evaluation\n\n{}.\n\n{}{shown}", setting(document), table.markdown());
     write_atomically(&folder.join("report.md"), markdown.as_bytes())?;
     say(&format!("written: `{}` and {} figures", folder.join("report.md").display(), pictures.len()));
-    if arguments.json { report::print_json(&document) } else { Ok(report::print(&table.text())?) }
+    Ok(())
 }
 
 /// Draws what there is to see and returns what was written.
 fn draw(
     arguments: &args::Evaluate,
-    model: &Model,
-    set: &TrajectorySet,
-    chosen: &[&Trajectory],
+    description: &Description,
     found: &Report,
     folder: &Path,
 ) -> Result<Vec<Picture>> {
     let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
-    plot::write(&figures::error_over_time(found), folder, "error-over-time")?;
-    let mut pictures = vec![picture("error-over-time.png", "Error over time")];
-    pictures.extend(figures::worst(model, &set.description, chosen, found, folder)?);
+    let mut pictures = Vec::new();
+    if !found.per_time.is_empty() {
+        plot::write(&figures::error_over_time(found), folder, "error-over-time")?;
+        pictures.push(picture("error-over-time.png", "Error over time"));
+    }
+    pictures.extend(figures::worst(description, found, folder)?);
     if let Some(curves) = figures::loss_curves(&arguments.run)? {
         plot::write(&curves, folder, "training")?;
         pictures.push(picture("training.png", "Training"));
@@ -97,51 +170,57 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, Solver
         let best = run.join("checkpoints/best").exists();
         if best { "best".into() } else { "latest".into() }
     });
-    let trained = Trained::load(run, &checkpoint, device)?;
-    let defaults = trained.model.recipe.evaluate.clone();
-    let adaptive = options.rtol.is_some() || options.atol.is_some();
-    let config = EvaluateConfig {
-        solver: options.solver.clone().unwrap_or(defaults.solver),
-        nfe: options.nfe.unwrap_or(if adaptive { 0 } else { defaults.nfe }),
-        rtol: options.rtol.unwrap_or(defaults.rtol),
-        atol: options.atol.unwrap_or(defaults.atol),
+    let trained = match options.precision.as_deref() {
+        None => Trained::load(run, &checkpoint, device)?,
+        Some("same") => {
+            let recipe = checkpoints.state(&checkpoint)?.model.recipe;
+            Trained::load_in(run, &checkpoint, device, recipe.train.precision_on(device)?)?
+        }
+        Some(name) => {
+            let precision = Precision::from_str(name).map_err(|error| CfoError::InvalidKey {
+                key: "--precision".into(),
+                problem: error.to_string(),
+            })?;
+            Trained::load_in(run, &checkpoint, device, precision)?
+        }
     };
-    let solver = Solver::from_config(&config)?;
-    if adaptive && !solver.tableau.first_same_as_last {
-        bail!(CfoError::InvalidKey {
-            key: "--rtol".into(),
-            problem: format!(
-                "`{}` has fixed steps; tolerances need `--solver dopri5` or `tsit5`",
-                solver.tableau.name
-            ),
-        });
-    }
+    let solver = solver(&trained.model.recipe.evaluate, options)?;
     Ok((trained, solver, checkpoint))
 }
 
-/// Refuses trajectories without the PDE parameters that the model takes.
-pub(super) fn check_fit(model: &Model, description: &Description) -> Result<()> {
-    if model.setting.conditions > 0 && description.parameter_names.len() != model.setting.conditions {
-        bail!(CfoError::BadData {
+/// The solver that the options and the recipe's keys describe.
+fn solver(defaults: &EvaluateConfig, options: &Integration) -> Result<Solver> {
+    let adaptive = options.rtol.is_some() || options.atol.is_some();
+    let config = EvaluateConfig {
+        solver: options.solver.clone().unwrap_or_else(|| defaults.solver.clone()),
+        nfe: options.nfe.unwrap_or(if adaptive { 0 } else { defaults.nfe }),
+        rtol: options.rtol.unwrap_or(defaults.rtol),
+        atol: options.atol.unwrap_or(defaults.atol),
+        ..defaults.clone()
+    };
+    match Tableau::by_name(&config.solver) {
+        Some(tableau) if adaptive && !tableau.estimates_error() => bail!(CfoError::InvalidKey {
+            key: "--rtol".into(),
             problem: format!(
-                "the file comes with {} PDE parameters, but the model takes {}",
-                description.parameter_names.len(),
-                model.setting.conditions
+                "`{}` has fixed steps; tolerances need `--solver dopri5`, `tsit5` or `heun`",
+                tableau.name
             ),
-            hint: "add `/parameters` to the file".into(),
-        });
+        }),
+        Some(tableau) if adaptive => Ok(Solver::adaptive(tableau, config.rtol, config.atol)?),
+        _ => Ok(Solver::from_config(&config)?),
     }
-    Ok(())
 }
 
-fn part(set: &TrajectorySet, part: Part) -> Result<Vec<&Trajectory>> {
+/// The trajectories of a part of a file, by the file's own split or else by the run's.
+pub(super) fn indices_of(file: &TrajectoryFile, model: &Model, part: Part) -> Result<Vec<usize>> {
     let split = match part {
         Part::Train => Split::Train,
         Part::Validation => Split::Validation,
         Part::Test => Split::Test,
-        Part::All => return Ok(set.trajectories.iter().collect()),
+        Part::All => return Ok((0..file.len()).collect()),
     };
-    let chosen: Vec<&Trajectory> = set.part(split).map(|(_, trajectory)| trajectory).collect();
+    let parts = parts(file, &model.recipe.data)?;
+    let chosen: Vec<usize> = (0..file.len()).filter(|&i| parts[i] == Some(split)).collect();
     if chosen.is_empty() {
         bail!(CfoError::BadData {
             problem: format!("the file has no {part:?} trajectories").to_lowercase(),
@@ -165,18 +244,37 @@ fn setting(document: &Document) -> String {
 
 /// One number a line. A metric that the data do not have is left out.
 fn table(document: &Document) -> Table {
-    let Document { report, metrics, .. } = document;
+    let Document { report, .. } = document;
     let mut table =
         Table::new([("metric", Alignment::Left), ("value", Alignment::Right), ("of", Alignment::Left)]);
     let mut push = |metric: &str, value: String, of: &str| table.push([metric.into(), value, of.into()]);
     let error = &report.relative_l2;
-    push(
-        "relative L2 error",
-        scientific(error.mean),
-        &format!("mean over {} trajectories", document.trajectories),
-    );
+    let arrived = document.trajectories - document.diverged.len();
+    let of = match document.diverged.len() {
+        0 => format!("mean over {arrived} trajectories"),
+        diverged => format!("mean over {arrived} trajectories; {diverged} diverged"),
+    };
+    push("relative L2 error", scientific(error.mean), &of);
     push("", scientific(error.std), "deviation over trajectories");
     push("", scientific(error.final_time), "mean at the final time");
+    if let Some(metrics) = &report.metrics {
+        push_metrics(&mut push, metrics);
+    }
+    push(
+        "evaluations",
+        report.evaluations.to_string(),
+        &format!("of the network for one trajectory by `{}`", document.solver),
+    );
+    push(
+        "milliseconds",
+        format!("{:.3}", 1e3 * report.seconds_per_trajectory),
+        "for one trajectory, many at once",
+    );
+    table
+}
+
+/// PDEBench's metrics and others, one a line.
+fn push_metrics(push: &mut impl FnMut(&str, String, &str), metrics: &Metrics) {
     push("RMSE", scientific(metrics.rmse), "root mean square error");
     push("nRMSE", scientific(metrics.nrmse), "relative to the truth's root mean square");
     push("max", scientific(metrics.max), "largest error at a time");
@@ -198,15 +296,4 @@ fn table(document: &Document) -> Table {
     if let Some(value) = metrics.correlation_time {
         push("correlation time", format!("{value:.3}"), "correlation above 0.8");
     }
-    push(
-        "evaluations",
-        report.evaluations.to_string(),
-        &format!("of the network for one trajectory by `{}`", document.solver),
-    );
-    push(
-        "milliseconds",
-        format!("{:.3}", 1e3 * report.seconds_per_trajectory),
-        "for one trajectory, many at once",
-    );
-    table
 }

@@ -6,6 +6,7 @@ mod evaluate;
 mod figures;
 mod init;
 mod inspect;
+mod output;
 mod predict;
 mod reproduce;
 mod simulate;

@@ -1,6 +1,6 @@
 //! `cfo simulate`: one of the paper's systems into a trajectory file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -11,6 +11,7 @@ use cfo_data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
 use cfo_data::{DataError, Split};
 use serde::Serialize;
 
+use super::output::layout_of;
 use crate::args::{self, Layout, Output, SplitCounts, System};
 use crate::interrupt;
 use crate::progress::Progress;
@@ -191,20 +192,15 @@ fn splits(output: &Output, paper: SplitCounts) -> Result<Vec<Option<Split>>, Dat
 const MOST_SAMPLES: usize = 1_000_000_000;
 
 fn layout(output: &Output) -> Result<OutputLayout, DataError> {
-    match (output.layout, is_npz(&output.out)) {
-        (Layout::Cfo, false) => Ok(OutputLayout::Cfo),
-        (Layout::Cfo, true) => Ok(OutputLayout::Npz),
-        (Layout::Pdebench, false) => Ok(OutputLayout::Pdebench),
-        (Layout::Pdebench, true) => Err(DataError::Argument {
+    match (output.layout, layout_of(&output.out)?) {
+        (Layout::Cfo, layout) => Ok(layout),
+        (Layout::Pdebench, OutputLayout::Npz) => Err(DataError::Argument {
             what: "the name of the file",
             found: format!("`{}`", output.out.display()),
             needed: "one that does not end in `.npz`: PDEBench's layout is HDF5".to_owned(),
         }),
+        (Layout::Pdebench, _) => Ok(OutputLayout::Pdebench),
     }
-}
-
-fn is_npz(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"))
 }
 
 fn text(report: &Report) -> String {

@@ -12,6 +12,7 @@ mod noise;
 mod own_data;
 mod queue;
 mod reproduce;
+mod rollouts;
 mod runs;
 mod simulate;
 mod train;

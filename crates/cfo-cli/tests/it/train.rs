@@ -162,7 +162,7 @@ fn wrong_recipes_and_data_are_refused_with_advice() {
         ("unknown-solver", "evaluate run --data data.h5 --solver rk5"),
         ("impossible-budget", "evaluate run --data data.h5 --nfe 2"),
         ("tolerance-without-estimate", "evaluate run --data data.h5 --rtol 1e-3"),
-        ("decreasing-times", "predict run --initial data.h5 --times 1,0 --out p.h5"),
+        ("decreasing-times", "predict run --initial data.h5 --times 1,0,2 --out p.h5"),
     ] {
         let outcome = folder.cfo(line).ended_with(2);
         insta::assert_snapshot!(name, outcome.stderr);

@@ -1,6 +1,6 @@
 //! What a rollout runs on the device: one step of every trajectory, and the move to its end.
 
-use cfo_engine::{Graph, Node};
+use cfo_engine::{Graph, Memory, Node};
 use cfo_numerics::ode::Tableau;
 
 use crate::error::Result;
@@ -234,4 +234,34 @@ fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -
     let restored = graph.add(scaled, mean)?;
     let output = graph.input(&names.output, shape)?;
     Ok(graph.assign(output, restored)?)
+}
+
+/// Puts the tensors of a rollout into memory.
+pub(super) fn insert_tensors(
+    model: &Model,
+    memory: &mut Memory,
+    names: &Names,
+    tableau: &Tableau,
+    batch: usize,
+) -> Result<()> {
+    let shape = model.batch_shape(batch);
+    let zeros = vec![0.0_f32; shape.iter().product::<usize>()];
+    let mut fields = vec![names.state.clone(), names.candidate.clone(), names.output.clone()];
+    let stages = tableau.stages();
+    if !model.is_autoregressive() {
+        fields.extend((0..stages).map(|stage| names.slope_of_stage(stage, tableau)));
+        memory.insert_real(&names.dense_weights, [batch, stages], &vec![0.0; batch * stages])?;
+    }
+    for name in &fields {
+        memory.insert_real(name, shape, &zeros)?;
+    }
+    for name in [&names.time, &names.step, &names.accept, &names.keep] {
+        memory.insert_real(name, [batch], &vec![0.0; batch])?;
+    }
+    memory.insert_real(&names.tolerance, [2], &[0.0; 2])?;
+    let count = model.setting.conditions;
+    if count > 0 {
+        memory.insert_real(&names.conditions, [batch, count], &vec![0.0; batch * count])?;
+    }
+    Ok(())
 }

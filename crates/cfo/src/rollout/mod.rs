@@ -3,166 +3,29 @@
 mod adaptive;
 mod graph;
 mod part;
+mod prediction;
 mod schedule;
+mod solver;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cfo_engine::{Data, Drain, Graph, Memory, Program};
-use cfo_numerics::ode::{Controller, Tableau};
+use cfo_numerics::ode::Tableau;
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
-use crate::recipe::EvaluateConfig;
-use graph::{Names, append_commit, append_dense, append_slope, append_step, keeps_slope};
+use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
 use part::{Found, Part};
 use schedule::{Cut, Schedule, Step};
+use solver::invalid;
+
+pub use prediction::{Divergence, Halt, Prediction, Request};
+pub use solver::{Budget, Solver};
 
 /// Farthest time from the start, in horizons of the training data: what lies beyond is a slip of the pen.
 const FARTHEST: f64 = 1e4;
-
-/// Attempts of an adaptive rollout before it is given up. Rollouts that work take some hundred.
-const MOST_ATTEMPTS: u64 = 10_000;
-
-/// How the learned field is integrated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Solver {
-    /// The Runge-Kutta method.
-    pub tableau: Tableau,
-    /// How long its steps are.
-    pub budget: Budget,
-}
-
-/// How long a solver's steps are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Budget {
-    /// One step for each output interval; where that is longer than the intervals of the training data, as many as of those it holds.
-    StepPerOutput,
-    /// As few equal steps in each output interval as keep them no longer than this, in the user's units of time.
-    StepAtMost(f64),
-    /// At most so many network evaluations for the way from the start to the last output, and fewer by less than a step's: equal steps,
-    /// outputs between them by dense output.
-    Evaluations(usize),
-    /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. Tolerances are in the
-    /// network's units, lengths of steps in the user's units of time; the first step is 1 % of the horizon unless the controller says otherwise.
-    /// For methods that estimate their error.
-    Adaptive(Controller),
-}
-
-impl Solver {
-    /// From a recipe's keys.
-    ///
-    /// # Errors
-    /// If the method is unknown, or the budget too small for one step.
-    pub fn from_config(config: &EvaluateConfig) -> Result<Self> {
-        let Some(tableau) = Tableau::by_name(&config.solver) else {
-            let known: Vec<&str> = Tableau::ALL.iter().map(|tableau| tableau.name).collect();
-            return Err(invalid(
-                "solver",
-                format!("`{}` is none of `{}`", config.solver, known.join("`, `")),
-            ));
-        };
-        let budget = match config.nfe {
-            0 if tableau.first_same_as_last => return Self::adaptive(tableau, config.rtol, config.atol),
-            0 => Budget::StepPerOutput,
-            nfe if nfe < tableau.stages() => {
-                let needed = tableau.stages();
-                return Err(invalid(
-                    "nfe",
-                    format!("a budget of {nfe} allows no step of `{}`, which takes {needed}", tableau.name),
-                ));
-            }
-            nfe => Budget::Evaluations(nfe),
-        };
-        Ok(Self { tableau, budget })
-    }
-
-    /// Steps chosen by tolerances, relative and absolute in the network's units.
-    ///
-    /// # Errors
-    /// If the method does not estimate its error, or a tolerance is not positive.
-    pub fn adaptive(tableau: Tableau, rtol: f64, atol: f64) -> Result<Self> {
-        let positive = |value: f64| value >= 0.0 && value.is_finite();
-        if !positive(rtol) || !positive(atol) || rtol + atol <= 0.0 {
-            return Err(invalid("rtol", format!("tolerances {rtol} and {atol} are not positive")));
-        }
-        if !tableau.estimates_error() {
-            let problem =
-                format!("`{}` does not estimate its error, so it takes no tolerances", tableau.name);
-            return Err(invalid("solver", problem));
-        }
-        let controller = Controller { max_steps: MOST_ATTEMPTS, ..Controller::new(rtol, atol) };
-        Ok(Self { tableau, budget: Budget::Adaptive(controller) })
-    }
-}
-
-fn invalid(key: &str, problem: String) -> CfoError {
-    CfoError::InvalidKey { key: format!("evaluate.{key}"), problem }
-}
-
-/// States at the times asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Prediction {
-    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units; of one that diverged those before.
-    pub states: Vec<Vec<f32>>,
-    /// Network evaluations for one trajectory (the most that any took).
-    pub evaluations: usize,
-    /// The trajectories that did not arrive, in their order.
-    pub diverged: Vec<Divergence>,
-}
-
-/// A trajectory that did not arrive.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Divergence {
-    /// Its place in the request.
-    pub trajectory: usize,
-    /// The last time that was reached, in the user's units.
-    pub time: f64,
-    /// Why it went no further.
-    pub halt: Halt,
-}
-
-/// Why an integration ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Halt {
-    /// The state or its velocity is no longer a finite number.
-    NotFinite,
-    /// The tolerances ask for steps below the resolution of time.
-    StepTooSmall,
-    /// More steps were attempted than allowed.
-    TooManySteps,
-}
-
-impl fmt::Display for Halt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotFinite => "became infinite or undefined",
-            Self::StepTooSmall => "needs steps too small to matter",
-            Self::TooManySteps => "took too many steps",
-        })
-    }
-}
-
-impl From<Divergence> for CfoError {
-    fn from(Divergence { trajectory, time, halt }: Divergence) -> Self {
-        Self::RolloutDiverged { trajectory, time, halt }
-    }
-}
-
-/// Where a batch of trajectories starts and where it is wanted.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// For each trajectory the time at which it starts, in the user's units.
-    pub start: Vec<f64>,
-    /// For each trajectory the state there, in the user's units.
-    pub states: Vec<Vec<f32>>,
-    /// For each trajectory the times asked for, all after its start or all before it, in order away from it.
-    pub times: Vec<Vec<f64>>,
-    /// For each trajectory its PDE parameters.
-    pub conditions: Vec<Vec<f64>>,
-}
 
 /// The compiled step of one model for one batch size, on the memory that holds its weights.
 pub struct Rollout<'a> {
@@ -178,6 +41,8 @@ pub struct Rollout<'a> {
     drain: Drain,
     /// For each output under way, which trajectories it is of.
     asked: VecDeque<Vec<bool>>,
+    /// Trajectories of the present batch that were asked for; the rest fill it up.
+    asked_for: usize,
     names: Names,
     interrupt: Option<&'a AtomicBool>,
     /// Told how many snapshots were found since it was last told.
@@ -227,7 +92,7 @@ impl<'a> Rollout<'a> {
             }
         };
         let drain = Drain::new(memory, &names.output)?;
-        let (asked, interrupt, observer) = (VecDeque::new(), None, None);
+        let (asked, asked_for, interrupt, observer) = (VecDeque::new(), 0, None, None);
         Ok(Self {
             model,
             batch,
@@ -238,6 +103,7 @@ impl<'a> Rollout<'a> {
             dense,
             drain,
             asked,
+            asked_for,
             names,
             interrupt,
             observer,
@@ -298,6 +164,7 @@ impl<'a> Rollout<'a> {
             // Nothing of a call that ended early.
             while self.drain.take(|_| ())?.is_some() {}
             self.asked.clear();
+            self.asked_for = last - first;
             memory.write(&self.names.state, Data::F32(&part.state))?;
             if self.model.setting.conditions > 0 {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
@@ -377,13 +244,13 @@ impl<'a> Rollout<'a> {
 
     /// Records outputs asked for until no more than `rest` are under way.
     fn record(&mut self, part: &mut Part, rest: usize) -> Result<()> {
-        let before = if self.observer.is_some() { part.recorded() } else { 0 };
+        let before = if self.observer.is_some() { part.recorded(self.asked_for) } else { 0 };
         while self.drain.waiting() > rest {
             let marked = self.asked.pop_front().unwrap_or_default();
             self.drain.take(|states| part.record(states, &marked))?;
         }
         if let Some(observer) = &mut self.observer {
-            match part.recorded() - before {
+            match part.recorded(self.asked_for) - before {
                 0 => (),
                 more => observer(more),
             }
@@ -506,34 +373,4 @@ impl<'a> Rollout<'a> {
         }
         Ok(())
     }
-}
-
-/// Puts the tensors of a rollout into memory.
-fn insert_tensors(
-    model: &Model,
-    memory: &mut Memory,
-    names: &Names,
-    tableau: &Tableau,
-    batch: usize,
-) -> Result<()> {
-    let shape = model.batch_shape(batch);
-    let zeros = vec![0.0_f32; shape.iter().product::<usize>()];
-    let mut fields = vec![names.state.clone(), names.candidate.clone(), names.output.clone()];
-    let stages = tableau.stages();
-    if !model.is_autoregressive() {
-        fields.extend((0..stages).map(|stage| names.slope_of_stage(stage, tableau)));
-        memory.insert_real(&names.dense_weights, [batch, stages], &vec![0.0; batch * stages])?;
-    }
-    for name in &fields {
-        memory.insert_real(name, shape, &zeros)?;
-    }
-    for name in [&names.time, &names.step, &names.accept, &names.keep] {
-        memory.insert_real(name, [batch], &vec![0.0; batch])?;
-    }
-    memory.insert_real(&names.tolerance, [2], &[0.0; 2])?;
-    let count = model.setting.conditions;
-    if count > 0 {
-        memory.insert_real(&names.conditions, [batch, count], &vec![0.0; batch * count])?;
-    }
-    Ok(())
 }

@@ -75,9 +75,9 @@ impl Part {
         Ok(part)
     }
 
-    /// Outputs found so far, of all trajectories.
-    pub(super) fn recorded(&self) -> usize {
-        self.outputs.iter().map(|found| found.values.len() / self.size).sum()
+    /// Outputs found so far, of the first `count` trajectories.
+    pub(super) fn recorded(&self, count: usize) -> usize {
+        self.outputs.iter().take(count).map(|found| found.values.len() / self.size).sum()
     }
 
     /// Ends a trajectory early, at a time in the network's units.

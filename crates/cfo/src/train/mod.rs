@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use cfo_data::Split;
-use cfo_engine::{Device, Memory, Program};
+use cfo_engine::{Device, Memory, Precision, Program};
 
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
@@ -83,9 +83,18 @@ impl Trained {
     /// # Errors
     /// If it is missing or damaged.
     pub fn load(run: &Path, checkpoint: &str, device: Device) -> Result<Self> {
+        let state = Checkpoints::of(run).state(checkpoint)?;
+        Self::load_in(run, checkpoint, device, state.model.recipe.rollout_precision_on(device)?)
+    }
+
+    /// The same to compute in a precision, whatever that of the training was.
+    ///
+    /// # Errors
+    /// If it is missing or damaged, or the device does not compute so.
+    pub fn load_in(run: &Path, checkpoint: &str, device: Device, precision: Precision) -> Result<Self> {
         let checkpoints = Checkpoints::of(run);
         let state = checkpoints.state(checkpoint)?;
-        let mut memory = Memory::new(device, state.model.recipe.train.precision_on(device)?)?;
+        let mut memory = Memory::new(device, precision)?;
         checkpoints.load(checkpoint, &state, &mut memory, false)?;
         let (network, prefix) = (state.model.graph()?, prefix(&state.model));
         let named = network.parameters().iter().map(|one| (format!("{prefix}{}", one.name), &one.shape));

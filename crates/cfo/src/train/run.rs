@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use cfo_data::{Split, Trajectory};
 use cfo_engine::{Data, Device, Memory, Program};
-use cfo_numerics::metric::Summary;
 
 use super::log::Log;
 use super::supply::Supply;
 use super::{Ending, Observer, StepReport, is_early, is_finished, prefix};
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
-use crate::evaluate::{Report, evaluate};
+use crate::evaluate::{Evaluation, weights_for_rollouts};
 use crate::model::Model;
 use crate::recipe::Recipe;
 use crate::rollout::Solver;
@@ -75,6 +74,8 @@ impl Run<'_> {
                 continue;
             }
             let report = self.report(step, validate, memory)?;
+            // A validation may have been interrupted.
+            let stop = stop || self.interrupt.load(Ordering::Relaxed);
             let improved = self.judge(&report);
             let ends = self.observer.report(&report).is_break();
             let finished = is_finished(step, &self.course, recipe);
@@ -122,7 +123,7 @@ impl Run<'_> {
         self.course.loss = Some(loss);
         let steps_per_second = f64::from(step - before) / then.elapsed().as_secs_f64();
         let validation = match validate {
-            true => validation_error(self.model, self.set, memory)?,
+            true => validation_error(self.model, self.set, memory, self.interrupt)?,
             false => None,
         };
         let adam = recipe.train.adam()?;
@@ -165,23 +166,35 @@ fn chunk(step: u32, recipe: &Recipe, device: Device) -> u32 {
     until.chain([most, train.steps - step]).min().unwrap_or(1)
 }
 
-/// Mean relative L2 error of rollouts of some validation trajectories; `None` without any, infinite if one diverges.
-fn validation_error(model: &Model, set: &TrajectorySet, memory: &mut Memory) -> Result<Option<f64>> {
+/// Mean relative L2 error of rollouts of some validation trajectories; `None` without any or if it is interrupted, infinite if one
+/// diverges.
+fn validation_error(
+    model: &Model,
+    set: &TrajectorySet,
+    memory: &mut Memory,
+    interrupt: &AtomicBool,
+) -> Result<Option<f64>> {
     let limit = model.recipe.train.validate_trajectories;
     let chosen: Vec<usize> = set.part(Split::Validation).take(limit).map(|(index, _)| index).collect();
     let frames = chosen.iter().map(|&index| set.trajectories[index].times.len()).max();
     let Some(frames) = frames else { return Ok(None) };
+    let mut other = weights_for_rollouts(model, memory)?;
+    let memory = other.as_mut().unwrap_or(memory);
     let solver = Solver::from_config(&model.recipe.evaluate)?;
     let together = (VALIDATED_VALUES / (frames * model.shape().len()).max(1)).max(1);
-    let mut errors = Vec::new();
+    let count = chosen.len().min(together);
+    let mut evaluation =
+        Evaluation::new(model, memory, count, solver, prefix(model))?.with_interrupt(interrupt);
     for indices in chosen.chunks(together) {
         let read = indices.iter().map(|&index| set.trajectory(index)).collect::<Result<Vec<_>>>()?;
-        let read: Vec<&Trajectory> = read.iter().map(Cow::as_ref).collect();
-        match evaluate(model, memory, &read, &solver, prefix(model)) {
-            Ok(Report { relative_l2, .. }) => errors.extend(relative_l2.per_trajectory),
-            Err(CfoError::RolloutDiverged { .. }) => return Ok(Some(f64::INFINITY)),
+        let read: Vec<(usize, &Trajectory)> =
+            indices.iter().copied().zip(read.iter().map(Cow::as_ref)).collect();
+        match evaluation.add(memory, &read) {
+            Ok(()) => (),
+            Err(CfoError::RolloutInterrupted) => return Ok(None),
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(Summary::of(&errors).mean))
+    let report = evaluation.report();
+    Ok(Some(if report.diverged.is_empty() { report.relative_l2.mean } else { f64::INFINITY }))
 }

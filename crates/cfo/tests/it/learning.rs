@@ -25,7 +25,13 @@ fn irregular_ragged_data_are_learnt_and_every_solver_agrees() {
     for (solver, nfe) in
         [("euler", 2000), ("heun", 400), ("rk4", 400), ("rk4", 60), ("dopri5", 0), ("tsit5", 0)]
     {
-        let config = EvaluateConfig { solver: solver.into(), nfe, rtol: 1e-5, atol: 1e-7 };
+        let config = EvaluateConfig {
+            solver: solver.into(),
+            nfe,
+            rtol: 1e-5,
+            atol: 1e-7,
+            ..EvaluateConfig::default()
+        };
         let other = test_error(&mut trained, &set, &config);
         assert!(
             (other - error).abs() < 0.01,

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater};
-use cfo::engine::Memory;
+use cfo::engine::{Device, Memory, Precision};
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
 use cfo::{
     Budget, CfoError, EvaluateConfig, Halt, Recipe, Request, Rollout, Solver, Trained, TrajectorySet,
@@ -321,4 +321,29 @@ fn heun_takes_tolerances() {
     assert!(Solver::adaptive(RK4, 1e-3, 1e-5).unwrap_err().to_string().contains("`rk4`"));
     let config = EvaluateConfig { solver: "heun".into(), ..EvaluateConfig::default() };
     assert_eq!(Solver::from_config(&config).unwrap().budget, Budget::StepPerOutput);
+}
+
+/// Rollouts in double precision beside a training in single: the weights are the same bits, the validation error nearly.
+#[test]
+fn rollouts_have_a_precision_of_their_own() {
+    let set = oscillators(12);
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str, precision: &str| {
+        let mut recipe = recipe(40);
+        recipe.train.validate_every = 20;
+        recipe.evaluate.precision = precision.into();
+        let path = folder.path().join(name);
+        trained(&recipe, &set, Some(&path), false).unwrap();
+        let weights = std::fs::read(path.join("checkpoints/latest/weights.safetensors")).unwrap();
+        let log = std::fs::read_to_string(path.join("metrics.jsonl")).unwrap();
+        let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        let loaded = Trained::load(&path, "latest", Device::Cpu).unwrap();
+        (weights, last["validation"].as_f64().unwrap(), loaded.memory.precision())
+    };
+    let (single, double) = (run("single", "same"), run("double", "f64"));
+    assert!(single.0 == double.0);
+    assert_ne!(single.1, double.1);
+    assert!((single.1 - double.1).abs() < 1e-4 * single.1, "{} and {}", single.1, double.1);
+    assert_eq!((single.2, double.2), (Precision::F32, Precision::F64));
+    assert!(Recipe::parse("[evaluate]\nprecision = \"f8\"\n", &[]).is_err());
 }

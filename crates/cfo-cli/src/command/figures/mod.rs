@@ -10,8 +10,8 @@ mod system;
 use std::path::Path;
 
 use anyhow::Result;
-use cfo::data::{Description, Trajectory};
-use cfo::{Model, Report};
+use cfo::Report;
+use cfo::data::Description;
 
 use crate::plot::{self, Axis, Figure, Line, Scale, Series, Span};
 
@@ -58,27 +58,17 @@ struct Comparison<'a> {
 }
 
 /// Writes the figures of the trajectory with the highest error.
-pub(super) fn worst(
-    model: &Model,
-    description: &Description,
-    chosen: &[&Trajectory],
-    report: &Report,
-    folder: &Path,
-) -> Result<Vec<Picture>> {
-    let errors = &report.relative_l2.per_trajectory;
-    let Some(worst) = (0..errors.len()).max_by(|&a, &b| errors[a].total_cmp(&errors[b])) else {
-        return Ok(vec![]);
-    };
-    let (size, first) = (model.shape().len(), usize::from(model.recipe.data.drop_first));
-    let title = match errors.len() {
-        1 => format!("The trajectory: relative L2 error {}", short(errors[worst])),
-        count => format!("The worst of {count} trajectories: relative L2 error {}", short(errors[worst])),
+pub(super) fn worst(description: &Description, report: &Report, folder: &Path) -> Result<Vec<Picture>> {
+    let Some(worst) = &report.worst else { return Ok(vec![]) };
+    let title = match report.relative_l2.indices.len() {
+        1 => format!("The trajectory: relative L2 error {}", short(worst.error)),
+        count => format!("The worst of {count} trajectories: relative L2 error {}", short(worst.error)),
     };
     let comparison = Comparison {
         description,
-        times: &chosen[worst].times[first..],
-        truth: &chosen[worst].values[first * size..],
-        prediction: &report.predictions[worst],
+        times: &worst.truth.times,
+        truth: &worst.truth.values,
+        prediction: &worst.prediction,
         title,
     };
     match description.shape.axes {

@@ -73,7 +73,7 @@ impl Outcome<'_> {
         let Trained { model, memory, .. } = &mut self.trained;
         match evaluate(model, memory, &test, &solver, prefix) {
             // Nobody looks at the states, which would stay in memory with the report.
-            Ok(report) => Ok(Some(Report { predictions: Vec::new(), ..report })),
+            Ok(report) => Ok(Some(Report { worst: None, ..report })),
             Err(CfoError::RolloutDiverged { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -68,13 +68,7 @@ mod tests {
 
     fn report(mean: f64) -> Report {
         let relative_l2 = RelativeL2 { mean, std: 0.5, final_time: 2.0 * mean, ..RelativeL2::default() };
-        Report {
-            relative_l2,
-            per_time: vec![],
-            evaluations: 1,
-            seconds_per_trajectory: 0.0,
-            predictions: vec![],
-        }
+        Report { relative_l2, ..Report::default() }
     }
 
     #[test]

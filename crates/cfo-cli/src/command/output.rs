@@ -1,0 +1,23 @@
+//! Trajectory files that a command writes: what their names say.
+
+use std::path::Path;
+
+use cfo_data::DataError;
+use cfo_data::store::OutputLayout;
+
+/// The layout that a file's name asks for: a NumPy archive for `.npz`, else HDF5.
+///
+/// # Errors
+/// If the name promises something else.
+pub(super) fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    match extension.as_deref() {
+        Some("npz") => Ok(OutputLayout::Npz),
+        Some("h5" | "hdf5" | "hdf" | "he5") => Ok(OutputLayout::Cfo),
+        _ => Err(DataError::Argument {
+            what: "the name of the output file",
+            found: format!("`{}`", path.display()),
+            needed: "one that ends in `.h5`, `.hdf5` or `.npz`".to_owned(),
+        }),
+    }
+}

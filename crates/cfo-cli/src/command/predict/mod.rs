@@ -1,0 +1,400 @@
+//! `cfo predict`: initial states and times into a trajectory file.
+
+mod options;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
+use cfo::data::{Description, Trajectory};
+use cfo::engine::Memory;
+use cfo::{Alignment, Budget, CfoError, Divergence, Model, Request, Rollout, Solver, Trained};
+use serde::Serialize;
+
+use self::options::{parse_parameters, parse_times};
+use super::evaluate::{indices_of, load};
+use super::output::layout_of;
+use crate::args::{self, Frame};
+use crate::diagnostics::{Incomplete, say};
+use crate::progress::Progress;
+use crate::{interrupt, report};
+
+/// Trajectories integrated together at most.
+const BATCH: usize = 256;
+
+/// Numbers of snapshots held in memory at a time.
+const HELD: usize = 1 << 24;
+
+/// What was written; the JSON document.
+#[derive(Debug, Serialize)]
+struct Report {
+    out: PathBuf,
+    trajectories: usize,
+    indices: Vec<usize>,
+    times: Vec<f64>,
+    evaluations: usize,
+    diverged: Vec<Diverged>,
+}
+
+/// A trajectory that did not reach all times.
+#[derive(Debug, Serialize)]
+pub(super) struct Diverged {
+    /// Its index in the file.
+    pub(super) trajectory: usize,
+    /// The last time reached.
+    pub(super) time: f64,
+    /// Why it went no further.
+    pub(super) reason: String,
+}
+
+impl Diverged {
+    pub(super) fn new(divergence: &Divergence, trajectory: usize) -> Self {
+        Self { trajectory, time: divergence.time, reason: divergence.halt.to_string() }
+    }
+
+    /// In a sentence.
+    pub(super) fn text(&self) -> String {
+        format!("the integration of trajectory {} {} after time {}", self.trajectory, self.reason, self.time)
+    }
+}
+
+/// Where a prediction starts.
+struct Start {
+    /// The trajectory's index in the file.
+    index: usize,
+    time: f64,
+    /// In the model's order.
+    state: Vec<f32>,
+    /// In the model's order.
+    conditions: Vec<f64>,
+    /// In the file's order.
+    parameters: Vec<f64>,
+}
+
+/// What is predicted from.
+struct Initial {
+    file: TrajectoryFile,
+    /// That of the file, with the parameters given on the command line.
+    description: Description,
+    alignment: Alignment,
+    /// Parameters given on the command line.
+    given: Vec<(String, f64)>,
+    /// The trajectories, each with its snapshot and the time of that.
+    chosen: Vec<(usize, usize, f64)>,
+}
+
+pub fn run(arguments: &args::Predict) -> Result<()> {
+    let times = parse_times(&arguments.times)?;
+    layout_of(&arguments.out)?;
+    check_target(arguments)?;
+    let (mut trained, solver, _) = load(&arguments.run, &arguments.integration)?;
+    let file = TrajectoryFile::open(&arguments.initial)?;
+    trained.model = trained.model.on_grid(file.description().shape)?;
+    let initial = Initial::new(arguments, file, &trained.model)?;
+    warn_beyond(&trained.model, &initial.chosen, &times);
+    check_steps(&trained.model, &initial.chosen, &times)?;
+    let found = write(arguments, &mut trained, solver, &initial, times)?;
+    print(&found, arguments.json)?;
+    conclude(&found.diverged, found.trajectories)
+}
+
+impl Initial {
+    fn new(arguments: &args::Predict, file: TrajectoryFile, model: &Model) -> Result<Self> {
+        let given = parse_parameters(arguments.parameters.as_deref(), model)?;
+        let mut description = file.description().clone();
+        let new = given
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| !file.description().parameter_names.contains(name));
+        description.parameter_names.extend(new.cloned());
+        let alignment = Alignment::new(model, &description)?;
+        alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
+        let indices = chosen(arguments, &file, model)?;
+        let chosen = starts(arguments, &file, &indices)?;
+        Ok(Self { file, description, alignment, given, chosen })
+    }
+
+    /// Reads where one prediction starts.
+    fn start(&self, &(index, frame, time): &(usize, usize, f64)) -> Result<Start> {
+        let values = self.file.frames(index, &[frame])?;
+        let names = &self.file.description().parameter_names;
+        let mut parameters = self.file.parameters(index)?;
+        for (name, value) in &self.given {
+            match names.iter().position(|known| known == name) {
+                Some(place) => parameters[place] = *value,
+                None => parameters.push(*value),
+            }
+        }
+        let mut one = Trajectory { times: vec![time], values, parameters: parameters.clone() };
+        self.alignment.align(&mut one);
+        Ok(Start { index, time, state: one.values, conditions: one.parameters, parameters })
+    }
+}
+
+/// Predicts a portion of the trajectories after another, and writes them.
+fn write(
+    arguments: &args::Predict,
+    trained: &mut Trained,
+    solver: Solver,
+    initial: &Initial,
+    times: Vec<f64>,
+) -> Result<Report> {
+    let count = initial.chosen.len();
+    let size = trained.model.shape().len();
+    let batch = count.clamp(1, BATCH).min((HELD / (times.len() * size)).max(1));
+    let prefix = trained.prefix();
+    let Trained { model, memory, .. } = trained;
+    let model: &Model = model;
+    let mut progress = Progress::new("predicting", (count * times.len()) as u64);
+    let rollout = Rollout::new(model, memory, batch, solver.tableau, prefix)?
+        .with_interrupt(interrupt::flag()?)
+        .with_observer(|snapshots| progress.advance_by(snapshots as u64));
+    let mut course =
+        Course { model, memory, rollout, solver, times: &times, evaluations: 0, diverged: Vec::new() };
+    let options = WriteOptions {
+        layout: layout_of(&arguments.out)?,
+        force: arguments.force,
+        frames: Some(times.len()),
+        ..WriteOptions::default()
+    };
+    let mut writer = TrajectoryWriter::create(&arguments.out, &initial.description, options)?;
+    let mut strangers = Vec::new();
+    for portion in initial.chosen.chunks(batch) {
+        let portion: Vec<Start> = portion.iter().map(|one| initial.start(one)).collect::<Result<_>>()?;
+        let strange = |start: &Start| Some((start.index, model.beyond_training(&start.conditions)?));
+        strangers.extend(portion.iter().filter_map(strange));
+        for mut predicted in course.predict(&portion)? {
+            initial.alignment.restore(&mut predicted.values);
+            writer.push(&predicted, None)?;
+        }
+    }
+    writer.finish()?;
+    let (evaluations, diverged) = (course.evaluations, std::mem::take(&mut course.diverged));
+    drop(course);
+    drop(progress);
+    warn_strangers(&strangers);
+    let indices = initial.chosen.iter().map(|(index, _, _)| *index).collect();
+    Ok(Report { out: arguments.out.clone(), trajectories: count, indices, times, evaluations, diverged })
+}
+
+/// Says which trajectories did not arrive; that is a failure.
+pub(super) fn conclude(diverged: &[Diverged], trajectories: usize) -> Result<()> {
+    let Some(first) = diverged.first() else { return Ok(()) };
+    let rest = match diverged.len() {
+        1 => String::new(),
+        count => format!(" ({count} of {trajectories} trajectories ended early)"),
+    };
+    bail!(Incomplete {
+        problem: first.text() + &rest,
+        hint: "train longer, raise `--nfe`, or ask for nearer times; the others are not touched by it".into(),
+    })
+}
+
+/// Parameters outside what the model was trained on are said, the first of each kind by name.
+pub(super) fn warn_strangers(strangers: &[(usize, String)]) {
+    if let Some((index, text)) = strangers.first() {
+        let rest = match strangers.len() {
+            1 => String::new(),
+            count => format!(" (and in {} more trajectories)", count - 1),
+        };
+        say(&format!("warning: trajectory {index}: {text}{rest}; beyond that it extrapolates"));
+    }
+}
+
+fn print(found: &Report, json: bool) -> Result<()> {
+    if json {
+        return report::print_json(found);
+    }
+    let text = format!(
+        "{}: {} at {}, {} evaluations each\n",
+        found.out.display(),
+        report::count(found.trajectories, "trajectory", "trajectories"),
+        report::count(found.times.len(), "time", "times"),
+        found.evaluations
+    );
+    Ok(report::print(&text)?)
+}
+
+/// Refuses to write over what is there, before anything is computed.
+fn check_target(arguments: &args::Predict) -> Result<()> {
+    let problem = match arguments.out.exists() {
+        true if is_same(&arguments.out, &arguments.initial) => (
+            format!("`{}` is the file of the initial states", arguments.out.display()),
+            "choose another `--out`",
+        ),
+        true if !arguments.force => {
+            (format!("`{}` already exists", arguments.out.display()), "`--force` replaces it")
+        }
+        _ => return Ok(()),
+    };
+    bail!(CfoError::BadData { problem: problem.0, hint: problem.1.into() })
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// The trajectories to predict from.
+fn chosen(arguments: &args::Predict, file: &TrajectoryFile, model: &Model) -> Result<Vec<usize>> {
+    if let Some(&beyond) = arguments.trajectory.iter().find(|&&index| index >= file.len()) {
+        bail!(CfoError::InvalidKey {
+            key: "--trajectory".into(),
+            problem: format!("there is no trajectory {beyond}; the file has 0 to {}", file.len() - 1),
+        });
+    }
+    match arguments.split {
+        None if arguments.trajectory.is_empty() => Ok((0..file.len()).collect()),
+        None => Ok(arguments.trajectory.clone()),
+        Some(part) => indices_of(file, model, part),
+    }
+}
+
+/// For each trajectory the snapshot that it starts from, and its time.
+fn starts(
+    arguments: &args::Predict,
+    file: &TrajectoryFile,
+    indices: &[usize],
+) -> Result<Vec<(usize, usize, f64)>> {
+    if let Some(from) = arguments.from.filter(|from| !from.is_finite()) {
+        bail!(CfoError::InvalidKey { key: "--from".into(), problem: format!("{from} is no time") });
+    }
+    let start = |&index: &usize| {
+        let times = file.times(index)?;
+        let last = times.len().saturating_sub(1);
+        let frame = match arguments.frame {
+            Frame::Number(frame) => frame,
+            Frame::Last => last,
+        };
+        match times.get(frame) {
+            Some(&time) => Ok((index, frame, arguments.from.unwrap_or(time))),
+            None => bail!(CfoError::InvalidKey {
+                key: "--frame".into(),
+                problem: format!("trajectory {index} has no snapshot {frame}; it has 0 to {last}"),
+            }),
+        }
+    };
+    indices.iter().map(start).collect()
+}
+
+/// A prediction under way.
+struct Course<'a, 'b> {
+    model: &'a Model,
+    memory: &'b mut Memory,
+    rollout: Rollout<'a>,
+    solver: Solver,
+    times: &'b [f64],
+    evaluations: usize,
+    diverged: Vec<Diverged>,
+}
+
+impl Course<'_, '_> {
+    /// Integrates a portion; trajectories are in the model's order, with the file's parameters.
+    fn predict(&mut self, portion: &[Start]) -> Result<Vec<Trajectory>> {
+        let size = self.model.shape().len();
+        // Times after the start and times before it are two integrations, each away from it.
+        let (mut legs, mut evaluations) = (Vec::new(), 0);
+        for forward in [true, false] {
+            let times = portion.iter().map(|start| {
+                let split = self.times.partition_point(|&time| time < start.time);
+                match forward {
+                    true => self.times[split..].to_vec(),
+                    false => self.times[..split].iter().rev().copied().collect(),
+                }
+            });
+            let (found, taken) = self.leg(portion, times.collect())?;
+            legs.push(found);
+            evaluations += taken;
+        }
+        self.evaluations = self.evaluations.max(evaluations);
+        let (earlier, later) = (legs.pop().unwrap_or_default(), legs.pop().unwrap_or_default());
+        let joined = portion.iter().zip(earlier.into_iter().zip(later)).map(|(start, (earlier, later))| {
+            let split = self.times.partition_point(|&time| time < start.time);
+            let (before, after) = (earlier.len() / size, later.len() / size);
+            let mut values: Vec<f32> = earlier.chunks_exact(size).rev().flatten().copied().collect();
+            values.extend(later);
+            let mut times = self.times[split - before..split + after].to_vec();
+            // Of one that diverged at once its start is left.
+            if times.is_empty() {
+                (times, values) = (vec![start.time], start.state.clone());
+            }
+            Trajectory { times, values, parameters: start.parameters.clone() }
+        });
+        Ok(joined.collect())
+    }
+
+    /// Integrates one way; for each trajectory what was found of its times, and the evaluations that took.
+    fn leg(&mut self, portion: &[Start], times: Vec<Vec<f64>>) -> Result<(Vec<Vec<f32>>, usize)> {
+        let chosen: Vec<usize> = (0..portion.len()).filter(|&i| !times[i].is_empty()).collect();
+        let request = Request {
+            start: chosen.iter().map(|&i| portion[i].time).collect(),
+            states: chosen.iter().map(|&i| portion[i].state.clone()).collect(),
+            times: chosen.iter().map(|&i| times[i].clone()).collect(),
+            conditions: chosen.iter().map(|&i| portion[i].conditions.clone()).collect(),
+        };
+        let prediction = self.rollout.predict_each(self.memory, &request, self.budget(&request))?;
+        for divergence in &prediction.diverged {
+            self.diverged.push(Diverged::new(divergence, portion[chosen[divergence.trajectory]].index));
+        }
+        let mut found = vec![Vec::new(); portion.len()];
+        chosen.iter().zip(prediction.states).for_each(|(&i, states)| found[i] = states);
+        Ok((found, prediction.evaluations))
+    }
+
+    /// A budget is for the whole horizon of the training data; a part of it takes a part.
+    fn budget(&self, request: &Request) -> Budget {
+        let Budget::Evaluations(nfe) = self.solver.budget else { return self.solver.budget };
+        let lengths = request.start.iter().zip(&request.times);
+        let longest =
+            lengths.filter_map(|(start, times)| Some((times.last()? - start).abs())).fold(0.0, f64::max);
+        let share = (nfe as f64 * longest / self.model.scaling.span).round() as usize;
+        Budget::Evaluations(share.max(self.solver.tableau.stages()))
+    }
+}
+
+fn warn_beyond(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) {
+    let scaling = &model.scaling;
+    let (first, last, slack) = (scaling.start, scaling.last(), 1e-9 * scaling.span);
+    let starts = || chosen.iter().map(|(_, _, time)| *time);
+    if model.is_timed() {
+        let outside = |time: f64| time < first - slack || time > last + slack;
+        if times.iter().copied().chain(starts()).any(outside) {
+            say(&format!(
+                "warning: the model was trained on times {first} to {last}; beyond them it extrapolates"
+            ));
+        }
+        return;
+    }
+    // A network that is not told the time knows no first and last one, but how long trajectories were.
+    let farthest = |time: f64| times.iter().map(move |at| (at - time).abs()).fold(0.0, f64::max);
+    if starts().map(farthest).fold(0.0, f64::max) > scaling.span + slack {
+        say(&format!(
+            "warning: the model was trained on trajectories up to {} long; beyond that it extrapolates",
+            scaling.span
+        ));
+    }
+}
+
+/// A model that predicts the next snapshot knows no other times than those one interval of its data after another.
+fn check_steps(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) -> Result<()> {
+    let interval = model.scaling.interval;
+    if !model.is_autoregressive() || interval <= 0.0 {
+        return Ok(());
+    }
+    for &(_, _, from) in chosen {
+        let rest = times.iter().filter(|&&time| time != from);
+        let mut expected = (1..).map(|step| from + f64::from(step) * interval);
+        if !rest.zip(&mut expected).all(|(time, expected)| (time - expected).abs() < 1e-3 * interval) {
+            bail!(CfoError::BadData {
+                problem: format!(
+                    "the model predicts snapshot after snapshot, {interval} apart, and no other times"
+                ),
+                hint: format!(
+                    "ask for {}, {}, ...; a model trained by flow matching predicts any times",
+                    from + interval,
+                    from + 2.0 * interval
+                ),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! What is asked of a rollout and what comes out.
+
+use std::fmt;
+
+use crate::error::CfoError;
+
+/// States at the times asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Prediction {
+    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units; of one that diverged those before.
+    pub states: Vec<Vec<f32>>,
+    /// Network evaluations for one trajectory (the most that any took).
+    pub evaluations: usize,
+    /// The trajectories that did not arrive, in their order.
+    pub diverged: Vec<Divergence>,
+}
+
+/// A trajectory that did not arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Divergence {
+    /// Its place in the request.
+    pub trajectory: usize,
+    /// The last time that was reached, in the user's units.
+    pub time: f64,
+    /// Why it went no further.
+    pub halt: Halt,
+}
+
+/// Why an integration ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The state or its velocity is no longer a finite number.
+    NotFinite,
+    /// The tolerances ask for steps below the resolution of time.
+    StepTooSmall,
+    /// More steps were attempted than allowed.
+    TooManySteps,
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFinite => "became infinite or undefined",
+            Self::StepTooSmall => "needs steps too small to matter",
+            Self::TooManySteps => "took too many steps",
+        })
+    }
+}
+
+impl From<Divergence> for CfoError {
+    fn from(Divergence { trajectory, time, halt }: Divergence) -> Self {
+        Self::RolloutDiverged { trajectory, time, halt }
+    }
+}
+
+/// Where a batch of trajectories starts and where it is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// For each trajectory the time at which it starts, in the user's units.
+    pub start: Vec<f64>,
+    /// For each trajectory the state there, in the user's units.
+    pub states: Vec<Vec<f32>>,
+    /// For each trajectory the times asked for, all after its start or all before it, in order away from it.
+    pub times: Vec<Vec<f64>>,
+    /// For each trajectory its PDE parameters.
+    pub conditions: Vec<Vec<f64>>,
+}
