@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use cfo_engine::{Data, Draw, Element, Graph, Memory, Node, PathData, PathSample, PathTensors};
+use cfo_numerics::{NoiseSchedule, Path, Spline};
 use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
@@ -28,6 +29,8 @@ pub struct TrainingData {
     times: Vec<f64>,
     offsets: Vec<u32>,
     conditions: Vec<f32>,
+    /// What an error counts at each snapshot, `[rows, channels]`, where noise was taken off; else empty.
+    trust: Vec<f32>,
 }
 
 impl TrainingData {
@@ -68,6 +71,7 @@ impl TrainingData {
             times: Vec::new(),
             offsets: vec![0],
             conditions: Vec::new(),
+            trust: Vec::new(),
         };
         let mut steps = Vec::new();
         for selection in Selection::of_set(&model.recipe, set)? {
@@ -86,6 +90,10 @@ impl TrainingData {
             }
         }
         check_steps(&steps, set, model.recipe.data.condition)?;
+        if let (Some(denoiser), ObjectiveConfig::FlowMatching) = (&model.denoiser, &model.recipe.objective) {
+            data.trust =
+                denoiser.trust(model.recipe.path.path()?, model.scaling.span, &data.times, &data.offsets);
+        }
         Ok(data)
     }
 
@@ -187,6 +195,9 @@ impl TrainingData {
         }
         memory.insert("data.times", Element::Double, [self.rows()], Data::F64(&self.times))?;
         memory.insert("data.offsets", Element::Index, [self.offsets.len()], Data::Index(&self.offsets))?;
+        if !self.trust.is_empty() {
+            memory.insert_real("data.trust", [self.rows(), 1, 1, channels], &self.trust)?;
+        }
         if model.setting.conditions > 0 {
             let shape = [self.trajectories(), model.setting.conditions];
             memory.insert_real("data.conditions", shape, &self.conditions)?;
@@ -296,12 +307,37 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     let output = model.network(&mut graph, [sample.time, sample.state], conditions)?;
     let target = target(model, &mut graph, &sample)?;
     let [output, target] = balance(model, &mut graph, &sample, [output, target])?;
+    let [output, target] = weigh(model, data, &mut graph, [output, target])?;
     let loss = graph.mean_squared_error(output, target)?;
     let total = graph.input("train.loss", cfo_engine::Shape::scalar())?;
     let sum = graph.add(total, loss)?;
     graph.assign(total, sum)?;
     graph.adam(loss, counter, train.adam()?)?;
     Ok((graph, loss))
+}
+
+/// Multiplies output and target by what an error counts where noise was taken off: the less is known of the velocity there, the
+/// less. A second sampler of the same random numbers reads it off at the times of the batch.
+fn weigh(
+    model: &Model,
+    data: &TrainingData,
+    graph: &mut Graph,
+    [output, target]: [Node; 2],
+) -> Result<[Node; 2]> {
+    if data.trust.is_empty() {
+        return Ok([output, target]);
+    }
+    let tensors = PathTensors {
+        values: graph.input("data.trust", [data.rows(), 1, 1, model.shape().channels])?,
+        times: graph.tensor("data.times", Element::Double, [data.rows()])?,
+        offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
+    };
+    let line =
+        PathData::Flow { path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
+    let Draw { seed, stream, .. } = draw(model)?;
+    let counter = graph.counter(COUNTER)?;
+    let trust = graph.sample_path(tensors, line, model.recipe.train.batch, (seed, stream), counter)?.state;
+    Ok([graph.multiply(output, trust)?, graph.multiply(target, trust)?])
 }
 
 /// What the network's output is compared with: the velocity or the change in units of its root mean square, so that a network
