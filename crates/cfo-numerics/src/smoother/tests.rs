@@ -16,12 +16,11 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
         let pivot = (k..n).max_by(|&i, &j| a[i][k].abs().total_cmp(&a[j][k].abs())).unwrap();
         a.swap(k, pivot);
         b.swap(k, pivot);
-        for i in k + 1..n {
-            let factor = a[i][k] / a[k][k];
-            for j in k..n {
-                a[i][j] -= factor * a[k][j];
-            }
-            b[i] -= factor * b[k];
+        let (upper, lower) = a.split_at_mut(k + 1);
+        for (i, row) in lower.iter_mut().enumerate() {
+            let factor = row[k] / upper[k][k];
+            row.iter_mut().zip(&upper[k]).skip(k).for_each(|(to, from)| *to -= factor * from);
+            b[k + 1 + i] -= factor * b[k];
         }
     }
     for k in (0..n).rev() {
