@@ -26,7 +26,7 @@ pub struct StepReport {
 ///
 /// A closure is an observer; it returns nothing, or [`ControlFlow::Break`] to end the training after the step reported.
 pub trait Observer {
-    /// Called at each report. After `Break` the run is saved and [`train`] returns what was learned so far.
+    /// Called at each report. After `Break` the run is saved and [`crate::train()`] returns what was learned so far.
     fn report(&mut self, report: &StepReport) -> ControlFlow<()>;
 
     /// Called with what a user should know besides.
