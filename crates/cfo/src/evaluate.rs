@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
-use crate::rollout::{Prediction, Request, Rollout, Solver};
+use crate::rollout::{Budget, Prediction, Request, Rollout, Solver};
 
 /// Numbers that a rollout batch holds at most, so that big fields do not exhaust memory.
 const BATCH_VALUES: usize = 1 << 21;
@@ -70,6 +70,24 @@ pub fn evaluate(
     solver: &Solver,
     prefix: &str,
 ) -> Result<Report> {
+    let batch = batch_size(model, trajectories.len());
+    let mut rollout = Rollout::new(model, memory, batch, solver.tableau, prefix)?;
+    evaluate_on(&mut rollout, model, memory, trajectories, solver.budget)
+}
+
+/// Trajectories that are rolled out together.
+pub(crate) fn batch_size(model: &Model, trajectories: usize) -> usize {
+    trajectories.min((BATCH_VALUES / model.shape().len()).max(1)).clamp(1, 500)
+}
+
+/// The same by a rollout that is compiled already.
+pub(crate) fn evaluate_on(
+    rollout: &mut Rollout<'_>,
+    model: &Model,
+    memory: &mut Memory,
+    trajectories: &[&Trajectory],
+    budget: Budget,
+) -> Result<Report> {
     let size = model.shape().len();
     let first = first_frame(model);
     let mut request = Request::default();
@@ -84,15 +102,23 @@ pub fn evaluate(
                 hint: "leave it out of the test set".into(),
             });
         }
+        if trajectory.values.len() != trajectory.times.len() * size {
+            return Err(CfoError::BadData {
+                problem: format!(
+                    "trajectory {i} has {} values for {} times of {size} values each",
+                    trajectory.values.len(),
+                    trajectory.times.len()
+                ),
+                hint: "`TrajectorySet::load` reads what was left in a file".into(),
+            });
+        }
         request.start.push(trajectory.times[first]);
         request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
         request.times.push(trajectory.times[first + 1..].to_vec());
         request.conditions.push(trajectory.parameters.clone());
     }
-    let batch = trajectories.len().min((BATCH_VALUES / size).max(1)).min(500);
-    let mut rollout = Rollout::new(model, memory, batch, solver.tableau, prefix)?;
     let started = Instant::now();
-    let Prediction { states, evaluations, .. } = rollout.predict(memory, &request, solver.budget)?;
+    let Prediction { states, evaluations, .. } = rollout.predict(memory, &request, budget)?;
     let seconds_per_trajectory = started.elapsed().as_secs_f64() / trajectories.len() as f64;
 
     let predictions: Vec<Vec<f32>> = states

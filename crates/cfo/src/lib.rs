@@ -18,7 +18,9 @@ mod rollout;
 mod scaling;
 mod selection;
 mod smoothing;
+mod survey;
 mod train;
+mod training_data;
 mod trajectories;
 
 pub use checkpoint::{Checkpoints, State, write_atomically};
@@ -26,7 +28,7 @@ pub use error::{CfoError, Result};
 pub use evaluate::{RelativeL2, Report, TimeError, evaluate};
 pub use metrics::{Bands, Metrics};
 pub use model::Model;
-pub use objective::{TrainingData, sampler, training_step};
+pub use objective::{sampler, training_step};
 pub use operator::{
     DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding,
     Setting, UnetConfig, parameter_count,
@@ -36,7 +38,8 @@ pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathC
 pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};
 pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
-pub use train::{Observer, Session, StepReport, Trained, prepare_folder, train};
+pub use train::{Observer, Session, StepReport, Trained, WallTime, prepare_folder, train};
+pub use training_data::TrainingData;
 pub use trajectories::TrajectorySet;
 
 /// The README's example, compiled.

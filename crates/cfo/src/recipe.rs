@@ -206,8 +206,9 @@ pub struct TrainConfig {
     pub report_every: u32,
     /// Steps between validation rollouts; 0 for none before the end.
     pub validate_every: u32,
-    /// Validation trajectories rolled out at most.
-    pub validate_trajectories: usize,
+    /// Validation trajectories rolled out at most; by default all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validate_trajectories: Option<usize>,
     /// Steps between checkpoints.
     pub checkpoint_every: u32,
 }
@@ -229,7 +230,7 @@ impl Default for TrainConfig {
             seed: 0,
             report_every: 100,
             validate_every: 5_000,
-            validate_trajectories: 50,
+            validate_trajectories: None,
             checkpoint_every: 1_000,
         }
     }

@@ -1,6 +1,5 @@
-//! Trajectories in memory, split three ways: from a file, from a simulator, or from the user's own program.
+//! Trajectories, split three ways: from a file, from a simulator, or from the user's own program.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{Description, Split, Trajectory};
+use rayon::prelude::*;
 
 use crate::error::{CfoError, Result};
 use crate::paper::System;
@@ -18,11 +18,11 @@ use crate::recipe::DataConfig;
 pub struct TrajectorySet {
     /// What holds for all.
     pub description: Description,
-    /// The trajectories.
+    /// The trajectories. One that was left in its file has no values here; [`TrajectorySet::load`] reads them.
     pub trajectories: Vec<Trajectory>,
     /// The part of each.
     pub splits: Vec<Split>,
-    /// Where the values of training trajectories are, if they stay in their file: those in `trajectories` are then empty.
+    /// Where values are that are not in memory.
     file: Option<Arc<TrajectoryFile>>,
 }
 
@@ -34,6 +34,7 @@ impl TrajectorySet {
     pub fn new(description: Description, trajectories: Vec<Trajectory>) -> Result<Self> {
         let size = description.shape.len();
         for (i, trajectory) in trajectories.iter().enumerate() {
+            check_times_and_parameters(i, trajectory, description.parameter_names.len())?;
             if trajectory.values.len() != trajectory.times.len() * size {
                 return Err(CfoError::BadData {
                     problem: format!(
@@ -55,63 +56,107 @@ impl TrajectorySet {
     /// # Errors
     /// If the file cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = TrajectoryFile::open(path)?;
-        let trajectories = (0..file.len()).map(|i| file.trajectory(i)).collect::<Result<Vec<_>, _>>()?;
-        let mut set = Self::new(file.description().clone(), trajectories)?;
-        if let Some(splits) = (0..file.len()).map(|i| file.split(i)).collect::<Option<Vec<_>>>() {
-            set.splits = splits;
-        }
+        let mut set = Self::open(path, None)?;
+        set.load(&Split::ALL)?;
         Ok(set)
     }
 
-    /// The trajectories of a file, the values of the training part left in it to be read when they are needed: for files
-    /// larger than memory. `split` counts trajectories for training, validation and test, where the file's parts are not
-    /// wanted.
+    /// The trajectories of a file, all values left in it to be read when they are needed. `split` counts trajectories for training,
+    /// validation and test, where the file's parts are not wanted.
     ///
     /// # Errors
     /// If the file cannot be read or has fewer trajectories.
     pub fn open(path: &Path, split: Option<[usize; 3]>) -> Result<Self> {
         let file = TrajectoryFile::open(path)?;
-        let empty = |i: usize| -> Result<Trajectory> {
-            Ok(Trajectory { times: file.times(i)?, values: Vec::new(), parameters: file.parameters(i)? })
-        };
-        let trajectories = (0..file.len()).map(empty).collect::<Result<Vec<_>>>()?;
-        let count = trajectories.len();
+        let count = file.len();
+        let mut trajectories = Vec::with_capacity(count);
+        for i in 0..count {
+            let trajectory =
+                Trajectory { times: file.times(i)?, values: Vec::new(), parameters: file.parameters(i)? };
+            check_times_and_parameters(i, &trajectory, file.description().parameter_names.len())?;
+            trajectories.push(trajectory);
+        }
         let splits = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
         let splits = splits.unwrap_or_else(|| by_counts(count, default_counts(count)));
-        let mut set = Self { description: file.description().clone(), trajectories, splits, file: None };
-        if let Some(counts) = split {
-            set = set.with_split(counts)?;
+        let description = file.description().clone();
+        let set = Self { description, trajectories, splits, file: Some(Arc::new(file)) };
+        match split {
+            Some(counts) => set.with_split(counts),
+            None => Ok(set),
         }
-        for i in 0..set.trajectories.len() {
-            if set.splits[i] != Split::Train {
-                set.trajectories[i] = file.trajectory(i)?;
-            }
-        }
-        set.file = Some(Arc::new(file));
-        Ok(set)
     }
 
-    /// Whether the training part stays in its file.
+    /// Reads the values of all trajectories of some parts that are not in memory yet.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn load(&mut self, parts: &[Split]) -> Result<()> {
+        let missing: Vec<usize> =
+            (0..self.splits.len()).filter(|&i| parts.contains(&self.splits[i]) && self.is_left(i)).collect();
+        for (i, trajectory) in missing.iter().zip(self.read_trajectories(&missing)?) {
+            self.trajectories[*i] = trajectory;
+        }
+        Ok(())
+    }
+
+    /// Some trajectories with their values, copied or read; the others stay where they are.
+    pub(crate) fn read_trajectories(&self, chosen: &[usize]) -> Result<Vec<Trajectory>> {
+        let whole = |i: &usize| match &self.file {
+            Some(file) if self.is_left(*i) => Ok(file.trajectory(*i)?),
+            _ => Ok(self.trajectories[*i].clone()),
+        };
+        match self.is_sequential() {
+            true => chosen.iter().map(whole).collect(),
+            false => chosen.par_iter().map(whole).collect(),
+        }
+    }
+
+    /// Whether values stay in a file.
     pub fn is_in_file(&self) -> bool {
-        self.file.is_some()
+        self.file.is_some() && (0..self.trajectories.len()).any(|i| self.is_left(i))
+    }
+
+    /// Whether trajectories are cheap to read only one after another, in their order.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_sequential())
+    }
+
+    /// Whether the values of a trajectory are in the file alone.
+    fn is_left(&self, index: usize) -> bool {
+        self.file.is_some() && self.trajectories[index].values.is_empty()
     }
 
     /// Some snapshots of a trajectory, one after another.
-    pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Cow<'_, [f32]>> {
+    pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; frames.len() * self.description.shape.len()];
+        self.frames_into(index, frames, &mut values)?;
+        Ok(values)
+    }
+
+    /// Puts some snapshots of a trajectory, one after another, into a place for just these.
+    ///
+    /// # Errors
+    /// If they cannot be read or are not finite.
+    pub(crate) fn frames_into(&self, index: usize, frames: &[usize], out: &mut [f32]) -> Result<()> {
         if let Some(file) = &self.file
-            && self.splits[index] == Split::Train
+            && self.is_left(index)
         {
-            return Ok(file.frames(index, frames)?.into());
+            return Ok(file.frames_into(index, frames, out)?);
         }
         let (size, values) = (self.description.shape.len(), &self.trajectories[index].values);
-        let neighbors = frames.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        Ok(match frames.first() {
-            Some(&first) if neighbors => values[first * size..(first + frames.len()) * size].into(),
-            _ => {
-                frames.iter().flat_map(|&frame| &values[frame * size..(frame + 1) * size]).copied().collect()
-            }
-        })
+        let mut place = &mut *out;
+        for run in frames.chunk_by(|&one, &next| next == one + 1) {
+            let (now, rest) = place.split_at_mut(run.len() * size);
+            now.copy_from_slice(&values[run[0] * size..(run[0] + run.len()) * size]);
+            place = rest;
+        }
+        if out.iter().fold(false, |bad, value| bad | !value.is_finite()) {
+            return Err(CfoError::BadData {
+                problem: format!("trajectory {index} holds a value that is not finite"),
+                hint: "leave it out, or leave out the snapshots from there on".into(),
+            });
+        }
+        Ok(())
     }
 
     /// Simulates trajectories `0..samples` of a seed.
@@ -143,10 +188,7 @@ impl TrajectorySet {
         interrupt: &AtomicBool,
     ) -> Result<Self> {
         let set = match (file.or(config.path.as_deref()), &config.simulate) {
-            (Some(path), _) if config.stream.map_or_else(|| is_large(path), Ok)? => {
-                return Self::open(path, config.split);
-            }
-            (Some(path), _) => Self::read(path)?,
+            (Some(path), _) => return Self::open(path, config.split),
             (None, Some(system)) => {
                 let system = System::find(system)?;
                 let (equation, counts) = (system.equation(), system.counts());
@@ -201,18 +243,52 @@ fn default_counts(count: usize) -> [usize; 3] {
 }
 
 /// Bytes of memory that the system says are available, if it says so.
-fn available_memory() -> Option<u64> {
+pub(crate) fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// Whether a file's values, twice (as read and as trained on), would take more than 70 % of what memory there is.
-fn is_large(path: &Path) -> Result<bool> {
-    let file = TrajectoryFile::open(path)?;
-    let frames = (0..file.len()).map(|i| file.frame_count(i)).sum::<Result<usize, _>>()?;
-    let bytes = 8 * frames as u64 * file.description().shape.len() as u64;
-    Ok(available_memory().is_some_and(|available| bytes > available / 10 * 7))
+/// Times must increase, and there must be as many parameters as are named.
+fn check_times_and_parameters(index: usize, trajectory: &Trajectory, parameters: usize) -> Result<()> {
+    let bad = |problem: String, hint: &str| Err(CfoError::BadData { problem, hint: hint.into() });
+    let times = &trajectory.times;
+    if times.is_empty() {
+        return bad(format!("trajectory {index} has no snapshot"), "leave it out");
+    }
+    if let Some(frame) = times.iter().position(|time| !time.is_finite()) {
+        return bad(
+            format!("time {frame} of trajectory {index} is {}, not a finite number", times[frame]),
+            "leave out the snapshots without a time",
+        );
+    }
+    if let Some(frame) = times.windows(2).position(|pair| pair[1] <= pair[0]) {
+        return bad(
+            format!(
+                "time {} of trajectory {index} is {}, not after {}",
+                frame + 1,
+                times[frame + 1],
+                times[frame]
+            ),
+            "sort the snapshots by time and leave out repeated ones",
+        );
+    }
+    if trajectory.parameters.len() != parameters {
+        return bad(
+            format!(
+                "trajectory {index} has {} parameters; {parameters} are named",
+                trajectory.parameters.len()
+            ),
+            "give each trajectory one number for each name",
+        );
+    }
+    match trajectory.parameters.iter().position(|value| !value.is_finite()) {
+        Some(which) => bad(
+            format!("parameter {which} of trajectory {index} is {}", trajectory.parameters[which]),
+            "leave the trajectory out, or give its parameter",
+        ),
+        None => Ok(()),
+    }
 }
 
 fn by_counts(total: usize, [train, validation, _]: [usize; 3]) -> Vec<Split> {

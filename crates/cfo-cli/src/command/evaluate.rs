@@ -33,9 +33,10 @@ struct Document {
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let (mut trained, solver, checkpoint) = load(&arguments.run, &arguments.integration)?;
-    let set = TrajectorySet::read(&arguments.data)?;
+    let mut set = TrajectorySet::open(&arguments.data, None)?;
     trained.model = trained.model.on_grid(set.description.shape)?;
     check_fit(&trained.model, &set.description)?;
+    set.load(&parts(arguments.split))?;
     let chosen = part(&set, arguments.split)?;
     let prefix = trained.prefix();
     let found = evaluate(&trained.model, &mut trained.memory, &chosen, &solver, prefix)?;
@@ -134,14 +135,21 @@ pub(super) fn check_fit(model: &Model, description: &Description) -> Result<()> 
     Ok(())
 }
 
+/// The parts of a set that are meant.
+fn parts(part: Part) -> Vec<Split> {
+    match part {
+        Part::Train => vec![Split::Train],
+        Part::Validation => vec![Split::Validation],
+        Part::Test => vec![Split::Test],
+        Part::All => Split::ALL.to_vec(),
+    }
+}
+
 fn part(set: &TrajectorySet, part: Part) -> Result<Vec<&Trajectory>> {
-    let split = match part {
-        Part::Train => Split::Train,
-        Part::Validation => Split::Validation,
-        Part::Test => Split::Test,
-        Part::All => return Ok(set.trajectories.iter().collect()),
-    };
-    let chosen: Vec<&Trajectory> = set.part(split).map(|(_, trajectory)| trajectory).collect();
+    let wanted = parts(part);
+    let trajectories = set.trajectories.iter().zip(&set.splits);
+    let chosen: Vec<&Trajectory> =
+        trajectories.filter(|(_, split)| wanted.contains(split)).map(|(trajectory, _)| trajectory).collect();
     if chosen.is_empty() {
         bail!(CfoError::BadData {
             problem: format!("the file has no {part:?} trajectories").to_lowercase(),

@@ -20,6 +20,10 @@ fn trained_evaluated_and_predicted() {
     let trained = folder.cfo("train recipe.toml --data data.h5 --out run --json").done().json();
     assert_eq!(trained["steps"], 120);
     assert!(trained["loss"].as_f64().unwrap() > 0.0);
+    for part in ["reading", "compiling", "steps", "validation", "checkpoints", "other"] {
+        assert!(trained["time"][part].as_f64().unwrap() >= 0.0, "{part}");
+    }
+    assert!(trained["time"]["steps"].as_f64().unwrap() > 0.0);
     for name in [
         "recipe.toml",
         "metrics.jsonl",
@@ -214,6 +218,39 @@ fn python() -> Option<String> {
         println!("skipped: `{python}` has no NumPy");
     }
     has_numpy.then_some(python)
+}
+
+/// Waves on a line, 4 MB of them to test on.
+const WAVES: &str = r#"
+import numpy as np
+phase = np.random.default_rng(2).uniform(0, 2 * np.pi, (80, 1, 1))
+times, x = np.linspace(0, 1, 65), np.linspace(0, 2 * np.pi, 2048, endpoint=False)
+values = np.sin(x[None, None, :] - times[None, :, None] + phase)[..., None].astype(np.float32)
+np.savez("waves.npz", values=values, times=times)
+"#;
+
+/// A shell's account of what it read includes that of the commands it ran.
+#[cfg(target_os = "linux")]
+#[test]
+fn evaluation_reads_what_it_tests_and_training_no_test_data() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    folder.run(Command::new(&python).args(["-c", WAVES]), "waves").done();
+    let set =
+        "--set operator={kind=\"fno\",width=4,blocks=1,modes=4} --set train.steps=1 --set train.batch=1";
+    let recipe = folder.path("recipe.toml");
+    std::fs::write(&recipe, "").unwrap();
+    let bytes_read = |line: &str| -> u64 {
+        let line = format!("'{}' {line} >&2 && cat /proc/$$/io", env!("CARGO_BIN_EXE_cfo"));
+        let found = folder.run(Command::new("sh").args(["-c", &line]), &line).done();
+        let count = found.stdout.lines().find_map(|line| line.strip_prefix("rchar: "));
+        count.unwrap().parse().unwrap()
+    };
+    let trajectory = 4 * 65 * 2048;
+    let trained = bytes_read(&format!("train recipe.toml --data waves.npz --out run {set}"));
+    assert!(trained < trajectory * 72 * 12 / 10, "{trained} bytes for 72 trajectories of {trajectory}");
+    let evaluated = bytes_read("evaluate run --data waves.npz");
+    assert!(evaluated < trajectory * 8 * 12 / 10, "{evaluated} bytes for 8 trajectories of {trajectory}");
 }
 
 /// Pieces of one long record of a van der Pol oscillator, with their true times and with all starts at 0.

@@ -22,6 +22,8 @@ use super::array::{Block, elements};
 
 /// Decoded chunks kept, so that neighbouring frames of one chunk are decoded once.
 const CACHE_BYTES: usize = 32 << 20;
+/// Bytes read from the file at a time where they come in long pieces.
+const PORTION: usize = 1 << 20;
 
 /// Where the chunks of a dataset are and how they are stored.
 pub(crate) struct Chunks {
@@ -161,7 +163,23 @@ impl Chunks {
 
     /// The bytes of a block that is not empty, last axis fastest.
     pub fn read(&self, block: &Block) -> Result<Vec<u8>, Error> {
-        let mut out = self.fill.repeat(block.len());
+        let mut out = match self.fill.iter().all(|&byte| byte == 0) {
+            true => vec![0; block.len() * self.size],
+            false => self.fill.repeat(block.len()),
+        };
+        self.visit(block, &mut |place, piece| out[place..place + piece.len()].copy_from_slice(piece))?;
+        Ok(out)
+    }
+
+    /// The bytes of a number that was never written, if there may be one.
+    pub fn gaps(&self) -> Option<&[u8]> {
+        let written = Some(self.places.len()) == elements(&self.grid);
+        (!written).then_some(self.fill.as_slice())
+    }
+
+    /// Hands over the bytes of a block that is not empty in pieces, each with its place among the block's bytes; what was never
+    /// written is left out.
+    pub fn visit(&self, block: &Block, sink: &mut dyn FnMut(usize, &[u8])) -> Result<(), Error> {
         let axes = self.extent.len();
         let first: Vec<usize> = (0..axes).map(|axis| block.start[axis] / self.extent[axis]).collect();
         let last = |axis: usize| (block.start[axis] + block.count[axis] - 1) / self.extent[axis];
@@ -170,22 +188,22 @@ impl Chunks {
             let number =
                 chunk.iter().zip(&self.grid).fold(0, |number, (&index, &count)| number * count + index);
             if let Some(&place) = self.places.get(&number) {
-                self.copy_chunk(number, place, &chunk, block, &mut out)?;
+                self.visit_chunk(number, place, &chunk, block, sink)?;
             }
-            let Some(axis) = (0..axes).rev().find(|&axis| chunk[axis] < last(axis)) else { return Ok(out) };
+            let Some(axis) = (0..axes).rev().find(|&axis| chunk[axis] < last(axis)) else { return Ok(()) };
             chunk[axis] += 1;
             chunk[axis + 1..].copy_from_slice(&first[axis + 1..]);
         }
     }
 
-    /// Copy what a chunk and a block share.
-    fn copy_chunk(
+    /// Hands over what a chunk and a block share.
+    fn visit_chunk(
         &self,
         number: usize,
         place: Place,
         chunk: &[usize],
         block: &Block,
-        out: &mut [u8],
+        sink: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
         let axes = self.extent.len();
         let low = |axis: usize| block.start[axis].max(chunk[axis] * self.extent[axis]);
@@ -201,12 +219,9 @@ impl Chunks {
         let start = flat(&source, &self.extent);
         let end: Vec<usize> = source.iter().zip(&shared).map(|(&start, &count)| start + count - 1).collect();
         let span = flat(&end, &self.extent) + 1 - start;
-        let (data, base) = if self.filters.is_empty() {
-            let address = place.address.checked_add((start * self.size) as u64);
-            let address = address.ok_or(Error::OffsetOutOfBounds(place.address))?;
-            (Arc::new(self.stored(address, span * self.size)?.to_vec()), start)
-        } else {
-            (self.decode(number, place)?, 0)
+        let address = |number: usize| {
+            let address = place.address.checked_add((number * self.size) as u64);
+            address.ok_or(Error::OffsetOutOfBounds(place.address))
         };
         // The longest piece that is contiguous in both.
         let mut axis = axes;
@@ -218,6 +233,20 @@ impl Chunks {
                 break;
             }
         }
+        // Long pieces without filters go straight from the file to where they are wanted.
+        if self.filters.is_empty() && piece == span * self.size {
+            let to = flat(&target, &block.count) * self.size;
+            for done in (0..piece).step_by(PORTION) {
+                let part = self.stored(address(start)? + done as u64, PORTION.min(piece - done))?;
+                sink(to + done, &part);
+            }
+            return Ok(());
+        }
+        let whole = shared == self.extent;
+        let (data, base) = match self.filters.is_empty() {
+            true => (Arc::new(self.stored(address(start)?, span * self.size)?.to_vec()), start),
+            false => (self.decode(number, place, !whole)?, 0),
+        };
         let mut at = vec![0; axis];
         loop {
             let shifted = |origin: &[usize]| -> Vec<usize> {
@@ -225,7 +254,7 @@ impl Chunks {
             };
             let from = (flat(&shifted(&source), &self.extent) - base) * self.size;
             let to = flat(&shifted(&target), &block.count) * self.size;
-            out[to..to + piece].copy_from_slice(&data[from..from + piece]);
+            sink(to, &data[from..from + piece]);
             let Some(next) = (0..axis).rev().find(|&axis| at[axis] + 1 < shared[axis]) else { return Ok(()) };
             at[next] += 1;
             at[next + 1..].fill(0);
@@ -237,8 +266,8 @@ impl Chunks {
         self.numbers.read_range(address, length)
     }
 
-    /// A chunk with its filters undone.
-    fn decode(&self, number: usize, place: Place) -> Result<Arc<Vec<u8>>, Error> {
+    /// A chunk with its filters undone; `keep` says that others may soon ask for it again.
+    fn decode(&self, number: usize, place: Place, keep: bool) -> Result<Arc<Vec<u8>>, Error> {
         let lock = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, data)) = lock().chunks.iter().find(|(known, _)| *known == number) {
             return Ok(data.clone());
@@ -260,6 +289,9 @@ impl Chunks {
             return Err(Error::InvalidData(detail));
         }
         let data = Arc::new(data);
+        if !keep {
+            return Ok(data);
+        }
         let mut recent = lock();
         recent.chunks.push_back((number, data.clone()));
         recent.bytes += bytes;

@@ -2,25 +2,29 @@
 
 mod log;
 mod supply;
+mod validation;
+mod wall_time;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use cfo_data::Split;
 use cfo_engine::{Data, Device, Memory, Program};
 use serde::Serialize;
 
 use crate::checkpoint::{Checkpoints, State, write_atomically};
 use crate::error::{CfoError, Result};
-use crate::evaluate::{Report, evaluate};
 use crate::model::Model;
-use crate::objective::{TrainingData, training_step};
+use crate::objective::training_step;
 use crate::recipe::Recipe;
-use crate::rollout::Solver;
+use crate::survey::FINGERPRINT;
+use crate::training_data::TrainingData;
 use crate::trajectories::TrajectorySet;
 use log::Log;
 use supply::Supply;
+use validation::Validation;
+pub use wall_time::WallTime;
+use wall_time::timed;
 
 /// What is known after some steps.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -77,6 +81,8 @@ pub struct Trained {
     pub loss: f64,
     /// Seconds of training.
     pub seconds: f64,
+    /// Where the wall time went.
+    pub time: WallTime,
 }
 
 impl Trained {
@@ -94,7 +100,7 @@ impl Trained {
         let state = checkpoints.state(checkpoint)?;
         let mut memory = Memory::new(device, state.model.recipe.train.precision_on(device)?)?;
         checkpoints.load(checkpoint, &state, &mut memory, false)?;
-        Ok(Self { model: state.model, memory, loss: f64::NAN, seconds: 0.0 })
+        Ok(Self { model: state.model, memory, loss: f64::NAN, seconds: 0.0, time: WallTime::default() })
     }
 }
 
@@ -109,39 +115,53 @@ fn prefix(model: &Model) -> &'static str {
 /// latest step is then saved).
 pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, interrupt, observer } = session;
-    let mut model = Model::new(recipe, set)?;
+    let (begun, mut time) = (Instant::now(), WallTime::default());
     let checkpoints = folder.map(Checkpoints::of);
     let resumed = match &checkpoints {
         Some(checkpoints) if resume => {
             let (newest, _) = checkpoints.newest_whole()?;
             let state = checkpoints.state(&newest)?;
-            // Units stay those of the run, whatever an earlier version measured.
-            model.scaling = state.model.scaling.clone();
             Some((newest, state))
         }
         _ => None,
     };
     let mut memory =
         Memory::new(device, recipe.train.precision_on(device)?)?.with_determinism(recipe.train.deterministic);
-    let data = training_data(&model, set, &memory)?;
-    let fingerprint = data.fingerprint(&model, set)?;
+    // Units stay those of the run, whatever an earlier version measured.
+    let known = resumed.as_ref().map(|(_, state)| &state.model);
+    let loaded = timed(&mut time.reading, || TrainingData::load(recipe, set, &mut memory, known));
+    let (model, data, fingerprint) = loaded?;
+    let validation = timed(&mut time.reading, || Validation::new(&model, set))?;
     let (graph, _) = training_step(&model, &data)?;
     let mut best = None;
     if let (Some(checkpoints), Some((newest, state))) = (&checkpoints, resumed) {
-        check_resumable(&state, &model, &fingerprint)?;
+        let earlier = !state.data_fingerprint.starts_with(FINGERPRINT);
+        let found = if earlier { data.earlier_fingerprint(&model, set)? } else { fingerprint.clone() };
+        check_resumable(&state, &model, &found)?;
         checkpoints.load(&newest, &state, &mut memory, true)?;
         best = state.best;
     }
     memory.initialize(&graph, recipe.train.seed)?;
     memory.insert_real("train.loss", cfo_engine::Shape::scalar(), &[0.0])?;
-    data.upload(&model, &mut memory)?;
+    timed(&mut time.reading, || data.upload(&model, &mut memory))?;
     let refuse = |error| CfoError::of_step(error, recipe.train.batch);
-    let program = Program::compile(&graph, &[], &memory).map_err(refuse)?;
+    let compiled = timed(&mut time.compiling, || Program::compile(&graph, &[], &memory));
+    let program = compiled.map_err(refuse)?;
     let step = memory.read_index("train.step")?[0];
     let log = Log::open(folder, step)?;
     let started = Instant::now();
-    let mut run =
-        Run { model: &model, set, fingerprint, checkpoints, program, log, best, interrupt, observer };
+    let mut run = Run {
+        model: &model,
+        validation,
+        fingerprint,
+        checkpoints,
+        program,
+        log,
+        best,
+        interrupt,
+        observer,
+        time,
+    };
     let loss = std::thread::scope(|scope| {
         let supply = match data.is_streamed() {
             true => Some(Supply::start(scope, (&model, &data, set), &memory, step)?),
@@ -149,26 +169,16 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
         };
         run.steps(step, supply, &mut memory)
     })?;
+    let mut time = run.time;
     drop(run);
-    Ok(Trained { model, memory, loss, seconds: started.elapsed().as_secs_f64() })
-}
-
-/// The training part of a set: streamed if the recipe or the set says so, or if its values would take more than 60 % of
-/// what a GPU has free.
-fn training_data(model: &Model, set: &TrajectorySet, memory: &Memory) -> Result<TrainingData> {
-    let data = TrainingData::streamed(model, set)?;
-    let bytes = 4 * (data.rows() * model.shape().len()) as u64;
-    let large = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
-    match model.recipe.data.stream.unwrap_or(large) || set.is_in_file() {
-        true => Ok(data),
-        false => TrainingData::new(model, set),
-    }
+    time.close(begun);
+    Ok(Trained { model, memory, loss, seconds: started.elapsed().as_secs_f64(), time })
 }
 
 /// A training under way.
 struct Run<'a> {
     model: &'a Model,
-    set: &'a TrajectorySet,
+    validation: Validation<'a>,
     fingerprint: String,
     checkpoints: Option<Checkpoints>,
     program: Program,
@@ -176,6 +186,7 @@ struct Run<'a> {
     best: Option<(f64, u32)>,
     interrupt: &'a AtomicBool,
     observer: &'a mut dyn Observer,
+    time: WallTime,
 }
 
 impl Run<'_> {
@@ -189,6 +200,7 @@ impl Run<'_> {
         let mut last_loss = f64::NAN;
         while step < steps {
             let chunk = chunk(step, recipe, memory.device());
+            let begun = Instant::now();
             match &mut supply {
                 None => self.program.run_many(memory, chunk as usize)?,
                 Some(supply) => {
@@ -204,10 +216,13 @@ impl Run<'_> {
             let validate = due(step, recipe.train.validate_every) || step == steps;
             let checkpoint_due = due(step, recipe.train.checkpoint_every) || validate || last;
             if !(due(step, recipe.train.report_every) || checkpoint_due) {
+                self.time.steps += begun.elapsed().as_secs_f64();
                 continue;
             }
+            // This waits for the steps under way on a device.
             let loss = memory.read_f64("train.loss")?[0] / f64::from(step - since.1);
             memory.write("train.loss", Data::F32(&[0.0]))?;
+            self.time.steps += begun.elapsed().as_secs_f64();
             let bound = 1e6 * first_loss.get_or_insert(loss).max(1e-6);
             if !loss.is_finite() || loss > bound {
                 let good = self.checkpoints.as_ref().filter(|checkpoints| checkpoints.exist());
@@ -217,7 +232,7 @@ impl Run<'_> {
             last_loss = loss;
             let steps_per_second = f64::from(step - since.1) / since.0.elapsed().as_secs_f64();
             let validation = match validate {
-                true => validation_error(self.model, self.set, memory)?,
+                true => timed(&mut self.time.validation, || self.validation.error(memory))?,
                 false => None,
             };
             let adam = recipe.train.adam()?;
@@ -226,7 +241,9 @@ impl Run<'_> {
             self.log.write(&report)?;
             self.observer.report(&report);
             if checkpoint_due {
+                let begun = Instant::now();
                 self.save(step, validation, memory)?;
+                self.time.checkpoints += begun.elapsed().as_secs_f64();
             }
             if stop && step < steps {
                 return Err(CfoError::Interrupted { step });
@@ -257,27 +274,13 @@ fn chunk(step: u32, recipe: &Recipe, device: Device) -> u32 {
     until.chain([most, train.steps - step]).min().unwrap_or(1)
 }
 
-/// Mean relative L2 error of rollouts of some validation trajectories; `None` without any, infinite if one diverges.
-fn validation_error(model: &Model, set: &TrajectorySet, memory: &mut Memory) -> Result<Option<f64>> {
-    let limit = model.recipe.train.validate_trajectories;
-    let chosen: Vec<_> = set.part(Split::Validation).take(limit).map(|(_, trajectory)| trajectory).collect();
-    if chosen.is_empty() {
-        return Ok(None);
-    }
-    let solver = Solver::from_config(&model.recipe.evaluate)?;
-    match evaluate(model, memory, &chosen, &solver, prefix(model)) {
-        Ok(Report { relative_l2, .. }) => Ok(Some(relative_l2.mean)),
-        Err(CfoError::RolloutDiverged { .. }) => Ok(Some(f64::INFINITY)),
-        Err(error) => Err(error),
-    }
-}
-
 /// A run goes on only with the same data and a recipe that differs in nothing but how long it trains and reports.
 fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()> {
     let comparable = |model: &Model| {
         let mut recipe = model.recipe.clone();
         let train = &mut recipe.train;
         (train.steps, train.report_every, train.validate_every, train.checkpoint_every) = (1, 1, 1, 1);
+        train.validate_trajectories = None;
         recipe.evaluate = crate::recipe::EvaluateConfig::default();
         (recipe.data.path, recipe.data.simulate, recipe.data.stream) = (None, None, None);
         recipe

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Model, Recipe, Report, Request, Session, Solver, StepReport,
-    Trained, TrainingData, TrajectorySet, evaluate, prepare_folder, train,
+    CfoError, Checkpoints, EvaluateConfig, Recipe, Report, Request, Session, Solver, StepReport, Trained,
+    TrainingData, TrajectorySet, evaluate, prepare_folder, train,
 };
 use serde::Deserialize;
 
@@ -239,9 +239,7 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> R
         }
         .into());
     }
-    let model = Model::new(recipe, set)?;
-    let data = TrainingData::new(&model, set)?;
-    Ok(state.step == recipe.train.steps && state.data_fingerprint == data.fingerprint(&model, set)?)
+    Ok(state.step == recipe.train.steps && state.data_fingerprint == TrainingData::fingerprint(recipe, set)?)
 }
 
 /// What of a line of `metrics.jsonl` is used.
