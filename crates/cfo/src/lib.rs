@@ -12,6 +12,7 @@ mod model;
 mod objective;
 mod operator;
 pub mod paper;
+mod partition;
 mod profile;
 mod recipe;
 mod rollout;
@@ -33,6 +34,7 @@ pub use operator::{
     DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding,
     Setting, UnetConfig, parameter_count,
 };
+pub use partition::Portions;
 pub use profile::Profile;
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};

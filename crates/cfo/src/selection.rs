@@ -24,7 +24,7 @@ impl Selection {
     /// # Errors
     /// If a trajectory is too short.
     pub(crate) fn of_set(recipe: &Recipe, set: &TrajectorySet) -> Result<Vec<Self>> {
-        let (config, seed) = (&recipe.data, recipe.train.seed);
+        let (config, seed) = (&recipe.data, recipe.data_seed());
         let first = usize::from(config.drop_first);
         let of = |(trajectory, times): (usize, &[f64])| {
             let count = times.len().saturating_sub(first);
@@ -36,7 +36,7 @@ impl Selection {
                     hint: "leave it out, or set `data.drop_first = false`".into(),
                 });
             }
-            let kept = thin::kept(count, config.keep_rate, seed, trajectory);
+            let kept = thin::kept(count, config.keep_rate, seed, set.number(trajectory));
             let frames = kept.into_iter().map(|frame| first + frame).collect();
             Ok(Self { trajectory, first, frames })
         };

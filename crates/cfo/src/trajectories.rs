@@ -11,7 +11,8 @@ use rayon::prelude::*;
 
 use crate::error::{CfoError, Result};
 use crate::paper::System;
-use crate::recipe::DataConfig;
+use crate::partition::{Portions, assign, default_counts, held_out_times};
+use crate::recipe::Recipe;
 
 /// Trajectories with what holds for all of them and the part each belongs to.
 #[derive(Clone, Debug)]
@@ -24,6 +25,19 @@ pub struct TrajectorySet {
     pub splits: Vec<Split>,
     /// Where values are that are not in memory.
     file: Option<Arc<TrajectoryFile>>,
+    /// What of the file, or of the trajectories first given, each is.
+    origins: Vec<Origin>,
+}
+
+/// A trajectory's number in its source, and its first snapshot there.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    number: usize,
+    first: usize,
+}
+
+fn origins(count: usize) -> Vec<Origin> {
+    (0..count).map(|number| Origin { number, first: 0 }).collect()
 }
 
 impl TrajectorySet {
@@ -47,8 +61,8 @@ impl TrajectorySet {
             }
         }
         let count = trajectories.len();
-        let splits = by_counts(count, default_counts(count));
-        Ok(Self { description, trajectories, splits, file: None })
+        let splits = by_default(count);
+        Ok(Self { description, trajectories, splits, file: None, origins: origins(count) })
     }
 
     /// All trajectories of a file.
@@ -61,12 +75,21 @@ impl TrajectorySet {
         Ok(set)
     }
 
-    /// The trajectories of a file, all values left in it to be read when they are needed. `split` counts trajectories for training,
-    /// validation and test, where the file's parts are not wanted.
+    /// The trajectories of a file, all values left in it to be read when they are needed. `split` says how much is for training,
+    /// validation and test, in the order of the file, where the file's parts are not wanted.
     ///
     /// # Errors
     /// If the file cannot be read or has fewer trajectories.
-    pub fn open(path: &Path, split: Option<[usize; 3]>) -> Result<Self> {
+    pub fn open(path: &Path, split: Option<Portions>) -> Result<Self> {
+        let (set, _) = Self::open_with_parts(path)?;
+        match split {
+            Some(portions) => set.divided(portions, None),
+            None => Ok(set),
+        }
+    }
+
+    /// The same, and whether the file says which part each trajectory plays.
+    fn open_with_parts(path: &Path) -> Result<(Self, bool)> {
         let file = TrajectoryFile::open(path)?;
         let count = file.len();
         let mut trajectories = Vec::with_capacity(count);
@@ -76,14 +99,89 @@ impl TrajectorySet {
             check_times_and_parameters(i, &trajectory, file.description().parameter_names.len())?;
             trajectories.push(trajectory);
         }
-        let splits = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
-        let splits = splits.unwrap_or_else(|| by_counts(count, default_counts(count)));
+        let found = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
+        let named = found.is_some();
+        let splits = found.unwrap_or_else(|| by_default(count));
         let description = file.description().clone();
-        let set = Self { description, trajectories, splits, file: Some(Arc::new(file)) };
-        match split {
-            Some(counts) => set.with_split(counts),
-            None => Ok(set),
+        let file = Some(Arc::new(file));
+        Ok((Self { description, trajectories, splits, file, origins: origins(count) }, named))
+    }
+
+    /// A file, divided as a recipe divides it: by `data.split` and `data.shuffle` if they are set, else as the file says, else 80, 10 and
+    /// 10 %. With one or two trajectories and no word of a split, the last times of each are held out instead.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has fewer trajectories than the split asks for.
+    pub fn open_by(recipe: &Recipe, path: &Path) -> Result<Self> {
+        let (set, named) = Self::open_with_parts(path)?;
+        set.divided_by(recipe, named)
+    }
+
+    /// A file to test a run on, divided as its training divides it, so that nothing is tested that was trained on. Where the run's split
+    /// does not fit the file, or its data were simulated, what the file says comes first.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn open_for_run(recipe: &Recipe, path: &Path) -> Result<Self> {
+        let (set, named) = Self::open_with_parts(path)?;
+        let config = &recipe.data;
+        let fits = config.split.is_none_or(|portions| portions.of(set.trajectories.len()).is_ok());
+        if fits && !(named && config.simulate.is_some()) {
+            return set.divided_by(recipe, named);
         }
+        Ok(set)
+    }
+
+    fn divided_by(self, recipe: &Recipe, named: bool) -> Result<Self> {
+        let config = &recipe.data;
+        let shuffle = config.shuffle.then(|| recipe.data_seed());
+        let count = self.trajectories.len();
+        match config.split {
+            Some(portions) => self.divided(portions, shuffle),
+            None if named => Ok(self),
+            None if count <= 2 => Ok(self.with_held_out_times()),
+            None => self.divided(default_counts(count).into(), shuffle),
+        }
+    }
+
+    /// The same with other parts, in the order of the trajectories or as a seed shuffles them; the rest is left out.
+    fn divided(mut self, portions: Portions, shuffle: Option<u64>) -> Result<Self> {
+        let count = self.trajectories.len();
+        let parts = assign(count, portions.of(count)?, shuffle);
+        let mut kept = parts.iter().map(Option::is_some);
+        self.trajectories.retain(|_| kept.next().unwrap_or(false));
+        let mut kept = parts.iter().map(Option::is_some);
+        self.origins.retain(|_| kept.next().unwrap_or(false));
+        self.splits = parts.into_iter().flatten().collect();
+        Ok(self)
+    }
+
+    /// Every trajectory cut into three: its first times for training, then some for validation, the last for test.
+    fn with_held_out_times(self) -> Self {
+        let size = self.description.shape.len();
+        let (mut trajectories, mut splits, mut origins) = (Vec::new(), Vec::new(), Vec::new());
+        for (trajectory, origin) in self.trajectories.into_iter().zip(&self.origins) {
+            let frames = trajectory.times.len();
+            let lengths = held_out_times(frames).unwrap_or([frames, 0, 0]);
+            let mut first = 0;
+            for (length, split) in lengths.into_iter().zip(Split::ALL).filter(|(length, _)| *length > 0) {
+                let values = trajectory.values.get(first * size..(first + length) * size);
+                trajectories.push(Trajectory {
+                    times: trajectory.times[first..first + length].to_vec(),
+                    values: values.map(<[f32]>::to_vec).unwrap_or_default(),
+                    parameters: trajectory.parameters.clone(),
+                });
+                splits.push(split);
+                origins.push(Origin { number: origin.number, first: origin.first + first });
+                first += length;
+            }
+        }
+        Self { trajectories, splits, origins, ..self }
+    }
+
+    /// A trajectory's number in the file, or among those first given.
+    pub(crate) fn number(&self, index: usize) -> usize {
+        self.origins[index].number
     }
 
     /// Reads the values of all trajectories of some parts that are not in memory yet.
@@ -101,9 +199,14 @@ impl TrajectorySet {
 
     /// Some trajectories with their values, copied or read; the others stay where they are.
     pub(crate) fn read_trajectories(&self, chosen: &[usize]) -> Result<Vec<Trajectory>> {
-        let whole = |i: &usize| match &self.file {
-            Some(file) if self.is_left(*i) => Ok(file.trajectory(*i)?),
-            _ => Ok(self.trajectories[*i].clone()),
+        let whole = |&i: &usize| -> Result<Trajectory> {
+            let mut trajectory = self.trajectories[i].clone();
+            if self.is_left(i) {
+                let frames: Vec<usize> = (0..trajectory.times.len()).collect();
+                trajectory.values = vec![0.0; frames.len() * self.description.shape.len()];
+                self.frames_into(i, &frames, &mut trajectory.values)?;
+            }
+            Ok(trajectory)
         };
         match self.is_sequential() {
             true => chosen.iter().map(whole).collect(),
@@ -141,7 +244,9 @@ impl TrajectorySet {
         if let Some(file) = &self.file
             && self.is_left(index)
         {
-            return Ok(file.frames_into(index, frames, out)?);
+            let Origin { number, first } = self.origins[index];
+            let there: Vec<usize> = frames.iter().map(|frame| first + frame).collect();
+            return Ok(file.frames_into(number, &there, out)?);
         }
         let (size, values) = (self.description.shape.len(), &self.trajectories[index].values);
         let mut place = &mut *out;
@@ -181,32 +286,28 @@ impl TrajectorySet {
     ///
     /// # Errors
     /// If there is no source, or it cannot be read or simulated.
-    pub fn from_recipe(
-        config: &DataConfig,
-        file: Option<&Path>,
-        seed: u64,
-        interrupt: &AtomicBool,
-    ) -> Result<Self> {
-        let set = match (file.or(config.path.as_deref()), &config.simulate) {
-            (Some(path), _) => return Self::open(path, config.split),
+    pub fn from_recipe(recipe: &Recipe, file: Option<&Path>, interrupt: &AtomicBool) -> Result<Self> {
+        let config = &recipe.data;
+        match (file.or(config.path.as_deref()), &config.simulate) {
+            (Some(path), _) => Self::open_by(recipe, path),
             (None, Some(system)) => {
                 let system = System::find(system)?;
-                let (equation, counts) = (system.equation(), system.counts());
-                let samples = config.samples.or(config.split.map(|split| split.iter().sum()));
-                let set =
-                    Self::simulate(&*equation, samples.unwrap_or(counts.iter().sum()), seed, interrupt)?;
-                if samples.is_none() { set.with_split(counts)? } else { set }
+                let asked = config.split.and_then(|split| split.counts());
+                let given = config.samples.or(asked.map(|counts| counts.iter().sum()));
+                let samples = given.unwrap_or(system.counts().iter().sum());
+                let set = Self::simulate(&*system.equation(), samples, recipe.data_seed(), interrupt)?;
+                match (given, config.split) {
+                    (None, None) => {
+                        let shuffle = config.shuffle.then(|| recipe.data_seed());
+                        set.divided(system.counts().into(), shuffle)
+                    }
+                    _ => set.divided_by(recipe, false),
+                }
             }
-            (None, None) => {
-                return Err(CfoError::BadData {
-                    problem: "the recipe names no data".into(),
-                    hint: "give `--data FILE`, or set `data.path` or `data.simulate`".into(),
-                });
-            }
-        };
-        match config.split {
-            Some(counts) => set.with_split(counts),
-            None => Ok(set),
+            (None, None) => Err(CfoError::BadData {
+                problem: "the recipe names no data".into(),
+                hint: "give `--data FILE`, or set `data.path` or `data.simulate`".into(),
+            }),
         }
     }
 
@@ -214,20 +315,8 @@ impl TrajectorySet {
     ///
     /// # Errors
     /// If there are fewer trajectories.
-    pub fn with_split(mut self, counts: [usize; 3]) -> Result<Self> {
-        let needed: usize = counts.iter().sum();
-        if needed > self.trajectories.len() {
-            return Err(CfoError::BadData {
-                problem: format!(
-                    "the split asks for {needed} trajectories, but there are {}",
-                    self.trajectories.len()
-                ),
-                hint: "lower `data.split` or simulate more".into(),
-            });
-        }
-        self.trajectories.truncate(needed);
-        self.splits = by_counts(needed, counts);
-        Ok(self)
+    pub fn with_split(self, counts: [usize; 3]) -> Result<Self> {
+        self.divided(counts.into(), None)
     }
 
     /// Trajectories of a part, with their positions.
@@ -236,10 +325,9 @@ impl TrajectorySet {
     }
 }
 
-/// 80 % for training, 10 % each for validation and test; one each at least if there are three.
-fn default_counts(count: usize) -> [usize; 3] {
-    let held_out = (count / 10).max(usize::from(count > 2));
-    [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]
+/// The parts that so many trajectories have where nothing is said of them.
+fn by_default(count: usize) -> Vec<Split> {
+    assign(count, default_counts(count), None).into_iter().flatten().collect()
 }
 
 /// Bytes of memory that the system says are available, if it says so.
@@ -289,14 +377,4 @@ fn check_times_and_parameters(index: usize, trajectory: &Trajectory, parameters:
         ),
         None => Ok(()),
     }
-}
-
-fn by_counts(total: usize, [train, validation, _]: [usize; 3]) -> Vec<Split> {
-    (0..total)
-        .map(|i| match i {
-            i if i < train => Split::Train,
-            i if i < train + validation => Split::Validation,
-            _ => Split::Test,
-        })
-        .collect()
 }

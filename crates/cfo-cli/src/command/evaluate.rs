@@ -33,7 +33,7 @@ struct Document {
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let (mut trained, solver, checkpoint) = load(&arguments.run, &arguments.integration)?;
-    let mut set = TrajectorySet::open(&arguments.data, None)?;
+    let mut set = TrajectorySet::open_for_run(&trained.model.recipe, &arguments.data)?;
     trained.model = trained.model.on_grid(set.description.shape)?;
     check_fit(&trained.model, &set.description)?;
     set.load(&parts(arguments.split))?;

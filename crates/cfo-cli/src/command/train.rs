@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use cfo::data::Split;
 use cfo::engine::{Device, Memory, Program};
 use cfo::{
-    Checkpoints, Recipe, Session, StepReport, TrainingData, TrajectorySet, WallTime, prepare_folder, train,
-    training_step,
+    Checkpoints, Model, Recipe, Session, StepReport, TrainingData, TrajectorySet, WallTime, prepare_folder,
+    train, training_step,
 };
 use serde::Serialize;
 
@@ -102,8 +102,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
     let interrupt = interrupt::flag()?;
     let begun = Instant::now();
-    let set =
-        TrajectorySet::from_recipe(&recipe.data, arguments.data.as_deref(), recipe.train.seed, interrupt)?;
+    let set = TrajectorySet::from_recipe(&recipe, arguments.data.as_deref(), interrupt)?;
     let opening = begun.elapsed().as_secs_f64();
     if arguments.dry_run {
         return dry_run(&recipe, &set, device, arguments.json);

@@ -253,6 +253,34 @@ fn evaluation_reads_what_it_tests_and_training_no_test_data() {
     assert!(evaluated < trajectory * 8 * 12 / 10, "{evaluated} bytes for 8 trajectories of {trajectory}");
 }
 
+/// A file without parts of its own is divided by the run's recipe, whenever it is opened.
+#[test]
+fn evaluation_takes_the_split_of_the_run() {
+    let Some(python) = python() else { return };
+    let folder = prepared();
+    let script = "import numpy as np\nt = np.linspace(0, 1, 21)\nphase = np.arange(20)[:, None]\n\
+                  np.savez('plain.npz', times=t, values=np.stack([np.sin(t + phase), np.cos(t + phase)], -1))\n\
+                  np.savez('one.npz', times=t, values=np.stack([np.sin(t), np.cos(t)], -1)[None])";
+    folder.run(Command::new(&python).args(["-c", script]), "two files").done();
+    let tested = |run: &str, data: &str, keys: &str, part: &str| {
+        folder
+            .cfo(&format!("train recipe.toml --data {data} --out {run} --set train.steps=20 {keys}"))
+            .done();
+        let found = folder.cfo(&format!("evaluate {run} --data {data} --split {part} --json")).done().json();
+        (found["trajectories"].as_u64().unwrap(), found["per_time"].as_array().unwrap().clone())
+    };
+    assert_eq!(tested("counts", "plain.npz", "--set data.split=[7,5,8]", "test").0, 8);
+    assert_eq!(
+        tested("shares", "plain.npz", "--set data.split=[0.5,0.2,0.3] --set data.shuffle=true", "train").0,
+        10
+    );
+    let (count, course) = tested("one", "one.npz", "", "test");
+    assert_eq!((count, course.len()), (1, 3));
+    assert!(course[0]["time"].as_f64().unwrap() > 0.85);
+    let bad = folder.cfo("train recipe.toml --data plain.npz --set data.split=[0.5,0.9,0.3]").ended_with(2);
+    assert!(bad.stderr.contains("data.split"), "{}", bad.stderr);
+}
+
 /// Pieces of one long record of a van der Pol oscillator, with their true times and with all starts at 0.
 const PIECES: &str = r#"
 import numpy as np

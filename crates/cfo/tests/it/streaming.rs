@@ -73,7 +73,8 @@ fn parts_are_read_when_they_are_asked_for() {
         writer.push(trajectory, None).unwrap();
     }
     writer.finish().unwrap();
-    let mut opened = TrajectorySet::open(&path, Some([16, 2, 2])).unwrap().with_split([4, 6, 10]).unwrap();
+    let mut opened =
+        TrajectorySet::open(&path, Some([16, 2, 2].into())).unwrap().with_split([4, 6, 10]).unwrap();
     opened.load(&[Split::Test]).unwrap();
     for (i, (found, split)) in opened.trajectories.iter().zip(&opened.splits).enumerate() {
         match split {

@@ -182,7 +182,7 @@ impl<'a> Laboratory<'a> {
 
     /// The system's trajectories: as many as its recipe splits.
     fn simulate(&self, system: &System, recipe: &Recipe) -> Result<TrajectorySet> {
-        let counts = recipe.data.split.unwrap_or([80, 10, 10]);
+        let counts = recipe.data.split.and_then(|split| split.counts()).unwrap_or([80, 10, 10]);
         let samples: usize = counts.iter().sum();
         say(&format!("simulating {samples} trajectories: {}", system.label()));
         let equation = system.equation(self.arguments.scale);
