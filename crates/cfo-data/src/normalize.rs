@@ -80,20 +80,73 @@ impl Statistics {
     fn of_portion(values: &[f32], channels: usize) -> Self {
         let mut portion = Self::new(channels);
         portion.count = (values.len() / channels) as u64;
-        for point in values.chunks_exact(channels) {
-            for (channel, &value) in point.iter().enumerate() {
-                portion.mean[channel] += f64::from(value);
-                portion.low[channel] = portion.low[channel].min(value);
-                portion.high[channel] = portion.high[channel].max(value);
-            }
-        }
-        portion.mean.iter_mut().for_each(|sum| *sum /= portion.count as f64);
-        for point in values.chunks_exact(channels) {
-            for (channel, &value) in point.iter().enumerate() {
-                portion.spread[channel] += (f64::from(value) - portion.mean[channel]).powi(2);
+        match channels {
+            1 | 2 | 4 | 8 => portion.reduce::<8>(values),
+            3 | 6 | 12 => portion.reduce::<12>(values),
+            5 | 10 => portion.reduce::<10>(values),
+            _ => {
+                portion.reduce_rest(values);
+                portion.divide();
+                portion.spread_rest(values);
             }
         }
         portion
+    }
+
+    /// Reduces a portion with so many sums that no addition waits for another; `LANES` is a multiple of the channels.
+    fn reduce<const LANES: usize>(&mut self, values: &[f32]) {
+        let channels = self.mean.len();
+        let (mut sums, mut low, mut high) =
+            ([0.0; LANES], [f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
+        let groups = values.chunks_exact(LANES);
+        let rest = groups.remainder();
+        for group in groups.clone() {
+            for lane in 0..LANES {
+                sums[lane] += f64::from(group[lane]);
+                low[lane] = if group[lane] < low[lane] { group[lane] } else { low[lane] };
+                high[lane] = if group[lane] > high[lane] { group[lane] } else { high[lane] };
+            }
+        }
+        for lane in 0..LANES {
+            let channel = lane % channels;
+            self.mean[channel] += sums[lane];
+            self.low[channel] = self.low[channel].min(low[lane]);
+            self.high[channel] = self.high[channel].max(high[lane]);
+        }
+        self.reduce_rest(rest);
+        self.divide();
+        let (mut spreads, mut means) = ([0.0; LANES], [0.0; LANES]);
+        means.iter_mut().enumerate().for_each(|(lane, mean)| *mean = self.mean[lane % channels]);
+        for group in groups {
+            for lane in 0..LANES {
+                let distance = f64::from(group[lane]) - means[lane];
+                spreads[lane] += distance * distance;
+            }
+        }
+        spreads.iter().enumerate().for_each(|(lane, spread)| self.spread[lane % channels] += spread);
+        self.spread_rest(rest);
+    }
+
+    fn reduce_rest(&mut self, values: &[f32]) {
+        for point in values.chunks_exact(self.mean.len()) {
+            for (channel, &value) in point.iter().enumerate() {
+                self.mean[channel] += f64::from(value);
+                self.low[channel] = self.low[channel].min(value);
+                self.high[channel] = self.high[channel].max(value);
+            }
+        }
+    }
+
+    fn divide(&mut self) {
+        self.mean.iter_mut().for_each(|sum| *sum /= self.count as f64);
+    }
+
+    fn spread_rest(&mut self, values: &[f32]) {
+        for point in values.chunks_exact(self.mean.len()) {
+            for (channel, &value) in point.iter().enumerate() {
+                self.spread[channel] += (f64::from(value) - self.mean[channel]).powi(2);
+            }
+        }
     }
 
     /// Take in what another has seen of the same channels.

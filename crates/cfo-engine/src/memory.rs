@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cfo_numerics::Philox;
 
-use crate::cpu::{self, Buffer};
+use crate::cpu::{self, Buffer, as_bytes};
 use crate::cuda;
 use crate::device::{Device, Precision};
 use crate::error::{EngineError, Result};
@@ -231,6 +231,53 @@ impl Memory {
         self.insert(name, Element::Real, shape, Data::F32(values))
     }
 
+    /// Adds a real tensor whose values are computed in place, where memory keeps single precision on the host, or on their
+    /// way to it.
+    ///
+    /// # Errors
+    /// If the name stands for a tensor, there is no room, or `fill` fails; there is no such tensor then.
+    pub fn insert_filled<T, E: From<EngineError>>(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+        fill: impl FnOnce(&mut [f32]) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let value_type = Type { shape: shape.into(), element: Element::Real };
+        if let Some(&index) = self.names.get(name) {
+            return Err(EngineError::TensorMismatch {
+                name: name.into(),
+                found: self.tensors[index].value_type.to_string(),
+                needed: "none".into(),
+            }
+            .into());
+        }
+        let count = value_type.shape.len();
+        let bytes = count * self.element_bytes(Element::Real);
+        let (storage, found) = match &self.context {
+            None if self.precision != Precision::F64 => {
+                let mut buffer = Buffer::zeroed(bytes);
+                let found = fill(&mut buffer.as_mut_slice::<f32>()[..count])?;
+                (Storage::Host(buffer), found)
+            }
+            None => {
+                let (mut buffer, mut values) = (Buffer::zeroed(bytes), vec![0.0; count]);
+                let found = fill(&mut values)?;
+                convert(&values, buffer.as_mut_slice::<f64>(), f64::from);
+                (Storage::Host(buffer), found)
+            }
+            Some(context) => {
+                let allocation = cuda::Allocation::zeroed(context, bytes)?;
+                let mut values = vec![0.0; count];
+                let found = fill(&mut values)?;
+                allocation.write(as_bytes(&values))?;
+                (Storage::Device(Arc::new(allocation)), found)
+            }
+        };
+        self.names.insert(name.into(), self.tensors.len());
+        self.tensors.push(Stored { name: name.into(), value_type, storage });
+        Ok(found)
+    }
+
     /// Replaces the values of a tensor.
     ///
     /// # Errors
@@ -240,9 +287,12 @@ impl Memory {
         self.check_data(name, &self.tensors[index].value_type.clone(), data)?;
         let double =
             self.precision == Precision::F64 || self.tensors[index].value_type.element == Element::Double;
-        match &mut self.tensors[index].storage {
-            Storage::Host(buffer) => fill(buffer, data, double),
-            Storage::Device(allocation) => {
+        match (&mut self.tensors[index].storage, data) {
+            (Storage::Host(buffer), _) => fill(buffer, data, double),
+            (Storage::Device(allocation), Data::F32(values)) if !double => {
+                allocation.write(as_bytes(values))?;
+            }
+            (Storage::Device(allocation), _) => {
                 let mut staged = Buffer::zeroed(allocation.len());
                 fill(&mut staged, data, double);
                 allocation.write(&staged.as_bytes()[..allocation.len()])?;

@@ -274,6 +274,16 @@ impl<'a> Evaluation<'a> {
                     hint: "leave it out of the test set".into(),
                 });
             }
+            if trajectory.values.len() != trajectory.times.len() * size {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "trajectory {index} has {} values for {} times of {size} values each",
+                        trajectory.values.len(),
+                        trajectory.times.len()
+                    ),
+                    hint: "values that were left in their file are read by `TrajectorySet::load`".into(),
+                });
+            }
             request.start.push(trajectory.times[first]);
             request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
             request.times.push(trajectory.times[first..].to_vec());

@@ -13,6 +13,7 @@ mod model;
 mod objective;
 mod operator;
 pub mod paper;
+mod partition;
 mod profile;
 mod proposal;
 mod recipe;
@@ -21,7 +22,9 @@ mod rollout;
 mod scaling;
 mod selection;
 mod smoothing;
+mod survey;
 mod train;
+mod training_data;
 mod trajectories;
 
 pub use alignment::Alignment;
@@ -30,19 +33,21 @@ pub use error::{CfoError, Result};
 pub use evaluate::{Evaluation, RelativeL2, Report, TimeError, Worst, evaluate};
 pub use metrics::{Bands, Metrics};
 pub use model::Model;
-pub use objective::{TrainingData, sampler, training_step};
+pub use objective::{sampler, training_step};
 pub use operator::{
     DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding,
     Setting, UnetConfig, parameter_count,
 };
+pub use partition::Portions;
 pub use profile::Profile;
 pub use proposal::{Machine, Proposal};
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};
 pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
-pub use train::{Ending, Observer, Reply, Session, StepReport, Trained, train};
-pub use trajectories::{TrajectorySet, parts};
+pub use train::{Ending, Observer, Reply, Session, StepReport, Trained, WallTime, train};
+pub use training_data::TrainingData;
+pub use trajectories::TrajectorySet;
 
 /// The README's example, compiled.
 #[cfg(doctest)]

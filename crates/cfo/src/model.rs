@@ -10,6 +10,7 @@ use crate::recipe::{ObjectiveConfig, Recipe};
 use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
+use crate::survey::Survey;
 use crate::trajectories::TrajectorySet;
 
 /// A network with everything needed to train it further or to predict with it, except its weights.
@@ -47,6 +48,16 @@ impl Model {
     /// # Errors
     /// If the data do not suit the recipe.
     pub fn new(recipe: &Recipe, set: &TrajectorySet) -> Result<Self> {
+        let mut model = Self::unmeasured(recipe, set)?;
+        let selections = Selection::of_set(recipe, set)?;
+        model.denoiser = Denoiser::new(recipe.path.smoothing, set, &selections)?;
+        let survey = Survey::new(recipe, (set, model.denoiser.as_ref()), &selections, None)?;
+        model.scaling = Scaling::new(recipe, set, &selections, &survey, model.is_timed());
+        Ok(model)
+    }
+
+    /// The same before its units are measured, which costs no look at the values.
+    pub(crate) fn unmeasured(recipe: &Recipe, set: &TrajectorySet) -> Result<Self> {
         let Description { system, shape, periodic, domain, channel_names, parameter_names, .. } =
             &set.description;
         let conditions = if recipe.data.condition { parameter_names.len() } else { 0 };
@@ -56,14 +67,13 @@ impl Model {
                 hint: "add `/parameters` to the file, or set `data.condition = false`".into(),
             });
         }
-        let denoiser = Denoiser::new(recipe.path.smoothing, set, &Selection::of_set(recipe, set)?)?;
         let model = Self {
             recipe: recipe.clone(),
             system: system.clone(),
             axes: shape.axes,
             setting: Setting::new(*shape, periodic, conditions),
-            scaling: Scaling::measure(recipe, set, is_timed(recipe), denoiser.as_ref())?,
-            denoiser,
+            scaling: Scaling::default(),
+            denoiser: None,
             channel_names: channel_names.clone(),
             parameter_names: parameter_names.clone(),
             parameter_ranges: parameter_ranges(set),
@@ -123,7 +133,7 @@ impl Model {
 
     /// Whether the network is told the time.
     pub fn is_timed(&self) -> bool {
-        is_timed(&self.recipe)
+        self.recipe.operator.time_embedding() && !self.is_autoregressive()
     }
 
     /// Whether the loss is relative: 1 for a network whose output is 0, which predicts that nothing changes.
@@ -147,7 +157,7 @@ impl Model {
         [time, state]: [Node; 2],
         conditions: Option<Node>,
     ) -> Result<Node> {
-        let time = is_timed(&self.recipe).then_some(time);
+        let time = self.is_timed().then_some(time);
         Ok(self.operator()?.velocity(graph, &OperatorInputs { time, state, conditions })?)
     }
 
@@ -237,11 +247,6 @@ impl Model {
         self.velocity(&mut graph, [time, state], conditions)?;
         Ok(graph)
     }
-}
-
-/// Whether the network is told the time.
-fn is_timed(recipe: &Recipe) -> bool {
-    recipe.operator.time_embedding() && recipe.objective == ObjectiveConfig::FlowMatching
 }
 
 /// Least and greatest value of each PDE parameter in training.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
 use crate::operator::OperatorConfig;
+use crate::partition::Portions;
 use crate::scaling::Normalize;
 use crate::smoothing::Smoothing;
 
@@ -48,9 +49,15 @@ pub struct DataConfig {
     pub keep_rate: f64,
     /// Whether each trajectory's first snapshot is dropped.
     pub drop_first: bool,
-    /// Trajectories for training, validation and test, in the order of the file; by default what the file says, else 80, 10 and 10 %.
+    /// Trajectories for training, validation and test: counts as `[900, 50, 50]` or shares as `[0.8, 0.1, 0.1]`; by default what
+    /// the file says, else 80, 10 and 10 %. With one or two trajectories the last fifth of their times is held out instead.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub split: Option<[usize; 3]>,
+    pub split: Option<Portions>,
+    /// Whether trajectories are shuffled before they are split, rather than taken in the order of the file.
+    pub shuffle: bool,
+    /// Seed of the data: of a simulation, of thinning and of the shuffle; by default that of the training.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// How each channel is shifted and scaled: `standard` to mean 0 and deviation 1 of what training sees, `range` to
     /// [0, 1], `none` not at all.
     pub normalize: Normalize,
@@ -71,6 +78,8 @@ impl Default for DataConfig {
             keep_rate: 1.0,
             drop_first: false,
             split: None,
+            shuffle: false,
+            seed: None,
             normalize: Normalize::Standard,
             condition: false,
             stream: None,
@@ -201,14 +210,15 @@ pub struct TrainConfig {
     pub precision: String,
     /// Whether a GPU too yields the same bits in every run, at some cost in speed. The CPU always does.
     pub deterministic: bool,
-    /// Seed of everything random in the run.
+    /// Seed of the weights and of the batches, and of the data unless `data.seed` is set.
     pub seed: u64,
     /// Steps between reports.
     pub report_every: u32,
     /// Steps between validation rollouts; 0 for none before the end.
     pub validate_every: u32,
-    /// Validation trajectories rolled out at most.
-    pub validate_trajectories: usize,
+    /// Validation trajectories rolled out at most; by default all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validate_trajectories: Option<usize>,
     /// Steps between checkpoints; the first comes after seconds in any case.
     pub checkpoint_every: u32,
     /// Validations in a row without a new lowest error after which training ends; 0 for all steps.
@@ -235,7 +245,7 @@ impl Default for TrainConfig {
             seed: 0,
             report_every: 100,
             validate_every: 5_000,
-            validate_trajectories: 50,
+            validate_trajectories: None,
             checkpoint_every: 1_000,
             patience: 0,
             from: None,
@@ -375,6 +385,11 @@ impl Recipe {
         if overrides.is_empty() { Ok(self.clone()) } else { Self::parse(&self.to_toml()?, overrides) }
     }
 
+    /// The seed of the data.
+    pub fn data_seed(&self) -> u64 {
+        self.data.seed.unwrap_or(self.train.seed)
+    }
+
     /// The resolved recipe as TOML: every key, those that are not set as comments.
     ///
     /// # Errors
@@ -404,6 +419,9 @@ impl Recipe {
         let invalid = |key: &str, problem: String| Err(CfoError::InvalidKey { key: key.into(), problem });
         if !(self.data.keep_rate > 0.0 && self.data.keep_rate <= 1.0) {
             return invalid("data.keep_rate", format!("{} must lie in (0, 1]", self.data.keep_rate));
+        }
+        if let Some(split) = &self.data.split {
+            split.check()?;
         }
         if !self.path.noise.amplitude.is_finite() || self.path.noise.amplitude < 0.0 {
             return invalid(

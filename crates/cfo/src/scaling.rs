@@ -1,17 +1,14 @@
 //! Between the user's units and the network's: values, times and velocities, measured on what training sees.
 
-use cfo_data::{ChangeProducts, Normalization, Statistics};
+use cfo_data::Normalization;
 use cfo_numerics::metric::Summary;
-use cfo_numerics::{Energy, Path};
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::error::{CfoError, Result};
-use crate::profile::{Profile, ProfileSums};
+use crate::profile::Profile;
 use crate::recipe::{ObjectiveConfig, Recipe};
-use crate::selection::Selection;
-use crate::smoothing::Denoiser;
+use crate::selection::{Selection, Times};
+use crate::survey::Survey;
 use crate::trajectories::TrajectorySet;
 
 /// How the values of each channel are shifted and scaled.
@@ -61,7 +58,7 @@ impl<'de> Deserialize<'de> for Normalize {
 
 /// Between the user's units and the network's. Everything is measured on the snapshots that training sees: after dropping
 /// the first one and after thinning, where the recipe says so.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
     /// What is subtracted from each channel: its mean, or its least value if it is scaled to a range.
     pub mean: Vec<f64>,
@@ -92,38 +89,29 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// From the training trajectories; `timed` says whether the network is told the time.
-    ///
-    /// # Errors
-    /// If there are none, or they span no time, or cannot be read.
-    pub(crate) fn measure(
+    /// From what a survey of the training trajectories found; `timed` says whether the network is told the time.
+    pub(crate) fn new(
         recipe: &Recipe,
         set: &TrajectorySet,
+        selections: &[Selection],
+        survey: &Survey,
         timed: bool,
-        denoiser: Option<&Denoiser>,
-    ) -> Result<Self> {
-        let selections = Selection::of_set(recipe, set)?;
-        let times = Times::of(&selections, set)?;
-        let path = match recipe.objective {
-            ObjectiveConfig::FlowMatching => recipe.path.path()?,
-            ObjectiveConfig::Autoregressive { .. } => LINE,
-        };
-        let measured = Measured::of(&selections, (set, denoiser), path, &times)?;
+    ) -> Self {
         let Normalization { mean, deviation } = match recipe.data.normalize {
-            Normalize::Standard => measured.values.normalization(),
-            Normalize::Range => measured.values.range_normalization(),
+            Normalize::Standard => survey.values.normalization(),
+            Normalize::Range => survey.values.range_normalization(),
             Normalize::None => Normalization::identity(set.description.shape.channels),
         };
-        let span = if timed { times.duration } else { times.longest };
-        let moves = measured.moves();
+        let span = if timed { survey.times.duration } else { survey.times.longest };
+        let moves = survey.moves();
         let relative = |roots: Vec<f64>, unit: f64| -> Vec<f64> {
             let scaled = roots.iter().zip(&deviation).map(|(root, deviation)| root * unit / deviation);
             scaled.zip(&moves).map(|(scale, &moves)| if moves { scale } else { 1.0 }).collect()
         };
-        let change = relative(measured.change(), 1.0);
+        let change = relative(survey.change(), 1.0);
         let matches = recipe.objective == ObjectiveConfig::FlowMatching;
         let velocity = match matches && recipe.path.scale_velocity {
-            true => relative(measured.velocity(), span),
+            true => relative(survey.velocity(), span),
             false => Vec::new(),
         };
         let conditions = (0..set.description.parameter_names.len())
@@ -135,9 +123,9 @@ impl Scaling {
             })
             .collect();
         let profile = matches && recipe.path.time_balance.is_some();
-        let profile = profile.then(|| measured.profile.profile());
-        let Times { start, duration, interval, .. } = times;
-        Ok(Self { profile, mean, deviation, change, velocity, start, span, duration, interval, conditions })
+        let profile = profile.then(|| survey.profile.profile());
+        let Times { start, duration, interval, .. } = survey.times;
+        Self { profile, mean, deviation, change, velocity, start, span, duration, interval, conditions }
     }
 
     /// A time in the network's units.
@@ -152,160 +140,49 @@ impl Scaling {
 
     /// Values in the network's units.
     pub fn normalize(&self, values: &[f32]) -> Vec<f32> {
-        self.each(values, |value, mean, deviation| (value - mean) / deviation)
+        let mut scaled = values.to_vec();
+        self.normalize_in_place(&mut scaled);
+        scaled
+    }
+
+    /// The same where they stand.
+    pub(crate) fn normalize_in_place(&self, values: &mut [f32]) {
+        self.each(values, |value, mean, deviation| (value - mean) / deviation);
     }
 
     /// Values in the user's units.
     pub fn restore(&self, values: &[f32]) -> Vec<f32> {
-        self.each(values, |value, mean, deviation| value * deviation + mean)
+        let mut restored = values.to_vec();
+        self.each(&mut restored, |value, mean, deviation| value * deviation + mean);
+        restored
     }
 
-    /// The same as [`Self::normalize`] into a place of its own.
-    pub(crate) fn normalize_into(&self, values: &[f32], to: &mut [f32]) {
-        let channels = self.mean.len();
-        for (i, (to, &value)) in to.iter_mut().zip(values).enumerate() {
-            let channel = i % channels;
-            *to = ((f64::from(value) - self.mean[channel]) / self.deviation[channel]) as f32;
-        }
-    }
-
-    fn each(&self, values: &[f32], map: impl Fn(f64, f64, f64) -> f64) -> Vec<f32> {
-        let channels = self.mean.len();
-        let scaled = values.iter().enumerate().map(|(i, &value)| {
-            let channel = i % channels;
-            map(f64::from(value), self.mean[channel], self.deviation[channel]) as f32
-        });
-        scaled.collect()
-    }
-}
-
-/// A path whose only products are the squares of the changes.
-const LINE: Path = Path { spline: cfo_numerics::Spline::Linear, stencil: 2 };
-
-/// What the times of a training set say.
-struct Times {
-    start: f64,
-    duration: f64,
-    longest: f64,
-    interval: f64,
-}
-
-impl Times {
-    fn of(selections: &[Selection], set: &TrajectorySet) -> Result<Self> {
-        let (mut start, mut end) = (f64::INFINITY, f64::NEG_INFINITY);
-        let (mut longest, mut lengths, mut intervals) = (0.0_f64, 0.0, 0);
-        for selection in selections {
-            let times = &set.trajectories[selection.trajectory].times[selection.first..];
-            let (first, last) = (times[0], times[times.len() - 1]);
-            (start, end) = (start.min(first), end.max(last));
-            longest = longest.max(last - first);
-            lengths += last - first;
-            intervals += times.len() - 1;
-        }
-        let duration = end - start;
-        if selections.is_empty() || !(longest > 0.0 && duration.is_finite()) {
-            return Err(CfoError::BadData {
-                problem: format!("{} training trajectories span no time", selections.len()),
-                hint: "`cfo inspect` shows times and splits".into(),
-            });
-        }
-        Ok(Self { start, duration, longest, interval: lengths / intervals as f64 })
-    }
-}
-
-/// What one pass over the values finds, in the user's units. A sample of training comes from every trajectory and every time of it
-/// alike, so changes and velocities are averaged over each trajectory first.
-struct Measured {
-    values: Statistics,
-    /// Sums over trajectories of the mean squared change and of the mean squared velocity of each channel.
-    change: Vec<f64>,
-    velocity: Vec<f64>,
-    profile: ProfileSums,
-    trajectories: usize,
-}
-
-impl Measured {
-    /// Trajectories are read in parallel, as many at a time as there are threads, and joined in their order.
-    fn of(
-        selections: &[Selection],
-        (set, denoiser): (&TrajectorySet, Option<&Denoiser>),
-        path: Path,
-        horizon: &Times,
-    ) -> Result<Self> {
-        let channels = set.description.shape.channels;
-        let each: Vec<Self> = selections
-            .par_iter()
-            .map_init(
-                || None,
-                |known, selection| Self::of_trajectory(selection, (set, denoiser), (path, horizon), known),
-            )
-            .collect::<Result<_>>()?;
-        let mut all = Self {
-            values: Statistics::new(channels),
-            change: vec![0.0; channels],
-            velocity: vec![0.0; channels],
-            profile: ProfileSums::new(channels),
-            trajectories: each.len(),
-        };
-        for one in each {
-            all.values.merge(&one.values);
-            all.profile.merge(&one.profile);
-            for (sums, found) in [(&mut all.change, one.change), (&mut all.velocity, one.velocity)] {
-                sums.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
+    fn each(&self, values: &mut [f32], map: impl Fn(f64, f64, f64) -> f64) {
+        match self.mean.len() {
+            1 | 2 | 4 | 8 => self.each_in_lanes::<8>(values, map),
+            3 | 6 | 12 => self.each_in_lanes::<12>(values, map),
+            channels => {
+                for point in values.chunks_mut(channels.max(1)) {
+                    for ((value, &mean), &deviation) in point.iter_mut().zip(&self.mean).zip(&self.deviation)
+                    {
+                        *value = map(f64::from(*value), mean, deviation) as f32;
+                    }
+                }
             }
         }
-        Ok(all)
     }
 
-    /// `known` keeps the weights of the times seen last, which most often are those of all trajectories.
-    fn of_trajectory(
-        selection: &Selection,
-        (set, denoiser): (&TrajectorySet, Option<&Denoiser>),
-        (path, horizon): (Path, &Times),
-        known: &mut Option<(Vec<f64>, Energy)>,
-    ) -> Result<Self> {
-        let shape = set.description.shape;
-        let (channels, size) = (shape.channels, shape.len());
-        let snapshots = selection.snapshots(set, denoiser)?;
-        let mut values = Statistics::new(channels);
-        values.add(&snapshots);
-        let times = selection.times(&set.trajectories[selection.trajectory].times);
-        let reach = Energy::reach(path, times.len());
-        let products = ChangeProducts::new(snapshots.chunks(size), channels, reach);
-        let energy = match known {
-            Some((seen, energy)) if *seen == times => energy,
-            _ => &mut known.insert((times.clone(), Energy::new(path, &times))).1,
-        };
-        let of_channels = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..channels).map(of).collect() };
-        let changes = products.len() as f64;
-        let change =
-            |channel: usize| (0..products.len()).map(|j| products.mean(j, 0, channel)).sum::<f64>() / changes;
-        let velocity = |channel: usize| energy.mean_square(|j, offset| products.mean(j, offset, channel));
-        let (change, velocity) = (of_channels(&change), of_channels(&velocity));
-        let mut profile = ProfileSums::new(channels);
-        for (j, pair) in times.windows(2).enumerate() {
-            let [from, to] = [pair[0], pair[1]].map(|time| (time - horizon.start) / horizon.duration);
-            profile.add([from, to], |channel| products.mean(j, 0, channel) / (to - from).powi(2));
+    /// The same for several points at once; `LANES` is a multiple of the channels.
+    fn each_in_lanes<const LANES: usize>(&self, values: &mut [f32], map: impl Fn(f64, f64, f64) -> f64) {
+        let channels = self.mean.len();
+        let (mut means, mut deviations) = ([0.0; LANES], [0.0; LANES]);
+        for lane in 0..LANES {
+            (means[lane], deviations[lane]) = (self.mean[lane % channels], self.deviation[lane % channels]);
         }
-        Ok(Self { values, change, velocity, profile, trajectories: 1 })
-    }
-
-    fn change(&self) -> Vec<f64> {
-        self.roots(&self.change)
-    }
-
-    fn velocity(&self) -> Vec<f64> {
-        self.roots(&self.velocity)
-    }
-
-    fn roots(&self, sums: &[f64]) -> Vec<f64> {
-        sums.iter().map(|sum| (sum / self.trajectories.max(1) as f64).sqrt()).collect()
-    }
-
-    /// Which channels change by more than the rounding of single precision.
-    fn moves(&self) -> Vec<bool> {
-        let means = self.values.normalization().mean;
-        let resolved = |(change, mean): (f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
-        self.change().into_iter().zip(means).map(resolved).collect()
+        for group in values.chunks_mut(LANES) {
+            for ((value, &mean), &deviation) in group.iter_mut().zip(&means).zip(&deviations) {
+                *value = map(f64::from(*value), mean, deviation) as f32;
+            }
+        }
     }
 }

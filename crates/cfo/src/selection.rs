@@ -1,7 +1,5 @@
 //! What training sees of a set: which snapshots of which trajectories.
 
-use std::borrow::Cow;
-
 use cfo_data::{Split, thin};
 
 use crate::error::{CfoError, Result};
@@ -26,7 +24,7 @@ impl Selection {
     /// # Errors
     /// If a trajectory is too short.
     pub(crate) fn of_set(recipe: &Recipe, set: &TrajectorySet) -> Result<Vec<Self>> {
-        let (config, seed) = (&recipe.data, recipe.train.seed);
+        let (config, seed) = (&recipe.data, recipe.data_seed());
         let first = usize::from(config.drop_first);
         let of = |(trajectory, times): (usize, &[f64])| {
             let count = times.len().saturating_sub(first);
@@ -38,7 +36,7 @@ impl Selection {
                     hint: "leave it out, or set `data.drop_first = false`".into(),
                 });
             }
-            let kept = thin::kept(count, config.keep_rate, seed, trajectory);
+            let kept = thin::kept(count, config.keep_rate, seed, set.number(trajectory));
             let frames = kept.into_iter().map(|frame| first + frame).collect();
             Ok(Self { trajectory, first, frames })
         };
@@ -50,14 +48,10 @@ impl Selection {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub(crate) fn snapshots<'a>(
-        &self,
-        set: &'a TrajectorySet,
-        denoiser: Option<&Denoiser>,
-    ) -> Result<Cow<'a, [f32]>> {
+    pub(crate) fn snapshots(&self, set: &TrajectorySet, denoiser: Option<&Denoiser>) -> Result<Vec<f32>> {
         let mut snapshots = set.frames(self.trajectory, &self.frames)?;
         if let Some(denoiser) = denoiser {
-            denoiser.smooth(&self.times(&set.trajectories[self.trajectory].times), snapshots.to_mut());
+            denoiser.smooth(&self.times(&set.trajectories[self.trajectory].times), &mut snapshots);
         }
         Ok(snapshots)
     }
@@ -65,5 +59,41 @@ impl Selection {
     /// The times of the snapshots.
     pub(crate) fn times(&self, times: &[f64]) -> Vec<f64> {
         self.frames.iter().map(|&frame| times[frame]).collect()
+    }
+}
+
+/// What the times of a training set say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// The first of all.
+    pub(crate) start: f64,
+    /// From there to the last of all.
+    pub(crate) duration: f64,
+    /// Of the longest trajectory.
+    pub(crate) longest: f64,
+    /// Mean time between neighbouring snapshots before thinning.
+    pub(crate) interval: f64,
+}
+
+impl Times {
+    pub(crate) fn of(selections: &[Selection], set: &TrajectorySet) -> Result<Self> {
+        let (mut start, mut end) = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut longest, mut lengths, mut intervals) = (0.0_f64, 0.0, 0);
+        for selection in selections {
+            let times = &set.trajectories[selection.trajectory].times[selection.first..];
+            let (first, last) = (times[0], times[times.len() - 1]);
+            (start, end) = (start.min(first), end.max(last));
+            longest = longest.max(last - first);
+            lengths += last - first;
+            intervals += times.len() - 1;
+        }
+        let duration = end - start;
+        if selections.is_empty() || !(longest > 0.0 && duration.is_finite()) {
+            return Err(CfoError::BadData {
+                problem: format!("{} training trajectories span no time", selections.len()),
+                hint: "`cfo inspect` shows times and splits".into(),
+            });
+        }
+        Ok(Self { start, duration, longest, interval: lengths / intervals as f64 })
     }
 }

@@ -134,9 +134,7 @@ impl Denoiser {
         let unit = mean_interval(&times);
         let mut estimator = NoiseEstimator::new(set.description.shape, unit, chosen.len());
         for (selection, times) in chosen.iter().zip(&times) {
-            estimator.add(times, |rows| {
-                set.frames(selection.trajectory, &selection.frames[rows]).map(|values| values.into_owned())
-            })?;
+            estimator.add(times, |rows| set.frames(selection.trajectory, &selection.frames[rows]))?;
         }
         let channels: Vec<Option<RemovedNoise>> =
             estimator.finish(&estimator.deviation(), known).iter().map(RemovedNoise::of).collect();

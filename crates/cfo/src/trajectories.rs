@@ -1,6 +1,7 @@
-//! Trajectories in memory, split three ways: from a file, from a simulator, or from the user's own program.
+//! Trajectories, split three ways: from a file, from a simulator, or from the user's own program.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,22 +9,37 @@ use std::sync::atomic::AtomicBool;
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{Description, Split, Trajectory};
+use rayon::prelude::*;
 
 use crate::error::{CfoError, Result};
 use crate::paper::System;
-use crate::recipe::DataConfig;
+use crate::partition::{Portions, assign, default_counts, held_out_times};
+use crate::recipe::Recipe;
 
 /// Trajectories with what holds for all of them and the part each belongs to.
 #[derive(Clone, Debug)]
 pub struct TrajectorySet {
     /// What holds for all.
     pub description: Description,
-    /// The trajectories.
+    /// The trajectories. One that was left in its file has no values here; [`TrajectorySet::load`] reads them.
     pub trajectories: Vec<Trajectory>,
     /// The part of each.
     pub splits: Vec<Split>,
-    /// Where the values are, if they stay in their file: those in `trajectories` are then empty.
+    /// Where values are that are not in memory.
     file: Option<Arc<TrajectoryFile>>,
+    /// What of the file, or of the trajectories first given, each is.
+    origins: Vec<Origin>,
+}
+
+/// A trajectory's number in its source, and its first snapshot there.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    number: usize,
+    first: usize,
+}
+
+fn origins(count: usize) -> Vec<Origin> {
+    (0..count).map(|number| Origin { number, first: 0 }).collect()
 }
 
 impl TrajectorySet {
@@ -34,6 +50,7 @@ impl TrajectorySet {
     pub fn new(description: Description, trajectories: Vec<Trajectory>) -> Result<Self> {
         let size = description.shape.len();
         for (i, trajectory) in trajectories.iter().enumerate() {
+            check_times_and_parameters(i, trajectory, description.parameter_names.len())?;
             if trajectory.values.len() != trajectory.times.len() * size {
                 return Err(CfoError::BadData {
                     problem: format!(
@@ -46,8 +63,8 @@ impl TrajectorySet {
             }
         }
         let count = trajectories.len();
-        let splits = by_counts(count, default_counts(count));
-        Ok(Self { description, trajectories, splits, file: None })
+        let splits = by_default(count);
+        Ok(Self { description, trajectories, splits, file: None, origins: origins(count) })
     }
 
     /// All trajectories of a file.
@@ -55,36 +72,138 @@ impl TrajectorySet {
     /// # Errors
     /// If the file cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
+        let mut set = Self::open(path, None)?;
+        set.load(&Split::ALL)?;
+        Ok(set)
+    }
+
+    /// The trajectories of a file, all values left in it to be read when they are needed ([`TrajectorySet::trajectory`]): for files
+    /// larger than memory. `split` says how much is for training, validation and test, in the order of the file, where the file's
+    /// parts are not wanted.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has fewer trajectories.
+    pub fn open(path: &Path, split: Option<Portions>) -> Result<Self> {
+        let (set, _) = Self::open_with_parts(path)?;
+        match split {
+            Some(portions) => set.divided(portions, None),
+            None => Ok(set),
+        }
+    }
+
+    /// The same, and whether the file says which part each trajectory plays.
+    fn open_with_parts(path: &Path) -> Result<(Self, bool)> {
         let file = TrajectoryFile::open(path)?;
-        let trajectories = (0..file.len()).map(|i| file.trajectory(i)).collect::<Result<Vec<_>, _>>()?;
-        let mut set = Self::new(file.description().clone(), trajectories)?;
-        if let Some(splits) = (0..file.len()).map(|i| file.split(i)).collect::<Option<Vec<_>>>() {
-            set.splits = splits;
+        let count = file.len();
+        let mut trajectories = Vec::with_capacity(count);
+        for i in 0..count {
+            let trajectory =
+                Trajectory { times: file.times(i)?, values: Vec::new(), parameters: file.parameters(i)? };
+            check_times_and_parameters(i, &trajectory, file.description().parameter_names.len())?;
+            trajectories.push(trajectory);
+        }
+        let found = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
+        let named = found.is_some();
+        let splits = found.unwrap_or_else(|| by_default(count));
+        let description = file.description().clone();
+        let file = Some(Arc::new(file));
+        Ok((Self { description, trajectories, splits, file, origins: origins(count) }, named))
+    }
+
+    /// A file, divided as a recipe divides it: by `data.split` and `data.shuffle` if they are set, else as the file says, else 80, 10 and
+    /// 10 %. With one or two trajectories and no word of a split, the last times of each are held out instead.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has fewer trajectories than the split asks for.
+    pub fn open_by(recipe: &Recipe, path: &Path) -> Result<Self> {
+        let (set, named) = Self::open_with_parts(path)?;
+        set.divided_by(recipe, named)
+    }
+
+    /// A file to test a run on, divided as its training divides it, so that nothing is tested that was trained on. Where the run's split
+    /// does not fit the file, or its data were simulated, what the file says comes first.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn open_for_run(recipe: &Recipe, path: &Path) -> Result<Self> {
+        let (set, named) = Self::open_with_parts(path)?;
+        let config = &recipe.data;
+        let fits = config.split.is_none_or(|portions| portions.of(set.trajectories.len()).is_ok());
+        if fits && !(named && config.simulate.is_some()) {
+            return set.divided_by(recipe, named);
         }
         Ok(set)
     }
 
-    /// The trajectories of a file, their values left in it to be read when they are needed ([`TrajectorySet::trajectory`]):
-    /// for files larger than memory. `split` counts trajectories for training, validation and test, where the file's parts are not
-    /// wanted.
+    fn divided_by(self, recipe: &Recipe, named: bool) -> Result<Self> {
+        let config = &recipe.data;
+        let shuffle = config.shuffle.then(|| recipe.data_seed());
+        let count = self.trajectories.len();
+        match config.split {
+            Some(portions) => self.divided(portions, shuffle),
+            None if named => Ok(self),
+            None if count <= 2 => Ok(self.with_held_out_times()),
+            None => self.divided(default_counts(count).into(), shuffle),
+        }
+    }
+
+    /// The same with other parts, in the order of the trajectories or as a seed shuffles them; the rest is left out.
+    fn divided(mut self, portions: Portions, shuffle: Option<u64>) -> Result<Self> {
+        let count = self.trajectories.len();
+        let parts = assign(count, portions.of(count)?, shuffle);
+        let mut kept = parts.iter().map(Option::is_some);
+        self.trajectories.retain(|_| kept.next().unwrap_or(false));
+        let mut kept = parts.iter().map(Option::is_some);
+        self.origins.retain(|_| kept.next().unwrap_or(false));
+        self.splits = parts.into_iter().flatten().collect();
+        Ok(self)
+    }
+
+    /// Every trajectory cut into three: its first times for training, then some for validation, the last for test.
+    fn with_held_out_times(self) -> Self {
+        let size = self.description.shape.len();
+        let (mut trajectories, mut splits, mut origins) = (Vec::new(), Vec::new(), Vec::new());
+        for (trajectory, origin) in self.trajectories.into_iter().zip(&self.origins) {
+            let frames = trajectory.times.len();
+            let lengths = held_out_times(frames).unwrap_or([frames, 0, 0]);
+            let mut first = 0;
+            for (length, split) in lengths.into_iter().zip(Split::ALL).filter(|(length, _)| *length > 0) {
+                let values = trajectory.values.get(first * size..(first + length) * size);
+                trajectories.push(Trajectory {
+                    times: trajectory.times[first..first + length].to_vec(),
+                    values: values.map(<[f32]>::to_vec).unwrap_or_default(),
+                    parameters: trajectory.parameters.clone(),
+                });
+                splits.push(split);
+                origins.push(Origin { number: origin.number, first: origin.first + first });
+                first += length;
+            }
+        }
+        Self { trajectories, splits, origins, ..self }
+    }
+
+    /// What of the file, or of the trajectories first given, a trajectory is: the number there, and which of its snapshots.
+    pub fn place(&self, index: usize) -> (usize, Range<usize>) {
+        let Origin { number, first } = self.origins[index];
+        (number, first..first + self.trajectories[index].times.len())
+    }
+
+    /// A trajectory's number in the file, or among those first given.
+    pub(crate) fn number(&self, index: usize) -> usize {
+        self.origins[index].number
+    }
+
+    /// Reads the values of all trajectories of some parts that are not in memory yet.
     ///
     /// # Errors
-    /// If the file cannot be read or has fewer trajectories.
-    pub fn open(path: &Path, split: Option<[usize; 3]>) -> Result<Self> {
-        let file = TrajectoryFile::open(path)?;
-        let empty = |i: usize| -> Result<Trajectory> {
-            Ok(Trajectory { times: file.times(i)?, values: Vec::new(), parameters: file.parameters(i)? })
-        };
-        let trajectories = (0..file.len()).map(empty).collect::<Result<Vec<_>>>()?;
-        let count = trajectories.len();
-        let splits = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
-        let splits = splits.unwrap_or_else(|| by_counts(count, default_counts(count)));
-        let mut set = Self { description: file.description().clone(), trajectories, splits, file: None };
-        if let Some(counts) = split {
-            set = set.with_split(counts)?;
+    /// If they cannot be read.
+    pub fn load(&mut self, parts: &[Split]) -> Result<()> {
+        let missing: Vec<usize> =
+            (0..self.splits.len()).filter(|&i| parts.contains(&self.splits[i]) && self.is_left(i)).collect();
+        for (i, trajectory) in missing.iter().zip(self.read_trajectories(&missing)?) {
+            self.trajectories[*i] = trajectory;
         }
-        set.file = Some(Arc::new(file));
-        Ok(set)
+        Ok(())
     }
 
     /// A trajectory with its values, read now if they are in the file.
@@ -92,30 +211,72 @@ impl TrajectorySet {
     /// # Errors
     /// If they cannot be read.
     pub fn trajectory(&self, index: usize) -> Result<Cow<'_, Trajectory>> {
-        match &self.file {
-            Some(file) => Ok(Cow::Owned(file.trajectory(index)?)),
-            None => Ok(Cow::Borrowed(&self.trajectories[index])),
+        if !self.is_left(index) {
+            return Ok(Cow::Borrowed(&self.trajectories[index]));
+        }
+        let mut trajectory = self.trajectories[index].clone();
+        let frames: Vec<usize> = (0..trajectory.times.len()).collect();
+        trajectory.values = self.frames(index, &frames)?;
+        Ok(Cow::Owned(trajectory))
+    }
+
+    /// Some trajectories with their values, copied or read; the others stay where they are.
+    fn read_trajectories(&self, chosen: &[usize]) -> Result<Vec<Trajectory>> {
+        let whole = |&i: &usize| self.trajectory(i).map(Cow::into_owned);
+        match self.is_sequential() {
+            true => chosen.iter().map(whole).collect(),
+            false => chosen.par_iter().map(whole).collect(),
         }
     }
 
-    /// Whether the values stay in their file.
+    /// Whether values stay in a file.
     pub fn is_in_file(&self) -> bool {
-        self.file.is_some()
+        self.file.is_some() && (0..self.trajectories.len()).any(|i| self.is_left(i))
+    }
+
+    /// Whether trajectories are cheap to read only one after another, in their order.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_sequential())
+    }
+
+    /// Whether the values of a trajectory are in the file alone.
+    fn is_left(&self, index: usize) -> bool {
+        self.file.is_some() && self.trajectories[index].values.is_empty()
     }
 
     /// Some snapshots of a trajectory, one after another.
-    pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Cow<'_, [f32]>> {
-        if let Some(file) = &self.file {
-            return Ok(file.frames(index, frames)?.into());
+    pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; frames.len() * self.description.shape.len()];
+        self.frames_into(index, frames, &mut values)?;
+        Ok(values)
+    }
+
+    /// Puts some snapshots of a trajectory, one after another, into a place for just these.
+    ///
+    /// # Errors
+    /// If they cannot be read or are not finite.
+    pub(crate) fn frames_into(&self, index: usize, frames: &[usize], out: &mut [f32]) -> Result<()> {
+        if let Some(file) = &self.file
+            && self.is_left(index)
+        {
+            let Origin { number, first } = self.origins[index];
+            let there: Vec<usize> = frames.iter().map(|frame| first + frame).collect();
+            return Ok(file.frames_into(number, &there, out)?);
         }
         let (size, values) = (self.description.shape.len(), &self.trajectories[index].values);
-        let neighbors = frames.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        Ok(match frames.first() {
-            Some(&first) if neighbors => values[first * size..(first + frames.len()) * size].into(),
-            _ => {
-                frames.iter().flat_map(|&frame| &values[frame * size..(frame + 1) * size]).copied().collect()
-            }
-        })
+        let mut place = &mut *out;
+        for run in frames.chunk_by(|&one, &next| next == one + 1) {
+            let (now, rest) = place.split_at_mut(run.len() * size);
+            now.copy_from_slice(&values[run[0] * size..(run[0] + run.len()) * size]);
+            place = rest;
+        }
+        if out.iter().fold(false, |bad, value| bad | !value.is_finite()) {
+            return Err(CfoError::BadData {
+                problem: format!("trajectory {index} holds a value that is not finite"),
+                hint: "leave it out, or leave out the snapshots from there on".into(),
+            });
+        }
+        Ok(())
     }
 
     /// Simulates trajectories `0..samples` of a seed.
@@ -140,35 +301,28 @@ impl TrajectorySet {
     ///
     /// # Errors
     /// If there is no source, or it cannot be read or simulated.
-    pub fn from_recipe(
-        config: &DataConfig,
-        file: Option<&Path>,
-        seed: u64,
-        interrupt: &AtomicBool,
-    ) -> Result<Self> {
-        let set = match (file.or(config.path.as_deref()), &config.simulate) {
-            (Some(path), _) if config.stream.map_or_else(|| is_large(path), Ok)? => {
-                return Self::open(path, config.split);
-            }
-            (Some(path), _) => Self::read(path)?,
+    pub fn from_recipe(recipe: &Recipe, file: Option<&Path>, interrupt: &AtomicBool) -> Result<Self> {
+        let config = &recipe.data;
+        match (file.or(config.path.as_deref()), &config.simulate) {
+            (Some(path), _) => Self::open_by(recipe, path),
             (None, Some(system)) => {
                 let system = System::find(system)?;
-                let (equation, counts) = (system.equation(), system.counts());
-                let samples = config.samples.or(config.split.map(|split| split.iter().sum()));
-                let set =
-                    Self::simulate(&*equation, samples.unwrap_or(counts.iter().sum()), seed, interrupt)?;
-                if samples.is_none() { set.with_split(counts)? } else { set }
+                let asked = config.split.and_then(|split| split.counts());
+                let given = config.samples.or(asked.map(|counts| counts.iter().sum()));
+                let samples = given.unwrap_or(system.counts().iter().sum());
+                let set = Self::simulate(&*system.equation(), samples, recipe.data_seed(), interrupt)?;
+                match (given, config.split) {
+                    (None, None) => {
+                        let shuffle = config.shuffle.then(|| recipe.data_seed());
+                        set.divided(system.counts().into(), shuffle)
+                    }
+                    _ => set.divided_by(recipe, false),
+                }
             }
-            (None, None) => {
-                return Err(CfoError::BadData {
-                    problem: "the recipe names no data".into(),
-                    hint: "give `--data FILE`, or set `data.path` or `data.simulate`".into(),
-                });
-            }
-        };
-        match config.split {
-            Some(counts) => set.with_split(counts),
-            None => Ok(set),
+            (None, None) => Err(CfoError::BadData {
+                problem: "the recipe names no data".into(),
+                hint: "give `--data FILE`, or set `data.path` or `data.simulate`".into(),
+            }),
         }
     }
 
@@ -176,20 +330,8 @@ impl TrajectorySet {
     ///
     /// # Errors
     /// If there are fewer trajectories.
-    pub fn with_split(mut self, counts: [usize; 3]) -> Result<Self> {
-        let needed: usize = counts.iter().sum();
-        if needed > self.trajectories.len() {
-            return Err(CfoError::BadData {
-                problem: format!(
-                    "the split asks for {needed} trajectories, but there are {}",
-                    self.trajectories.len()
-                ),
-                hint: "lower `data.split` or simulate more".into(),
-            });
-        }
-        self.trajectories.truncate(needed);
-        self.splits = by_counts(needed, counts);
-        Ok(self)
+    pub fn with_split(self, counts: [usize; 3]) -> Result<Self> {
+        self.divided(counts.into(), None)
     }
 
     /// Trajectories of a part, with their positions.
@@ -198,55 +340,56 @@ impl TrajectorySet {
     }
 }
 
-/// 80 % for training, 10 % each for validation and test; one each at least if there are three.
-fn default_counts(count: usize) -> [usize; 3] {
-    let held_out = (count / 10).max(usize::from(count > 2));
-    [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]
-}
-
-/// The part of each trajectory of a file: the file's own, else what a run's recipe says, else 80, 10 and 10 % in their order; none for
-/// those that the recipe leaves out.
-///
-/// # Errors
-/// If the recipe's split asks for more trajectories than there are.
-pub fn parts(file: &TrajectoryFile, config: &DataConfig) -> Result<Vec<Option<Split>>> {
-    let count = file.len();
-    if let Some(own) = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>() {
-        return Ok(own.into_iter().map(Some).collect());
-    }
-    let counts = config.split.unwrap_or_else(|| default_counts(count));
-    let needed: usize = counts.iter().sum();
-    if needed > count {
-        return Err(CfoError::BadData {
-            problem: format!("the run's split asks for {needed} trajectories, but the file has {count}"),
-            hint: "`--split all` takes every one of them".into(),
-        });
-    }
-    let taken = by_counts(needed, counts).into_iter().map(Some);
-    Ok(taken.chain(std::iter::repeat(None)).take(count).collect())
+/// The parts that so many trajectories have where nothing is said of them.
+fn by_default(count: usize) -> Vec<Split> {
+    assign(count, default_counts(count), None).into_iter().flatten().collect()
 }
 
 /// Bytes of memory that the system says are available, if it says so.
-fn available_memory() -> Option<u64> {
+pub(crate) fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// Whether a file's values, twice (as read and as trained on), would take more than 70 % of what memory there is.
-fn is_large(path: &Path) -> Result<bool> {
-    let file = TrajectoryFile::open(path)?;
-    let frames = (0..file.len()).map(|i| file.frame_count(i)).sum::<Result<usize, _>>()?;
-    let bytes = 8 * frames as u64 * file.description().shape.len() as u64;
-    Ok(available_memory().is_some_and(|available| bytes > available / 10 * 7))
-}
-
-fn by_counts(total: usize, [train, validation, _]: [usize; 3]) -> Vec<Split> {
-    (0..total)
-        .map(|i| match i {
-            i if i < train => Split::Train,
-            i if i < train + validation => Split::Validation,
-            _ => Split::Test,
-        })
-        .collect()
+/// Times must increase, and there must be as many parameters as are named.
+fn check_times_and_parameters(index: usize, trajectory: &Trajectory, parameters: usize) -> Result<()> {
+    let bad = |problem: String, hint: &str| Err(CfoError::BadData { problem, hint: hint.into() });
+    let times = &trajectory.times;
+    if times.is_empty() {
+        return bad(format!("trajectory {index} has no snapshot"), "leave it out");
+    }
+    if let Some(frame) = times.iter().position(|time| !time.is_finite()) {
+        return bad(
+            format!("time {frame} of trajectory {index} is {}, not a finite number", times[frame]),
+            "leave out the snapshots without a time",
+        );
+    }
+    if let Some(frame) = times.windows(2).position(|pair| pair[1] <= pair[0]) {
+        return bad(
+            format!(
+                "time {} of trajectory {index} is {}, not after {}",
+                frame + 1,
+                times[frame + 1],
+                times[frame]
+            ),
+            "sort the snapshots by time and leave out repeated ones",
+        );
+    }
+    if trajectory.parameters.len() != parameters {
+        return bad(
+            format!(
+                "trajectory {index} has {} parameters; {parameters} are named",
+                trajectory.parameters.len()
+            ),
+            "give each trajectory one number for each name",
+        );
+    }
+    match trajectory.parameters.iter().position(|value| !value.is_finite()) {
+        Some(which) => bad(
+            format!("parameter {which} of trajectory {index} is {}", trajectory.parameters[which]),
+            "leave the trajectory out, or give its parameter",
+        ),
+        None => Ok(()),
+    }
 }

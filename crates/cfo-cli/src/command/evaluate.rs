@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use cfo::data::store::TrajectoryFile;
 use cfo::data::{Description, Split, Trajectory};
 use cfo::engine::{Device, Precision};
 use cfo::numerics::ode::Tableau;
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Evaluation, Metrics, Model, Report, Solver, Trained, parts,
-    write_atomically,
+    CfoError, Checkpoints, EvaluateConfig, Evaluation, Metrics, Model, Report, Solver, Trained,
+    TrajectorySet, write_atomically,
 };
 use rayon::prelude::*;
 use serde::Serialize;
@@ -43,12 +42,11 @@ struct Document {
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let (mut trained, solver, checkpoint) = load(&arguments.run, &arguments.integration)?;
-    let file = TrajectoryFile::open(&arguments.data)?;
-    trained.model = trained.model.on_grid(file.description().shape)?;
-    let alignment = cfo::Alignment::new(&trained.model, file.description())?;
+    let (set, indices) = divided(&arguments.data, &trained.model, arguments.split)?;
+    trained.model = trained.model.on_grid(set.description.shape)?;
+    let alignment = cfo::Alignment::new(&trained.model, &set.description)?;
     alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
-    let indices = indices_of(&file, &trained.model, arguments.split)?;
-    let found = compare(&mut trained, solver, &file, &alignment, &indices)?;
+    let found = compare(&mut trained, solver, &set, &alignment, &indices)?;
     let document = Document {
         run: arguments.run.clone(),
         data: arguments.data.clone(),
@@ -66,7 +64,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         false => report::print(&table.text()).map_err(anyhow::Error::from),
     };
     let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
-    let description = alignment.describe(file.description());
+    let description = alignment.describe(&set.description);
     write(arguments, &document, &table, &description, &folder)
         .with_context(|| format!("writing the report into `{}`", folder.display()))?;
     printed?;
@@ -77,7 +75,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
 fn compare(
     trained: &mut Trained,
     solver: Solver,
-    file: &TrajectoryFile,
+    set: &TrajectorySet,
     alignment: &cfo::Alignment,
     indices: &[usize],
 ) -> Result<Report> {
@@ -85,7 +83,7 @@ fn compare(
     let Trained { model, memory, .. } = trained;
     let model: &Model = model;
     let size = model.shape().len();
-    let frames: Vec<usize> = indices.iter().map(|&i| file.frame_count(i)).collect::<Result<_, _>>()?;
+    let frames: Vec<usize> = indices.iter().map(|&i| set.trajectories[i].times.len()).collect();
     let longest = frames.iter().copied().max().unwrap_or(1).max(1);
     let portion = (HELD / (longest * size)).max(1);
     let mut progress = Progress::new("evaluating", frames.iter().sum::<usize>() as u64);
@@ -98,9 +96,9 @@ fn compare(
     let mut strangers = Vec::new();
     for portion in indices.chunks(portion) {
         let read = |&index: &usize| -> Result<(usize, Trajectory)> {
-            let mut trajectory = file.trajectory(index)?;
+            let mut trajectory = set.trajectory(index)?.into_owned();
             alignment.align(&mut trajectory);
-            Ok((index, trajectory))
+            Ok((set.place(index).0, trajectory))
         };
         let trajectories = portion.par_iter().map(read).collect::<Result<Vec<_>>>()?;
         let strange =
@@ -211,23 +209,27 @@ fn solver(defaults: &EvaluateConfig, options: &Integration) -> Result<Solver> {
     }
 }
 
-/// The trajectories of a part of a file, by the file's own split or else by the run's.
-pub(super) fn indices_of(file: &TrajectoryFile, model: &Model, part: Part) -> Result<Vec<usize>> {
+/// A file divided as the run divided it, and which of its trajectories are of a part; all of them, whole, if no part is meant.
+pub(super) fn divided(path: &Path, model: &Model, part: Part) -> Result<(TrajectorySet, Vec<usize>)> {
     let split = match part {
         Part::Train => Split::Train,
         Part::Validation => Split::Validation,
         Part::Test => Split::Test,
-        Part::All => return Ok((0..file.len()).collect()),
+        Part::All => {
+            let set = TrajectorySet::open(path, None)?;
+            let all = (0..set.trajectories.len()).collect();
+            return Ok((set, all));
+        }
     };
-    let parts = parts(file, &model.recipe.data)?;
-    let chosen: Vec<usize> = (0..file.len()).filter(|&i| parts[i] == Some(split)).collect();
+    let set = TrajectorySet::open_for_run(&model.recipe, path)?;
+    let chosen: Vec<usize> = set.part(split).map(|(index, _)| index).collect();
     if chosen.is_empty() {
         bail!(CfoError::BadData {
             problem: format!("the file has no {part:?} trajectories").to_lowercase(),
             hint: "`--split all` takes every one of them".into(),
         });
     }
-    Ok(chosen)
+    Ok((set, chosen))
 }
 
 /// What was compared, in a sentence.

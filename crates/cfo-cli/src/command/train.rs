@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use cfo::data::Split;
 use cfo::data::store::TrajectoryFile;
 use cfo::engine::{Device, Memory, Program};
 use cfo::{
-    Checkpoints, Ending, Machine, Model, Proposal, Recipe, Session, TrainingData, TrajectorySet, train,
-    training_step,
+    Checkpoints, Ending, Machine, Model, Proposal, Recipe, Session, TrainingData, TrajectorySet, WallTime,
+    train, training_step,
 };
 use serde::Serialize;
 
@@ -40,6 +41,7 @@ struct Report {
     /// Noise that was taken off the training snapshots.
     smoothed: Vec<Smoothed>,
     seconds: f64,
+    time: WallTime,
 }
 
 /// Noise that is taken off a channel.
@@ -122,8 +124,9 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     }
     let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
     let interrupt = interrupt::flag()?;
-    let set =
-        TrajectorySet::from_recipe(&recipe.data, arguments.data.as_deref(), recipe.train.seed, interrupt)?;
+    let begun = Instant::now();
+    let set = TrajectorySet::from_recipe(&recipe, arguments.data.as_deref(), interrupt)?;
+    let opening = begun.elapsed().as_secs_f64();
     if arguments.dry_run {
         return dry_run(&recipe, &set, device, arguments.json);
     }
@@ -149,6 +152,9 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if let Some(curves) = loss_curves(&folder)? {
         plot::write(&curves, &folder, "training")?;
     }
+    let mut time = trained.time;
+    time.reading += opening;
+    time.close(begun);
     let report = Report {
         run: folder,
         system: trained.model.system.clone(),
@@ -163,7 +169,9 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         validation,
         smoothed: Smoothed::of(&trained.model),
         seconds: trained.seconds,
+        time,
     };
+    say(&format!("wall time {time}"));
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
 }
 
@@ -236,10 +244,9 @@ fn summary(report: &Report) -> String {
 }
 
 fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> Result<()> {
-    let model = Model::new(recipe, set)?;
-    let data = TrainingData::new(&model, set)?;
     let precision = recipe.train.precision_on(device)?;
     let mut memory = Memory::new(device, precision).map_err(cfo::CfoError::from)?;
+    let (model, data, _) = TrainingData::load(recipe, set, &mut memory, None)?;
     let (graph, _) = training_step(&model, &data)?;
     let refuse = |error| cfo::CfoError::of_network(error, cfo::parameter_count(&graph));
     memory.initialize(&graph, recipe.train.seed).map_err(refuse)?;

@@ -20,6 +20,10 @@ fn trained_evaluated_and_predicted() {
     let trained = folder.cfo("train recipe.toml --data data.h5 --out run --json").done().json();
     assert_eq!(trained["steps"], 120);
     assert!(trained["loss"].as_f64().unwrap() > 0.0);
+    for part in ["reading", "compiling", "steps", "validation", "checkpoints", "other"] {
+        assert!(trained["time"][part].as_f64().unwrap() >= 0.0, "{part}");
+    }
+    assert!(trained["time"]["steps"].as_f64().unwrap() > 0.0);
     for name in [
         "recipe.toml",
         "metrics.jsonl",
@@ -228,6 +232,67 @@ fn python() -> Option<String> {
         println!("skipped: `{python}` has no NumPy");
     }
     has_numpy.then_some(python)
+}
+
+/// Waves on a line, 4 MB of them to test on.
+const WAVES: &str = r#"
+import h5py, numpy as np
+phase = np.random.default_rng(2).uniform(0, 2 * np.pi, (80, 1, 1))
+times, x = np.linspace(0, 1, 65), np.linspace(0, 2 * np.pi, 2048, endpoint=False)
+values = np.sin(x[None, None, :] - times[None, :, None] + phase)[..., None].astype(np.float32)
+with h5py.File("waves.h5", "w") as file:
+    file["times"], file["values"] = times, values
+"#;
+
+/// A shell's account of what it read includes that of the commands it ran.
+#[cfg(target_os = "linux")]
+#[test]
+fn evaluation_reads_what_it_tests_and_training_no_test_data() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    folder.run(Command::new(&python).args(["-c", WAVES]), "waves").done();
+    let text =
+        "operator = { kind = \"fno\", width = 4, blocks = 1, modes = 4 }\ntrain = { steps = 1, batch = 1 }\n";
+    std::fs::write(folder.path("recipe.toml"), text).unwrap();
+    let bytes_read = |line: &str| -> u64 {
+        let line = format!("'{}' {line} >&2 && cat /proc/$$/io", env!("CARGO_BIN_EXE_cfo"));
+        let found = folder.run(Command::new("sh").args(["-c", &line]), &line).done();
+        let count = found.stdout.lines().find_map(|line| line.strip_prefix("rchar: "));
+        count.unwrap().parse().unwrap()
+    };
+    let trajectory = 4 * 65 * 2048;
+    let trained = bytes_read("train recipe.toml --data waves.h5 --out run --device cpu");
+    assert!(trained < trajectory * 72 * 12 / 10, "{trained} bytes for 72 trajectories of {trajectory}");
+    let evaluated = bytes_read("evaluate run --data waves.h5 --device cpu");
+    assert!(evaluated < trajectory * 8 * 12 / 10, "{evaluated} bytes for 8 trajectories of {trajectory}");
+}
+
+/// A file without parts of its own is divided by the run's recipe, whenever it is opened.
+#[test]
+fn evaluation_takes_the_split_of_the_run() {
+    let Some(python) = python() else { return };
+    let folder = prepared();
+    let script = "import numpy as np\nt = np.linspace(0, 1, 21)\nphase = np.arange(20)[:, None]\n\
+                  np.savez('plain.npz', times=t, values=np.stack([np.sin(t + phase), np.cos(t + phase)], -1))\n\
+                  np.savez('one.npz', times=t, values=np.stack([np.sin(t), np.cos(t)], -1)[None])";
+    folder.run(Command::new(&python).args(["-c", script]), "two files").done();
+    let tested = |run: &str, data: &str, keys: &str, part: &str| {
+        folder
+            .cfo(&format!("train recipe.toml --data {data} --out {run} --set train.steps=20 {keys}"))
+            .done();
+        let found = folder.cfo(&format!("evaluate {run} --data {data} --split {part} --json")).done().json();
+        (found["trajectories"].as_u64().unwrap(), found["per_time"].as_array().unwrap().clone())
+    };
+    assert_eq!(tested("counts", "plain.npz", "--set data.split=[7,5,8]", "test").0, 8);
+    assert_eq!(
+        tested("shares", "plain.npz", "--set data.split=[0.5,0.2,0.3] --set data.shuffle=true", "train").0,
+        10
+    );
+    let (count, course) = tested("one", "one.npz", "", "test");
+    assert_eq!((count, course.len()), (1, 3));
+    assert!(course[0]["time"].as_f64().unwrap() > 0.85);
+    let bad = folder.cfo("train recipe.toml --data plain.npz --set data.split=[0.5,0.9,0.3]").ended_with(2);
+    assert!(bad.stderr.contains("data.split"), "{}", bad.stderr);
 }
 
 /// Pieces of one long record of a van der Pol oscillator, with their true times and with all starts at 0.

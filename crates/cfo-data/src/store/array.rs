@@ -20,6 +20,17 @@ pub(crate) trait Array: Send + Sync {
 
     /// The same rounded to single precision.
     fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError>;
+
+    /// The same into a place of its own, as long as the block.
+    fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
+        out.copy_from_slice(&self.read_f32(block)?);
+        Ok(())
+    }
+
+    /// Whether blocks are cheap to read only one after another, in their order.
+    fn is_sequential(&self) -> bool {
+        false
+    }
 }
 
 /// File and name of an array, for messages.

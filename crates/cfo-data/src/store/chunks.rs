@@ -3,6 +3,7 @@
 //! The decoding crate's own slices copy one innermost row at a time, which is a few bytes when channels come last.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
@@ -25,6 +26,8 @@ use super::spool::Spool;
 const CACHE_BYTES: usize = 32 << 20;
 /// The most bytes of decoded chunks that are put into a temporary file, so that no chunk is decoded a third time.
 const SPILLED_BYTES: u64 = 16 << 30;
+/// Bytes read from the file at a time where they come in long pieces.
+const PORTION: usize = 1 << 20;
 
 /// Where the chunks of a dataset are and how they are stored.
 pub(crate) struct Chunks {
@@ -200,7 +203,23 @@ impl Chunks {
 
     /// The bytes of a block that is not empty, last axis fastest.
     pub fn read(&self, block: &Block) -> Result<Vec<u8>, Error> {
-        let mut out = self.fill.repeat(block.len());
+        let mut out = match self.fill.iter().all(|&byte| byte == 0) {
+            true => vec![0; block.len() * self.size],
+            false => self.fill.repeat(block.len()),
+        };
+        self.visit(block, &mut |place, piece| out[place..place + piece.len()].copy_from_slice(piece))?;
+        Ok(out)
+    }
+
+    /// The bytes of a number that was never written, if there may be one.
+    pub fn gaps(&self) -> Option<&[u8]> {
+        let written = Some(self.places.len()) == elements(&self.grid);
+        (!written).then_some(self.fill.as_slice())
+    }
+
+    /// Hands over the bytes of a block that is not empty in pieces, each with its place among the block's bytes; what was never
+    /// written is left out.
+    pub fn visit(&self, block: &Block, sink: &mut dyn FnMut(usize, &[u8])) -> Result<(), Error> {
         let axes = self.extent.len();
         let first: Vec<usize> = (0..axes).map(|axis| block.start[axis] / self.extent[axis]).collect();
         let last = |axis: usize| (block.start[axis] + block.count[axis] - 1) / self.extent[axis];
@@ -209,22 +228,22 @@ impl Chunks {
             let number =
                 chunk.iter().zip(&self.grid).fold(0, |number, (&index, &count)| number * count + index);
             if let Some(&place) = self.places.get(&number) {
-                self.copy_chunk(number, place, &chunk, block, &mut out)?;
+                self.visit_chunk(number, place, &chunk, block, sink)?;
             }
-            let Some(axis) = (0..axes).rev().find(|&axis| chunk[axis] < last(axis)) else { return Ok(out) };
+            let Some(axis) = (0..axes).rev().find(|&axis| chunk[axis] < last(axis)) else { return Ok(()) };
             chunk[axis] += 1;
             chunk[axis + 1..].copy_from_slice(&first[axis + 1..]);
         }
     }
 
-    /// Copy what a chunk and a block share.
-    fn copy_chunk(
+    /// Hands over what a chunk and a block share.
+    fn visit_chunk(
         &self,
         number: usize,
         place: Place,
         chunk: &[usize],
         block: &Block,
-        out: &mut [u8],
+        sink: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
         let axes = self.extent.len();
         let low = |axis: usize| block.start[axis].max(chunk[axis] * self.extent[axis]);
@@ -240,7 +259,10 @@ impl Chunks {
         let start = flat(&source, &self.extent);
         let end: Vec<usize> = source.iter().zip(&shared).map(|(&start, &count)| start + count - 1).collect();
         let span = flat(&end, &self.extent) + 1 - start;
-        let (data, base) = self.part(number, place, start, span)?;
+        let address = |number: usize| {
+            let address = place.address.checked_add((number * self.size) as u64);
+            address.ok_or(Error::OffsetOutOfBounds(place.address))
+        };
         // The longest piece that is contiguous in both.
         let mut axis = axes;
         let mut piece = self.size;
@@ -251,6 +273,20 @@ impl Chunks {
                 break;
             }
         }
+        // Long pieces without filters go straight from the file to where they are wanted.
+        if self.filters.is_empty() && piece == span * self.size {
+            let to = flat(&target, &block.count) * self.size;
+            for done in (0..piece).step_by(PORTION) {
+                let part = self.stored(address(start)? + done as u64, PORTION.min(piece - done))?;
+                sink(to + done, &part);
+            }
+            return Ok(());
+        }
+        let whole = shared == self.extent;
+        let (data, base) = match self.filters.is_empty() {
+            true => (Arc::new(self.stored(address(start)?, span * self.size)?.to_vec()), start),
+            false => self.part(number, place, start..start + span, !whole)?,
+        };
         let mut at = vec![0; axis];
         loop {
             let shifted = |origin: &[usize]| -> Vec<usize> {
@@ -258,36 +294,32 @@ impl Chunks {
             };
             let from = (flat(&shifted(&source), &self.extent) - base) * self.size;
             let to = flat(&shifted(&target), &block.count) * self.size;
-            out[to..to + piece].copy_from_slice(&data[from..from + piece]);
+            sink(to, &data[from..from + piece]);
             let Some(next) = (0..axis).rev().find(|&axis| at[axis] + 1 < shared[axis]) else { return Ok(()) };
             at[next] += 1;
             at[next + 1..].fill(0);
         }
     }
 
-    /// Numbers of a chunk that hold those from `start` on, and which of the chunk's is their first.
+    /// Numbers of a chunk with filters that hold a span of them, and which of the chunk's is their first; `keep` says that others may
+    /// soon ask for it again.
     fn part(
         &self,
         number: usize,
         place: Place,
-        start: usize,
-        span: usize,
+        span: Range<usize>,
+        keep: bool,
     ) -> Result<(Arc<Vec<u8>>, usize), Error> {
-        if self.filters.is_empty() {
-            let address = place.address.checked_add((start * self.size) as u64);
-            let address = address.ok_or(Error::OffsetOutOfBounds(place.address))?;
-            return Ok((Arc::new(self.stored(address, span * self.size)?.to_vec()), start));
-        }
         {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, data)) = recent.chunks.iter().find(|(known, _)| *known == number) {
                 return Ok((data.clone(), 0));
             }
-            if let Some(part) = recent.spilled.read(number, start * self.size, span * self.size) {
-                return Ok((Arc::new(part), start));
+            if let Some(part) = recent.spilled.read(number, span.start * self.size, span.len() * self.size) {
+                return Ok((Arc::new(part), span.start));
             }
         }
-        Ok((self.decode(number, place)?, 0))
+        Ok((self.decode(number, place, keep)?, 0))
     }
 
     fn stored(&self, address: u64, length: usize) -> Result<StorageBuffer, Error> {
@@ -295,8 +327,8 @@ impl Chunks {
         self.numbers.read_range(address, length)
     }
 
-    /// A chunk with its filters undone.
-    fn decode(&self, number: usize, place: Place) -> Result<Arc<Vec<u8>>, Error> {
+    /// A chunk with its filters undone; `keep` says that others may soon ask for it again.
+    fn decode(&self, number: usize, place: Place, keep: bool) -> Result<Arc<Vec<u8>>, Error> {
         let length = usize::try_from(place.size).map_err(|_| Error::OffsetOutOfBounds(place.address))?;
         let stored = self.stored(place.address, length)?;
         let bytes = self.chunk_bytes();
@@ -317,6 +349,9 @@ impl Chunks {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if !recent.decoded.insert(number) {
             recent.spilled.keep(number, &data);
+        }
+        if !keep {
+            return Ok(data);
         }
         recent.chunks.push_back((number, data.clone()));
         recent.bytes += bytes;

@@ -195,6 +195,13 @@ impl TrajectoryFile {
     ///
     /// Runs of neighbours are read together; only these bytes (or the chunks that hold them) are touched.
     pub fn frames(&self, trajectory: usize, frames: &[usize]) -> Result<Vec<f32>, DataError> {
+        let mut values = vec![0.0; frames.len() * self.description().shape.len()];
+        self.frames_into(trajectory, frames, &mut values)?;
+        Ok(values)
+    }
+
+    /// The same into a place of its own, which must have room for just these.
+    pub fn frames_into(&self, trajectory: usize, frames: &[usize], out: &mut [f32]) -> Result<(), DataError> {
         let count = self.frame_count(trajectory)?;
         if let Some(&frame) = frames.iter().find(|&&frame| frame >= count) {
             let place = Place::trajectory(trajectory).at_frame(frame);
@@ -204,12 +211,27 @@ impl TrajectoryFile {
                 count,
             });
         }
-        let mut values = Vec::with_capacity(frames.len() * self.description().shape.len());
-        for run in frames.chunk_by(|&one, &next| next == one + 1) {
-            values.extend(self.source.values(trajectory, run[0], run.len())?);
+        let size = self.description().shape.len();
+        let needed = frames.len() * size;
+        if out.len() != needed {
+            return Err(DataError::Argument {
+                what: "the place for snapshots",
+                found: format!("{} numbers", out.len()),
+                needed: format!("{needed}"),
+            });
         }
-        self.check_finite(trajectory, frames, &values)?;
-        Ok(values)
+        let mut place = &mut *out;
+        for run in frames.chunk_by(|&one, &next| next == one + 1) {
+            let (now, rest) = place.split_at_mut(run.len() * size);
+            self.source.values_into(trajectory, run[0], run.len(), now)?;
+            place = rest;
+        }
+        self.check_finite(trajectory, frames, out)
+    }
+
+    /// Whether trajectories are cheap to read only one after another, in their order: those of a compressed archive.
+    pub fn is_sequential(&self) -> bool {
+        self.source.is_sequential()
     }
 
     fn check_trajectory(&self, trajectory: usize) -> Result<(), DataError> {

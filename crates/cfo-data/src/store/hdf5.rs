@@ -287,6 +287,36 @@ impl Array for Hdf5Array {
         }
         Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value as f32).collect())
     }
+
+    fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
+        let failed = |error| failure(&self.origin.path, self.origin.place(), error);
+        let single = match self.dataset.dtype() {
+            Datatype::FloatingPoint { size: 4, byte_order: ByteOrder::BigEndian } => f32::from_be_bytes,
+            Datatype::FloatingPoint { size: 4, .. } => f32::from_le_bytes,
+            _ => {
+                out.copy_from_slice(&self.read_f32(block)?);
+                return Ok(());
+            }
+        };
+        match self.chunks().map_err(failed)? {
+            Some(chunks) if block.len() > 0 => {
+                self.check_size(&block.count)?;
+                let number = |word: &[u8]| single([word[0], word[1], word[2], word[3]]);
+                if let Some(fill) = chunks.gaps() {
+                    out.fill(number(fill));
+                }
+                let mut copy = |place: usize, piece: &[u8]| {
+                    let words = piece.chunks_exact(4).map(number);
+                    out[place / 4..].iter_mut().zip(words).for_each(|(to, value)| *to = value);
+                };
+                chunks.visit(block, &mut copy).map_err(failed)
+            }
+            _ => {
+                out.copy_from_slice(&self.read_f32(block)?);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// How many bytes of numbers a stored byte of this dataset can stand for.

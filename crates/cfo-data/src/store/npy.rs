@@ -176,6 +176,12 @@ impl Array for NpyArray {
         }
         self.numbers(block, |value| value as f32)
     }
+
+    /// A compressed member is decompressed from its start, one in Fortran order read whole, and the checksum of any is
+    /// known only to who has read all of it in order.
+    fn is_sequential(&self) -> bool {
+        true
+    }
 }
 
 /// Visit the contiguous pieces of a block of a C-ordered array: their offset in elements, and their part of `out`.

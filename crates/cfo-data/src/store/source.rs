@@ -24,6 +24,23 @@ pub(crate) trait Source: Send + Sync {
     /// Snapshots `first..first + count` of one, `[count, height, width, channels]`.
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError>;
 
+    /// The same into a place of its own, as long as the snapshots.
+    fn values_into(
+        &self,
+        trajectory: usize,
+        first: usize,
+        count: usize,
+        out: &mut [f32],
+    ) -> Result<(), DataError> {
+        out.copy_from_slice(&self.values(trajectory, first, count)?);
+        Ok(())
+    }
+
+    /// Whether trajectories are cheap to read only one after another, in their order.
+    fn is_sequential(&self) -> bool {
+        false
+    }
+
     /// PDE parameters of one.
     fn parameters(&self, _trajectory: usize) -> Result<Vec<f64>, DataError> {
         Ok(Vec::new())

@@ -308,6 +308,21 @@ impl Source for Table {
             .read_f32(&Block::whole(self.values.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
     }
 
+    fn values_into(
+        &self,
+        trajectory: usize,
+        first: usize,
+        count: usize,
+        out: &mut [f32],
+    ) -> Result<(), DataError> {
+        let rows = Block::whole(self.values.shape()).narrow(0, trajectory, 1);
+        self.values.read_f32_into(&rows.narrow(1, first, count), out)
+    }
+
+    fn is_sequential(&self) -> bool {
+        self.values.is_sequential()
+    }
+
     fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         match &self.parameters {
             Some(parameters) => {

@@ -18,7 +18,11 @@ struct Line(#[expect(dead_code, reason = "read as numbers only")] [u8; 64]);
 /// Zeroed bytes that start on a cache line, or on a large page if there are many.
 pub(crate) struct Buffer {
     start: NonNull<Line>,
+    /// What was allocated, in which the bytes start.
+    whole: NonNull<u8>,
     layout: Layout,
+    /// Bytes from the start on that are there, some more than asked for.
+    room: usize,
     bytes: usize,
 }
 
@@ -39,19 +43,21 @@ impl std::fmt::Debug for Buffer {
 impl Buffer {
     pub(crate) fn zeroed(bytes: usize) -> Self {
         let align = if bytes >= PAGE { PAGE } else { align_of::<Line>() };
-        let layout = Layout::from_size_align(bytes.max(1).next_multiple_of(align), align);
+        let room = bytes.max(1).next_multiple_of(align);
+        // With a small alignment the system hands out zeroed pages that are cleared where they are first touched, by
+        // whichever thread that is; the start is then looked for inside.
+        let layout = Layout::from_size_align(room.saturating_add(align), align_of::<u128>());
         let layout = layout.expect("no plan reaches the size of the address space");
-        // SAFETY: the layout is not empty; all of it is written before it is read.
-        let start = unsafe {
-            let start = std::alloc::alloc(layout);
-            let Some(start) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
-            if align == PAGE {
-                advise_large_pages(start, layout.size());
-            }
-            start.write_bytes(0, layout.size());
-            start.cast()
+        // SAFETY: the layout is not empty, and what follows the aligned start in it has the room.
+        let (whole, start) = unsafe {
+            let whole = std::alloc::alloc_zeroed(layout);
+            let Some(whole) = NonNull::new(whole) else { std::alloc::handle_alloc_error(layout) };
+            (whole, whole.add(whole.align_offset(align)))
         };
-        Self { start, layout, bytes }
+        if align == PAGE {
+            advise_large_pages(start, room);
+        }
+        Self { start: start.cast(), whole, layout, room, bytes }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,7 +79,7 @@ impl Buffer {
     }
 
     pub(crate) fn region(&mut self, offset: usize, bytes: usize) -> Region {
-        assert!(offset + bytes <= self.layout.size(), "the plan lies outside its arena");
+        assert!(offset + bytes <= self.room, "the plan lies outside its arena");
         Region { address: self.start.as_ptr() as usize + offset, bytes }
     }
 }
@@ -81,8 +87,14 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
-        unsafe { std::alloc::dealloc(self.start.as_ptr().cast(), self.layout) }
+        unsafe { std::alloc::dealloc(self.whole.as_ptr(), self.layout) }
     }
+}
+
+/// The bytes of numbers.
+pub(crate) fn as_bytes(numbers: &[f32]) -> &[u8] {
+    // SAFETY: the same memory, and any byte is one.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
 /// An empty vector with room for so many numbers, on large pages where the system gives them: filling a new vector of

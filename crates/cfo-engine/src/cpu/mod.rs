@@ -21,7 +21,7 @@ mod team;
 mod wavelet;
 
 pub use buffer::roomy;
-pub(crate) use buffer::{Buffer, Io, Region};
+pub(crate) use buffer::{Buffer, Io, Region, as_bytes};
 pub(crate) use simd::name as simd_name;
 
 use crate::device::Precision;

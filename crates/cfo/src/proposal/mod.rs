@@ -108,7 +108,7 @@ impl Proposal {
         train.report_every = (network.steps / 50).max(1);
         train.validate_every = network.steps.div_ceil(5).max(1);
         train.checkpoint_every = network.steps.div_ceil(10).max(1);
-        train.validate_trajectories = 16;
+        train.validate_trajectories = Some(16);
         let seconds = network.seconds(machine);
         let (steps, batch) = (network.steps, network.batch);
         let visits = f64::from(steps) * batch as f64 / survey.snapshots.max(1) as f64;

@@ -5,6 +5,7 @@ mod log;
 mod observer;
 mod run;
 mod supply;
+mod wall_time;
 mod weights;
 
 use std::path::Path;
@@ -17,14 +18,18 @@ use cfo_engine::{Device, Memory, Precision, Program};
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
-use crate::objective::{TrainingData, training_step};
+use crate::objective::training_step;
 use crate::operator::parameter_count;
 use crate::recipe::Recipe;
+use crate::survey::FINGERPRINT;
+use crate::training_data::TrainingData;
 use crate::trajectories::TrajectorySet;
 use folder::Folder;
 use log::Log;
 use run::Run;
 use supply::Supply;
+pub use wall_time::WallTime;
+use wall_time::timed;
 
 pub use observer::{Observer, Reply, StepReport};
 
@@ -57,6 +62,8 @@ pub struct Trained {
     pub steps: u32,
     /// Why there were no more.
     pub ending: Ending,
+    /// Where the wall time went.
+    pub time: WallTime,
 }
 
 /// Why a training ended.
@@ -113,7 +120,7 @@ impl Trained {
     fn of(state: &State, memory: Memory) -> Self {
         let loss = state.course.loss.unwrap_or(f64::NAN);
         let (model, steps) = (state.model.clone(), state.step);
-        Self { model, memory, loss, seconds: 0.0, steps, ending: Ending::Earlier }
+        Self { model, memory, loss, seconds: 0.0, steps, ending: Ending::Earlier, time: WallTime::default() }
     }
 }
 
@@ -133,6 +140,7 @@ const FIRST_REPORTS: u32 = 3;
 /// or the run is interrupted (its latest step is then saved).
 pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, interrupt, observer } = session;
+    let begun = Instant::now();
     let folder = folder.map(|path| Folder::claim(path, resume)).transpose()?;
     let mut start = match &folder {
         Some(folder) if resume => folder.newest()?,
@@ -142,19 +150,19 @@ pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Resu
     loop {
         let mut halved = recipe.clone();
         halved.train.learning_rate *= (-f64::from(halvings)).exp2();
-        let mut model = Model::new(&halved, set)?;
-        if let Some((_, state)) = &start {
-            // Units stay those of the run, whatever an earlier version measured.
-            model.scaling = state.model.scaling.clone();
-        }
         let attempt = Attempt { recipe, set, folder: folder.as_ref(), device, interrupt, halvings };
-        let (step, loss) = match attempt.run(model, start.take(), observer) {
+        let (step, loss) = match attempt.run(&halved, start.take(), observer) {
             Err(CfoError::Diverged { step, loss, .. })
                 if halvings < MOST_HALVINGS && is_early(step, recipe) =>
             {
                 (step, loss)
             }
-            outcome => return outcome,
+            outcome => {
+                return outcome.map(|mut trained| {
+                    trained.time.close(begun);
+                    trained
+                });
+            }
         };
         halvings += 1;
         let rate = halved.train.learning_rate / 2.0;
@@ -206,20 +214,24 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn run(
         &self,
-        model: Model,
+        recipe: &Recipe,
         start: Option<(String, State)>,
         observer: &mut dyn Observer,
     ) -> Result<Trained> {
-        let (recipe, set) = (&model.recipe, self.set);
+        let (set, mut time) = (self.set, WallTime::default());
         check_patience(recipe, set)?;
         let mut memory = Memory::new(self.device, recipe.train.precision_on(self.device)?)?
             .with_determinism(recipe.train.deterministic);
-        let data = training_data(&model, set, &memory)?;
-        let fingerprint = data.fingerprint(&model, set)?;
+        // Units stay those of the run, whatever an earlier version measured.
+        let known = start.as_ref().map(|(_, state)| &state.model);
+        let loaded = timed(&mut time.reading, || TrainingData::load(recipe, set, &mut memory, known));
+        let (model, data, fingerprint) = loaded?;
         let (graph, _) = training_step(&model, &data)?;
         let checkpoints = self.folder.map(|folder| &folder.checkpoints);
         if let (Some(checkpoints), Some((name, state))) = (checkpoints, &start) {
-            check_resumable(state, &model, &fingerprint)?;
+            let earlier = !state.data_fingerprint.starts_with(FINGERPRINT);
+            let found = if earlier { data.earlier_fingerprint(&model, set)? } else { fingerprint.clone() };
+            check_resumable(state, &model, &found)?;
             weights::restore(checkpoints, (name, state), &graph, &mut memory)?;
             if is_finished(state.step, &state.course, recipe) {
                 return Ok(Trained::of(state, memory));
@@ -233,9 +245,10 @@ impl Attempt<'_> {
             folder.write_recipe(self.recipe)?;
         }
         memory.insert_real("train.loss", cfo_engine::Shape::scalar(), &[0.0])?;
-        data.upload(&model, &mut memory)?;
+        timed(&mut time.reading, || data.upload(&model, &mut memory))?;
         let refuse = |error| CfoError::of_step(error, recipe.train.batch);
-        let program = Program::compile(&graph, &[], &memory).map_err(refuse)?;
+        let compiled = timed(&mut time.compiling, || Program::compile(&graph, &[], &memory));
+        let program = compiled.map_err(refuse)?;
         let step = memory.read_index("train.step")?[0];
         let log = Log::open(self.folder.map(|folder| folder.path), step)?;
         let started = Instant::now();
@@ -254,6 +267,7 @@ impl Attempt<'_> {
             since: (started, step),
             interrupt: self.interrupt,
             observer,
+            time,
         };
         let (steps, ending) = std::thread::scope(|scope| {
             let supply = match data.is_streamed() {
@@ -263,20 +277,9 @@ impl Attempt<'_> {
             run.steps(step, supply, &mut memory)
         })?;
         let loss = run.course.loss.unwrap_or(f64::NAN);
+        let time = run.time;
         drop(run);
-        Ok(Trained { model, memory, loss, seconds: started.elapsed().as_secs_f64(), steps, ending })
-    }
-}
-
-/// The training part of a set: streamed if the recipe or the set says so, or if its values would take more than 60 % of
-/// what a GPU has free.
-fn training_data(model: &Model, set: &TrajectorySet, memory: &Memory) -> Result<TrainingData> {
-    let data = TrainingData::streamed(model, set)?;
-    let bytes = 4 * (data.rows() * model.shape().len()) as u64;
-    let large = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
-    match model.recipe.data.stream.unwrap_or(large) || set.is_in_file() {
-        true => Ok(data),
-        false => TrainingData::new(model, set),
+        Ok(Trained { model, memory, loss, seconds: started.elapsed().as_secs_f64(), steps, ending, time })
     }
 }
 
@@ -286,8 +289,8 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
         let mut recipe = model.recipe.clone();
         let train = &mut recipe.train;
         (train.steps, train.report_every, train.validate_every, train.checkpoint_every) = (1, 1, 1, 1);
-        // Where the first weights came from and when to stop do not change what a step does.
-        (train.patience, train.from) = (0, None);
+        // Where the first weights came from, when to stop and what to watch do not change what a step does.
+        (train.patience, train.from, train.validate_trajectories) = (0, None, None);
         recipe.evaluate = crate::recipe::EvaluateConfig::default();
         (recipe.data.path, recipe.data.simulate, recipe.data.stream) = (None, None, None);
         recipe

@@ -9,7 +9,8 @@ use cfo_engine::{Data, Device, Memory, Program};
 
 use super::log::Log;
 use super::supply::Supply;
-use super::{Ending, Observer, StepReport, is_early, is_finished, prefix};
+use super::wall_time::timed;
+use super::{Ending, Observer, StepReport, WallTime, is_early, is_finished, prefix};
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
 use crate::evaluate::{Evaluation, weights_for_rollouts};
@@ -43,6 +44,8 @@ pub(super) struct Run<'a> {
     pub since: (Instant, u32),
     pub interrupt: &'a AtomicBool,
     pub observer: &'a mut dyn Observer,
+    /// Where the wall time went so far.
+    pub time: WallTime,
 }
 
 impl Run<'_> {
@@ -58,11 +61,13 @@ impl Run<'_> {
         let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
         while step < steps {
             let chunk = chunk(step, recipe, memory.device());
+            let begun = Instant::now();
             self.advance(chunk, &mut supply, memory)?;
             step += chunk;
             if step == 1 {
                 self.course.first_loss = memory.read_f64("train.loss")?.first().copied();
             }
+            self.time.steps += begun.elapsed().as_secs_f64();
             let stop = self.interrupt.load(Ordering::Relaxed);
             let last = step == steps || stop;
             let validate = due(step, recipe.train.validate_every) || step == steps;
@@ -111,7 +116,9 @@ impl Run<'_> {
     /// What is known after a step; written into the log.
     fn report(&mut self, step: u32, validate: bool, memory: &mut Memory) -> Result<StepReport> {
         let (recipe, (then, before)) = (&self.model.recipe, self.since);
-        let loss = memory.read_f64("train.loss")?[0] / f64::from(step - before);
+        // Reading waits for the steps of a GPU.
+        let sum = timed(&mut self.time.steps, || memory.read_f64("train.loss"))?[0];
+        let loss = sum / f64::from(step - before);
         memory.write("train.loss", Data::F32(&[0.0]))?;
         let growth = if is_early(step, recipe) { GROWTH[0] } else { GROWTH[1] };
         let bound = growth * self.course.first_loss.get_or_insert(loss).max(1e-6);
@@ -123,7 +130,9 @@ impl Run<'_> {
         self.course.loss = Some(loss);
         let steps_per_second = f64::from(step - before) / then.elapsed().as_secs_f64();
         let validation = match validate {
-            true => validation_error(self.model, self.set, memory, self.interrupt)?,
+            true => timed(&mut self.time.validation, || {
+                validation_error(self.model, self.set, memory, self.interrupt)
+            })?,
             false => None,
         };
         let adam = recipe.train.adam()?;
@@ -150,7 +159,7 @@ impl Run<'_> {
     fn save(&mut self, step: u32, best: bool, memory: &Memory) -> Result<()> {
         let Some(checkpoints) = self.checkpoints else { return Ok(()) };
         let state = State::new(self.model, step, &self.fingerprint, self.best, self.course);
-        checkpoints.save(memory, state, best)?;
+        timed(&mut self.time.checkpoints, || checkpoints.save(memory, state, best))?;
         self.saved = true;
         Ok(())
     }
@@ -174,7 +183,7 @@ fn validation_error(
     memory: &mut Memory,
     interrupt: &AtomicBool,
 ) -> Result<Option<f64>> {
-    let limit = model.recipe.train.validate_trajectories;
+    let limit = model.recipe.train.validate_trajectories.unwrap_or(usize::MAX);
     let chosen: Vec<usize> = set.part(Split::Validation).take(limit).map(|(index, _)| index).collect();
     let frames = chosen.iter().map(|&index| set.trajectories[index].times.len()).max();
     let Some(frames) = frames else { return Ok(None) };

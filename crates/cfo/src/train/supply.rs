@@ -7,7 +7,7 @@ use cfo_engine::{Feed, Memory, Page};
 
 use crate::error::Result;
 use crate::model::Model;
-use crate::objective::TrainingData;
+use crate::training_data::TrainingData;
 use crate::trajectories::TrajectorySet;
 
 /// Pages between the thread and the device: one being filled, one waiting, one on its way.

@@ -7,5 +7,6 @@ mod resuming;
 mod rollouts;
 mod scaling;
 mod solvers;
+mod splits;
 mod streaming;
 mod util;

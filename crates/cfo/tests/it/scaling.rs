@@ -189,8 +189,22 @@ fn huge_velocities_are_learnt_and_the_loss_is_relative() {
     assert!((0.5..2.0).contains(&first.loss), "loss {}", first.loss);
 }
 
+/// The hash of the training data that was kept before that of the values as they stand in the file.
+fn old_fingerprint(set: &TrajectorySet, scaling: &Scaling) -> String {
+    let (mut hasher, mut times, mut offsets) = (Sha256::new(), Vec::new(), vec![0_u32]);
+    for (_, trajectory) in set.part(Split::Train) {
+        scaling.normalize(&trajectory.values).iter().for_each(|value| hasher.update(value.to_le_bytes()));
+        times.extend(trajectory.times.iter().map(|&time| scaling.time(time)));
+        offsets.push(times.len() as u32);
+    }
+    times.iter().for_each(|time| hasher.update(time.to_le_bytes()));
+    offsets.iter().for_each(|offset| hasher.update(offset.to_le_bytes()));
+    hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The state of a run before there was a scale of the velocity.
-fn make_old(run: &std::path::Path) {
+fn make_old(run: &std::path::Path, set: &TrajectorySet) {
+    let scaling = Trained::load(run, "latest", Device::Cpu).unwrap().model.scaling;
     let path = run.join("checkpoints/latest/state.json");
     let mut sealed: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -200,6 +214,7 @@ fn make_old(run: &std::path::Path) {
     }
     state["model"]["recipe"]["path"].as_object_mut().unwrap().remove("scale_velocity").unwrap();
     state["model"]["recipe"]["data"]["normalize"] = true.into();
+    state["data_fingerprint"] = old_fingerprint(set, &scaling).into();
     let hash = Sha256::digest(state.to_string().as_bytes());
     sealed["sha256"] = hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
     std::fs::write(&path, sealed.to_string()).unwrap();
@@ -212,7 +227,7 @@ fn runs_of_earlier_versions_load_and_go_on_in_their_own_units() {
     let keys = ["path.scale_velocity=false", "train.schedule=constant"];
     trained(&with_keys(60, &keys), &set, Some(&old), false).unwrap();
     trained(&with_keys(120, &keys), &set, Some(&whole), false).unwrap();
-    make_old(&old);
+    make_old(&old, &set);
     let loaded = Trained::load(&old, "latest", Device::Cpu).unwrap();
     assert!(loaded.model.scaling.velocity.is_empty());
     assert_eq!(loaded.model.scaling.last(), 3.0);

@@ -1,5 +1,6 @@
 //! Batches gathered ahead of the steps are the batches of data that is all in memory.
 
+use cfo::data::Split;
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
 use cfo::engine::{Data, Device, Memory, Program, Shape};
 use cfo::{Model, Recipe, TrainingData, TrajectorySet, training_step};
@@ -45,7 +46,8 @@ fn training_reads_a_file_that_is_not_in_memory() {
     writer.finish().unwrap();
     let whole = TrajectorySet::read(&path).unwrap();
     let opened = TrajectorySet::open(&path, None).unwrap();
-    assert!(opened.is_in_file() && opened.trajectories.iter().all(|trajectory| trajectory.values.is_empty()));
+    assert!(opened.is_in_file() && opened.trajectories.iter().all(|one| one.values.is_empty()));
+    assert!(!whole.is_in_file() && whole.trajectories == set.trajectories);
     for (i, trajectory) in whole.trajectories.iter().enumerate() {
         assert_eq!(opened.trajectory(i).unwrap().as_ref(), trajectory, "{i}");
     }
@@ -62,6 +64,72 @@ fn training_reads_a_file_that_is_not_in_memory() {
     let torn = TrajectorySet::open(&path, None).unwrap();
     std::fs::write(&path, b"PK").unwrap();
     assert!(trained(&recipe, &torn, None, false).is_err());
+}
+
+/// Whatever is split how and when, the values asked for are there; others are not read.
+#[test]
+fn parts_are_read_when_they_are_asked_for() {
+    let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
+    let path = folder.path().join("oscillators.h5");
+    let mut writer = TrajectoryWriter::create(&path, &set.description, WriteOptions::default()).unwrap();
+    for trajectory in &set.trajectories {
+        writer.push(trajectory, None).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut opened =
+        TrajectorySet::open(&path, Some([16, 2, 2].into())).unwrap().with_split([4, 6, 10]).unwrap();
+    opened.load(&[Split::Test]).unwrap();
+    for (i, (found, split)) in opened.trajectories.iter().zip(&opened.splits).enumerate() {
+        match split {
+            Split::Test => assert_eq!(*found, set.trajectories[i]),
+            _ => assert!(found.values.is_empty()),
+        }
+    }
+    let mut recipe = recipe(30);
+    recipe.train.validate_every = 10;
+    let whole = TrajectorySet::read(&path).unwrap().with_split([4, 6, 10]).unwrap();
+    assert!(weights(&recipe, &opened) == weights(&recipe, &whole));
+    // What is not loaded is refused, not taken for nothing.
+    let mut trained = trained(&recipe, &opened, None, false).unwrap();
+    let left: Vec<_> = opened.part(Split::Train).map(|(_, trajectory)| trajectory).collect();
+    let solver = cfo::Solver::from_config(&recipe.evaluate).unwrap();
+    let prefix = trained.prefix();
+    let refused = cfo::evaluate(&trained.model, &mut trained.memory, &left, &solver, prefix).unwrap_err();
+    assert!(refused.hint().unwrap().contains("load"), "{refused}");
+}
+
+/// What is done to a trajectory.
+type Change<'a> = &'a dyn Fn(&mut cfo::data::Trajectory);
+
+#[test]
+fn sets_that_make_no_sense_are_refused() {
+    let good = oscillators(4);
+    let with = |change: &dyn Fn(&mut cfo::data::Trajectory)| {
+        let mut trajectories = good.trajectories.clone();
+        change(&mut trajectories[2]);
+        TrajectorySet::new(good.description.clone(), trajectories)
+    };
+    assert!(with(&|_| {}).is_ok());
+    let cases: [(&str, Change); 6] = [
+        ("no snapshot", &|one| (one.times, one.values) = (vec![], vec![])),
+        ("not after", &|one| one.times.swap(3, 4)),
+        ("not after", &|one| one.times[4] = one.times[3]),
+        ("not a finite", &|one| one.times[5] = f64::NAN),
+        ("parameters", &|one| one.parameters.push(1.0)),
+        ("values for", &|one| one.values.truncate(7)),
+    ];
+    for (problem, change) in cases {
+        let refused = with(change).unwrap_err();
+        assert!(refused.to_string().contains(problem) && refused.to_string().contains('2'), "{refused}");
+        assert!(refused.hint().is_some());
+    }
+    let mut described = good.description.clone();
+    described.parameter_names = vec!["nu".into()];
+    let mut trajectories = good.trajectories.clone();
+    trajectories.iter_mut().for_each(|one| one.parameters = vec![1.0]);
+    trajectories[1].parameters[0] = f64::INFINITY;
+    let refused = TrajectorySet::new(described, trajectories).unwrap_err();
+    assert!(refused.to_string().contains("inf"), "{refused}");
 }
 
 /// On a GPU the pages come from pinned memory on a stream of their own.

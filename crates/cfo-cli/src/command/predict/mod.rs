@@ -2,6 +2,7 @@
 
 mod options;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -12,7 +13,7 @@ use cfo::{Alignment, Budget, CfoError, Divergence, Model, Request, Rollout, Solv
 use serde::Serialize;
 
 use self::options::{parse_parameters, parse_times};
-use super::evaluate::{indices_of, load};
+use super::evaluate::{divided, load};
 use super::output::layout_of;
 use crate::args::{self, Frame};
 use crate::diagnostics::{Incomplete, say};
@@ -109,8 +110,8 @@ impl Initial {
         description.parameter_names.extend(new.cloned());
         let alignment = Alignment::new(model, &description)?;
         alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
-        let indices = chosen(arguments, &file, model)?;
-        let chosen = starts(arguments, &file, &indices)?;
+        let pieces = chosen(arguments, &file, model)?;
+        let chosen = starts(arguments, &file, &pieces)?;
         Ok(Self { file, description, alignment, given, chosen })
     }
 
@@ -234,18 +235,26 @@ fn is_same(a: &Path, b: &Path) -> bool {
     matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The trajectories to predict from.
-fn chosen(arguments: &args::Predict, file: &TrajectoryFile, model: &Model) -> Result<Vec<usize>> {
+/// The trajectories to predict from, and which of their snapshots are of the part that is meant.
+fn chosen(
+    arguments: &args::Predict,
+    file: &TrajectoryFile,
+    model: &Model,
+) -> Result<Vec<(usize, Range<usize>)>> {
     if let Some(&beyond) = arguments.trajectory.iter().find(|&&index| index >= file.len()) {
         bail!(CfoError::InvalidKey {
             key: "--trajectory".into(),
             problem: format!("there is no trajectory {beyond}; the file has 0 to {}", file.len() - 1),
         });
     }
+    let whole = |index: usize| Ok((index, 0..file.frame_count(index)?));
     match arguments.split {
-        None if arguments.trajectory.is_empty() => Ok((0..file.len()).collect()),
-        None => Ok(arguments.trajectory.clone()),
-        Some(part) => indices_of(file, model, part),
+        None if arguments.trajectory.is_empty() => (0..file.len()).map(whole).collect(),
+        None => arguments.trajectory.iter().copied().map(whole).collect(),
+        Some(part) => {
+            let (set, indices) = divided(&arguments.initial, model, part)?;
+            Ok(indices.into_iter().map(|index| set.place(index)).collect())
+        }
     }
 }
 
@@ -253,27 +262,28 @@ fn chosen(arguments: &args::Predict, file: &TrajectoryFile, model: &Model) -> Re
 fn starts(
     arguments: &args::Predict,
     file: &TrajectoryFile,
-    indices: &[usize],
+    pieces: &[(usize, Range<usize>)],
 ) -> Result<Vec<(usize, usize, f64)>> {
     if let Some(from) = arguments.from.filter(|from| !from.is_finite()) {
         bail!(CfoError::InvalidKey { key: "--from".into(), problem: format!("{from} is no time") });
     }
-    let start = |&index: &usize| {
-        let times = file.times(index)?;
+    let start = |(index, frames): &(usize, Range<usize>)| {
+        let times = file.times(*index)?;
+        let times = &times[frames.clone()];
         let last = times.len().saturating_sub(1);
         let frame = match arguments.frame {
             Frame::Number(frame) => frame,
             Frame::Last => last,
         };
         match times.get(frame) {
-            Some(&time) => Ok((index, frame, arguments.from.unwrap_or(time))),
+            Some(&time) => Ok((*index, frames.start + frame, arguments.from.unwrap_or(time))),
             None => bail!(CfoError::InvalidKey {
                 key: "--frame".into(),
                 problem: format!("trajectory {index} has no snapshot {frame}; it has 0 to {last}"),
             }),
         }
     };
-    indices.iter().map(start).collect()
+    pieces.iter().map(start).collect()
 }
 
 /// A prediction under way.

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Model, Recipe, Report, Request, Session, Solver, Trained,
-    TrainingData, TrajectorySet, evaluate, train,
+    CfoError, Checkpoints, EvaluateConfig, Recipe, Report, Request, Session, Solver, Trained, TrainingData,
+    TrajectorySet, evaluate, train,
 };
 use serde::Deserialize;
 
@@ -182,7 +182,7 @@ impl<'a> Laboratory<'a> {
 
     /// The system's trajectories: as many as its recipe splits.
     fn simulate(&self, system: &System, recipe: &Recipe) -> Result<TrajectorySet> {
-        let counts = recipe.data.split.unwrap_or([80, 10, 10]);
+        let counts = recipe.data.split.and_then(|split| split.counts()).unwrap_or([80, 10, 10]);
         let samples: usize = counts.iter().sum();
         say(&format!("simulating {samples} trajectories: {}", system.label()));
         let equation = system.equation(self.arguments.scale);
@@ -236,9 +236,7 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> R
         }
         .into());
     }
-    let model = Model::new(recipe, set)?;
-    let data = TrainingData::new(&model, set)?;
-    Ok(state.step == recipe.train.steps && state.data_fingerprint == data.fingerprint(&model, set)?)
+    Ok(state.step == recipe.train.steps && state.data_fingerprint == TrainingData::fingerprint(recipe, set)?)
 }
 
 /// What of a line of `metrics.jsonl` is used.

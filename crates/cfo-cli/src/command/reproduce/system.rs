@@ -129,7 +129,7 @@ impl Setup {
 
     fn reduce(self, recipe: &mut Recipe) {
         let Smoke { split, steps, batch, ema, .. } = self.system.smoke;
-        recipe.data.split = Some(split);
+        recipe.data.split = Some(split.into());
         if self.system.backbones[0] != "mlp" {
             reduce_network(&mut recipe.operator);
         }

@@ -1,0 +1,260 @@
+//! How a set is divided into training, validation and test.
+
+use cfo_data::Split;
+use cfo_numerics::Philox;
+use schemars::JsonSchema;
+use serde::de::{self, SeqAccess};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::error::{CfoError, Result};
+
+/// Stream of the shuffle, apart from what else the data's seed is used for ("part" in ASCII).
+const STREAM: u64 = 0x7061_7274 << 32;
+/// What shares may exceed 1 by, since they are rounded.
+const ROUNDING: f64 = 1e-9;
+
+/// How much is for training, validation and test.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Portions {
+    /// So many trajectories each; the rest is left out.
+    Counts([usize; 3]),
+    /// Such shares of the trajectories; what they lack to 1 is left out.
+    Shares([f64; 3]),
+}
+
+impl From<[usize; 3]> for Portions {
+    fn from(counts: [usize; 3]) -> Self {
+        Self::Counts(counts)
+    }
+}
+
+impl Portions {
+    /// The counts, unless shares were given.
+    pub fn counts(&self) -> Option<[usize; 3]> {
+        match *self {
+            Self::Counts(counts) => Some(counts),
+            Self::Shares(_) => None,
+        }
+    }
+
+    /// Trajectories of each part of so many; a part with a share has at least one as long as there are enough.
+    ///
+    /// # Errors
+    /// If there are too few for the counts, or shares make no sense.
+    pub fn of(&self, count: usize) -> Result<[usize; 3]> {
+        let shares = match *self {
+            Self::Counts(counts) => {
+                let needed = counts.iter().fold(0_usize, |sum, &count| sum.saturating_add(count));
+                return match needed <= count {
+                    true => Ok(counts),
+                    false => Err(CfoError::BadData {
+                        problem: format!("the split asks for {needed} trajectories, but there are {count}"),
+                        hint: "lower `data.split` or simulate more".into(),
+                    }),
+                };
+            }
+            Self::Shares(shares) => shares,
+        };
+        self.check()?;
+        let total: f64 = shares.iter().sum();
+        let least = shares.map(|share| usize::from(share > ROUNDING));
+        let all = ((total * count as f64).round() as usize).max(least.iter().sum()).min(count);
+        let share = |part: usize, left: usize| {
+            ((shares[part] * count as f64).round() as usize).max(least[part]).min(left)
+        };
+        // Training takes what is left, so that rounding loses no trajectory.
+        let test = share(2, all.saturating_sub(least[0] + least[1]));
+        let validation = share(1, all.saturating_sub(test + least[0]));
+        let train = if least[0] > 0 { all - test - validation } else { 0 };
+        Ok([train, validation, test])
+    }
+
+    /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// If a share is not between 0 and 1, or they exceed 1 together.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Self::Shares(shares)
+                if shares.iter().any(|share| !(0.0..=1.0).contains(share))
+                    || shares.iter().sum::<f64>() > 1.0 + ROUNDING =>
+            {
+                Err(CfoError::InvalidKey {
+                    key: "data.split".into(),
+                    problem: format!(
+                        "{shares:?} are no shares between 0 and 1 whose sum is at most 1; whole numbers are counts"
+                    ),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Portions {
+    /// Three whole numbers are counts, other numbers shares.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Portions;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "three counts or three shares, for training, validation and test")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut found: A) -> std::result::Result<Portions, A::Error> {
+                let mut numbers = Vec::new();
+                while let Some(Number(number, whole)) = found.next_element()? {
+                    numbers.push((number, whole));
+                }
+                let &[train, validation, test] = numbers.as_slice() else {
+                    return Err(de::Error::invalid_length(numbers.len(), &self));
+                };
+                let parts = [train, validation, test];
+                Ok(match parts.iter().all(|(_, whole)| whole.is_some()) {
+                    true => Portions::Counts(parts.map(|(_, whole)| whole.unwrap_or(0))),
+                    false => Portions::Shares(parts.map(|(number, _)| number)),
+                })
+            }
+        }
+        deserializer.deserialize_seq(Visitor)
+    }
+}
+
+/// A number, and the same as a count if it was written as one.
+struct Number(f64, Option<usize>);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "a count or a share")
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> std::result::Result<Number, E> {
+                let count = usize::try_from(value);
+                let count = count.map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
+                Ok(Number(value as f64, Some(count)))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> std::result::Result<Number, E> {
+                Ok(Number(value as f64, usize::try_from(value).ok()))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> std::result::Result<Number, E> {
+                Ok(Number(value, None))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// The part of each of so many trajectories, `None` for those left out: in their order, or as a seed shuffles them.
+pub(crate) fn assign(count: usize, counts: [usize; 3], shuffle: Option<u64>) -> Vec<Option<Split>> {
+    let mut order: Vec<usize> = (0..count).collect();
+    if let Some(seed) = shuffle {
+        let mut random = Philox::new(seed, STREAM);
+        for last in (1..count).rev() {
+            order.swap(last, random.below(last as u64 + 1) as usize);
+        }
+    }
+    let mut parts = vec![None; count];
+    let mut rest = order.into_iter();
+    for (size, split) in counts.into_iter().zip(Split::ALL) {
+        rest.by_ref().take(size).for_each(|i| parts[i] = Some(split));
+    }
+    parts
+}
+
+/// 80 % for training, 10 % each for validation and test; one each at least if there are three.
+pub(crate) fn default_counts(count: usize) -> [usize; 3] {
+    let held_out = (count / 10).max(usize::from(count > 2));
+    [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]
+}
+
+/// Snapshots of a trajectory for training, validation and test, one after another, where there are too few trajectories
+/// to hold any out: a tenth each for the last two, three at least. `None` if that leaves too few to train on.
+pub(crate) fn held_out_times(frames: usize) -> Option<[usize; 3]> {
+    let held_out = (frames / 10).max(3);
+    (frames >= 5 * held_out).then(|| [frames - 2 * held_out, held_out, held_out])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Deserialize, Serialize, Debug, PartialEq)]
+    struct Holder {
+        split: Portions,
+    }
+
+    fn parsed(text: &str) -> std::result::Result<Portions, toml::de::Error> {
+        toml::from_str::<Holder>(&format!("split = {text}")).map(|holder| holder.split)
+    }
+
+    #[test]
+    fn whole_numbers_are_counts_and_others_shares() {
+        assert_eq!(parsed("[900, 50, 50]").unwrap(), Portions::Counts([900, 50, 50]));
+        for (text, shares) in [
+            ("[0.8, 0.1, 0.1]", [0.8, 0.1, 0.1]),
+            ("[0.9, 0.1, 0]", [0.9, 0.1, 0.0]),
+            ("[1.0, 0, 0]", [1.0, 0.0, 0.0]),
+        ] {
+            let portions = parsed(text).unwrap();
+            assert_eq!(portions, Portions::Shares(shares));
+            let written = toml::to_string(&Holder { split: portions }).unwrap();
+            assert_eq!(toml::from_str::<Holder>(&written).unwrap().split, portions, "{written}");
+            let json = serde_json::to_string(&portions).unwrap();
+            assert_eq!(serde_json::from_str::<Portions>(&json).unwrap(), portions, "{json}");
+        }
+        for bad in ["[1, 2]", "[1, 2, 3, 4]", "[-1, 2, 3]", "3", "[\"a\", 1, 1]"] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+        // A large share leaves one trajectory to each of the small ones.
+        assert_eq!(Portions::Shares([0.06, 0.06, 0.88]).of(3).unwrap(), [1, 1, 1]);
+        assert_eq!(Portions::Shares([0.05, 0.05, 0.6]).of(3).unwrap(), [1, 1, 1]);
+        assert!(Portions::Shares([0.9, 0.2, 0.0]).check().is_err());
+        assert!(Portions::Shares([-0.1, 0.2, 0.0]).check().is_err());
+        assert!(Portions::Shares([f64::NAN, 0.2, 0.0]).check().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_near_and_lose_nothing(count in 3usize..400, a in 0.05..1.0f64, b in 0.05..1.0f64, c in 0.05..1.0f64) {
+            let total = a + b + c;
+            let shares = [a / total, b / total, c / total];
+            let counts = Portions::Shares(shares).of(count).unwrap();
+            prop_assert_eq!(counts.iter().sum::<usize>(), count);
+            for (counted, share) in counts.iter().zip(shares) {
+                prop_assert!(*counted >= 1);
+                prop_assert!((*counted as f64 - share * count as f64).abs() <= 2.0);
+            }
+        }
+
+        #[test]
+        fn shuffling_keeps_the_counts_and_depends_on_the_seed_alone(count in 30usize..200, seed: u64) {
+            let counts = [count / 2, count / 4, 3];
+            let parts = assign(count, counts, Some(seed));
+            for (size, split) in counts.into_iter().zip(Split::ALL) {
+                prop_assert_eq!(parts.iter().filter(|part| **part == Some(split)).count(), size);
+            }
+            prop_assert_eq!(&parts, &assign(count, counts, Some(seed)));
+            prop_assert_ne!(&parts, &assign(count, counts, None));
+        }
+    }
+
+    #[test]
+    fn too_many_are_refused_and_few_snapshots_kept_together() {
+        assert!(Portions::Counts([9, 1, 1]).of(10).is_err());
+        assert!(Portions::Counts([usize::MAX, 1, 1]).of(10).is_err());
+        assert_eq!(held_out_times(14), None);
+        assert_eq!(held_out_times(15), Some([9, 3, 3]));
+        assert_eq!(held_out_times(100), Some([80, 10, 10]));
+    }
+}

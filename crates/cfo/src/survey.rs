@@ -1,0 +1,237 @@
+//! One pass over what training sees: every value is read once, measured, hashed and put in its place.
+
+use cfo_data::{ChangeProducts, Statistics};
+use cfo_numerics::{Energy, Path, Spline};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use crate::error::Result;
+use crate::profile::ProfileSums;
+use crate::recipe::{ObjectiveConfig, Recipe};
+use crate::selection::{Selection, Times};
+use crate::smoothing::Denoiser;
+use crate::trajectories::TrajectorySet;
+
+/// Says which definition a fingerprint has; those of earlier versions, of normalised values, have none.
+pub(crate) const FINGERPRINT: &str = "2:";
+
+/// What one pass over the training data finds, in the user's units. A sample of training comes from every trajectory and
+/// from every time of it alike, so changes and velocities are averaged over each trajectory first.
+pub(crate) struct Survey {
+    /// Of all values.
+    pub(crate) values: Statistics,
+    /// Sums over trajectories of the mean squared change and of the mean squared velocity of each channel.
+    change: Vec<f64>,
+    velocity: Vec<f64>,
+    trajectories: usize,
+    /// How the velocity's size changes over time.
+    pub(crate) profile: ProfileSums,
+    /// What the times say.
+    pub(crate) times: Times,
+    /// Hash of the values, times and parameters, to notice that a run is resumed on other data.
+    pub(crate) fingerprint: String,
+}
+
+/// What is found of one trajectory.
+struct Found {
+    values: Statistics,
+    change: Vec<f64>,
+    velocity: Vec<f64>,
+    profile: ProfileSums,
+    hash: [u8; 32],
+}
+
+/// The weights of the times seen last, which most often are those of all trajectories.
+type Known = Option<(Vec<f64>, Energy)>;
+
+impl Survey {
+    /// Reads trajectories in parallel and joins what was found in their order, so that the result does not depend on
+    /// the number of threads. The values, without their noise if there is something that takes it off, go to `place`, which has room for just
+    /// these, or nowhere.
+    ///
+    /// # Errors
+    /// If values cannot be read or are not finite.
+    pub(crate) fn new(
+        recipe: &Recipe,
+        (set, denoiser): (&TrajectorySet, Option<&Denoiser>),
+        selections: &[Selection],
+        place: Option<&mut [f32]>,
+    ) -> Result<Self> {
+        let times = Times::of(selections, set)?;
+        let size = set.description.shape.len();
+        let surveyor = Surveyor { set, denoiser, path: path(recipe)?, times, size };
+        let found = match place {
+            Some(place) => {
+                let mut places = Vec::with_capacity(selections.len());
+                let mut rest = place;
+                for selection in selections {
+                    let (now, later) = rest.split_at_mut(selection.frames.len() * surveyor.size);
+                    places.push(now);
+                    rest = later;
+                }
+                surveyor.fill_places(selections, places)?
+            }
+            None => surveyor.in_passing(selections)?,
+        };
+        Ok(Self::join(set, selections, times, found))
+    }
+
+    fn join(set: &TrajectorySet, selections: &[Selection], times: Times, found: Vec<Found>) -> Self {
+        let channels = set.description.shape.channels;
+        let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
+        let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
+        let mut profile = ProfileSums::new(channels);
+        for (one, selection) in found.iter().zip(selections) {
+            values.merge(&one.values);
+            profile.merge(&one.profile);
+            for (sums, found) in [(&mut change, &one.change), (&mut velocity, &one.velocity)] {
+                sums.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
+            }
+            let trajectory = &set.trajectories[selection.trajectory];
+            hasher.update(one.hash);
+            let numbers = selection.times(&trajectory.times);
+            for number in numbers.iter().chain(&trajectory.parameters) {
+                hasher.update(number.to_le_bytes());
+            }
+        }
+        let hash: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let fingerprint = format!("{FINGERPRINT}{hash}");
+        Self { values, change, velocity, trajectories: found.len(), profile, times, fingerprint }
+    }
+
+    /// Root mean square of the change between neighbouring snapshots of each channel.
+    pub(crate) fn change(&self) -> Vec<f64> {
+        self.roots(&self.change)
+    }
+
+    /// Root mean square of the path's velocity of each channel.
+    pub(crate) fn velocity(&self) -> Vec<f64> {
+        self.roots(&self.velocity)
+    }
+
+    fn roots(&self, sums: &[f64]) -> Vec<f64> {
+        sums.iter().map(|sum| (sum / self.trajectories.max(1) as f64).sqrt()).collect()
+    }
+
+    /// Which channels change by more than the rounding of single precision.
+    pub(crate) fn moves(&self) -> Vec<bool> {
+        let means = self.values.normalization().mean;
+        let resolved = |(change, mean): (f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
+        self.change().into_iter().zip(means).map(resolved).collect()
+    }
+}
+
+/// The path whose velocity is measured; for other objectives one whose only products are the squares of the changes.
+fn path(recipe: &Recipe) -> Result<Path> {
+    match recipe.objective {
+        ObjectiveConfig::FlowMatching => recipe.path.path(),
+        ObjectiveConfig::Autoregressive { .. } => Ok(Path { spline: Spline::Linear, stencil: 2 }),
+    }
+}
+
+/// Reads and measures trajectories.
+struct Surveyor<'a> {
+    set: &'a TrajectorySet,
+    denoiser: Option<&'a Denoiser>,
+    path: Path,
+    times: Times,
+    size: usize,
+}
+
+impl Surveyor<'_> {
+    /// Each trajectory to a place of its own.
+    fn fill_places(&self, selections: &[Selection], mut places: Vec<&mut [f32]>) -> Result<Vec<Found>> {
+        if self.set.is_sequential() {
+            for (selection, place) in selections.iter().zip(&mut places) {
+                self.read(selection, place)?;
+            }
+            let measured = selections.par_iter().zip(places);
+            return Ok(measured
+                .map_init(|| None, |known, (selection, place)| self.measure(selection, place, known))
+                .collect());
+        }
+        let read_and_measure = |known: &mut Known, (selection, place): (&Selection, &mut [f32])| {
+            self.read(selection, place)?;
+            Ok(self.measure(selection, place, known))
+        };
+        selections.par_iter().zip(places).map_init(|| None, read_and_measure).collect()
+    }
+
+    /// As many trajectories in memory at a time as there are threads.
+    fn in_passing(&self, selections: &[Selection]) -> Result<Vec<Found>> {
+        let room = |selection: &Selection| vec![0.0; selection.frames.len() * self.size];
+        if self.set.is_sequential() {
+            let mut found = Vec::with_capacity(selections.len());
+            for group in selections.chunks(rayon::current_num_threads().max(1)) {
+                let mut read = Vec::new();
+                for selection in group {
+                    let mut values = room(selection);
+                    self.read(selection, &mut values)?;
+                    read.push((selection, values));
+                }
+                let measure = |(selection, mut values): (&Selection, Vec<f32>)| {
+                    self.measure(selection, &mut values, &mut None)
+                };
+                found.par_extend(read.into_par_iter().map(measure));
+            }
+            return Ok(found);
+        }
+        let read_and_measure = |(known, values): &mut (Known, Vec<f32>), selection: &Selection| {
+            values.resize(selection.frames.len() * self.size, 0.0);
+            self.read(selection, values)?;
+            Ok(self.measure(selection, values, known))
+        };
+        selections.par_iter().map_init(|| (None, Vec::new()), read_and_measure).collect()
+    }
+
+    fn read(&self, selection: &Selection, place: &mut [f32]) -> Result<()> {
+        self.set.frames_into(selection.trajectory, &selection.frames, place)
+    }
+
+    /// Hashes the snapshots as they stand in the set, takes their noise off, and measures what is left.
+    fn measure(&self, selection: &Selection, snapshots: &mut [f32], known: &mut Known) -> Found {
+        let hash = hash(snapshots);
+        let channels = self.set.description.shape.channels;
+        let times = selection.times(&self.set.trajectories[selection.trajectory].times);
+        if let Some(denoiser) = self.denoiser {
+            denoiser.smooth(&times, snapshots);
+        }
+        let mut values = Statistics::new(channels);
+        values.add(snapshots);
+        let reach = Energy::reach(self.path, times.len());
+        let products = ChangeProducts::new(snapshots.chunks(self.size), channels, reach);
+        let energy = match known {
+            Some((seen, energy)) if *seen == times => energy,
+            _ => &mut known.insert((times.clone(), Energy::new(self.path, &times))).1,
+        };
+        let changes = products.len() as f64;
+        let change =
+            |channel: usize| (0..products.len()).map(|j| products.mean(j, 0, channel)).sum::<f64>() / changes;
+        let velocity = |channel: usize| energy.mean_square(|j, offset| products.mean(j, offset, channel));
+        let mut profile = ProfileSums::new(channels);
+        for (j, pair) in times.windows(2).enumerate() {
+            let [from, to] = [pair[0], pair[1]].map(|time| (time - self.times.start) / self.times.duration);
+            profile.add([from, to], |channel| products.mean(j, 0, channel) / (to - from).powi(2));
+        }
+        Found {
+            values,
+            profile,
+            change: (0..channels).map(change).collect(),
+            velocity: (0..channels).map(velocity).collect(),
+            hash,
+        }
+    }
+}
+
+fn hash(values: &[f32]) -> [u8; 32] {
+    const PORTION: usize = 4096;
+    let mut hasher = Sha256::new();
+    let mut bytes = [0; 4 * PORTION];
+    for portion in values.chunks(PORTION) {
+        for (place, value) in bytes.chunks_exact_mut(4).zip(portion) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+        hasher.update(&bytes[..4 * portion.len()]);
+    }
+    hasher.finalize().into()
+}

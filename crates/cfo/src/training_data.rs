@@ -1,0 +1,339 @@
+//! The training trajectories as the sampler wants them: normalised, thinned, one after another.
+
+use std::ops::Range;
+
+use cfo_engine::{Data, Element, Memory};
+use rayon::prelude::*;
+
+use crate::checkpoint::fingerprint;
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::objective::draw;
+use crate::recipe::{ObjectiveConfig, Recipe};
+use crate::scaling::Scaling;
+use crate::selection::Selection;
+use crate::smoothing::Denoiser;
+use crate::survey::Survey;
+use crate::trajectories::{TrajectorySet, available_memory};
+
+/// The tensor of all snapshots.
+const VALUES: &str = "data.values";
+
+/// Where the values are.
+#[derive(Clone, Debug)]
+enum Values {
+    /// In the set; those of a batch are gathered when they are needed.
+    Streamed,
+    /// Here.
+    Host(Vec<f32>),
+    /// In the memory of the training.
+    Loaded,
+}
+
+/// What batches are drawn from.
+#[derive(Clone, Debug)]
+pub struct TrainingData {
+    values: Values,
+    /// Which snapshot of which trajectory each row is.
+    sources: Vec<(u32, u32)>,
+    times: Vec<f64>,
+    offsets: Vec<u32>,
+    conditions: Vec<f32>,
+    /// What an error counts at each snapshot, `[rows, channels]`, where noise was taken off; else empty.
+    pub(crate) trust: Vec<f32>,
+}
+
+impl TrainingData {
+    /// Reads, scales and thins the training part of a set. The values stay in the set if the recipe says that they are
+    /// streamed.
+    ///
+    /// # Errors
+    /// If a trajectory is too short, its grid does not suit the objective, or values cannot be read.
+    pub fn new(model: &Model, set: &TrajectorySet) -> Result<Self> {
+        let mut data = Self::streamed(model, set)?;
+        if model.recipe.data.stream.unwrap_or(false) {
+            return Ok(data);
+        }
+        let selections = Selection::of_set(&model.recipe, set)?;
+        let mut values = vec![0.0; data.rows() * model.shape().len()];
+        Survey::new(&model.recipe, (set, model.denoiser.as_ref()), &selections, Some(&mut values))?;
+        normalize(&model.scaling, &mut values);
+        data.values = Values::Host(values);
+        Ok(data)
+    }
+
+    /// The same with values that stay in the set.
+    ///
+    /// # Errors
+    /// As [`TrainingData::new`], but for reading.
+    pub fn streamed(model: &Model, set: &TrajectorySet) -> Result<Self> {
+        let selections = Selection::of_set(&model.recipe, set)?;
+        check_grids(model, set, &selections)?;
+        Self::rows_of(model, set, &selections)
+    }
+
+    /// One pass over the training part of a set: measures the units of a model unless they are known, and leaves the scaled
+    /// values in memory, or in the set if they are to be streamed. Returns also the data's fingerprint.
+    ///
+    /// # Errors
+    /// As [`TrainingData::new`], or if the data do not suit the recipe.
+    pub fn load(
+        recipe: &Recipe,
+        set: &TrajectorySet,
+        memory: &mut Memory,
+        known: Option<&Model>,
+    ) -> Result<(Model, Self, String)> {
+        let mut model = Model::unmeasured(recipe, set)?;
+        let selections = Selection::of_set(recipe, set)?;
+        check_grids(&model, set, &selections)?;
+        let rows: usize = selections.iter().map(|selection| selection.frames.len()).sum();
+        let shape = model.batch_shape(rows);
+        let streamed = is_streamed(recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
+        model.denoiser = match known {
+            Some(known) => known.denoiser.clone(),
+            None => Denoiser::new(recipe.path.smoothing, set, &selections)?,
+        };
+        let source = (set, model.denoiser.as_ref());
+        let units = |survey: &Survey| match known {
+            Some(known) => known.scaling.clone(),
+            None => Scaling::new(recipe, set, &selections, survey, model.is_timed()),
+        };
+        let (scaling, survey) = match streamed {
+            true => {
+                let survey = Survey::new(recipe, source, &selections, None)?;
+                (units(&survey), survey)
+            }
+            false => memory.insert_filled(VALUES, shape, |values| -> Result<_> {
+                let survey = Survey::new(recipe, source, &selections, Some(&mut *values))?;
+                let scaling = units(&survey);
+                normalize(&scaling, values);
+                Ok((scaling, survey))
+            })?,
+        };
+        model.scaling = scaling;
+        let mut data = Self::rows_of(&model, set, &selections)?;
+        if !streamed {
+            data.values = Values::Loaded;
+        }
+        Ok((model, data, survey.fingerprint))
+    }
+
+    /// Hash of what a recipe takes from a set, to notice that a run is resumed on other data.
+    ///
+    /// # Errors
+    /// If the values cannot be read.
+    pub fn fingerprint(recipe: &Recipe, set: &TrajectorySet) -> Result<String> {
+        Ok(Survey::new(recipe, (set, None), &Selection::of_set(recipe, set)?, None)?.fingerprint)
+    }
+
+    /// Times, places and conditions of the rows, whose values stay in the set.
+    fn rows_of(model: &Model, set: &TrajectorySet, selections: &[Selection]) -> Result<Self> {
+        let mut data = Self {
+            values: Values::Streamed,
+            sources: Vec::new(),
+            times: Vec::new(),
+            offsets: vec![0],
+            conditions: Vec::new(),
+            trust: Vec::new(),
+        };
+        for selection in selections {
+            let (i, trajectory) = (selection.trajectory, &set.trajectories[selection.trajectory]);
+            for &frame in &selection.frames {
+                data.times.push(model.scaling.time(trajectory.times[frame]));
+                data.sources.push((i as u32, frame as u32));
+            }
+            data.offsets.push(data.times.len() as u32);
+            for (&value, [mean, deviation]) in trajectory.parameters.iter().zip(&model.scaling.conditions) {
+                data.conditions.push(((value - mean) / deviation) as f32);
+            }
+        }
+        if let (Some(denoiser), ObjectiveConfig::FlowMatching) = (&model.denoiser, &model.recipe.objective) {
+            data.trust =
+                denoiser.trust(model.recipe.path.path()?, model.scaling.span, &data.times, &data.offsets);
+        }
+        Ok(data)
+    }
+
+    /// Snapshots of all trajectories.
+    pub fn rows(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Trajectories.
+    pub fn trajectories(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Whether batches are gathered one by one.
+    pub fn is_streamed(&self) -> bool {
+        matches!(self.values, Values::Streamed)
+    }
+
+    /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
+    fn gather(&self, rows: Range<usize>, model: &Model, set: &TrajectorySet, to: &mut [f32]) -> Result<()> {
+        let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
+        let frames = |rows: Range<usize>| -> Vec<usize> {
+            self.sources[rows].iter().map(|&(_, frame)| frame as usize).collect()
+        };
+        let trajectory = trajectory as usize;
+        match &model.denoiser {
+            None => set.frames_into(trajectory, &frames(rows), to)?,
+            // What one snapshot is without its noise depends on all the others of its trajectory.
+            Some(denoiser) => {
+                let after = self.offsets.partition_point(|&offset| offset as usize <= rows.start);
+                let (first, last) = (self.offsets[after - 1] as usize, self.offsets[after] as usize);
+                let whole = Selection { trajectory, first: 0, frames: frames(first..last) };
+                let (snapshots, size) = (whole.snapshots(set, Some(denoiser))?, model.shape().len());
+                to.copy_from_slice(&snapshots[(rows.start - first) * size..(rows.end - first) * size]);
+            }
+        }
+        model.scaling.normalize_in_place(to);
+        Ok(())
+    }
+
+    /// Fills a page with the snapshots that the batch of a step is made of.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn fill(&self, step: u32, model: &Model, set: &TrajectorySet, page: &mut [f32]) -> Result<()> {
+        let (draw, size) = (draw(model)?, model.shape().len());
+        let window = size * draw.data.window();
+        page.par_chunks_mut(window).enumerate().try_for_each(|(sample, place)| {
+            let rows = draw.rows(sample, step, &self.times, &self.offsets);
+            let filled = &mut place[..rows.len() * size];
+            self.gather(rows, model, set, filled)
+        })
+    }
+
+    /// The fingerprint that earlier versions kept: the hash of the normalised values.
+    ///
+    /// # Errors
+    /// If the values cannot be read.
+    pub(crate) fn earlier_fingerprint(&self, model: &Model, set: &TrajectorySet) -> Result<String> {
+        let size = model.shape().len();
+        let mut failed = None;
+        let values = (0..self.trajectories()).map(|trajectory| {
+            let rows = self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize;
+            let mut read = vec![0.0; rows.len() * size];
+            failed = self.gather(rows, model, set, &mut read).err().or(failed.take());
+            read.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
+        });
+        let times = self.times.iter().flat_map(|time| time.to_le_bytes()).collect();
+        let offsets = self.offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+        let found = fingerprint(values.chain([times, offsets]));
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// Puts the data into memory under the names that [`training_step`] reads; of streamed values only the room for a
+    /// batch.
+    ///
+    /// # Errors
+    /// If memory holds other data under these names.
+    pub fn upload(&self, model: &Model, memory: &mut Memory) -> Result<()> {
+        let [_, height, width, channels] = model.batch_shape(1);
+        match &self.values {
+            Values::Loaded => {}
+            Values::Host(values) => {
+                memory.insert_real(VALUES, [self.rows(), height, width, channels], values)?;
+            }
+            Values::Streamed => {
+                let shape = self.values_shape(model)?;
+                memory.insert_real(VALUES, shape, &vec![0.0; shape.iter().product()])?;
+            }
+        }
+        memory.insert("data.times", Element::Double, [self.rows()], Data::F64(&self.times))?;
+        memory.insert("data.offsets", Element::Index, [self.offsets.len()], Data::Index(&self.offsets))?;
+        if !self.trust.is_empty() {
+            memory.insert_real("data.trust", [self.rows(), 1, 1, channels], &self.trust)?;
+        }
+        if model.setting.conditions > 0 {
+            let shape = [self.trajectories(), model.setting.conditions];
+            memory.insert_real("data.conditions", shape, &self.conditions)?;
+        }
+        Ok(())
+    }
+
+    /// Shape of the values that the sampler reads: all snapshots, or those of a batch.
+    pub(crate) fn values_shape(&self, model: &Model) -> Result<[usize; 4]> {
+        let rows = match self.is_streamed() {
+            true => model.recipe.train.batch * draw(model)?.data.window(),
+            false => self.rows(),
+        };
+        Ok(model.batch_shape(rows))
+    }
+}
+
+/// Whether batches are gathered one by one: if the recipe says so, else if so many bytes would take more than 60 % of what
+/// a GPU has free, or more than 70 % of the host's memory where they are not in it yet.
+fn is_streamed(recipe: &Recipe, set: &TrajectorySet, bytes: u64, memory: &Memory) -> Result<bool> {
+    if let Some(stream) = recipe.data.stream {
+        return Ok(stream);
+    }
+    let device = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
+    let host = set.is_in_file() && available_memory().is_some_and(|available| bytes > available / 10 * 7);
+    Ok(device || host)
+}
+
+/// Scales values where they stand, in parallel.
+fn normalize(scaling: &Scaling, values: &mut [f32]) {
+    const POINTS: usize = 1 << 16;
+    values
+        .par_chunks_mut(POINTS * scaling.mean.len().max(1))
+        .for_each(|part| scaling.normalize_in_place(part));
+}
+
+/// An autoregressive model needs equal steps, the same in all trajectories or told.
+fn check_grids(model: &Model, set: &TrajectorySet, selections: &[Selection]) -> Result<()> {
+    if !model.is_autoregressive() {
+        return Ok(());
+    }
+    let mut steps = Vec::with_capacity(selections.len());
+    for selection in selections {
+        let times = &set.trajectories[selection.trajectory].times[selection.first..];
+        let step = uniform_step(selection.trajectory, times, model.recipe.data.keep_rate)?;
+        steps.push((selection.trajectory, step));
+    }
+    check_steps(&steps, set, model.recipe.data.condition)
+}
+
+/// Steps that differ by less than this share are equal: times may be rounded.
+const EQUAL: f64 = 1e-3;
+
+/// The step of a trajectory for an autoregressive model, which needs all of its steps to be equal.
+fn uniform_step(index: usize, times: &[f64], keep_rate: f64) -> Result<f64> {
+    let expected = times[1] - times[0];
+    let uneven = times.windows(2).find(|pair| ((pair[1] - pair[0]) / expected - 1.0).abs() > EQUAL);
+    match uneven {
+        None if keep_rate >= 1.0 => Ok(expected),
+        None => Err(CfoError::InvalidKey {
+            key: "data.keep_rate".into(),
+            problem: format!("{keep_rate} leaves irregular times, and `autoregressive` needs a uniform grid"),
+        }),
+        Some(pair) => Err(CfoError::BadData {
+            problem: format!(
+                "trajectory {index} steps by {} after time {}, but `autoregressive` needs steps of {expected} throughout",
+                pair[1] - pair[0],
+                pair[0]
+            ),
+            hint: "use `objective.kind = \"flow-matching\"`, which takes irregular times".into(),
+        }),
+    }
+}
+
+/// An autoregressive model must know by how much it steps: by the same in all trajectories, or it is told, by a parameter
+/// that is the step.
+fn check_steps(steps: &[(usize, f64)], set: &TrajectorySet, told: bool) -> Result<()> {
+    let Some(&(first, expected)) = steps.first() else { return Ok(()) };
+    let same = |found: f64, expected: f64| (found / expected - 1.0).abs() <= EQUAL;
+    let Some(&(index, step)) = steps.iter().find(|(_, step)| !same(*step, expected)) else { return Ok(()) };
+    let is_step = |p: usize| steps.iter().all(|&(i, step)| same(set.trajectories[i].parameters[p], step));
+    if told && (0..set.description.parameter_names.len()).any(is_step) {
+        return Ok(());
+    }
+    Err(CfoError::BadData {
+        problem: format!(
+            "trajectory {first} steps by {expected} and trajectory {index} by {step}, which `autoregressive` must be told"
+        ),
+        hint: "store each trajectory's step among the `/parameters` and set `data.condition = true`, or use `objective.kind = \"flow-matching\"`".into(),
+    })
+}
