@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use cfo_data::Split;
-use cfo_engine::{Data, Device, Memory, Program};
+use cfo_device::Device;
+use cfo_engine::{Data, Memory, Program};
 use serde::Serialize;
 
 use crate::checkpoint::{Checkpoints, State, write_atomically};
@@ -188,7 +189,7 @@ impl Run<'_> {
         let mut first_loss: Option<f64> = None;
         let mut last_loss = f64::NAN;
         while step < steps {
-            let chunk = chunk(step, recipe, memory.device());
+            let chunk = chunk(step, recipe, memory.is_asynchronous());
             match &mut supply {
                 None => self.program.run_many(memory, chunk as usize)?,
                 Some(supply) => {
@@ -249,8 +250,8 @@ impl Run<'_> {
 }
 
 /// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
-fn chunk(step: u32, recipe: &Recipe, device: Device) -> u32 {
-    let most = if device == Device::Cpu { 1 } else { 20 };
+fn chunk(step: u32, recipe: &Recipe, asynchronous: bool) -> u32 {
+    let most = if asynchronous { 20 } else { 1 };
     let train = &recipe.train;
     let dues = [train.report_every, train.validate_every, train.checkpoint_every];
     let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);
