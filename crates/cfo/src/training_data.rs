@@ -224,7 +224,7 @@ impl TrainingData {
         failed.map_or(Ok(found), Err)
     }
 
-    /// Puts the data into memory under the names that [`training_step`] reads; of streamed values only the room for a
+    /// Puts the data into memory under the names that [`crate::training_step`] reads; of streamed values only the room for a
     /// batch.
     ///
     /// # Errors
