@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rust_hdf5::format::messages::filter::{FILTER_FLETCHER32, FLAG_MANDATORY};
 use rust_hdf5::{Filter, FilterPipeline, H5Dataset, H5File, H5Group, Hdf5Error, VarLenUnicode};
 
-use super::writer::Compression;
+use super::Compression;
 use crate::DataError;
 
 /// Chunks aim at this size: small enough to fetch single frames of large fields, large enough for a short index.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{DataError, Description, Split};
 
-/// Trajectories in a file. Numbers are in range: [`super::TrajectoryFile`] checks them, and what it reads.
+/// Trajectories in a file. Numbers are in range: [`crate::store::TrajectoryFile`] checks them, and what it reads.
 pub(crate) trait Source: Send + Sync {
     /// Where the trajectories are.
     fn path(&self) -> &Path;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hdf5_writer::{Growing, Hdf5Output};
-use super::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
-use super::writer::{Compression, Output, WriteOptions};
+use super::hdf5::{Growing, Hdf5Output};
+use super::{Compression, Output, WriteOptions};
+use crate::store::layout::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
 use crate::{DataError, Description, Split, Trajectory};
 
 /// A file of layout `cfo` that is being written.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::table_output::Columns;
-use super::writer::{Compression, Output, WriteOptions};
+use super::table::Columns;
+use super::{Compression, Output, WriteOptions};
 use crate::{DataError, Description, Split, Trajectory};
 
 /// Bytes before the numbers of an array: enough for five extents of twenty digits.

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::array::{Array, Block, read_all, shape_text};
-use super::hdf5::{Hdf5, Hdf5Array};
-use super::source::Source;
+use super::Source;
+use crate::store::container::array::{Array, Block, read_all, shape_text};
+use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape, Place};
 
 /// Groups `0000`, `0001`, ... with `data`, `[frames, (space...,) channels]`, and `grid`.

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hdf5_writer::{Growing, Hdf5Output};
-use super::writer::{Compression, Output, WriteOptions};
+use super::hdf5::{Growing, Hdf5Output};
+use super::{Compression, Output, WriteOptions};
 use crate::{DataError, Description, Place, Split, Trajectory};
 
 /// A PDEBench file that is being written.

@@ -1,29 +1,19 @@
-//! Reading the ZIP container of `.npz` files: members at any offset, without holding them.
+//! One member of a ZIP file, readable at any offset.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flate2::read::DeflateDecoder;
 
-use super::array::Origin;
-use super::spool::{Spool, read_exact_at};
-use crate::{DataError, Place};
+use super::directory::Entry;
+use super::{Fault, read_within, word16};
+use crate::DataError;
+use crate::store::container::array::Origin;
+use crate::store::container::spool::{Spool, read_exact_at};
 
-const END: &[u8] = b"PK\x05\x06";
-const END_BYTES: usize = 22;
-const ENTRY: &[u8] = b"PK\x01\x02";
-const ENTRY_BYTES: usize = 46;
 const LOCAL: &[u8] = b"PK\x03\x04";
 const LOCAL_BYTES: usize = 30;
-const LARGE_LOCATOR: &[u8] = b"PK\x06\x07";
-const LARGE_LOCATOR_BYTES: usize = 20;
-const LARGE_END: &[u8] = b"PK\x06\x06";
-const LARGE_END_BYTES: usize = 56;
-/// The tag of the extra field with 64-bit sizes.
-const LARGE_TAG: u16 = 1;
-const LONGEST_COMMENT: usize = 65535;
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
 /// The most that deflate can grow.
@@ -31,12 +21,6 @@ const GROWTH: u64 = 1032;
 /// Members up to this size are checked when the file is opened, larger ones as far as they are read from end to end:
 /// reading a few frames of a large file must not cost the whole of it.
 const CHECKED_BYTES: u64 = 64 << 20;
-
-/// The directory of an open ZIP file.
-pub(crate) struct Zip {
-    pub path: Arc<PathBuf>,
-    pub members: Vec<Member>,
-}
 
 /// One member, readable at any offset.
 pub(crate) struct Member {
@@ -75,146 +59,13 @@ impl Read for Content {
     }
 }
 
-impl Zip {
-    pub fn open(path: &Path) -> Result<Self, DataError> {
-        let path = Arc::new(path.to_owned());
-        let failed = |error| DataError::reading(&path, error);
-        let file = Arc::new(fs_err::File::open(path.as_path()).map_err(failed)?.into_file());
-        let bytes = file.metadata().map_err(failed)?.len();
-        let directory = read_directory(&file, bytes).map_err(|fault| fault.at(&path, Place::default()))?;
-        let mut members = Vec::new();
-        let mut rest = directory.as_slice();
-        while !rest.is_empty() {
-            let (entry, length) = Entry::parse(rest)
-                .ok_or_else(|| Fault::Damaged("its directory is broken").at(&path, Place::default()))?;
-            let origin = Origin { path: path.clone(), name: entry.name.clone() };
-            members.push(Member::open(&file, bytes, entry, origin)?);
-            rest = &rest[length..];
-        }
-        Ok(Self { path, members })
-    }
-}
-
-/// A failure that does not know its file yet.
-enum Fault {
-    Io(io::Error),
-    Damaged(&'static str),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl Fault {
-    fn at(self, path: &Path, place: Place) -> DataError {
-        match self {
-            Self::Io(error) => DataError::reading(path, error),
-            Self::Damaged(detail) => DataError::Damaged {
-                path: path.to_owned(),
-                place: Box::new(place),
-                detail: detail.to_string(),
-            },
-        }
-    }
-}
-
-/// The bytes of the central directory, which follow all members.
-fn read_directory(file: &File, bytes: u64) -> Result<Vec<u8>, Fault> {
-    let tail_bytes = bytes.min((END_BYTES + LONGEST_COMMENT + LARGE_LOCATOR_BYTES) as u64) as usize;
-    let tail_start = bytes - tail_bytes as u64;
-    let mut tail = vec![0; tail_bytes];
-    read_within(file, bytes, &mut tail, tail_start)?;
-    let last = tail_bytes.checked_sub(END_BYTES).ok_or(Fault::Damaged("it is too short"))?;
-    let end = (0..=last)
-        .rev()
-        .find(|&at| tail[at..].starts_with(END))
-        .ok_or(Fault::Damaged("it has no directory at its end"))?;
-    let mut size = u64::from(word32(&tail, end + 12));
-    let mut start = u64::from(word32(&tail, end + 16));
-    let locator = end.checked_sub(LARGE_LOCATOR_BYTES).filter(|&at| tail[at..].starts_with(LARGE_LOCATOR));
-    if let Some(locator) = locator {
-        let mut large = [0; LARGE_END_BYTES];
-        read_within(file, bytes, &mut large, word64(&tail, locator + 8))?;
-        if !large.starts_with(LARGE_END) {
-            return Err(Fault::Damaged("its 64-bit directory is not where it should be"));
-        }
-        (size, start) = (word64(&large, 40), word64(&large, 48));
-    }
-    if start.checked_add(size).is_none_or(|stop| stop > tail_start + end as u64) {
-        return Err(Fault::Damaged("its directory lies outside the file"));
-    }
-    let mut directory = vec![0; size as usize];
-    read_within(file, bytes, &mut directory, start)?;
-    Ok(directory)
-}
-
-/// Fill `out` from a place that the file itself names, which may lie anywhere.
-fn read_within(file: &File, bytes: u64, out: &mut [u8], offset: u64) -> Result<(), Fault> {
-    if offset.checked_add(out.len() as u64).is_none_or(|stop| stop > bytes) {
-        return Err(Fault::Damaged("a part of it lies outside the file"));
-    }
-    Ok(read_exact_at(file, out, offset)?)
-}
-
-/// One entry of the central directory.
-struct Entry {
-    name: String,
-    flags: u16,
-    method: u16,
-    checksum: u32,
-    stored_size: u64,
-    size: u64,
-    local: u64,
-}
-
-impl Entry {
-    /// The first entry of `bytes` and its length.
-    fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
-        if bytes.len() < ENTRY_BYTES || !bytes.starts_with(ENTRY) {
-            return None;
-        }
-        let lengths = [28, 30, 32].map(|at| usize::from(word16(bytes, at)));
-        let name = bytes.get(ENTRY_BYTES..ENTRY_BYTES + lengths[0])?;
-        let extra_start = ENTRY_BYTES + lengths[0];
-        let extra = bytes.get(extra_start..extra_start + lengths[1])?;
-        let length = extra_start + lengths[1] + lengths[2];
-        bytes.get(..length)?;
-        let mut entry = Self {
-            name: String::from_utf8_lossy(name).into_owned(),
-            flags: word16(bytes, 8),
-            method: word16(bytes, 10),
-            checksum: word32(bytes, 16),
-            stored_size: u64::from(word32(bytes, 20)),
-            size: u64::from(word32(bytes, 24)),
-            local: u64::from(word32(bytes, 42)),
-        };
-        entry.widen(extra)?;
-        Some((entry, length))
-    }
-
-    /// Take the 64-bit numbers of the extra field for those that did not fit.
-    fn widen(&mut self, mut extra: &[u8]) -> Option<()> {
-        while extra.len() >= 4 {
-            let length = usize::from(word16(extra, 2));
-            let field = extra.get(4..4 + length)?;
-            if word16(extra, 0) == LARGE_TAG {
-                let mut numbers = field.chunks_exact(8).map(|number| word64(number, 0));
-                for number in [&mut self.size, &mut self.stored_size, &mut self.local] {
-                    if *number == u64::from(u32::MAX) {
-                        *number = numbers.next()?;
-                    }
-                }
-            }
-            extra = &extra[4 + length..];
-        }
-        Some(())
-    }
-}
-
 impl Member {
-    fn open(file: &Arc<File>, bytes: u64, entry: Entry, origin: Origin) -> Result<Self, DataError> {
+    pub(super) fn open(
+        file: &Arc<File>,
+        bytes: u64,
+        entry: Entry,
+        origin: Origin,
+    ) -> Result<Self, DataError> {
         if entry.flags & 1 != 0 || ![STORED, DEFLATED].contains(&entry.method) {
             let what = format!("the compression or encryption of `{}`", entry.name);
             return Err(DataError::Unsupported { path: origin.path.to_path_buf(), what });
@@ -383,18 +234,6 @@ impl Read for Section {
         self.position += length as u64;
         Ok(length)
     }
-}
-
-fn word16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
-}
-
-fn word32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn word64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]

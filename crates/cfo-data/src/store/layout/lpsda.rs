@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::array::{Array, Block, shape_text};
-use super::hdf5::{Hdf5, Hdf5Array};
-use super::source::Source;
+use super::Source;
+use crate::store::container::array::{Array, Block, shape_text};
+use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape, Split};
 
 /// Group names and the parts that they mean.

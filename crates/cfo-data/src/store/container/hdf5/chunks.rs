@@ -2,30 +2,22 @@
 //!
 //! The decoding crate's own slices copy one innermost row at a time, which is a few bytes when channels come last.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
-use hdf5_reader::chunk_index::{
-    ChunkEntry, collect_implicit_chunk_entries, collect_v2_chunk_entries_storage, single_chunk_entry,
-};
+use hdf5_reader::chunk_index::ChunkEntry;
 use hdf5_reader::error::Error;
-use hdf5_reader::extensible_array::collect_extensible_array_chunk_entries_storage;
 use hdf5_reader::filters::{FilterRegistry, apply_pipeline_with_limit};
-use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
 use hdf5_reader::messages::HdfMessage;
 use hdf5_reader::messages::filter_pipeline::FilterDescription;
-use hdf5_reader::messages::layout::{ChunkIndexing, DataLayout};
+use hdf5_reader::messages::layout::DataLayout;
 use hdf5_reader::{Dataset, FileStorage, Hdf5File, Storage, StorageBuffer};
 
-use super::array::{Block, elements};
-use super::spool::Spool;
+use super::chunk_cache::Recent;
+use super::chunk_index::collect;
+use crate::store::container::array::{Block, elements};
 
-/// Decoded chunks kept, so that neighbouring frames of one chunk are decoded once.
-const CACHE_BYTES: usize = 32 << 20;
-/// The most bytes of decoded chunks that are put into a temporary file, so that no chunk is decoded a third time.
-const SPILLED_BYTES: u64 = 16 << 30;
 /// Bytes read from the file at a time where they come in long pieces.
 const PORTION: usize = 1 << 20;
 
@@ -54,48 +46,6 @@ struct Place {
     address: u64,
     size: u64,
     filter_mask: u32,
-}
-
-#[derive(Default)]
-struct Recent {
-    chunks: VecDeque<(usize, Arc<Vec<u8>>)>,
-    bytes: usize,
-    /// Chunks that were decoded before. Most access passes over a file once, so only what is decoded a second time, as
-    /// chunks that many trajectories share, is worth a temporary file.
-    decoded: HashSet<usize>,
-    spilled: Spilled,
-}
-
-/// Decoded chunks in a temporary file.
-#[derive(Default)]
-struct Spilled {
-    /// `None` before the first, and where none can be written.
-    spool: Option<Spool>,
-    /// Where each begins.
-    starts: HashMap<usize, u64>,
-}
-
-impl Spilled {
-    /// Keep a chunk if there is room for it; without, it is decoded again.
-    fn keep(&mut self, number: usize, data: &[u8]) {
-        let kept = self.spool.as_ref().map_or(0, Spool::len);
-        if kept + data.len() as u64 > SPILLED_BYTES {
-            return;
-        }
-        let Some(mut spool) = self.spool.take().or_else(|| Spool::in_file().ok()) else { return };
-        if spool.append(data).is_ok() {
-            self.starts.insert(number, kept);
-        }
-        self.spool = Some(spool);
-    }
-
-    /// A part of a chunk that was kept.
-    fn read(&self, number: usize, offset: usize, length: usize) -> Option<Vec<u8>> {
-        let mut part = vec![0; length];
-        let start = self.starts.get(&number)? + offset as u64;
-        self.spool.as_ref()?.read_at(start, &mut part).ok()?;
-        Some(part)
-    }
 }
 
 impl Chunks {
@@ -353,69 +303,8 @@ impl Chunks {
         if !keep {
             return Ok(data);
         }
-        recent.chunks.push_back((number, data.clone()));
-        recent.bytes += bytes;
-        while recent.bytes > CACHE_BYTES {
-            let Some((_, oldest)) = recent.chunks.pop_front() else { break };
-            recent.bytes -= oldest.len();
-        }
+        recent.hold(number, data.clone());
         Ok(data)
-    }
-}
-
-/// All entries of a chunk index.
-fn collect(
-    file: &Hdf5File,
-    dataset: &Dataset,
-    address: u64,
-    dims: &[u32],
-    indexing: Option<&ChunkIndexing>,
-    size: usize,
-) -> Result<Vec<ChunkEntry>, Error> {
-    let (storage, shape) = (file.storage(), dataset.shape());
-    let (offset, length) = (file.superblock().offset_size, file.superblock().length_size);
-    let axes = shape.len();
-    match indexing {
-        None => {
-            let leaves = collect_btree_v1_leaves_storage(
-                storage,
-                address,
-                offset,
-                length,
-                Some(axes as u32),
-                dims,
-                None,
-            )?;
-            leaves.into_iter().map(|(key, address)| leaf_entry(key, address, axes)).collect()
-        }
-        Some(ChunkIndexing::SingleChunk { filtered_size, filters }) => {
-            Ok(vec![single_chunk_entry(address, *filtered_size, *filters, axes)])
-        }
-        Some(ChunkIndexing::Implicit) => {
-            collect_implicit_chunk_entries(address, shape, dims, size, None, storage.len())
-        }
-        Some(ChunkIndexing::FixedArray { .. }) => {
-            collect_fixed_array_chunk_entries_storage(storage, address, offset, length, shape, dims, None)
-        }
-        Some(ChunkIndexing::ExtensibleArray { .. }) => {
-            let limits = dataset.max_dims();
-            collect_extensible_array_chunk_entries_storage(
-                storage, address, offset, length, shape, limits, dims, None,
-            )
-        }
-        Some(ChunkIndexing::BTreeV2) => {
-            collect_v2_chunk_entries_storage(storage, address, offset, length, axes as u32, dims, None)
-        }
-    }
-}
-
-fn leaf_entry(key: BTreeV1Key, address: u64, axes: usize) -> Result<ChunkEntry, Error> {
-    match key {
-        BTreeV1Key::RawData { chunk_size, filter_mask, mut offsets } if offsets.len() >= axes => {
-            offsets.truncate(axes);
-            Ok(ChunkEntry { address, size: u64::from(chunk_size), filter_mask, offsets })
-        }
-        _ => Err(Error::InvalidData("the index of the chunks is not one".to_string())),
     }
 }
 
@@ -423,9 +312,10 @@ fn leaf_entry(key: BTreeV1Key, address: u64, axes: usize) -> Result<ChunkEntry, 
 mod tests {
     use rust_hdf5::H5File;
 
-    use super::super::array::Array;
-    use super::super::hdf5::Hdf5;
+    use super::super::Hdf5;
+    use super::super::chunk_cache::CACHE_BYTES;
     use super::*;
+    use crate::store::container::array::Array;
 
     /// Chunks that all trajectories share, together more than the cache: without a place for them each trajectory would
     /// decode the whole file.

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::array::{Array, Block, read_all, read_counts, shape_text};
-use super::hdf5::Hdf5;
-use super::npy::NpyArray;
-use super::source::Source;
-use super::zip::Zip;
+use super::Source;
+use crate::store::container::array::{Array, Block, read_all, read_counts, shape_text};
+use crate::store::container::hdf5::Hdf5;
+use crate::store::container::npy::NpyArray;
+use crate::store::container::zip::Zip;
 use crate::{DataError, Description, FieldShape, Place, Split};
 
 /// Value of the attribute `format` of our files.

@@ -1,15 +1,20 @@
 //! Writing trajectories one by one into a file that appears whole or not at all.
 
+mod hdf5;
+mod npz;
+mod pdebench;
+mod table;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use tempfile::TempPath;
 
-use super::npz_output::NpzOutput;
-use super::pdebench_output::PdebenchOutput;
-use super::table_output::TableOutput;
 use crate::{DataError, Description, Place, Split, Trajectory};
+use npz::NpzOutput;
+use pdebench::PdebenchOutput;
+use table::TableOutput;
 
 /// How a written file arranges its trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::array::{Array, Block, shape_text};
-use super::hdf5::{Hdf5, Hdf5Array};
+use super::Source;
 use super::pdebench::{Mixer, domain, leading_times};
-use super::source::Source;
+use crate::store::container::array::{Array, Block, shape_text};
+use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
 
 /// Groups of fields by tensor order: scalars, vectors, matrices.

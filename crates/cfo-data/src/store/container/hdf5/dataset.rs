@@ -1,0 +1,217 @@
+//! A dataset of real numbers, of which any block can be read.
+
+use std::sync::{Arc, OnceLock};
+
+use hdf5_reader::error::{ByteOrder, Error};
+use hdf5_reader::filters::{FILTER_FLETCHER32, FILTER_SHUFFLE, FilterRegistry};
+use hdf5_reader::messages::HdfMessage;
+use hdf5_reader::messages::datatype::Datatype;
+use hdf5_reader::{Dataset, FileStorage, H5Type, Hdf5File, SliceInfo, SliceInfoElem};
+
+use super::chunks::Chunks;
+use super::number::{Real, number_size};
+use super::{GROWTH, Hdf5, failure, is_absent, numbers, texts};
+use crate::store::container::array::{Array, Block, Origin, elements, shape_text};
+use crate::{DataError, Place};
+
+/// Filters that reorder or check bytes and so do not shrink them.
+const KEEPING_FILTERS: [u16; 2] = [FILTER_SHUFFLE, FILTER_FLETCHER32];
+
+/// A dataset of real numbers.
+pub(crate) struct Hdf5Array {
+    dataset: Dataset,
+    origin: Origin,
+    shape: Vec<usize>,
+    file: Arc<Hdf5File>,
+    numbers: Arc<FileStorage>,
+    filters: Arc<FilterRegistry>,
+    /// The chunks, located by the first read; `None` when the numbers stand elsewhere (in the header, in other files).
+    chunks: OnceLock<Option<Chunks>>,
+    /// Bytes of one number.
+    size: usize,
+    /// The most bytes of numbers that the file can stand for.
+    capacity: u64,
+}
+
+impl Hdf5Array {
+    pub(super) fn new(file: &Hdf5, name: &str, dataset: Dataset) -> Result<Self, DataError> {
+        let origin = Origin { path: file.path.clone(), name: name.to_string() };
+        let shape: Option<Vec<usize>> =
+            dataset.shape().iter().map(|&extent| usize::try_from(extent).ok()).collect();
+        let shape = shape.ok_or_else(|| origin.damaged("its extent is no number of this machine"))?;
+        let size = number_size(dataset.dtype()).ok_or_else(|| match dataset.dtype() {
+            Datatype::VarLen { .. } => origin.ragged("lists of different lengths"),
+            other => origin.unfit(format!("{other:?}"), "real numbers"),
+        })?;
+        let capacity = file.bytes.saturating_mul(growth(file, &dataset)?);
+        let (numbers, filters) = (file.numbers.clone(), file.filters.clone());
+        let file = file.file.clone();
+        let array =
+            Self { dataset, origin, shape, file, numbers, filters, chunks: OnceLock::new(), size, capacity };
+        array.check_extent()?;
+        Ok(array)
+    }
+
+    /// Refuse an extent that the file cannot hold. Chunks that were never written take no room, as the ends of short
+    /// trajectories; so of a chunked array the second axis, which is time, counts once.
+    fn check_extent(&self) -> Result<(), DataError> {
+        let mut extent = self.shape.clone();
+        if let Some(chunk) = self.dataset.chunks().filter(|_| elements(&extent) != Some(0)) {
+            let chunk: Vec<usize> = chunk.iter().map(|&extent| extent as usize).collect();
+            self.check_size(&chunk)?;
+            if let Some(frames) = extent.get_mut(1) {
+                *frames = 1;
+            }
+        }
+        self.check_size(&extent)
+    }
+
+    fn check_size(&self, extent: &[usize]) -> Result<(), DataError> {
+        let bytes = elements(extent).and_then(|count| count.checked_mul(self.size));
+        if bytes.is_some_and(|bytes| bytes as u64 <= self.capacity) {
+            return Ok(());
+        }
+        Err(self.origin.damaged(format!("{} is more than the file can hold", shape_text(extent))))
+    }
+
+    /// The numbers of an attribute, if it is there.
+    pub fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>, DataError> {
+        self.attribute(name)?.map(|attribute| numbers(&self.origin.path, &attribute)).transpose()
+    }
+
+    /// The texts of an attribute, if it is there.
+    pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>, DataError> {
+        self.attribute(name)?.map(|attribute| texts(&self.origin.path, &attribute)).transpose()
+    }
+
+    fn attribute(&self, name: &str) -> Result<Option<hdf5_reader::Attribute>, DataError> {
+        match self.dataset.attribute(name) {
+            Ok(attribute) => Ok(Some(attribute)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failure(&self.origin.path, Place::dataset(name), error)),
+        }
+    }
+
+    /// The chunks of the dataset, if it has any.
+    pub fn chunks(&self) -> Result<Option<&Chunks>, Error> {
+        if self.chunks.get().is_none() {
+            let chunks = Chunks::open(
+                &self.file,
+                &self.numbers,
+                &self.filters,
+                &self.dataset,
+                &self.shape,
+                self.size,
+            )?;
+            // Another thread may have been quicker; both found the same.
+            let _ = self.chunks.set(chunks);
+        }
+        Ok(self.chunks.get().and_then(Option::as_ref))
+    }
+
+    fn read<T: H5Type>(&self, block: &Block) -> Result<Vec<T>, DataError> {
+        if block.len() == 0 {
+            return Ok(Vec::new());
+        }
+        self.check_size(&block.count)?;
+        let values = self
+            .read_values(block)
+            .map_err(|error| failure(&self.origin.path, self.origin.place(), error))?;
+        if values.len() != block.len() {
+            return Err(self.origin.damaged(format!(
+                "{} numbers where {} belong",
+                values.len(),
+                block.len()
+            )));
+        }
+        Ok(values)
+    }
+
+    fn read_values<T: H5Type>(&self, block: &Block) -> Result<Vec<T>, Error> {
+        if let Some(chunks) = self.chunks()? {
+            let bytes = chunks.read(block)?;
+            let decoded = T::decode_vec(&bytes, self.dataset.dtype(), block.len());
+            return decoded
+                .unwrap_or_else(|| Err(Error::InvalidData("its numbers cannot be decoded".to_string())));
+        }
+        let array = if self.shape.is_empty() {
+            self.dataset.read_array::<T>()?
+        } else {
+            let axis = |(&start, &count): (&usize, &usize)| SliceInfoElem::Slice {
+                start: start as u64,
+                end: (start + count) as u64,
+                step: 1,
+            };
+            let selections = block.start.iter().zip(&block.count).map(axis).collect();
+            self.dataset.read_slice::<T>(&SliceInfo { selections })?
+        };
+        Ok(array.into_raw_vec_and_offset().0)
+    }
+}
+
+impl Array for Hdf5Array {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError> {
+        Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value).collect())
+    }
+
+    fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError> {
+        if matches!(self.dataset.dtype(), Datatype::FloatingPoint { size: 4, .. }) {
+            return self.read::<f32>(block);
+        }
+        Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value as f32).collect())
+    }
+
+    fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
+        let failed = |error| failure(&self.origin.path, self.origin.place(), error);
+        let single = match self.dataset.dtype() {
+            Datatype::FloatingPoint { size: 4, byte_order: ByteOrder::BigEndian } => f32::from_be_bytes,
+            Datatype::FloatingPoint { size: 4, .. } => f32::from_le_bytes,
+            _ => {
+                out.copy_from_slice(&self.read_f32(block)?);
+                return Ok(());
+            }
+        };
+        match self.chunks().map_err(failed)? {
+            Some(chunks) if block.len() > 0 => {
+                self.check_size(&block.count)?;
+                let number = |word: &[u8]| single([word[0], word[1], word[2], word[3]]);
+                if let Some(fill) = chunks.gaps() {
+                    out.fill(number(fill));
+                }
+                let mut copy = |place: usize, piece: &[u8]| {
+                    let words = piece.chunks_exact(4).map(number);
+                    out[place / 4..].iter_mut().zip(words).for_each(|(to, value)| *to = value);
+                };
+                chunks.visit(block, &mut copy).map_err(failed)
+            }
+            _ => {
+                out.copy_from_slice(&self.read_f32(block)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How many bytes of numbers a stored byte of this dataset can stand for.
+fn growth(file: &Hdf5, dataset: &Dataset) -> Result<u64, DataError> {
+    if dataset.chunks().is_none() {
+        return Ok(1);
+    }
+    let header = file.file.get_or_parse_header(dataset.address());
+    let header = header.map_err(|error| failure(&file.path, Place::dataset(dataset.name()), error))?;
+    let shrinks = |message: &HdfMessage| match message {
+        HdfMessage::FilterPipeline(pipeline) => {
+            pipeline.filters.iter().any(|filter| !KEEPING_FILTERS.contains(&filter.id))
+        }
+        _ => false,
+    };
+    Ok(if header.messages.iter().any(shrinks) { GROWTH } else { 1 })
+}

@@ -1,0 +1,185 @@
+//! Reading HDF5: the only folder that knows which crate decodes it.
+
+mod bounded;
+mod chunk_cache;
+mod chunk_index;
+mod chunks;
+mod dataset;
+mod lzf;
+mod number;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bounded::BoundedStorage;
+pub(crate) use dataset::Hdf5Array;
+use hdf5_reader::error::Error;
+use hdf5_reader::filters::FilterRegistry;
+use hdf5_reader::messages::filter_pipeline::FilterDescription;
+use hdf5_reader::{FileStorage, Hdf5File, OpenOptions};
+use number::{Real, number_size};
+
+use crate::{DataError, Place};
+
+const FILTER_LZF: u16 = 32000;
+
+/// The most that a compressed byte can grow: deflate's limit, above LZF's.
+const GROWTH: u64 = 1032;
+
+/// An open HDF5 file.
+pub(crate) struct Hdf5 {
+    file: Arc<Hdf5File>,
+    numbers: Arc<FileStorage>,
+    filters: Arc<FilterRegistry>,
+    path: Arc<PathBuf>,
+    bytes: u64,
+}
+
+/// The filters of HDF5, and h5py's LZF.
+fn filters() -> FilterRegistry {
+    let mut filters = FilterRegistry::new();
+    let decompress = |description: &FilterDescription, data: &[u8], _| {
+        // h5py's third parameter is the decoded size of a chunk.
+        let size = description.client_data.get(2).map_or(usize::MAX, |&size| size as usize);
+        lzf::decompress(data, size)
+            .ok_or_else(|| Error::DecompressionError("LZF stream is damaged".to_string()))
+    };
+    filters.register(FILTER_LZF, Box::new(decompress));
+    filters
+}
+
+/// What a group holds, each sorted by name.
+pub(crate) struct Members {
+    pub groups: Vec<String>,
+    pub datasets: Vec<String>,
+}
+
+impl Hdf5 {
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let bytes = fs_err::metadata(path).map_err(|error| DataError::reading(path, error))?.len();
+        let limit = usize::try_from(bytes.saturating_mul(GROWTH)).unwrap_or(usize::MAX);
+        let options = OpenOptions::default()
+            .with_filter_registry(filters())
+            .with_chunk_cache_bytes(0)
+            .with_max_chunk_bytes(limit.min(hdf5_reader::DEFAULT_MAX_CHUNK_BYTES))
+            .with_max_read_bytes(limit)
+            // Headers are never compressed.
+            .with_max_object_header_bytes(
+                usize::try_from(bytes)
+                    .unwrap_or(usize::MAX)
+                    .min(hdf5_reader::DEFAULT_MAX_OBJECT_HEADER_BYTES),
+            );
+        let path = Arc::new(path.to_owned());
+        let failed = |error| failure(&path, Place::default(), error);
+        let numbers = Arc::new(FileStorage::open(path.as_path()).map_err(failed)?);
+        let structures = Arc::new(BoundedStorage(numbers.clone()));
+        let file = Hdf5File::from_storage_with_options(structures, options).map_err(failed)?;
+        Ok(Self { file: Arc::new(file), numbers, filters: Arc::new(filters()), path, bytes })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the group `name` holds; empty when there is no such group.
+    pub fn members(&self, name: &str) -> Result<Members, DataError> {
+        let failed = |error| failure(&self.path, Place::dataset(name), error);
+        let group = match self.file.group(name) {
+            Ok(group) => group,
+            Err(error) if is_absent(&error) => return Ok(Members { groups: vec![], datasets: vec![] }),
+            Err(error) => return Err(failed(error)),
+        };
+        let (mut groups, mut datasets) = group.member_names().map_err(failed)?;
+        groups.sort_unstable();
+        datasets.sort_unstable();
+        Ok(Members { groups, datasets })
+    }
+
+    /// The dataset `name`, which must be there.
+    pub fn dataset(&self, name: &str) -> Result<Hdf5Array, DataError> {
+        self.find_dataset(name)?.ok_or_else(|| self.absent(name))
+    }
+
+    /// That something is not there, and what is beside the place where it should be.
+    pub fn absent(&self, name: &str) -> DataError {
+        let group = name.rsplit_once('/').map_or("/", |(group, _)| group);
+        let found = self.members(group).map_or_else(|_| vec![], |held| [held.datasets, held.groups].concat());
+        DataError::Absent { path: self.path.to_path_buf(), name: name.to_string(), found }
+    }
+
+    /// The dataset `name`, if it is there.
+    pub fn find_dataset(&self, name: &str) -> Result<Option<Hdf5Array>, DataError> {
+        match self.file.dataset(name) {
+            Ok(dataset) => Hdf5Array::new(self, name, dataset).map(Some),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failure(&self.path, Place::dataset(name), error)),
+        }
+    }
+
+    /// The numbers of an attribute of a group, if it is there.
+    pub fn group_numbers(&self, group: &str, name: &str) -> Result<Option<Vec<f64>>, DataError> {
+        self.group_attribute(group, name)?.map(|attribute| numbers(&self.path, &attribute)).transpose()
+    }
+
+    /// The texts of an attribute of a group, if it is there.
+    pub fn group_texts(&self, group: &str, name: &str) -> Result<Option<Vec<String>>, DataError> {
+        self.group_attribute(group, name)?.map(|attribute| texts(&self.path, &attribute)).transpose()
+    }
+
+    fn group_attribute(&self, group: &str, name: &str) -> Result<Option<hdf5_reader::Attribute>, DataError> {
+        let found = self.file.group(group).and_then(|group| group.attribute(name));
+        match found {
+            Ok(attribute) => Ok(Some(attribute)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failure(&self.path, Place::dataset(name), error)),
+        }
+    }
+}
+
+fn numbers(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<f64>, DataError> {
+    if number_size(&attribute.datatype).is_none() {
+        return Err(DataError::Unfit {
+            path: path.to_owned(),
+            place: Box::new(Place::dataset(&attribute.name)),
+            found: format!("{:?}", attribute.datatype),
+            needed: "real numbers".to_string(),
+        });
+    }
+    let values = attribute.read_1d::<Real>();
+    let values = values.map_err(|error| failure(path, Place::dataset(&attribute.name), error))?;
+    Ok(values.into_iter().map(|Real(value)| value).collect())
+}
+
+fn texts(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<String>, DataError> {
+    let texts = match attribute.shape.as_slice() {
+        [] => attribute.read_string().map(|text| vec![text]),
+        _ => attribute.read_strings(),
+    };
+    texts.map_err(|error| failure(path, Place::dataset(&attribute.name), error))
+}
+
+fn is_absent(error: &Error) -> bool {
+    match error {
+        Error::GroupNotFound(_) | Error::DatasetNotFound(_) | Error::AttributeNotFound(_) => true,
+        Error::Context { source, .. } => is_absent(source),
+        _ => false,
+    }
+}
+
+fn failure(path: &Path, place: Place, error: Error) -> DataError {
+    match error {
+        Error::Context { source, .. } => failure(path, place, *source),
+        Error::Io(source) => DataError::reading(path, source),
+        Error::UnsupportedFilter(what) => DataError::Unsupported {
+            path: path.to_owned(),
+            what: format!("the compression of {place} ({what})"),
+        },
+        Error::UnsupportedEncoding(what) => DataError::Unsupported {
+            path: path.to_owned(),
+            what: format!("the encoding of {place} ({what})"),
+        },
+        other => {
+            DataError::Damaged { path: path.to_owned(), place: Box::new(place), detail: other.to_string() }
+        }
+    }
+}

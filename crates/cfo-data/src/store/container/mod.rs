@@ -1,0 +1,8 @@
+//! The containers that hold arrays of numbers: HDF5 files, and ZIP files of NumPy arrays.
+
+pub(crate) mod array;
+pub(crate) mod hdf5;
+pub(crate) mod npy;
+mod spool;
+mod turned;
+pub(crate) mod zip;

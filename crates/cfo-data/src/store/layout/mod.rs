@@ -1,0 +1,144 @@
+//! The layouts that are read: how a file arranges its trajectories, recognised by what it holds.
+
+mod lpsda;
+mod pdebench;
+mod source;
+pub(crate) mod table;
+mod the_well;
+
+use std::fmt;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use lpsda::Lpsda;
+use pdebench::{Fields, Groups};
+pub(crate) use source::Source;
+use table::Table;
+use the_well::TheWell;
+
+use super::container::hdf5::Hdf5;
+use super::container::zip::Zip;
+use crate::DataError;
+
+/// Where an HDF5 signature may stand: at 0, 512, 1024, 2048 and so on.
+const HDF5_SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
+/// A ZIP file starts with a member, or with its end when it has none.
+const ZIP_SIGNATURES: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
+
+/// How a file arranges its trajectories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Our HDF5 layout.
+    Cfo,
+    /// A NumPy archive with arrays of the same names.
+    Npz,
+    /// PDEBench's groups, one per trajectory.
+    PdebenchGroups,
+    /// PDEBench's `tensor` of scalar one-dimensional fields.
+    PdebenchTensor,
+    /// PDEBench's compressible flow: one dataset per channel.
+    PdebenchCfd,
+    /// PDEBench's incompressible flow: `velocity` and `particles`.
+    PdebenchIncompressible,
+    /// The Well's fields by tensor order.
+    TheWell,
+    /// Groups `train`, `valid` and `test` with a dataset `pde_*`, as LPSDA and PDE-Refiner write them.
+    Lpsda,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cfo => "cfo",
+            Self::Npz => "npz",
+            Self::PdebenchGroups => "pdebench-2d",
+            Self::PdebenchTensor => "pdebench-1d",
+            Self::PdebenchCfd => "pdebench-cfd",
+            Self::PdebenchIncompressible => "pdebench-incompressible",
+            Self::TheWell => "the-well",
+            Self::Lpsda => "lpsda",
+        })
+    }
+}
+
+/// The trajectories of a file and how it arranges them.
+pub(super) fn open(path: &Path) -> Result<(Layout, Box<dyn Source>), DataError> {
+    match container(path)? {
+        Container::Zip => Ok((Layout::Npz, Box::new(Table::open_npz(Zip::open(path)?)?))),
+        Container::Hdf5 => open_hdf5(path),
+    }
+}
+
+enum Container {
+    Hdf5,
+    Zip,
+}
+
+/// What kind of container a file is, by its first bytes.
+fn container(path: &Path) -> Result<Container, DataError> {
+    let failed = |error| DataError::reading(path, error);
+    let metadata = fs_err::metadata(path).map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(DataError::NotAFile { path: path.to_owned() });
+    }
+    if metadata.len() == 0 {
+        return Err(DataError::Empty { path: path.to_owned() });
+    }
+    let mut file = fs_err::File::open(path).map_err(failed)?;
+    let mut signature_at = |offset: u64| -> Result<[u8; 8], DataError> {
+        let mut signature = [0; 8];
+        file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+        file.by_ref().take(8).read_exact(&mut signature).or_else(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Ok(()),
+            _ => Err(failed(error)),
+        })?;
+        Ok(signature)
+    };
+    if ZIP_SIGNATURES.iter().any(|signature| signature_at(0).is_ok_and(|start| start.starts_with(signature)))
+    {
+        return Ok(Container::Zip);
+    }
+    let offsets = std::iter::successors(Some(512u64), |offset| offset.checked_mul(2));
+    for offset in std::iter::once(0).chain(offsets).take_while(|&offset| offset < metadata.len()) {
+        if signature_at(offset)? == HDF5_SIGNATURE {
+            return Ok(Container::Hdf5);
+        }
+    }
+    let found = "it is neither HDF5 nor a NumPy archive".to_string();
+    Err(DataError::UnknownLayout { path: path.to_owned(), found })
+}
+
+fn open_hdf5(path: &Path) -> Result<(Layout, Box<dyn Source>), DataError> {
+    let file = Hdf5::open(path)?;
+    let members = file.members("/")?;
+    if Table::recognises(&file, &members.datasets) {
+        return Ok((Layout::Cfo, Box::new(Table::open_hdf5(&file)?)));
+    }
+    let has = |name: &str| members.datasets.iter().any(|dataset| dataset == name);
+    if has("tensor") {
+        return Ok((Layout::PdebenchTensor, Box::new(Fields::open_tensor(&file)?)));
+    }
+    if has("density") {
+        return Ok((Layout::PdebenchCfd, Box::new(Fields::open_compressible(&file)?)));
+    }
+    if has("velocity") && has("t") {
+        return Ok((Layout::PdebenchIncompressible, Box::new(Fields::open_incompressible(&file)?)));
+    }
+    if let Some(names) = Groups::recognise(&file, &members.groups)? {
+        return Ok((Layout::PdebenchGroups, Box::new(Groups::open(file, names)?)));
+    }
+    if TheWell::recognises(&members.groups) {
+        return Ok((Layout::TheWell, Box::new(TheWell::open(&file)?)));
+    }
+    if let Some(source) = Lpsda::open(&file, &members.groups)? {
+        return Ok((Layout::Lpsda, Box::new(source)));
+    }
+    let list = |kind: &str, names: &[String]| {
+        let shown: Vec<String> = names.iter().take(8).map(|name| format!("`{name}`")).collect();
+        let more = if names.len() > shown.len() { ", ..." } else { "" };
+        if names.is_empty() { format!("no {kind}s") } else { format!("{kind}s {}{more}", shown.join(", ")) }
+    };
+    let found =
+        format!("HDF5 with {} and {}", list("dataset", &members.datasets), list("group", &members.groups));
+    Err(DataError::UnknownLayout { path: path.to_owned(), found })
+}
