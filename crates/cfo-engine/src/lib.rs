@@ -23,6 +23,7 @@ mod program;
 mod shape;
 
 pub use cpu::roomy;
+pub use cuda::{Listing, listing as cuda_listing};
 pub use device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, Precision};
 pub use drain::Drain;
 pub use error::{EngineError, Result};

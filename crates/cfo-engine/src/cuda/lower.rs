@@ -380,6 +380,12 @@ impl Lowering {
         self.precision != Precision::F32
     }
 
+    /// A kernel as text.
+    pub(super) fn signature(&self, kernel: usize) -> String {
+        let Kernel { parameters, body, threads, resident, cluster, .. } = &self.kernels[kernel];
+        format!("({threads}, {resident}, {cluster}) ({parameters}) {{ {} }}", body.replace('\n', "\n    "))
+    }
+
     /// The sources of all kernels, and for each kernel its unit and its name there.
     pub(super) fn units(&self, architecture: u32) -> (Vec<compile::Unit>, Vec<(usize, String)>) {
         let mut order: Vec<usize> = (0..self.kernels.len()).collect();

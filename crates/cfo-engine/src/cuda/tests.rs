@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::compile;
 use super::conv::{Choice, Form, Geometry};
 use super::library::Library;
+use super::listing::described;
 use super::lower::{Command, Lowering, Probe, Work};
 use super::matmul::{Epilogue, Product};
 use super::typed::{Bases, Typed, copied_leaves, lower_all};
@@ -327,6 +328,27 @@ fn graphs() -> Vec<(Graph, Vec<Node>)> {
         graphs.push(training_step(spline, stencil, size).expect("a valid graph"));
     }
     graphs
+}
+
+/// Writes what becomes of all graphs to the folder named by `CFO_LISTING`, to compare two versions by.
+#[test]
+fn listings_are_written_where_asked() {
+    let Some(folder) = std::env::var_os("CFO_LISTING").map(std::path::PathBuf::from) else { return };
+    std::fs::create_dir_all(folder.join("kernels")).unwrap();
+    let mut all = graphs();
+    all.push(fourier().unwrap());
+    all.push(lines(PadMode::Circular, 64).unwrap());
+    for (index, (graph, outputs)) in all.iter().enumerate() {
+        for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+            for (kind, probe) in [("rich", None), ("poor", poor_library())] {
+                let listing = described("", &lowered_with(graph, outputs, precision, probe));
+                std::fs::write(folder.join(format!("{index}-{precision}-{kind}.txt")), listing.text).unwrap();
+                for (name, source) in listing.sources {
+                    std::fs::write(folder.join("kernels").join(name + ".cu"), source).unwrap();
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,34 @@
+//! Writes what CUDA would do for each of the paper's networks, to a file a program: kernels, launches, calls of libraries.
+//! Needs no GPU. Two versions of the engine that mean to do the same write the same.
+//!
+//!     cargo run -p cfo-engine --example listing -- FOLDER [NETWORK]
+
+use cfo_engine::{Graph, Precision, cuda_listing};
+
+#[path = "networks/mod.rs"]
+mod networks;
+use networks::{Sizes, step};
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let folder = std::path::PathBuf::from(arguments.next().ok_or("a folder is needed")?);
+    let only = arguments.next();
+    std::fs::create_dir_all(folder.join("kernels"))?;
+    for network in ["mlp", "fno1d", "unet1d", "unet2d", "dit"] {
+        if only.as_deref().is_some_and(|only| only != network) {
+            continue;
+        }
+        for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+            for (kind, training) in [("train", true), ("forward", false)] {
+                let mut graph = Graph::new();
+                let loss = step(&mut graph, network, &Sizes::of(network), training)?;
+                let listing = cuda_listing(&graph, &[loss], precision);
+                std::fs::write(folder.join(format!("{network}-{precision}-{kind}.txt")), &listing.text)?;
+                for (name, source) in listing.sources {
+                    std::fs::write(folder.join("kernels").join(name + ".cu"), source)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
