@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::cuda;
-use crate::cuda::library::Library;
+use crate::cuda::runtime::library::Library;
 use crate::error::{EngineError, Result};
 
 /// A device that runs programs.

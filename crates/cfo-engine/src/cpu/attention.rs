@@ -5,9 +5,9 @@
 use super::Io;
 use super::gemm::{Matrix, for_each_task, lanes};
 use super::matmul::{LOCAL_PANEL, Local};
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::Shared;
+use super::thread_team::Shared;
 use crate::shape::Shape;
 
 /// Queries and keys of one block of scores.

@@ -1,9 +1,9 @@
 //! Fused pointwise expressions: blocks of elements pass through all lines while they are in the first cache.
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::chunks;
+use super::thread_team::chunks;
 use crate::ops::{Binary, Expression, Instruction, Unary, View};
 
 /// Elements that pass through the lines together.

@@ -6,9 +6,9 @@
 #![allow(unsafe_code)]
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::{Shared, chunks, for_each_outer};
+use super::thread_team::{Shared, chunks, for_each_outer};
 use crate::ops::{Activation, GroupNorm};
 use crate::shape::Shape;
 

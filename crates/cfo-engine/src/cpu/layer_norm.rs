@@ -4,9 +4,9 @@
 use std::ops::Range;
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::{Shared, for_each};
+use super::thread_team::{Shared, for_each};
 use crate::ops::{LayerNorm, LayerNormBackward};
 use crate::shape::Shape;
 

@@ -1,8 +1,8 @@
 //! Concatenation and embedding: rows copied to their places.
 
 use super::Io;
-use super::real::Real;
-use super::team::chunks;
+use super::scalar::Real;
+use super::thread_team::chunks;
 use crate::ops::Embed;
 use crate::shape::Shape;
 

@@ -1,9 +1,9 @@
 //! Losses.
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::chunks;
+use super::thread_team::chunks;
 
 /// Elements that one partial sum covers.
 const BLOCK: usize = 1 << 12;

@@ -12,12 +12,12 @@ mod loss;
 mod matmul;
 mod optimizer;
 mod random;
-pub(crate) mod real;
 mod reduce;
 mod resample;
 mod sample_path;
+pub(crate) mod scalar;
 pub(crate) mod simd;
-mod team;
+mod thread_team;
 mod wavelet;
 
 pub use buffer::roomy;
@@ -32,7 +32,7 @@ use crate::ops::{Op, Operand};
 use crate::plan::{Place, Plan, Sizes};
 use crate::shape::{Element, Type};
 use conv::{Form, Geometry};
-use real::Real;
+use scalar::Real;
 
 /// What the CPU says of a graph's operations to the planner.
 pub(crate) struct Sizing<'a> {
@@ -136,14 +136,14 @@ impl Executor {
     pub(crate) fn run(&mut self, memory: &mut Memory) {
         self.locate(memory);
         let executor = &*self;
-        team::lead(|| executor.steps.iter().for_each(|step| executor.step(step)));
+        thread_team::lead(|| executor.steps.iter().for_each(|step| executor.step(step)));
     }
 
     /// One run with a clock beside it: what each step is and its milliseconds.
     pub(crate) fn profile(&mut self, memory: &mut Memory) -> Vec<(String, f32)> {
         self.locate(memory);
         let executor = &*self;
-        team::lead(|| {
+        thread_team::lead(|| {
             let time = |step: &Step| {
                 let started = std::time::Instant::now();
                 executor.step(step);

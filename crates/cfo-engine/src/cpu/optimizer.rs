@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::{Shared, for_each};
+use super::thread_team::{Shared, for_each};
 use crate::ops::Adam;
 
 /// Elements that one task handles.

@@ -3,8 +3,8 @@
 use cfo_numerics::philox4x32;
 
 use super::Io;
-use super::real::Real;
-use super::team::chunks;
+use super::scalar::Real;
+use super::thread_team::chunks;
 use crate::ops::{Distribution, Random};
 
 /// Elements that one task draws; a multiple of 4.

@@ -1,9 +1,9 @@
 //! Sums over axes. Blocks are fixed, so that results do not depend on the number of threads.
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::chunks;
+use super::thread_team::chunks;
 use crate::ops::Sum;
 use crate::shape::Shape;
 

@@ -1,8 +1,8 @@
 //! Resampling and its transpose: every new row is a mixture of two old ones.
 
 use super::Io;
-use super::real::Real;
-use super::team::chunks;
+use super::scalar::Real;
+use super::thread_team::chunks;
 use crate::ops::ResampleMode;
 use crate::shape::Shape;
 

@@ -6,9 +6,9 @@ use cfo_numerics::philox4x32;
 
 use super::Io;
 use super::random::normals;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::{Shared, for_each};
+use super::thread_team::{Shared, for_each};
 use crate::ops::{PathData, SamplePath};
 
 pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {

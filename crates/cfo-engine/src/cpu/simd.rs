@@ -54,15 +54,15 @@ macro_rules! vectorized {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<$t:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(unsafe_code, clippy::too_many_arguments)]
-        $vis fn $name<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? {
+        $vis fn $name<$t: crate::cpu::scalar::Real>($($arg: $type),*) $(-> $ret)? {
             #[inline(always)]
-            fn plain<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? $body
+            fn plain<$t: crate::cpu::scalar::Real>($($arg: $type),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             if $t::WORKS {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-                fn avx512<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
+                fn avx512<$t: crate::cpu::scalar::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
                 #[target_feature(enable = "avx2,fma")]
-                fn avx2<$t: crate::cpu::real::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
+                fn avx2<$t: crate::cpu::scalar::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
                 match crate::cpu::simd::level() {
                     // SAFETY: the level says that the processor has these instructions.
                     crate::cpu::simd::Level::Avx512 => return unsafe { avx512::<$t>($($arg),*) },

@@ -1,9 +1,9 @@
 //! Wavelet transforms: sample by sample, level by level, along the width and then along the height.
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 use super::simd::vectorized;
-use super::team::chunk_pairs;
+use super::thread_team::chunk_pairs;
 use crate::ops::Wavelet;
 use crate::shape::Shape;
 

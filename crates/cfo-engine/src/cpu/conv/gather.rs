@@ -7,7 +7,7 @@ use crate::cpu::Io;
 use crate::cpu::gemm::{
     Ahead, Matrix, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows, pack,
 };
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Pixels that one task computes.
 const PIXELS: usize = 64;

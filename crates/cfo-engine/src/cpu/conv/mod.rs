@@ -17,7 +17,7 @@ use winograd::Winograd;
 use winograd_weight::FilterGradient;
 
 use super::Io;
-use super::real::Real;
+use super::scalar::Real;
 
 /// Which of the three forms of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Padding and its adjoint: rows copied to or added from their places.
 
 use crate::cpu::Io;
-use crate::cpu::real::Real;
-use crate::cpu::team::chunks;
+use crate::cpu::scalar::Real;
+use crate::cpu::thread_team::chunks;
 use crate::ops::{Fold, Pad};
 use crate::shape::Shape;
 

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::cpu::gemm::Vector;
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Points of a transformed axis.
 pub(super) const POINTS: usize = 6;

@@ -6,7 +6,7 @@ use crate::cpu::Io;
 use crate::cpu::gemm::{
     Columns, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_columns, pack_left,
 };
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Output channels that one task computes.
 const CHANNELS: usize = 16;

@@ -12,7 +12,7 @@ use crate::cpu::Io;
 use crate::cpu::gemm::{
     Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows,
 };
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Tiles that one task computes.
 const TILES: usize = 16;

@@ -9,7 +9,7 @@ use super::transform::{Cotangents, Gradient, POINTS, TAPS, TILE, both};
 use super::winograd::{SKEW, Winograd};
 use crate::cpu::Io;
 use crate::cpu::gemm::{Columns, Segment, Shared, Target, Vector, Work, for_each_task, multiply_columns};
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Elements of transformed fields that are kept at once.
 const KEPT: usize = 1 << 18;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::vector::Vector;
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// `c[r] = sum over taps t and k of a[t][r][k] * b[t][k]`: every row of `a` is a list of runs, one for each tap, that
 /// may lie anywhere, so that a convolution needs no copy of its input.

@@ -4,7 +4,7 @@ mod kernel;
 mod panel;
 mod vector;
 
-pub(super) use super::team::{Shared, for_each_task, lanes};
+pub(super) use super::thread_team::{Shared, for_each_task, lanes};
 pub(super) use kernel::{
     AHEAD_STEPS, Ahead, Columns, Rows, Segment, Target, load, multiply_columns, multiply_rows, multiply_tile,
     multiply_tile_columns, prefetch,

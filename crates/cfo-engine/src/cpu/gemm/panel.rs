@@ -3,7 +3,7 @@
 
 use super::kernel::prefetch;
 use super::vector::Vector;
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Rows that lie far apart are asked for so many steps before they are copied.
 const AHEAD: usize = 16;

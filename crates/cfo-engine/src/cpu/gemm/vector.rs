@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::kernel::{self, Columns, Rows};
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// A vector register, or what stands for one.
 ///

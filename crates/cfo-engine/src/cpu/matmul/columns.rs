@@ -5,9 +5,9 @@ use crate::cpu::gemm::{
     Columns, Matrix, SHEET, Segment, Shared, Target, Vector, Work, multiply_tile_columns, pack_panel,
     pack_runs,
 };
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 use crate::cpu::simd::vectorized;
-use crate::cpu::team::chunks;
+use crate::cpu::thread_team::chunks;
 
 /// Rows and columns of the result that one task computes: with both packed sides they fit the second-level cache.
 pub(super) const BLOCK: [usize; 2] = [256, 4 * SHEET];

@@ -3,7 +3,7 @@
 use super::Block;
 use crate::cpu::Io;
 use crate::cpu::gemm::Shared;
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 use crate::cpu::simd::vectorized;
 use crate::ops::{Activation, MatMul};
 

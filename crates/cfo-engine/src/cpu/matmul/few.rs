@@ -2,7 +2,7 @@
 
 use super::Block;
 use crate::cpu::gemm::{Vector, Work, load, prefetch};
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Rows up to which this way is taken.
 pub(super) const ROWS: usize = 4;

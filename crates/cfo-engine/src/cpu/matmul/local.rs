@@ -6,7 +6,7 @@ use crate::cpu::gemm::{
     Ahead, Columns, Matrix, Rows, SHEET, Segment, Target, Vector, Work, multiply_tile, multiply_tile_columns,
     pack_panel,
 };
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Elements that the panel of a product needs for each inner step.
 pub(crate) const LOCAL_PANEL: usize = SHEET;

@@ -13,7 +13,7 @@ mod rows;
 
 use super::Io;
 use super::gemm::{SHEET, Shared, Vector, for_each_task, lanes};
-use super::real::Real;
+use super::scalar::Real;
 use crate::ops::{MatMul, Operand};
 use epilogue::Epilogue;
 pub(super) use local::{LOCAL_PANEL, Local};

@@ -7,7 +7,7 @@ use crate::cpu::gemm::{
     AHEAD_STEPS, Ahead, Matrix, Rows, SHEET, Shared, Target, Vector, Work, for_each_task, multiply_tile,
     pack_panel, prefetch,
 };
-use crate::cpu::real::Real;
+use crate::cpu::scalar::Real;
 
 /// Rows that one task multiplies with packed panels.
 pub(super) const BLOCK: usize = 96;

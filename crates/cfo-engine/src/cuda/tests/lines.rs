@@ -7,7 +7,7 @@ use crate::ops::{Activation, GroupNormInputs, PadMode};
 use crate::{Initial, Result};
 
 /// A small network of lines with its gradients: down, up and beside.
-pub(super) fn lines(mode: PadMode, channels: usize) -> Result<(Graph, Vec<Node>)> {
+pub(crate) fn lines(mode: PadMode, channels: usize) -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
     let g = &mut graph;
     let x = g.parameter("x", [128, 1, 20, channels], Initial::ONES)?;
@@ -37,7 +37,7 @@ fn periodic_lines_are_never_padded() {
     let margins = |mode: PadMode, channels: usize, precision: Precision| {
         let (graph, outputs) = lines(mode, channels).expect("a valid graph");
         let commands = lowered(&graph, &outputs, precision).commands;
-        let moves = |command: &&crate::cuda::lower::Command| {
+        let moves = |command: &&crate::cuda::program::lower::Command| {
             command.label.starts_with("pad") || command.label.starts_with("fold")
         };
         commands.iter().filter(moves).count()

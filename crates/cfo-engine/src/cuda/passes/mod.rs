@@ -1,0 +1,7 @@
+//! Rewrites of a program, one after another: what the device does in one call becomes one instruction.
+
+pub(crate) mod gates;
+pub(crate) mod merge;
+pub(crate) mod periodic;
+pub(crate) mod recompute;
+pub(crate) mod types;

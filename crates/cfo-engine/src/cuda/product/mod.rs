@@ -1,0 +1,7 @@
+//! Matrix products: by cuBLASLt, and by kernels of ours where those are faster.
+
+pub(crate) mod cublas;
+pub(crate) mod gemm_gelu_sm90;
+pub(crate) mod gemm_split_tf32;
+pub(crate) mod gemm_thin;
+pub(crate) mod matmul;

@@ -1,0 +1,8 @@
+//! A program from its typed instructions to commands on streams.
+
+pub(crate) mod executor;
+pub(crate) mod listing;
+pub(crate) mod lower;
+pub(crate) mod scalar;
+pub(crate) mod schedule;
+pub(crate) mod typed;

@@ -1,0 +1,123 @@
+//! Which commands may run side by side: an order for several streams that keeps every dependence through memory.
+
+/// A range of addresses, the end excluded.
+pub(crate) type Range = (u64, u64);
+
+/// What a command reads and writes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    pub(crate) reads: Vec<Range>,
+    pub(crate) writes: Vec<Range>,
+}
+
+fn overlap(a: &[Range], b: &[Range]) -> bool {
+    a.iter().any(|&(first, end)| b.iter().any(|&(other, stop)| first < stop && other < end))
+}
+
+impl Access {
+    /// Whether the order of both matters.
+    fn conflicts(&self, other: &Self) -> bool {
+        overlap(&self.writes, &other.reads)
+            || overlap(&self.writes, &other.writes)
+            || overlap(&self.reads, &other.writes)
+    }
+}
+
+/// Where a command runs and what it waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) stream: usize,
+    /// Commands of other streams that must be done before.
+    pub(crate) after: Vec<usize>,
+}
+
+/// Streams for commands given in an order that is valid on one stream.
+pub(crate) fn spread(commands: &[Access], streams: usize) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::with_capacity(commands.len());
+    // What the end of each stream has waited for, itself included, as the last command of every stream.
+    let mut reached: Vec<Vec<Option<usize>>> = vec![vec![None; streams]; streams];
+    for (id, command) in commands.iter().enumerate() {
+        let mut needed: Vec<Option<usize>> = vec![None; streams];
+        for earlier in (0..id).rev() {
+            let stream = slots[earlier].stream;
+            if needed[stream].is_none() && command.conflicts(&commands[earlier]) {
+                needed[stream] = Some(earlier);
+            }
+            if needed.iter().all(Option::is_some) {
+                break;
+            }
+        }
+        let tail = |stream: usize| reached[stream][stream];
+        // Behind the latest of those it needs if that is still the end of its stream, else where work ended earliest.
+        let behind =
+            (0..streams).filter(|&s| needed[s].is_some() && needed[s] == tail(s)).max_by_key(|&s| needed[s]);
+        let stream = behind.unwrap_or_else(|| (0..streams).min_by_key(|&s| tail(s)).unwrap_or(0));
+        let after: Vec<usize> = (0..streams)
+            .filter(|&other| other != stream && needed[other] > reached[stream][other])
+            .filter_map(|other| needed[other])
+            .collect();
+        for &other in &after {
+            let seen = slots[other].stream;
+            reached[stream][seen] = reached[stream][seen].max(Some(other));
+        }
+        reached[stream][stream] = Some(id);
+        slots.push(Slot { stream, after });
+    }
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_chain_stays_on_one_stream_and_a_branch_leaves_it() {
+        let step = |reads: &[u64], write: u64| Access {
+            reads: reads.iter().map(|&at| (at, at + 1)).collect(),
+            writes: vec![(write, write + 1)],
+        };
+        // 0 -> 1 -> 2 -> 4, and 3 from 1 alone; 5 needs both ends.
+        let commands =
+            [step(&[], 0), step(&[0], 1), step(&[1], 2), step(&[1], 3), step(&[2], 4), step(&[3, 4], 5)];
+        let slots = spread(&commands, 2);
+        assert_eq!(slots.iter().map(|slot| slot.stream).collect::<Vec<_>>(), [0, 0, 0, 1, 0, 0]);
+        assert_eq!(slots[3].after, [1]);
+        assert_eq!(slots[5].after, [3]);
+        assert!(spread(&commands, 1).iter().all(|slot| slot.stream == 0 && slot.after.is_empty()));
+    }
+
+    proptest! {
+        #[test]
+        fn every_dependence_is_kept(
+            accesses in prop::collection::vec((prop::collection::vec(0..12_u64, 0..3), 0..12_u64), 1..40),
+            streams in 1..5_usize,
+        ) {
+            let commands: Vec<Access> = accesses
+                .iter()
+                .map(|(reads, write)| Access {
+                    reads: reads.iter().map(|&at| (at, at + 2)).collect(),
+                    writes: vec![(*write, *write + 1)],
+                })
+                .collect();
+            let slots = spread(&commands, streams);
+            // What is certainly done before each command starts, by streams and waits alone.
+            let mut done: Vec<Vec<bool>> = Vec::new();
+            for (id, slot) in slots.iter().enumerate() {
+                let mut before = vec![false; commands.len()];
+                let own = (0..id).rev().find(|&earlier| slots[earlier].stream == slot.stream);
+                for source in own.into_iter().chain(slot.after.iter().copied()) {
+                    prop_assert!(source < id);
+                    before[source] = true;
+                    for (to, from) in before.iter_mut().zip(&done[source]) {
+                        *to |= from;
+                    }
+                }
+                for earlier in 0..id {
+                    prop_assert!(before[earlier] || !commands[id].conflicts(&commands[earlier]));
+                }
+                done.push(before);
+            }
+        }
+    }
+}
