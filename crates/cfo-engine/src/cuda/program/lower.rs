@@ -71,66 +71,55 @@ impl File {
         }
     }
 
-    fn text(self) -> &'static str {
-        match self {
-            Self::Prelude => "",
-            Self::Reduce => include_str!("../kernels/op/reduce.cu"),
-            Self::Loss => include_str!("../kernels/op/loss.cu"),
-            Self::Random => include_str!("../kernels/op/random.cu"),
-            Self::Optimizer => include_str!("../kernels/op/optimizer.cu"),
-            Self::SamplePath => include_str!("../kernels/op/sample_path.cu"),
-            Self::GroupNorm => include_str!("../kernels/norm/group_norm.cu"),
-            Self::GroupNormCluster => {
-                concat!(
-                    include_str!("../kernels/common/async_copy.cu"),
-                    include_str!("../kernels/norm/group_norm_cluster.cu")
-                )
+    fn text(self) -> String {
+        let parts: &[&str] = match self {
+            Self::Prelude => &[],
+            Self::Reduce => &[include_str!("../kernels/op/reduce.cu")],
+            Self::Loss => &[include_str!("../kernels/op/loss.cu")],
+            Self::Random => &[include_str!("../kernels/op/random.cu")],
+            Self::Optimizer => &[include_str!("../kernels/op/optimizer.cu")],
+            Self::SamplePath => &[include_str!("../kernels/op/sample_path.cu")],
+            Self::GroupNorm => &[include_str!("../kernels/norm/group_norm.cu")],
+            Self::GroupNormCluster => &[ASYNC_COPY, GROUP_NORM_CLUSTER],
+            Self::GroupNormPersistent => {
+                &[ASYNC_COPY, GROUP_NORM_CLUSTER, include_str!("../kernels/norm/group_norm_persistent.cu")]
             }
-            Self::GroupNormPersistent => concat!(
-                include_str!("../kernels/common/async_copy.cu"),
-                include_str!("../kernels/norm/group_norm_cluster.cu"),
-                include_str!("../kernels/norm/group_norm_persistent.cu")
-            ),
-            Self::LayerNorm => include_str!("../kernels/norm/layer_norm.cu"),
-            Self::Attention => include_str!("../kernels/op/attention.cu"),
-            Self::AttentionTiles => {
-                concat!(
-                    include_str!("../kernels/common/mma.cu"),
-                    include_str!("../kernels/op/attention_tiles.cu")
-                )
+            Self::LayerNorm => &[include_str!("../kernels/norm/layer_norm.cu")],
+            Self::Attention => &[include_str!("../kernels/op/attention.cu")],
+            Self::AttentionTiles => &[MMA, include_str!("../kernels/op/attention_tiles.cu")],
+            Self::AttentionHeads => &[ASYNC_COPY, MMA, include_str!("../kernels/op/attention_heads.cu")],
+            Self::Conv => &[include_str!("../kernels/convolution/conv.cu")],
+            Self::ConvFewChannels => {
+                &[ASYNC_COPY, MMA, include_str!("../kernels/convolution/conv_few_channels.cu")]
             }
-            Self::AttentionHeads => {
-                concat!(
-                    include_str!("../kernels/common/mma.cu"),
-                    include_str!("../kernels/op/attention_heads.cu")
-                )
+            Self::ConvRow => &[ASYNC_COPY, MMA, CONV_ROW],
+            Self::ConvRowNorm => {
+                &[ASYNC_COPY, MMA, CONV_ROW, include_str!("../kernels/norm/conv_row_norm.cu")]
             }
-            Self::Conv => include_str!("../kernels/convolution/conv.cu"),
-            Self::ConvFewChannels => concat!(
-                include_str!("../kernels/common/async_copy.cu"),
-                include_str!("../kernels/convolution/conv_few_channels.cu")
-            ),
-            Self::ConvRow => include_str!("../kernels/convolution/conv_row.cu"),
-            Self::ConvRowNorm => concat!(
-                include_str!("../kernels/convolution/conv_row.cu"),
-                include_str!("../kernels/norm/conv_row_norm.cu")
-            ),
-            Self::ScaledF16 => include_str!("../kernels/convolution/scaled_f16.cu"),
-            Self::Resample => include_str!("../kernels/op/resample.cu"),
-            Self::Wavelet => include_str!("../kernels/op/wavelet.cu"),
-            Self::GemmThin => include_str!("../kernels/product/gemm_thin.cu"),
-            Self::GemmGeluSm90 => include_str!("../kernels/product/gemm_gelu_sm90.cu"),
-            Self::GemmSplitTf32 => include_str!("../kernels/product/gemm_split_tf32.cu"),
-            Self::GemmSplitTf32Resident => concat!(
-                include_str!("../kernels/product/gemm_split_tf32.cu"),
+            Self::ScaledF16 => &[include_str!("../kernels/convolution/scaled_f16.cu")],
+            Self::Resample => &[include_str!("../kernels/op/resample.cu")],
+            Self::Wavelet => &[include_str!("../kernels/op/wavelet.cu")],
+            Self::GemmThin => &[include_str!("../kernels/product/gemm_thin.cu")],
+            Self::GemmGeluSm90 => &[ASYNC_COPY, include_str!("../kernels/product/gemm_gelu_sm90.cu")],
+            Self::GemmSplitTf32 => &[ASYNC_COPY, MMA, GEMM_SPLIT_TF32],
+            Self::GemmSplitTf32Resident => &[
+                ASYNC_COPY,
+                MMA,
+                GEMM_SPLIT_TF32,
                 include_str!("../kernels/product/gemm_split_tf32_resident.cu"),
-                include_str!("../kernels/product/gemm_split_tf32_wgrad.cu")
-            ),
-        }
+                include_str!("../kernels/product/gemm_split_tf32_wgrad.cu"),
+            ],
+        };
+        parts.concat()
     }
 }
 
 const PRELUDE: &str = include_str!("../kernels/common/prelude.cu");
+const ASYNC_COPY: &str = include_str!("../kernels/common/async_copy.cu");
+const MMA: &str = include_str!("../kernels/common/mma.cu");
+const CONV_ROW: &str = include_str!("../kernels/convolution/conv_row.cu");
+const GROUP_NORM_CLUSTER: &str = include_str!("../kernels/norm/group_norm_cluster.cu");
+const GEMM_SPLIT_TF32: &str = include_str!("../kernels/product/gemm_split_tf32.cu");
 
 /// One kernel: a body that calls templates of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

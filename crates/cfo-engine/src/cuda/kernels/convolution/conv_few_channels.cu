@@ -30,17 +30,6 @@ template <u32 B_, u32 H_, u32 W_, u32 CI_, u32 CO_, u32 KH_, u32 KW_, u32 HO_, u
     }
 };
 
-DEVICE void mma_8(float* d, u32 a0, u32 a1, u32 b) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(b));
-}
-DEVICE void mma_16(float* d, const u32* a, u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // Two elements of a tile as one word.
 DEVICE u32 pair(const bf16* first, const bf16* second) { return (u32)first->bits | ((u32)second->bits << 16); }
 
@@ -81,7 +70,7 @@ template <class F> DEVICE void few_channels_forward(const bf16* x, const bf16* w
                 a1 = pair(at + first[s] + 8 * F::CI, at + second[s] + 8 * F::CI);
             }
 #pragma unroll
-            for (u32 j = 0; j < TILES; ++j) mma_8(sum[j], a0, a1, weight[s][j]);
+            for (u32 j = 0; j < TILES; ++j) mma_m16n8k8_bf16(sum[j], a0, a1, weight[s][j]);
         }
         bf16* to = y + (((size_t)sample * F::HO + strip * F::ROWS + row) * F::WO + column + g) * F::CO + t * (F::CO / 4);
 #pragma unroll
@@ -119,10 +108,10 @@ template <class F, int RING> DEVICE void few_channels_weight(const bf16* x, cons
 #pragma unroll
             for (u32 i = lane; i < 16 * CHUNKS; i += 32) {
                 const u32 position = i / CHUNKS, chunk = i % CHUNKS;
-                copy_in(ring + (slot * 16 + position) * F::CO + (chunk ^ (position & 7)) * 8, from + i * 8);
+                copy_async(ring + (slot * 16 + position) * F::CO + (chunk ^ (position & 7)) * 8, from + i * 8);
             }
         }
-        copies_begin();
+        commit_copies();
     };
     for (u32 strip = blockIdx.x; strip < STRIPS; strip += gridDim.x) {
         const u32 top = strip % F::STRIPS * F::ROWS;
@@ -135,7 +124,7 @@ template <class F, int RING> DEVICE void few_channels_weight(const bf16* x, cons
         u32 slot = 0;
         for (u32 piece = warp; piece < pieces; piece += 8) {
             fetch(strip, piece + 8 * (RING - 1), (slot + RING - 1) % RING, pieces);
-            copies_wait<RING - 1>();
+            wait_copies<RING - 1>();
             __syncwarp();
             const bf16* at = tile + piece / LINE * F::PITCH + (piece % LINE * 16 + 2 * t) * F::CI;
             u32 b[ACROSS][2];
@@ -149,17 +138,14 @@ template <class F, int RING> DEVICE void few_channels_weight(const bf16* x, cons
                 const u32 position = lane / 16 * 8 + lane % 8, chunk = 2 * m + lane / 8 % 2;
                 const bf16* from = ring + (slot * 16 + position) * F::CO + (chunk ^ (position & 7)) * 8;
                 u32 a[4];
-                asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                             : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-                             : "r"((u32)__cvta_generic_to_shared(from))
-                             : "memory");
+                load_four_turned(a[0], a[1], a[2], a[3], from);
 #pragma unroll
-                for (u32 n = 0; n < ACROSS; ++n) mma_16(sum[m][n], a, b[n][0], b[n][1]);
+                for (u32 n = 0; n < ACROSS; ++n) mma_m16n8k16_bf16(sum[m][n], a[0], a[1], a[2], a[3], b[n][0], b[n][1]);
             }
             __syncwarp();
             slot = (slot + 1) % RING;
         }
-        copies_wait<0>();
+        wait_copies<0>();
     }
     __syncthreads();
     float* all = reinterpret_cast<float*>(memory);

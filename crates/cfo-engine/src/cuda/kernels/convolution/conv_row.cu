@@ -7,16 +7,6 @@
 // The rows (sample, j) of all samples are counted through. What a run of rows reads of a sample lies in one window, and
 // the windows of neighbouring samples lie one behind the other: row (d, j) and tap q read place d WINDOW + j STEP + q.
 
-template <int N> DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
-
-// 16 bytes, or zeros.
-DEVICE void copy_pack(u32 to, const void* from, bool there) {
-    const int bytes = there ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
 DEVICE void load_pack(const char* from, u32* to) {
     const Pack<u32, 4> pack = *reinterpret_cast<const Pack<u32, 4>*>(from);
 #pragma unroll
@@ -25,8 +15,7 @@ DEVICE void load_pack(const char* from, u32* to) {
 DEVICE u32 load_word(const char* from) { return *reinterpret_cast<const u32*>(from); }
 // Four 8 x 8 matrices of bf16, transposed.
 DEVICE void load_turned(const char* from, u32* to) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(from)));
+    load_four_turned(to[0], to[1], to[2], to[3], from);
 }
 
 // What differs between tf32 and bf16: a pack of 16 bytes holds the terms of two products of TERMS terms each.
@@ -37,16 +26,14 @@ template <> struct Tensor<float> {
     // three; the larger of both keeps the hardware's NaN, which would overflow.
     static DEVICE void round(u32& word) { word = (u32)max((int)(word + 0x1000u), (int)word); }
     static DEVICE void multiply(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        mma_m16n8k8_tf32(c, a0, a1, a2, a3, b0, b1);
     }
 };
 template <> struct Tensor<bf16> {
     static constexpr int TERMS = 16;
     static DEVICE void round(u32&) {}
     static DEVICE void multiply(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        mma_m16n8k16_bf16(c, a0, a1, a2, a3, b0, b1);
     }
 };
 
@@ -142,7 +129,7 @@ template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> str
             const u32 item = i * THREADS + threadIdx.x;
             if (W::PLACES * 4 % THREADS != 0 && item >= W::PLACES * 4) break;
             const bool there = source_at[i] != ~0u;
-            copy_pack(stage + W::slot(item / 4) * 64 + item % 4 * 16, x + (there ? source_at[i] + chunk * CHANNELS : 0), there);
+            copy_async_or_zero(stage + W::slot(item / 4) * 64 + item % 4 * 16, x + (there ? source_at[i] + chunk * CHANNELS : 0), there);
         }
 #pragma unroll
         for (int i = 0; i < WEIGHT_COPIES; ++i) {
@@ -158,7 +145,7 @@ template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> str
                 to = row * (64 * sizeof(E)) + (item % ACROSS ^ turn) * 16;
             }
             const u32 step = ADJOINT ? CHANNELS * G::K * N : CHANNELS;
-            copy_pack(stage + SOURCE_BYTES + to, w + (there ? weight_at[i] + chunk * step : 0), there);
+            copy_async_or_zero(stage + SOURCE_BYTES + to, w + (there ? weight_at[i] + chunk * step : 0), there);
         }
     }
 
@@ -300,7 +287,7 @@ template <class E, class G, u32 ROWS, int STAGES> struct ConvRowWeight {
             const u32 row = line + i * LINES;
             if (ROWS % LINES != 0 && row >= ROWS) break;
             const bool there = first_row + row < ALL && co < G::CO;
-            copy_pack(stage + row * PITCH + pack * 16, dy + (there ? (first_row + row) * G::CO + co : 0), there);
+            copy_async_or_zero(stage + row * PITCH + pack * 16, dy + (there ? (first_row + row) * G::CO + co : 0), there);
         }
         const u32 start = first_row / G::T * W::WINDOW + first_row % G::T * G::S;
 #pragma unroll
@@ -310,7 +297,7 @@ template <class E, class G, u32 ROWS, int STAGES> struct ConvRowWeight {
             const u32 sample = (start + own) / W::WINDOW;
             const int position = place<G::MODE, G::L>((int)((start + own) % W::WINDOW) - G::O);
             const bool there = sample < G::B && position >= 0 && ci < G::CI;
-            copy_pack(stage + COARSE_BYTES + W::slot(own) * PITCH + pack * 16, x + (there ? (sample * G::L + position) * G::CI + ci : 0), there);
+            copy_async_or_zero(stage + COARSE_BYTES + W::slot(own) * PITCH + pack * 16, x + (there ? (sample * G::L + position) * G::CI + ci : 0), there);
         }
     }
 

@@ -64,9 +64,9 @@ DEVICE void norm_cluster(const X* x, const float* scale, const float* bias, cons
     for (u32 s = 0; s < K::STEPS; ++s) {
         if (K::inside(s)) {
 #pragma unroll
-            for (int p = 0; p < PIECES; ++p) copy_in(tile + s * T * V + p * (V / PIECES), x + base + (size_t)K::row(s) * C + p * (V / PIECES));
+            for (int p = 0; p < PIECES; ++p) copy_async(tile + s * T * V + p * (V / PIECES), x + base + (size_t)K::row(s) * C + p * (V / PIECES));
         }
-        copies_begin();
+        commit_copies();
     }
     const u32 first = K::slice() + group * K::WIDTH;
     const float reference = real(x[(size_t)blockIdx.y * P * C + first]) + (OFFSET ? offset[first] : 0.0f);
@@ -77,8 +77,8 @@ DEVICE void norm_cluster(const X* x, const float* scale, const float* bias, cons
     constexpr u32 EARLY = K::STEPS / 2;
 #pragma unroll
     for (u32 s = 0; s < K::STEPS; ++s) {
-        if (s == 0) copies_wait<K::STEPS - EARLY>();
-        if (s == EARLY) copies_wait<0>();
+        if (s == 0) wait_copies<K::STEPS - EARLY>();
+        if (s == EARLY) wait_copies<0>();
         if (!K::inside(s)) continue;
         float value[V], some = 0.0f, more = 0.0f;
         load<V>(tile + s * T * V, value);
@@ -196,11 +196,11 @@ DEVICE void norm_backward_cluster(const X* x, const float* scale, const float* b
         if (K::inside(s)) {
             const size_t from = base + (size_t)K::row(s) * C;
 #pragma unroll
-            for (int p = 0; p < PX; ++p) copy_in(tile + s * T * V + p * (V / PX), x + from + p * (V / PX));
+            for (int p = 0; p < PX; ++p) copy_async(tile + s * T * V + p * (V / PX), x + from + p * (V / PX));
 #pragma unroll
-            for (int p = 0; p < PD; ++p) copy_in(given + s * T * V + p * (V / PD), dy + from + p * (V / PD));
+            for (int p = 0; p < PD; ++p) copy_async(given + s * T * V + p * (V / PD), dy + from + p * (V / PD));
         }
-        copies_begin();
+        commit_copies();
     }
     const u32 g = blockIdx.y * G + column / K::WIDTH;
     const float middle = mean[g], inverted = inverse[g];
@@ -218,8 +218,8 @@ DEVICE void norm_backward_cluster(const X* x, const float* scale, const float* b
         }
 #pragma unroll
         for (u32 s = 0; s < K::STEPS; ++s) {
-            if (h == 0 && s == 0) copies_wait<K::STEPS - EARLY>();
-            if (h == 0 && s == EARLY) copies_wait<0>();
+            if (h == 0 && s == 0) wait_copies<K::STEPS - EARLY>();
+            if (h == 0 && s == EARLY) wait_copies<0>();
             if (!K::inside(s)) continue;
             float value[U], slope[U];
             load<U>(tile + s * T * V + h * U, value);

@@ -34,7 +34,7 @@ template <class X, class O, u32 B, u32 P, u32 C, u32 G, u32 TEAM, u32 TEAMS, int
         if (!inside(step)) return;
         const Z* at = from + (size_t)sample * P * C + (size_t)row(step) * C + lane() * V;
 #pragma unroll
-        for (int p = 0; p < PIECES; ++p) copy_in(tile + (step * T + threadIdx.x) * V + p * (V / PIECES), at + p * (V / PIECES));
+        for (int p = 0; p < PIECES; ++p) copy_async(tile + (step * T + threadIdx.x) * V + p * (V / PIECES), at + p * (V / PIECES));
     }
 };
 
@@ -104,7 +104,7 @@ DEVICE void norm_persistent(const X* x, const float* scale, const float* bias, c
     if (sample >= B) return;
     for (u32 s = 0; s < K::STEPS; ++s) {
         K::fetch(tile, x, sample, s);
-        copies_begin();
+        commit_copies();
     }
     float reference = real(x[(size_t)sample * P * C + group * K::WIDTH]);
     for (; sample < B; sample += TEAMS) {
@@ -127,10 +127,10 @@ DEVICE void norm_persistent(const X* x, const float* scale, const float* bias, c
             sum += some;
             squares += more;
         };
-        copies_wait<K::STEPS - K::EARLY>();
+        wait_copies<K::STEPS - K::EARLY>();
 #pragma unroll 4
         for (u32 s = 0; s < K::EARLY; ++s) add(s);
-        copies_wait<0>();
+        wait_copies<0>();
 #pragma unroll 4
         for (u32 s = K::EARLY; s < K::STEPS; ++s) add(s);
         u32* count = tickets + 2 * sample;
@@ -162,11 +162,11 @@ DEVICE void norm_persistent(const X* x, const float* scale, const float* bias, c
                 for (int i = 0; i < V; ++i) value[i] = activate<A>(value[i] * factor[i] + start[i]) + after[i];
                 store<V>(to + (size_t)K::row(s) * C, value);
             }
-            copies_begin();
+            commit_copies();
         }
         team_leave(count, TEAM);
     }
-    copies_wait<0>();
+    wait_copies<0>();
 }
 
 // `totals` [TEAM TEAMS, 3, C] gets what each block found for scale, bias and offset.
@@ -187,7 +187,7 @@ DEVICE void norm_backward_persistent(const X* x, const float* scale, const float
         for (u32 s = 0; s < K::STEPS; ++s) {
             K::fetch(tile, x, sample, s);
             K::fetch(given, dy, sample, s);
-            copies_begin();
+            commit_copies();
         }
     }
     for (; sample < B; sample += TEAMS) {
@@ -228,10 +228,10 @@ DEVICE void norm_backward_persistent(const X* x, const float* scale, const float
                 store<V>(given + (s * T + threadIdx.x) * V, slope);
                 if (AGAIN) store<V>(to + (size_t)K::row(s) * C, value);
             };
-            copies_wait<K::STEPS - K::EARLY>();
+            wait_copies<K::STEPS - K::EARLY>();
 #pragma unroll 2
             for (u32 s = 0; s < K::EARLY; ++s) add(s);
-            copies_wait<0>();
+            wait_copies<0>();
 #pragma unroll 2
             for (u32 s = K::EARLY; s < K::STEPS; ++s) add(s);
 #pragma unroll
@@ -291,11 +291,11 @@ DEVICE void norm_backward_persistent(const X* x, const float* scale, const float
                 for (int i = 0; i < V; ++i) value[i] = slope[i] * factor[i] - (rest[i] + value[i] * slant);
                 store<V>(to + (size_t)K::row(s) * C, value);
             }
-            copies_begin();
+            commit_copies();
         }
         team_leave(count, TEAM);
     }
-    copies_wait<0>();
+    wait_copies<0>();
     __syncthreads();
     // The tile is free now: [ROWS, 3, C].
     float* all = reinterpret_cast<float*>(memory);

@@ -6,14 +6,6 @@ template <int HD> DEVICE u32 place(u32 row, u32 part) {
     return row * HD + (part ^ (PARTS % 8 == 0 ? row % 8 : PARTS % 4 == 0 ? row / 2 % 4 : row / 4 % 2)) * 8;
 }
 
-DEVICE void copy_async(bf16* to, const bf16* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
-}
-
-DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int LEFT> DEVICE void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
-
 // Blocks of 8 x 8 into shared memory, laid out as load_four reads them.
 DEVICE void store_four(bf16* at, const u32 (&a)[4]) {
 #if __CUDA_ARCH__ >= 900
@@ -127,7 +119,7 @@ template <u32 N, u32 HEADS, int HD> DEVICE void attention_heads(const bf16* qkv,
     clear_rows<HD>(N, ROWS, queries);
     clear_rows<HD>(N, ROWS, keys);
     clear_rows<HD>(N, ROWS, values);
-    await_copies<1>();
+    wait_copies<1>();
     __syncthreads();
     u32 q[2][HD / 16][4];
     left_factors<HD>(queries, first, q);
@@ -164,7 +156,7 @@ template <u32 N, u32 HEADS, int HD> DEVICE void attention_heads(const bf16* qkv,
             peak[m][r] *= factor;
         }
         if (start == 0) {
-            await_copies<0>();
+            wait_copies<0>();
             __syncthreads();
         }
 #pragma unroll
@@ -229,7 +221,7 @@ DEVICE void attention_heads_backward(const bf16* qkv, const bf16* out, const flo
     for (u32 turn = 0; unit < units; ++turn) {
         const u32 next = unit + gridDim.x;
         bf16 *own_keys = keys + turn % 2 * SIZE, *next_keys = keys + (turn + 1) % 2 * SIZE;
-        await_copies<0>();
+        wait_copies<0>();
         __syncthreads();
         {
             float delta = 0.0f;

@@ -6,9 +6,6 @@
 #define WIDE 192
 #define RING 5
 
-DEVICE void copy_async(u32 to, const bf16* from) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory"); }
-DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> DEVICE void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void workers_barrier() { asm volatile("bar.sync 1, 512;" ::: "memory"); }
 DEVICE void gate_init(u32 gate, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(gate), "r"(count) : "memory"); }
@@ -108,7 +105,7 @@ DEVICE void gelu_product(const bf16* a, const bf16* weight, const B* bias, bf16*
         gate_init(gates + threadIdx.x * 16, 1);
         gate_init(gates + threadIdx.x * 16 + 8, 8);
     }
-    await_copies<0>();
+    wait_copies<0>();
     publish();
     __syncthreads();
     if (threadIdx.x >= 512) {
@@ -128,7 +125,7 @@ DEVICE void gelu_product(const bf16* a, const bf16* weight, const B* bias, bf16*
                 copy_async(ring + i / 2 * 1024 + (i % 2 ? odd_row : even_row), inside ? from + i * 4 * K : a);
             }
             commit_copies();
-            await_copies<0>();
+            wait_copies<0>();
             publish();
             __syncwarp();
             if (lane == 0) gate_arrive(gate);

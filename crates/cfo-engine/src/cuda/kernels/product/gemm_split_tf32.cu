@@ -39,14 +39,6 @@ struct Operands {
     float *kept, *y, *sums, *partial;
 };
 
-// Copies V numbers to shared memory in the background; zeros where there is nothing.
-template <int V> DEVICE void copy_later(float* to, const float* from, bool there) {
-    const u32 at = (u32)__cvta_generic_to_shared(to);
-    const int bytes = there ? 4 * V : 0;
-    if (V == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(at), "l"(from), "r"(bytes), "n"(4 * (V == 4 ? 1 : V)));
-}
-
 // Brings TERMS terms of SIDE rows (of a) or columns (of b). Groups of four numbers change places so that warps read without
 // waiting for each other; PAIRED says that two neighbours along the side are read one after the other.
 template <class F, int THREADS, int SIDE, bool PAIRED>
@@ -63,7 +55,7 @@ DEVICE void bring(float* to, const float* from, u32 first, u32 side, u32 term, u
         const size_t at = F::ALONG ? (size_t)(first + s) * F::STEP + term + k : (size_t)(term + k) * F::STEP + first + s;
         const u32 turn = F::ALONG ? (PAIRED ? s >> 1 : s) & 3 : (k >> 1) & 3;
         const u32 place = (((inner >> 2) ^ (turn << 1)) << 2) + (inner & 3);
-        copy_later<F::V>(to + outer * LINE + place, there ? from + at : from, there);
+        copy_async_numbers<F::V>(to + outer * LINE + place, there ? from + at : from, there);
     }
 }
 
@@ -77,9 +69,7 @@ DEVICE void halves(float x, u32& high, u32& low) {
 
 // sum += a b for 16 x 8 x 8 numbers.
 DEVICE void multiply(float* sum, const u32* a, const u32* b) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    mma_m16n8k8_tf32(sum, a[0], a[1], a[2], a[3], b[0], b[1]);
 }
 
 // What a lane needs of 16 rows of a: rows `row` + g and + 8 or, where rows lie side by side, 2 g and 2 g + 1.
@@ -258,10 +248,10 @@ template <class C, class S, class A, class B, class W> struct Product {
 
     // The next buffer, when it has arrived; the one after those under way is sent for.
     DEVICE const float* next(float* stages, u32 buffer) const {
-        asm volatile("cp.async.wait_group %0;" ::"n"(C::STAGES - 2));
+        wait_copies<C::STAGES - 2>();
         __syncthreads();
         if (buffer + C::STAGES - 1 < BUFFERS) fetch(stages, buffer + C::STAGES - 1);
-        asm volatile("cp.async.commit_group;");
+        commit_copies();
         return stages + buffer % C::STAGES * STAGE;
     }
 
@@ -269,7 +259,7 @@ template <class C, class S, class A, class B, class W> struct Product {
 #pragma unroll
         for (u32 buffer = 0; buffer < C::STAGES - 1; ++buffer) {
             if (buffer < BUFFERS) fetch(stages, buffer);
-            asm volatile("cp.async.commit_group;");
+            commit_copies();
         }
 #pragma unroll 1
         for (u32 buffer = 0; buffer < BUFFERS; ++buffer) {

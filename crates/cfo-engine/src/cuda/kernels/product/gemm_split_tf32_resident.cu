@@ -77,9 +77,9 @@ template <class A, int K> DEVICE void stay_rows(float* to, const float* from, u3
     for (int round = 0; round < 64 * PER / 128; ++round) {
         const u32 i = round * 128 + thread, r = i / PER, q = i % PER;
         const bool there = first + r < rows;
-        copy_later<4>(to + r * WIDTH + ((q ^ ((r & 1) << 2)) << 2), there ? from + (size_t)(first + r) * A::STEP + term + 4 * q : from, there);
+        copy_async_numbers<4>(to + r * WIDTH + ((q ^ ((r & 1) << 2)) << 2), there ? from + (size_t)(first + r) * A::STEP + term + 4 * q : from, there);
     }
-    asm volatile("cp.async.commit_group;");
+    commit_copies();
 }
 
 // Waits for the other warps of four.
@@ -106,7 +106,7 @@ template <int ITEMS, class Place> DEVICE void stay_operands(float* to, const flo
         size_t at;
         u32 column;
         const bool there = place(i, at, column);
-        copy_later<4>(to + (i * 128 + threadIdx.x % 128) * 4, there ? from + at : from, there);
+        copy_async_numbers<4>(to + (i * 128 + threadIdx.x % 128) * 4, there ? from + at : from, there);
     }
 }
 
@@ -139,7 +139,7 @@ template <class S, class A, class B, class W, int N, int GROUPS> DEVICE void res
 #pragma unroll
         for (int pass = 0; pass < PASSES; ++pass) {
             u32 upper[STEPS][4], lower[STEPS][4];
-            asm volatile("cp.async.wait_group 0;" ::: "memory");
+            wait_copies<0>();
             stay_meet();
 #pragma unroll
             for (int i = 0; i < STEPS; ++i) {
@@ -156,9 +156,9 @@ template <class S, class A, class B, class W, int N, int GROUPS> DEVICE void res
             // What the result meets on its way out comes first, then the next rows.
             if (W::ADD && pass == 0) stay_operands<N / 8>(added, x.add, place);
             if (W::SLOPE && pass == 0) stay_operands<N / 8>(slopes, x.slope, place);
-            asm volatile("cp.async.commit_group;");
+            commit_copies();
             if (next < TILES) stay_rows<A, K>(rows, x.a, next * 64, S::ROWS, more ? (pass + 1) * WIDTH : 0);
-            else asm volatile("cp.async.commit_group;");
+            else commit_copies();
             stay_multiply<N, STEPS>(part, upper, lower, high + pass * STEPS * N * 8, low + pass * STEPS * N * 8);
 #pragma unroll
             for (int i = 0; i < N / 2; ++i) sum[i] = pass > 0 ? sum[i] + part[i] : part[i];
@@ -175,7 +175,7 @@ template <class S, class A, class B, class W, int N, int GROUPS> DEVICE void res
 #pragma unroll
             for (int j = 0; j < 4; ++j) to[j] = plain_sum<A, B>(x.a, x.b, r, c + j, 0, K);
         };
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        wait_copies<1>();
 #pragma unroll
         for (int i = 0; i < N / 8; ++i) {
             size_t at;

@@ -63,20 +63,21 @@ template <class S, class A, class B, bool SUMS> DEVICE void wgrad_product(Operan
             bring<A, 256, ACROSS, false>(to, x.a, first_row, S::ROWS, start + buffer * TERMS, end);
             bring<B, 256, ACROSS, true>(to + HALF, x.b, first_column, S::COLUMNS, start + buffer * TERMS, end);
         }
-        asm volatile("cp.async.commit_group;");
+        commit_copies();
     };
     fetch(0), fetch(1), fetch(2);
     const u32 row = threadIdx.x / 32 * 16;
     float sum[ACROSS / 2] = {}, part[ACROSS / 2], total[2] = {};
     u32 upper[TERMS / 8][4], lower[TERMS / 8][4];
-    asm volatile("cp.async.wait_group 2;" ::: "memory");
+    wait_copies<2>();
     __syncthreads();
     gradient_split(raw + HALF, split, split + HALF, total);
     gradient_rows(raw, row, upper, lower);
 #pragma unroll 1
     for (u32 buffer = 0; buffer < BUFFERS; ++buffer) {
         const float* now = split + buffer % 2 * 2 * HALF;
-        asm volatile("cp.async.wait_group 1;\nfence.proxy.async.shared::cta;" ::: "memory");
+        wait_copies<1>();
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
         fetch(buffer + 3);
         gradient_begin(part, upper, lower, now, now + HALF);
