@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::graph::{Entry, Graph, Node};
-use crate::ops::{Expression, Instruction, Op, Pointwise, Unary, View};
+use crate::ops::{Expression, Line, Op, Pointwise, Unary, View};
 use crate::shape::{Shape, Type};
 
 /// Lines and operands that one fused expression may have; CPU registers and kernel arguments are bounded.
@@ -81,13 +81,13 @@ impl Uses {
 struct Folded {
     shape: Shape,
     operands: Vec<(Node, View)>,
-    code: Vec<Instruction>,
+    code: Vec<Line>,
 }
 
 impl Folded {
     fn load(node: Node, shape: &Shape) -> Self {
         let view = View { offset: 0, strides: shape.strides() };
-        Self { shape: shape.clone(), operands: vec![(node, view)], code: vec![Instruction::Load(0)] }
+        Self { shape: shape.clone(), operands: vec![(node, view)], code: vec![Line::Load(0)] }
     }
 
     /// The same expression read as if broadcast to `shape`.
@@ -139,9 +139,9 @@ impl Folded {
         let mut lines: Vec<usize> = Vec::with_capacity(other.code.len());
         for line in &other.code {
             let line = match *line {
-                Instruction::Load(operand) => Instruction::Load(operands[operand]),
-                Instruction::Unary(function, a) => Instruction::Unary(function, lines[a]),
-                Instruction::Binary(function, a, b) => Instruction::Binary(function, lines[a], lines[b]),
+                Line::Load(operand) => Line::Load(operands[operand]),
+                Line::Unary(function, a) => Line::Unary(function, lines[a]),
+                Line::Binary(function, a, b) => Line::Binary(function, lines[a], lines[b]),
             };
             lines.push(self.code.iter().position(|known| *known == line).unwrap_or_else(|| {
                 self.code.push(line);
@@ -187,7 +187,7 @@ impl Folded {
     fn cheap(&self) -> bool {
         let whole = self.operands.iter().filter(|(_, view)| view.strides == self.shape.strides()).count();
         let arithmetic = self.code.iter().all(|line| match line {
-            Instruction::Unary(function, _) => matches!(
+            Line::Unary(function, _) => matches!(
                 function,
                 Unary::Affine { .. } | Unary::Square | Unary::Relu | Unary::Step | Unary::Sign | Unary::Abs
             ),
@@ -255,8 +255,8 @@ impl Pass<'_> {
             })
             .collect();
         combined.code.push(match pointwise {
-            Pointwise::Unary(function) => Instruction::Unary(function, lines[0]),
-            Pointwise::Binary(function) => Instruction::Binary(function, lines[0], lines[1]),
+            Pointwise::Unary(function) => Line::Unary(function, lines[0]),
+            Pointwise::Binary(function) => Line::Binary(function, lines[0], lines[1]),
         });
         combined
     }
@@ -296,10 +296,7 @@ impl Pass<'_> {
     /// The place of a requested value; a leaf is copied, because the run may change or move it.
     fn request(&mut self, node: Node) -> Node {
         let placed = self.materialize(node);
-        let mut owner = placed;
-        while let Op::Reshape(_) = self.fused.entry(owner).op {
-            owner = self.fused.entry(owner).inputs[0];
-        }
+        let owner = self.fused.owner(placed);
         if !matches!(self.fused.entry(owner).op, Op::Tensor(_) | Op::Constant(_)) {
             return placed;
         }

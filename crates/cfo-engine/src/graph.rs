@@ -219,6 +219,14 @@ impl Graph {
         &self.entries[node.index()]
     }
 
+    /// The value whose memory a value shares: what was reshaped, else the value itself.
+    pub(crate) fn owner(&self, mut node: Node) -> Node {
+        while let Op::Reshape(_) = self.entry(node).op {
+            node = self.entry(node).inputs[0];
+        }
+        node
+    }
+
     fn leaf(&mut self, op: Op, output: Type) -> Node {
         let id = self.entries.len();
         self.entries.push(Entry { op, inputs: Vec::new(), outputs: vec![output] });

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::fuse::{fuse, separate};
 use crate::graph::{Graph, Node};
 use crate::memory::{Data, Memory};
-use crate::ops::{Activation, Op};
-use crate::plan::{Place, Plan, Sizes};
+use crate::ops::Activation;
+use crate::plan::{Place, Plan, Steps};
 use crate::shape::{Element, Shape};
 
 /// One random choice: which operation, and numbers from which its operands and attributes follow.
@@ -97,8 +97,9 @@ fn memory(shapes: &[Shape]) -> Memory {
 
 /// Runs a graph twice and returns the bits of all outputs; they must be the same both times.
 fn bits((graph, outputs): (Graph, Vec<Node>), memory: &mut Memory, threads: usize) -> Vec<Vec<u64>> {
-    let plan = Plan::new(&graph, &outputs, &Sizing { graph: &graph, memory });
-    simulate(&graph, &outputs, &plan, &Sizing { graph: &graph, memory });
+    let sizing = Sizing { graph: &graph, outputs: &outputs, memory };
+    let plan = Plan::new(&sizing);
+    simulate(&graph, &outputs, &plan, &sizing);
     let mut executor = Executor::new(graph, &plan, &outputs, memory).unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let mut run = || {
@@ -112,13 +113,8 @@ fn bits((graph, outputs): (Graph, Vec<Node>), memory: &mut Memory, threads: usiz
 }
 
 /// Walks through the steps of a plan and keeps account of which value every byte belongs to.
-fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn Sizes) {
-    let owner = |mut node: Node| {
-        while let Op::Reshape(_) = graph.entry(node).op {
-            node = graph.entry(node).inputs[0];
-        }
-        node
-    };
+fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn Steps) {
+    let owner = |node: Node| graph.owner(node);
     let range = |node: Node| match plan.places[node.index()][node.output as usize] {
         Place::Leaf(_) => None,
         Place::Arena(offset) => {

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use crate::graph::{Graph, Node};
-use crate::ops::Op;
-use crate::shape::Element;
+use crate::graph::Node;
+use crate::shape::{Element, Type};
 
 /// Every buffer starts at a multiple of this many bytes.
 pub(crate) const ALIGNMENT: usize = 256;
@@ -31,16 +30,47 @@ pub struct Plan {
     live_bytes: usize,
 }
 
-/// What a backend says of an operation to the planner.
-pub(crate) trait Sizes {
+/// What a step is to the planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepKind {
+    /// A tensor or a constant, with memory of its own.
+    Leaf,
+    /// The memory of its input under another shape.
+    View,
+    /// Something that runs.
+    Work,
+}
+
+/// What a backend says of its program to the planner.
+pub(crate) trait Steps {
+    /// Steps that there are, leaves and views included.
+    fn count(&self) -> usize;
+    /// Values that a step reads; they come from earlier steps.
+    fn inputs(&self, id: usize) -> &[Node];
+    /// Types of the values that a step yields.
+    fn outputs(&self, id: usize) -> &[Type];
+    /// What a step is.
+    fn kind(&self, id: usize) -> StepKind;
+    /// Steps that run after all others, in order.
+    fn effects(&self) -> &[usize];
+    /// Values that are read after the end.
+    fn requested(&self) -> &[Node];
     /// Bytes of one element of a value.
     fn element_bytes(&self, node: Node, element: Element) -> usize;
-    /// Bytes of scratch memory that an operation needs while it runs.
+    /// Bytes of scratch memory that a step needs while it runs.
     fn scratch_bytes(&self, id: usize) -> usize;
     /// The input whose memory the first output may take over when nobody reads that input later.
     fn in_place(&self, id: usize) -> Option<usize>;
-    /// Up to so many bytes in all no two buffers share memory, so that operations can run side by side.
+    /// Up to so many bytes in all no two buffers share memory, so that steps can run side by side.
     fn unshared_bytes(&self) -> usize;
+
+    /// The value whose memory a value shares: what was reshaped, else the value itself.
+    fn owner(&self, mut node: Node) -> Node {
+        while self.kind(node.index()) == StepKind::View {
+            node = self.inputs(node.index())[0];
+        }
+        node
+    }
 }
 
 /// One buffer: its size and the steps between which it must not be overwritten, both included.
@@ -52,60 +82,17 @@ struct Buffer {
 }
 
 impl Plan {
-    /// Plans a fused graph.
-    pub(crate) fn new(graph: &Graph, outputs: &[Node], sizes: &dyn Sizes) -> Self {
-        let steps = order(graph);
-        let mut step_of = vec![usize::MAX; graph.entries.len()];
+    /// Plans a program.
+    pub(crate) fn new(program: &dyn Steps) -> Self {
+        let steps = order(program);
+        let mut layout = Layout::new(program, &steps);
         for (step, &id) in steps.iter().enumerate() {
-            step_of[id] = step;
+            layout.place(step, id);
         }
-        let owner = |mut node: Node| {
-            while let Op::Reshape(_) = graph.entry(node).op {
-                node = graph.entry(node).inputs[0];
-            }
-            node
-        };
-        let last_read = last_reads(graph, outputs, &steps, &owner);
-        let mut buffers: Vec<Buffer> = Vec::new();
-        let mut buffer_of: Vec<Vec<Option<usize>>> =
-            graph.entries.iter().map(|e| vec![None; e.outputs.len()]).collect();
-        let mut scratch_buffer = vec![None; graph.entries.len()];
-        for (step, &id) in steps.iter().enumerate() {
-            let taken = sizes.in_place(id).and_then(|input| {
-                let source = owner(graph.entries[id].inputs[input]);
-                // Another operand that reads the same memory in another order would find it overwritten.
-                let readers = graph.entries[id].inputs.iter().filter(|&&other| owner(other) == source);
-                if readers.count() > 1 {
-                    return None;
-                }
-                let buffer = buffer_of[source.index()][source.output as usize]?;
-                (last_read[source.index()][source.output as usize] == step && buffers[buffer].last == step)
-                    .then_some(buffer)
-            });
-            for (output, value) in graph.entries[id].outputs.iter().enumerate() {
-                let node = Node::new(id, output);
-                let last = last_read[id][output].max(step);
-                let bytes = value.shape.len() * sizes.element_bytes(node, value.element);
-                buffer_of[id][output] = Some(match taken {
-                    Some(buffer) if output == 0 && buffers[buffer].bytes >= bytes => {
-                        buffers[buffer].last = last;
-                        buffer
-                    }
-                    _ => {
-                        buffers.push(Buffer { bytes, first: step, last });
-                        buffers.len() - 1
-                    }
-                });
-            }
-            let bytes = sizes.scratch_bytes(id);
-            if bytes > 0 {
-                scratch_buffer[id] = Some(buffers.len());
-                buffers.push(Buffer { bytes, first: step, last: step });
-            }
-        }
+        let Layout { buffers, buffer_of, scratch_buffer, .. } = layout;
         let all: usize = buffers.iter().map(|buffer| padded(buffer.bytes)).sum();
         let (offsets, arena_bytes) =
-            if all <= sizes.unshared_bytes() { line_up(&buffers) } else { assign(&buffers) };
+            if all <= program.unshared_bytes() { line_up(&buffers) } else { assign(&buffers) };
         let live_bytes = (0..steps.len())
             .map(|step| {
                 buffers.iter().filter(|b| b.first <= step && step <= b.last).map(|b| padded(b.bytes)).sum()
@@ -113,23 +100,20 @@ impl Plan {
             .max()
             .unwrap_or(0);
         let place = |node: Node| {
-            let node = owner(node);
-            match graph.entry(node).op {
-                Op::Tensor(_) | Op::Constant(_) => Place::Leaf(node.index()),
+            let node = program.owner(node);
+            match program.kind(node.index()) {
+                StepKind::Leaf => Place::Leaf(node.index()),
                 _ => Place::Arena(
                     buffer_of[node.index()][node.output as usize].map_or(0, |buffer| offsets[buffer]),
                 ),
             }
         };
-        let places = (0..graph.entries.len())
-            .map(|id| {
-                (0..graph.entries[id].outputs.len()).map(|output| place(Node::new(id, output))).collect()
-            })
+        let places = (0..program.count())
+            .map(|id| (0..program.outputs(id).len()).map(|output| place(Node::new(id, output))).collect())
             .collect();
-        let scratch = (0..graph.entries.len())
-            .map(|id| {
-                scratch_buffer[id].map_or((0, 0), |buffer: usize| (offsets[buffer], buffers[buffer].bytes))
-            })
+        let scratch = scratch_buffer
+            .iter()
+            .map(|buffer| buffer.map_or((0, 0), |buffer: usize| (offsets[buffer], buffers[buffer].bytes)))
             .collect();
         Self { steps, places, scratch, arena_bytes, live_bytes }
     }
@@ -168,30 +152,88 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Everything but leaves and reshapes in the order it was added, effects last.
-fn order(graph: &Graph) -> Vec<usize> {
-    let runs =
-        |id: &usize| !matches!(graph.entries[*id].op, Op::Tensor(_) | Op::Constant(_) | Op::Reshape(_));
-    let plain = (0..graph.entries.len()).filter(|id| !graph.effects.contains(id));
-    plain.chain(graph.effects.iter().copied()).filter(runs).collect()
+/// The buffers of a program as they are found, step by step.
+struct Layout<'a> {
+    program: &'a dyn Steps,
+    last_read: Vec<Vec<usize>>,
+    buffers: Vec<Buffer>,
+    /// The buffer of each value.
+    buffer_of: Vec<Vec<Option<usize>>>,
+    scratch_buffer: Vec<Option<usize>>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(program: &'a dyn Steps, steps: &[usize]) -> Self {
+        let count = program.count();
+        Self {
+            program,
+            last_read: last_reads(program, steps),
+            buffers: Vec::new(),
+            buffer_of: (0..count).map(|id| vec![None; program.outputs(id).len()]).collect(),
+            scratch_buffer: vec![None; count],
+        }
+    }
+
+    /// The buffer that a step's first output may take over.
+    fn taken(&self, step: usize, id: usize) -> Option<usize> {
+        let input = self.program.in_place(id)?;
+        let inputs = self.program.inputs(id);
+        let source = self.program.owner(inputs[input]);
+        // Another operand that reads the same memory in another order would find it overwritten.
+        let readers = inputs.iter().filter(|&&other| self.program.owner(other) == source);
+        if readers.count() > 1 {
+            return None;
+        }
+        let buffer = self.buffer_of[source.index()][source.output as usize]?;
+        let last = self.last_read[source.index()][source.output as usize];
+        (last == step && self.buffers[buffer].last == step).then_some(buffer)
+    }
+
+    /// Finds buffers for what a step yields and for its scratch memory.
+    fn place(&mut self, step: usize, id: usize) {
+        let taken = self.taken(step, id);
+        for (output, value) in self.program.outputs(id).iter().enumerate() {
+            let node = Node::new(id, output);
+            let last = self.last_read[id][output].max(step);
+            let bytes = value.shape.len() * self.program.element_bytes(node, value.element);
+            self.buffer_of[id][output] = Some(match taken {
+                Some(buffer) if output == 0 && self.buffers[buffer].bytes >= bytes => {
+                    self.buffers[buffer].last = last;
+                    buffer
+                }
+                _ => {
+                    self.buffers.push(Buffer { bytes, first: step, last });
+                    self.buffers.len() - 1
+                }
+            });
+        }
+        let bytes = self.program.scratch_bytes(id);
+        if bytes > 0 {
+            self.scratch_buffer[id] = Some(self.buffers.len());
+            self.buffers.push(Buffer { bytes, first: step, last: step });
+        }
+    }
+}
+
+/// Everything that runs in the order it was added, effects last.
+fn order(program: &dyn Steps) -> Vec<usize> {
+    let plain = (0..program.count()).filter(|id| !program.effects().contains(id));
+    let all = plain.chain(program.effects().iter().copied());
+    all.filter(|&id| program.kind(id) == StepKind::Work).collect()
 }
 
 /// The last step that reads each value; requested values are read after the end.
-fn last_reads(
-    graph: &Graph,
-    outputs: &[Node],
-    steps: &[usize],
-    owner: &dyn Fn(Node) -> Node,
-) -> Vec<Vec<usize>> {
-    let mut last: Vec<Vec<usize>> = graph.entries.iter().map(|entry| vec![0; entry.outputs.len()]).collect();
+fn last_reads(program: &dyn Steps, steps: &[usize]) -> Vec<Vec<usize>> {
+    let mut last: Vec<Vec<usize>> =
+        (0..program.count()).map(|id| vec![0; program.outputs(id).len()]).collect();
     for (step, &id) in steps.iter().enumerate() {
-        for &input in &graph.entries[id].inputs {
-            let node = owner(input);
+        for &input in program.inputs(id) {
+            let node = program.owner(input);
             last[node.index()][node.output as usize] = step;
         }
     }
-    for &output in outputs {
-        let node = owner(output);
+    for &output in program.requested() {
+        let node = program.owner(output);
         last[node.index()][node.output as usize] = steps.len();
     }
     last

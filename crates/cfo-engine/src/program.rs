@@ -36,14 +36,14 @@ impl Program {
         let text = fused.to_string();
         let (plan, executor) = match memory.context() {
             None => {
-                let plan = Plan::new(&fused, &outputs, &cpu::Sizing { graph: &fused, memory });
+                let plan = Plan::new(&cpu::Sizing { graph: &fused, outputs: &outputs, memory });
                 let executor = cpu::Executor::new(fused, &plan, &outputs, memory)?;
                 (plan, Executor::Cpu(executor))
             }
             Some(context) => {
                 let (precision, deterministic) = (memory.precision(), memory.is_deterministic());
                 let typed = cuda::Typed::new(fused, outputs, precision, deterministic, context)?;
-                let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
+                let plan = Plan::new(&typed);
                 let executor = cuda::Executor::new(context, &typed, &plan, memory)?;
                 (plan, Executor::Cuda(executor))
             }

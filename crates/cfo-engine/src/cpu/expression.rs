@@ -4,7 +4,7 @@ use super::Io;
 use super::scalar::Real;
 use super::simd::vectorized;
 use super::thread_team::chunks;
-use crate::ops::{Binary, Expression, Instruction, Unary, View};
+use crate::ops::{Binary, Expression, Line, Unary, View};
 
 /// Elements that pass through the lines together.
 const BLOCK: usize = 256;
@@ -71,9 +71,9 @@ impl Code {
         let mut last = [0usize; REGISTERS];
         for (i, line) in expression.code.iter().enumerate() {
             match *line {
-                Instruction::Load(_) => {}
-                Instruction::Unary(_, a) => last[a] = i,
-                Instruction::Binary(_, a, b) => (last[a], last[b]) = (i, i),
+                Line::Load(_) => {}
+                Line::Unary(_, a) => last[a] = i,
+                Line::Binary(_, a, b) => (last[a], last[b]) = (i, i),
             }
         }
         last[lines - 1] = lines;
@@ -81,7 +81,7 @@ impl Code {
         let mut busy = [false; REGISTERS];
         let mut registers = 0;
         for (i, line) in expression.code.iter().enumerate() {
-            if let Instruction::Load(operand) = *line
+            if let Line::Load(operand) = *line
                 && i + 1 < lines
                 && dense(expression, &expression.views[operand])
                 && !operands[operand].is_empty()
@@ -131,7 +131,7 @@ fn block_loop<T>(
                 }
             };
             let block = done..done + count;
-            if let Instruction::Load(operand) = *line
+            if let Line::Load(operand) = *line
                 && operands[operand].is_empty()
             {
                 to[..count].copy_from_slice(&output[block]);
@@ -139,12 +139,12 @@ fn block_loop<T>(
             }
             let to = if i == last { &mut output[block] } else { &mut to[..count] };
             match *line {
-                Instruction::Load(operand) => {
+                Line::Load(operand) => {
                     let view = &expression.views[operand];
                     load(operands[operand], view, expression.shape.axes(), start + done, to);
                 }
-                Instruction::Unary(function, a) => unary(function, value(a), to),
-                Instruction::Binary(function, a, b) => binary(function, value(a), value(b), to),
+                Line::Unary(function, a) => unary(function, value(a), to),
+                Line::Binary(function, a, b) => binary(function, value(a), value(b), to),
             }
         }
         done += count;

@@ -29,7 +29,7 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::memory::Memory;
 use crate::ops::{Op, Operand};
-use crate::plan::{Place, Plan, Sizes};
+use crate::plan::{Place, Plan, StepKind, Steps};
 use crate::shape::{Element, Type};
 use conv::{Form, Geometry};
 use scalar::Real;
@@ -37,10 +37,39 @@ use scalar::Real;
 /// What the CPU says of a graph's operations to the planner.
 pub(crate) struct Sizing<'a> {
     pub(crate) graph: &'a Graph,
+    pub(crate) outputs: &'a [Node],
     pub(crate) memory: &'a Memory,
 }
 
-impl Sizes for Sizing<'_> {
+impl Steps for Sizing<'_> {
+    fn count(&self) -> usize {
+        self.graph.entries.len()
+    }
+
+    fn inputs(&self, id: usize) -> &[Node] {
+        &self.graph.entries[id].inputs
+    }
+
+    fn outputs(&self, id: usize) -> &[Type] {
+        &self.graph.entries[id].outputs
+    }
+
+    fn kind(&self, id: usize) -> StepKind {
+        match &self.graph.entries[id].op {
+            Op::Tensor(_) | Op::Constant(_) => StepKind::Leaf,
+            Op::Reshape(_) => StepKind::View,
+            _ => StepKind::Work,
+        }
+    }
+
+    fn effects(&self) -> &[usize] {
+        &self.graph.effects
+    }
+
+    fn requested(&self) -> &[Node] {
+        self.outputs
+    }
+
     fn element_bytes(&self, _: Node, element: Element) -> usize {
         self.memory.element_bytes(element)
     }
@@ -275,7 +304,6 @@ fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::Pointwise(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Permute(_) => {
             unreachable!("fusion turns these into expressions")
         }
-        Op::Compact(_) => unreachable!("only CUDA's backend appends it"),
         Op::Expression(op) => expression::run::<T>(op, io),
         Op::Sum(op) => reduce::run::<T>(op, input(0), io),
         Op::Embed(op) => layout::embed::<T>(op, input(0), io),

@@ -106,9 +106,6 @@ impl Operation for Fold {
 pub(crate) struct Conv {
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
-    /// Whether the field itself, rather than zeros, lies outside along the width, which is then `s` times that of `y`.
-    /// Only a backend sets it, in place of a [`Pad`].
-    pub(crate) periodic: bool,
 }
 
 impl Operation for Conv {
@@ -146,7 +143,6 @@ impl Operation for Conv {
 
     fn attributes(&self) -> String {
         format!(" stride={:?} padding={:?}", self.stride, self.padding)
-            + if self.periodic { " periodic" } else { "" }
     }
 }
 
@@ -158,8 +154,6 @@ pub(crate) struct ConvInput {
     pub(crate) padding: [usize; 2],
     pub(crate) height: usize,
     pub(crate) width: usize,
-    /// As in [`Conv`].
-    pub(crate) periodic: bool,
 }
 
 impl Operation for ConvInput {
@@ -197,7 +191,6 @@ impl Operation for ConvInput {
 
     fn attributes(&self) -> String {
         format!(" stride={:?} padding={:?} size={:?}", self.stride, self.padding, [self.height, self.width])
-            + if self.periodic { " periodic" } else { "" }
     }
 }
 
@@ -207,8 +200,6 @@ pub(crate) struct ConvWeight {
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
     pub(crate) kernel: [usize; 2],
-    /// As in [`Conv`].
-    pub(crate) periodic: bool,
 }
 
 impl Operation for ConvWeight {
@@ -242,7 +233,6 @@ impl Operation for ConvWeight {
 
     fn attributes(&self) -> String {
         format!(" stride={:?} padding={:?} kernel={:?}", self.stride, self.padding, self.kernel)
-            + if self.periodic { " periodic" } else { "" }
     }
 }
 
@@ -347,7 +337,7 @@ impl Graph {
     }
 
     fn conv_plain(&mut self, x: Node, w: Node, stride: [usize; 2], padding: [usize; 2]) -> Result<Node> {
-        self.push_one(Op::Conv(Conv { stride, padding, periodic: false }), &[x, w])
+        self.push_one(Op::Conv(Conv { stride, padding }), &[x, w])
     }
 
     fn conv_input(
@@ -358,7 +348,7 @@ impl Graph {
         padding: [usize; 2],
         [height, width]: [usize; 2],
     ) -> Result<Node> {
-        self.push_one(Op::ConvInput(ConvInput { stride, padding, height, width, periodic: false }), &[dy, w])
+        self.push_one(Op::ConvInput(ConvInput { stride, padding, height, width }), &[dy, w])
     }
 
     fn conv_weight(
@@ -369,6 +359,6 @@ impl Graph {
         padding: [usize; 2],
         kernel: [usize; 2],
     ) -> Result<Node> {
-        self.push_one(Op::ConvWeight(ConvWeight { stride, padding, kernel, periodic: false }), &[x, dy])
+        self.push_one(Op::ConvWeight(ConvWeight { stride, padding, kernel }), &[x, dy])
     }
 }

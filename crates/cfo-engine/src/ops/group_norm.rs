@@ -1,7 +1,7 @@
 //! Group normalisation fused with what surrounds it in a convolution block: the convolution's bias before it,
 //! activation and a time term per sample and channel after it.
 
-use super::{Activation, Conv, Derivative, Op, Operation, require};
+use super::{Activation, Derivative, Op, Operation, require};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
@@ -21,9 +21,6 @@ pub(crate) struct GroupNorm {
     pub(crate) activation: Activation,
     pub(crate) offset: bool,
     pub(crate) shift: bool,
-    /// The convolution of input 0 with the last input whose result takes the place of `x` and is the fourth output. Only a
-    /// backend sets it.
-    pub(crate) of: Option<Conv>,
 }
 
 impl GroupNorm {
@@ -74,40 +71,24 @@ impl Operation for GroupNorm {
             inputs.push(at.inputs[3]);
         }
         inputs.push(at.cotangent());
-        let backward = GroupNormBackward { forward: self.clone(), again: false };
+        let backward = GroupNormBackward { forward: self.clone() };
         // The outputs come in the order of the forward operation's inputs.
         Ok(at.graph.push(Op::GroupNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
     }
 
     fn attributes(&self) -> String {
         let Self { groups, activation, offset, shift, .. } = self;
-        let of = if self.of.is_some() { " of a convolution" } else { "" };
-        format!(" groups={groups} {activation:?} offset={offset} shift={shift}{of}")
+        format!(" groups={groups} {activation:?} offset={offset} shift={shift}")
     }
 }
 
 /// The cotangents of [`GroupNorm`]'s inputs.
 ///
-/// Inputs: `x`, `scale`, `bias`, `mean`, `deviation_inverse`, `offset` if there is one, the cotangent of `y`, and where
-/// `y` is computed again `shift` if there is one.
-/// Outputs: those of `x`, `scale`, `bias`, `offset` if there is one, `shift` if there is one; `y` where it is computed again.
+/// Inputs: `x`, `scale`, `bias`, `mean`, `deviation_inverse`, `offset` if there is one, the cotangent of `y`.
+/// Outputs: those of `x`, `scale`, `bias`, `offset` if there is one, `shift` if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupNormBackward {
     pub(crate) forward: GroupNorm,
-    /// Whether `y` is computed again, so that it need not be kept from the forward pass. Backends do that themselves.
-    pub(crate) again: bool,
-}
-
-impl GroupNormBackward {
-    /// The input that is the cotangent of `y`.
-    pub(crate) fn cotangent(&self) -> usize {
-        5 + usize::from(self.forward.offset)
-    }
-
-    /// The output that is `y` where it is computed again.
-    pub(crate) fn result(&self) -> Option<usize> {
-        self.again.then_some(3 + usize::from(self.forward.offset) + usize::from(self.forward.shift))
-    }
 }
 
 impl Operation for GroupNormBackward {
@@ -125,14 +106,11 @@ impl Operation for GroupNormBackward {
         if self.forward.shift {
             outputs.push(Type::real([b, c]));
         }
-        if self.again {
-            outputs.push(inputs[0].clone());
-        }
         Ok(outputs)
     }
 
     fn attributes(&self) -> String {
-        format!("{}{}", self.forward.attributes(), if self.again { " again" } else { "" })
+        self.forward.attributes()
     }
 }
 
@@ -169,7 +147,6 @@ impl Graph {
             activation,
             offset: offset.is_some(),
             shift: shift.is_some(),
-            of: None,
         };
         let nodes: Vec<Node> = [x, scale, bias].into_iter().chain(offset).chain(shift).collect();
         self.push_one(Op::GroupNorm(op), &nodes)

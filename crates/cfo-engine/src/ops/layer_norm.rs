@@ -13,9 +13,6 @@ use crate::shape::{Element, Shape, Type};
 pub(crate) struct LayerNorm {
     pub(crate) epsilon: f64,
     pub(crate) modulated: bool,
-    /// Whether `gate [b, d]` times `value [b, n, d]`, two further, last inputs, is added to `x` first and the sum is a
-    /// further, last output, where a backend merged that.
-    pub(crate) residual: bool,
 }
 
 /// Batch, tokens and width of `[b, n, d]`.
@@ -60,7 +57,7 @@ impl Operation for LayerNorm {
             .chain(scale)
             .chain([at.outputs[1], at.outputs[2], at.cotangent()])
             .collect();
-        let backward = LayerNormBackward { modulated: self.modulated, add: false, gated: false };
+        let backward = LayerNormBackward { modulated: self.modulated };
         // The outputs come in the order of the forward operation's inputs.
         Ok(at.graph.push(Op::LayerNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
     }
@@ -77,12 +74,6 @@ impl Operation for LayerNorm {
 #[derive(Clone, Debug)]
 pub(crate) struct LayerNormBackward {
     pub(crate) modulated: bool,
-    /// Whether a further input, after the cotangent, is added to the cotangent of `x`, where a backend merged that.
-    pub(crate) add: bool,
-    /// Whether the cotangent of `x`, all added, goes on through a gate, where a backend merged that: with `gate [b, d]`
-    /// and `value [b, n, d]`, two further, last inputs, there are two further, last outputs, the cotangent times `gate`
-    /// and the sum over tokens of the cotangent times `value`.
-    pub(crate) gated: bool,
 }
 
 impl Operation for LayerNormBackward {
@@ -112,7 +103,7 @@ impl Graph {
     /// # Errors
     /// If the shapes do not fit.
     pub fn layer_norm(&mut self, x: Node, modulation: Option<(Node, Node)>, epsilon: f64) -> Result<Node> {
-        let op = LayerNorm { epsilon, modulated: modulation.is_some(), residual: false };
+        let op = LayerNorm { epsilon, modulated: modulation.is_some() };
         let mut inputs = vec![x];
         if let Some((shift, scale)) = modulation {
             inputs.extend([shift, scale]);

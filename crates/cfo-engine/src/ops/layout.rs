@@ -184,16 +184,6 @@ impl Operation for Embed {
 #[derive(Clone, Debug)]
 pub(crate) struct Concat {
     pub(crate) axis: usize,
-    /// Which values get a bias along the last axis, where a backend merged that; biases follow the values in the inputs.
-    /// Empty for none.
-    pub(crate) biased: Vec<bool>,
-}
-
-impl Concat {
-    /// The inputs that are values, without biases.
-    pub(crate) fn values<'a, T>(&self, inputs: &'a [T]) -> &'a [T] {
-        if self.biased.is_empty() { inputs } else { &inputs[..self.biased.len()] }
-    }
 }
 
 impl Operation for Concat {
@@ -300,7 +290,7 @@ impl Graph {
                 problem: "nothing to concatenate".into(),
             }),
             [only] => Ok(*only),
-            _ => self.push_one(Op::Concat(Concat { axis, biased: Vec::new() }), values),
+            _ => self.push_one(Op::Concat(Concat { axis }), values),
         }
     }
 

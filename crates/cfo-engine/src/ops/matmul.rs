@@ -66,19 +66,6 @@ impl Operand {
     }
 }
 
-/// What a product does besides, put there by a backend that merges operations and by nobody else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extras {
-    /// Adds a further input, laid out like `c`, before the activation.
-    pub(crate) add: bool,
-    /// Multiplies by the slope of this activation at a further input, laid out like `c`; after the sum.
-    pub(crate) slope: Option<Activation>,
-    /// Yields the sum over the rows of `b` as one more output.
-    pub(crate) sums: bool,
-    /// Yields the sum over the rows of `c` as one more output.
-    pub(crate) totals: bool,
-}
-
 /// `c = activation(a b + bias)` for each of `batch[0] * batch[1]` pairs of matrices; `a` is `rows x inner`,
 /// `b` is `inner x columns`, `bias` has one entry a column.
 ///
@@ -98,7 +85,6 @@ pub(crate) struct MatMul {
     pub(crate) keep_input: bool,
     /// Shape of the output; its elements lie as `c` says.
     pub(crate) shape: Shape,
-    pub(crate) extras: Extras,
 }
 
 impl MatMul {
@@ -110,8 +96,7 @@ impl MatMul {
         shape: Shape,
     ) -> Self {
         let (bias, activation, keep_input) = (false, Activation::Identity, false);
-        let extras = Extras::default();
-        Self { batch, rows, columns, inner, a, b, c, bias, activation, keep_input, shape, extras }
+        Self { batch, rows, columns, inner, a, b, c, bias, activation, keep_input, shape }
     }
 }
 
@@ -170,10 +155,7 @@ impl Operation for MatMul {
             (false, Activation::Identity) => String::new(),
             (bias, activation) => format!(" bias={bias} {activation:?}"),
         };
-        let Extras { add, slope, sums, totals } = self.extras;
-        let extras = [(add, " add"), (slope.is_some(), " slope"), (sums, " sums"), (totals, " totals")];
-        let extras: String = extras.iter().filter(|(there, _)| *there).map(|(_, name)| *name).collect();
-        format!(" {:?} {}x{}x{}{epilogue}{extras}", self.batch, self.rows, self.inner, self.columns)
+        format!(" {:?} {}x{}x{}{epilogue}", self.batch, self.rows, self.inner, self.columns)
     }
 }
 

@@ -9,7 +9,6 @@ use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
 mod attention;
-mod compact;
 mod conv;
 mod group_norm;
 mod layer_norm;
@@ -27,16 +26,15 @@ mod spectral;
 mod wavelet;
 
 pub(crate) use attention::{Attention, AttentionBackward};
-pub(crate) use compact::Compact;
 pub(crate) use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
 pub(crate) use group_norm::{GroupNorm, GroupNormBackward};
 pub(crate) use layer_norm::{LayerNorm, LayerNormBackward};
 pub(crate) use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
 pub(crate) use leaf::{Constant, Tensor};
 pub(crate) use loss::MeanSquaredError;
-pub(crate) use matmul::{Extras, MatMul, Operand};
+pub(crate) use matmul::{MatMul, Operand};
 pub(crate) use optimizer::{Adam, Advance, Assign, GlobalNorm};
-pub(crate) use pointwise::{Binary, Expression, Instruction, Pointwise, Unary, View};
+pub(crate) use pointwise::{Binary, Expression, Line, Pointwise, Unary, View};
 pub(crate) use random::Random;
 pub(crate) use reduce::Sum;
 pub(crate) use resample::{Resample, ResampleBackward};
@@ -113,7 +111,7 @@ operations! {
     Pointwise, Expression, Sum,
     Reshape, Broadcast, Permute, Slice, Embed, Concat,
     MatMul,
-    Pad, Fold, Compact, Conv, ConvInput, ConvWeight,
+    Pad, Fold, Conv, ConvInput, ConvWeight,
     GroupNorm, GroupNormBackward, LayerNorm, LayerNormBackward,
     Attention, AttentionBackward,
     Resample, ResampleBackward, Wavelet,

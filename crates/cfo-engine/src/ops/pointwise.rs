@@ -220,7 +220,7 @@ impl Binary {
 
 /// One line of a fused expression; its result is named by its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Instruction {
+pub(crate) enum Line {
     /// The element of an operand.
     Load(usize),
     /// A function of an earlier line.
@@ -242,7 +242,7 @@ pub(crate) struct View {
 pub(crate) struct Expression {
     pub(crate) shape: Shape,
     pub(crate) views: Vec<View>,
-    pub(crate) code: Vec<Instruction>,
+    pub(crate) code: Vec<Line>,
 }
 
 impl Operation for Expression {
@@ -258,10 +258,10 @@ impl Operation for Expression {
         let mut text = String::from(" {");
         for (i, line) in self.code.iter().enumerate() {
             let line = match line {
-                Instruction::Load(operand) => format!("in{operand}"),
-                Instruction::Unary(Unary::Affine { scale, shift }, a) => format!("{scale}*r{a}+{shift}"),
-                Instruction::Unary(function, a) => format!("{}(r{a})", function.name()),
-                Instruction::Binary(function, a, b) => format!("{}(r{a}, r{b})", function.name()),
+                Line::Load(operand) => format!("in{operand}"),
+                Line::Unary(Unary::Affine { scale, shift }, a) => format!("{scale}*r{a}+{shift}"),
+                Line::Unary(function, a) => format!("{}(r{a})", function.name()),
+                Line::Binary(function, a, b) => format!("{}(r{a}, r{b})", function.name()),
             };
             text += &format!("{}r{i}={line}", if i == 0 { "" } else { "; " });
         }

@@ -1,6 +1,6 @@
 //! Sums and means over axes.
 
-use super::{Derivative, Expression, Op, Operation, require};
+use super::{Derivative, Op, Operation, require};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
@@ -10,8 +10,6 @@ use crate::shape::{Element, Shape, Type};
 pub(crate) struct Sum {
     /// Strictly increasing.
     pub(crate) axes: Vec<usize>,
-    /// The expression that is summed and its shape, where a backend merged both; else the input itself is summed.
-    pub(crate) of: Option<(Expression, Shape)>,
 }
 
 impl Operation for Sum {
@@ -60,7 +58,7 @@ impl Graph {
         if axes.is_empty() {
             return Ok(x);
         }
-        self.push_one(Op::Sum(Sum { axes: axes.to_vec(), of: None }), &[x])
+        self.push_one(Op::Sum(Sum { axes: axes.to_vec() }), &[x])
     }
 
     /// Sum of all elements, a scalar.

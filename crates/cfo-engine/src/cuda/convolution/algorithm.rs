@@ -8,29 +8,30 @@ use crate::cuda::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::cuda::convolution::conv_few_channels;
 use crate::cuda::convolution::cudnn::{Prepared, WORKSPACE_LIMIT};
 use crate::cuda::convolution::cudnn_plan;
+use crate::cuda::program::code::Code;
 use crate::cuda::runtime::compile;
 use crate::cuda::runtime::driver::Context;
 use crate::cuda::runtime::library::Library;
 use crate::device::Precision;
 use crate::error::Result;
-use crate::graph::{Graph, Node};
+use crate::graph::Node;
 
 /// A deterministic algorithm is taken if it takes no longer than this times the fastest one's time.
 const DETERMINISM_COST: f32 = 1.1;
-/// Elements of a field from which on compact operands and other plans are worth looking at.
+/// Elements of a field from which on f16 operands and other plans are worth looking at.
 const LARGE: usize = 1 << 22;
 
 /// How a convolution may be done.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) usual: Algorithm,
-    /// From compact operands, and the milliseconds that this saves when they are at hand.
-    pub(crate) compact: Option<(Algorithm, f32)>,
+    /// From f16 operands, and the milliseconds that this saves when they are at hand.
+    pub(crate) f16: Option<(Algorithm, f32)>,
 }
 
 impl From<Algorithm> for Options {
     fn from(usual: Algorithm) -> Self {
-        Self { usual, compact: None }
+        Self { usual, f16: None }
     }
 }
 
@@ -57,40 +58,40 @@ pub(crate) fn pick(candidates: &[Measured]) -> Timed {
     }
 }
 
-/// What compact operands save, if anything.
-fn saving((time, usual): Timed, (compact_time, compact): Timed) -> Options {
-    let compact = match compact {
+/// What f16 operands save, if anything.
+fn saving((time, usual): Timed, (f16_time, f16): Timed) -> Options {
+    let f16 = match f16 {
         Algorithm::Library { algorithm, math, workspace } => {
-            Algorithm::Compact { algorithm, math, workspace }
+            Algorithm::LibraryF16 { algorithm, math, workspace }
         }
         other => other,
     };
-    let saved = (compact.is_compact() && compact_time < time).then_some((compact, time - compact_time));
-    Options { usual, compact: saved }
+    let saved = (f16.takes_f16() && f16_time < time).then_some((f16, time - f16_time));
+    Options { usual, f16: saved }
 }
 
-/// Decides which convolutions of a graph take compact operands: those that save more than their share of the time that it
+/// Decides which convolutions of a graph take f16 operands: those that save more than their share of the time that it
 /// takes to make these. What only one of them reads weighs on it alone.
-pub(crate) fn settle(graph: &Graph, options: &HashMap<usize, Options>) -> HashMap<usize, Algorithm> {
+pub(crate) fn settle(code: &Code, options: &HashMap<usize, Options>) -> HashMap<usize, Algorithm> {
     /// Bytes a millisecond; an operand is read twice and written once.
     const SPEED: f32 = 3.5e9 / 10.0;
-    let mut compact: BTreeMap<usize, f32> =
-        options.iter().filter_map(|(&id, options)| options.compact.map(|(_, saved)| (id, saved))).collect();
+    let mut f16: BTreeMap<usize, f32> =
+        options.iter().filter_map(|(&id, options)| options.f16.map(|(_, saved)| (id, saved))).collect();
     loop {
         let mut readers: HashMap<Node, f32> = HashMap::new();
-        for id in compact.keys() {
-            graph.entries[*id].inputs.iter().for_each(|&input| *readers.entry(input).or_default() += 1.0);
+        for id in f16.keys() {
+            code.entries[*id].inputs.iter().for_each(|&input| *readers.entry(input).or_default() += 1.0);
         }
-        let share = |input: &Node| graph.shape(*input).len() as f32 / SPEED / readers[input];
-        let gain = |id: usize, saved: f32| saved - graph.entries[id].inputs.iter().map(share).sum::<f32>();
-        let gains = compact.iter().map(|(&id, &saved)| (id, gain(id, saved)));
+        let share = |input: &Node| code.shape(*input).len() as f32 / SPEED / readers[input];
+        let gain = |id: usize, saved: f32| saved - code.entries[id].inputs.iter().map(share).sum::<f32>();
+        let gains = f16.iter().map(|(&id, &saved)| (id, gain(id, saved)));
         match gains.min_by(|a, b| a.1.total_cmp(&b.1)) {
-            Some((id, least)) if least <= 0.0 => compact.remove(&id),
+            Some((id, least)) if least <= 0.0 => f16.remove(&id),
             _ => break,
         };
     }
-    let choice = |id: &usize, options: &Options| match options.compact {
-        Some((choice, _)) if compact.contains_key(id) => choice,
+    let choice = |id: &usize, options: &Options| match options.f16 {
+        Some((choice, _)) if f16.contains_key(id) => choice,
         _ => options.usual,
     };
     options.iter().map(|(id, options)| (*id, choice(id, options))).collect()
@@ -106,14 +107,14 @@ fn first_deterministic(candidates: &[(u32, u32, usize, bool)]) -> Algorithm {
     })
 }
 
-/// How the library does a convolution of compact operands, if it does, however small it is.
+/// How the library does a convolution of f16 operands, if it does, however small it is.
 #[cfg(test)]
-pub(crate) fn first_compact(context: &Arc<Context>, geometry: &Geometry) -> Option<Algorithm> {
-    let geometry = Geometry { compact: true, ..*geometry };
+pub(crate) fn first_f16(context: &Arc<Context>, geometry: &Geometry) -> Option<Algorithm> {
+    let geometry = Geometry { f16: true, ..*geometry };
     cudnn_plan::prepare(context, &[geometry]);
-    measure_compact(context, &geometry)
+    measure_f16(context, &geometry)
         .ok()
-        .map(|compact| saving((f32::INFINITY, Algorithm::Plain), compact).compact)?
+        .map(|f16| saving((f32::INFINITY, Algorithm::Plain), f16).f16)?
         .map(|(choice, _)| choice)
 }
 
@@ -149,10 +150,10 @@ pub(crate) fn is_special(geometry: &Geometry) -> bool {
         && largest.is_some_and(|largest| largest >= LARGE)
 }
 
-/// Whether a convolution may take compact operands.
-pub(crate) fn may_be_compact(geometry: &Geometry) -> bool {
-    let compact = Geometry { compact: true, ..*geometry };
-    is_special(geometry) && (geometry.form == ConvPass::Weight || cudnn_plan::takes(&compact))
+/// Whether a convolution may take f16 operands.
+pub(crate) fn may_take_f16(geometry: &Geometry) -> bool {
+    let f16 = Geometry { f16: true, ..*geometry };
+    is_special(geometry) && (geometry.form == ConvPass::Weight || cudnn_plan::takes(&f16))
 }
 
 /// Builds the plans that will be measured, side by side.
@@ -165,7 +166,7 @@ pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry], determini
     let missing: Vec<Geometry> = geometries
         .iter()
         .filter(|geometry| is_special(geometry) && !known.contains_key(&key(context, geometry)))
-        .flat_map(|geometry| [*geometry, Geometry { compact: true, ..*geometry }])
+        .flat_map(|geometry| [*geometry, Geometry { f16: true, ..*geometry }])
         .collect();
     cudnn_plan::prepare(context, &missing);
 }
@@ -213,24 +214,24 @@ fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Options> {
     {
         usual = (time, Algorithm::Planned { workspace });
     }
-    // A library that does not take compact operands is not asked twice.
-    let compact = measure_compact(context, &Geometry { compact: true, ..*geometry });
-    Ok(compact.map_or(usual.1.into(), |compact| saving(usual, compact)))
+    // A library that does not take f16 operands is not asked twice.
+    let f16 = measure_f16(context, &Geometry { f16: true, ..*geometry });
+    Ok(f16.map_or(usual.1.into(), |f16| saving(usual, f16)))
 }
 
-fn measure_compact(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
+fn measure_f16(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
     match geometry.form {
         ConvPass::Weight => Prepared::measure(context, geometry),
         _ => cudnn_plan::measure(context, geometry)
-            .map(|(time, workspace)| (time, Algorithm::Scaled { workspace })),
+            .map(|(time, workspace)| (time, Algorithm::PlannedF16 { workspace })),
     }
 }
 
-/// One line a convolution: the key, how it is done, and what compact operands save and how.
+/// One line a convolution: the key, how it is done, and what f16 operands save and how.
 fn print(known: &BTreeMap<String, Options>) -> String {
     known
         .iter()
-        .map(|(key, Options { usual, compact })| match compact {
+        .map(|(key, Options { usual, f16 })| match f16 {
             Some((choice, saved)) => format!("{key}\t{}\t{}\t{saved}\n", word(usual), word(choice)),
             None => format!("{key}\t{}\n", word(usual)),
         })
@@ -246,11 +247,11 @@ fn word(choice: &Algorithm) -> String {
         Algorithm::Library { algorithm, math, workspace } => {
             format!("library {algorithm} {math} {workspace}")
         }
-        Algorithm::Compact { algorithm, math, workspace } => {
+        Algorithm::LibraryF16 { algorithm, math, workspace } => {
             format!("compact {algorithm} {math} {workspace}")
         }
         Algorithm::Planned { workspace } => format!("planned {workspace}"),
-        Algorithm::Scaled { workspace } => format!("scaled {workspace}"),
+        Algorithm::PlannedF16 { workspace } => format!("scaled {workspace}"),
     }
 }
 
@@ -259,12 +260,12 @@ fn parse(text: &str) -> BTreeMap<String, Options> {
     let line = |line: &str| {
         let mut parts = line.split('\t');
         let (key, usual) = (parts.next()?, choice(parts.next()?)?);
-        let compact = match (parts.next(), parts.next()) {
+        let f16 = match (parts.next(), parts.next()) {
             (Some(word), Some(saved)) => Some((choice(word)?, saved.parse().ok()?)),
             (Some(_), None) => return None,
             _ => None,
         };
-        Some((key.to_owned(), Options { usual, compact }))
+        Some((key.to_owned(), Options { usual, f16 }))
     };
     text.lines().filter_map(line).collect()
 }
@@ -280,11 +281,11 @@ fn choice(word: &str) -> Option<Algorithm> {
         ("plain", []) => Some(Algorithm::Plain),
         ("patches", []) => Some(Algorithm::Patches),
         ("planned", &[workspace]) => Some(Algorithm::Planned { workspace }),
-        ("scaled", &[workspace]) => Some(Algorithm::Scaled { workspace }),
+        ("scaled", &[workspace]) => Some(Algorithm::PlannedF16 { workspace }),
         ("library" | "compact", &[algorithm, math, workspace]) if algorithm < 8 && math < 4 => {
             let (algorithm, math) = (algorithm as u32, math as u32);
             Some(match name {
-                "compact" => Algorithm::Compact { algorithm, math, workspace },
+                "compact" => Algorithm::LibraryF16 { algorithm, math, workspace },
                 _ => Algorithm::Library { algorithm, math, workspace },
             })
         }
@@ -296,6 +297,8 @@ fn choice(word: &str) -> Option<Algorithm> {
 mod tests {
     use super::*;
     use crate::PadMode;
+    use crate::fuse::fuse;
+    use crate::graph::Graph;
 
     #[test]
     fn the_cache_reads_what_it_wrote_and_skips_what_is_damaged() {
@@ -305,10 +308,11 @@ mod tests {
         known.insert("a|b".into(), Algorithm::Plain.into());
         known.insert("c".into(), library.into());
         known.insert("d".into(), Algorithm::Planned { workspace }.into());
-        for (key, choice) in
-            [("e", Algorithm::Compact { algorithm, math, workspace }), ("f", Algorithm::Scaled { workspace })]
-        {
-            known.insert(key.into(), Options { usual: library, compact: Some((choice, 0.125)) });
+        for (key, choice) in [
+            ("e", Algorithm::LibraryF16 { algorithm, math, workspace }),
+            ("f", Algorithm::PlannedF16 { workspace }),
+        ] {
+            known.insert(key.into(), Options { usual: library, f16: Some((choice, 0.125)) });
         }
         assert_eq!(parse(&print(&known)), known);
         let damaged = [
@@ -338,21 +342,23 @@ mod tests {
         let v = graph.input("v", [1, 1, 1, 35_000]).unwrap();
         let mut conv = |w| graph.conv(x, w, [1, 1], PadMode::Zero, [0, 0]).unwrap().index();
         let (first, second) = (conv(w), conv(v));
-        // Making the field compact takes a millisecond.
-        let scaled = Algorithm::Scaled { workspace: 0 };
+        let (fused, requested) = fuse(&graph, &[Node::new(first, 0), Node::new(second, 0)]);
+        let code = Code::new(fused, requested);
+        // Making the field f16 takes a millisecond.
+        let scaled = Algorithm::PlannedF16 { workspace: 0 };
         let with = |saved: [f32; 2]| {
-            let option = |saved| Options { usual: Algorithm::Plain, compact: Some((scaled, saved)) };
+            let option = |saved| Options { usual: Algorithm::Plain, f16: Some((scaled, saved)) };
             let settled =
-                settle(&graph, &HashMap::from([(first, option(saved[0])), (second, option(saved[1]))]));
+                settle(&code, &HashMap::from([(first, option(saved[0])), (second, option(saved[1]))]));
             [settled[&first] == scaled, settled[&second] == scaled]
         };
         assert_eq!(with([0.9, 0.1]), [false, false]);
         assert_eq!(with([1.1, 0.1]), [true, false]);
         assert_eq!(with([0.6, 0.6]), [true, true]);
         let usual = (1.0, Algorithm::Plain);
-        assert_eq!(saving(usual, (0.5, scaled)).compact, Some((scaled, 0.5)));
-        assert_eq!(saving(usual, (1.5, scaled)).compact, None);
-        assert_eq!(saving(usual, (0.5, Algorithm::Plain)).compact, None);
+        assert_eq!(saving(usual, (0.5, scaled)).f16, Some((scaled, 0.5)));
+        assert_eq!(saving(usual, (1.5, scaled)).f16, None);
+        assert_eq!(saving(usual, (0.5, Algorithm::Plain)).f16, None);
     }
 
     #[test]

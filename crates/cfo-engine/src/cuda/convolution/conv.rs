@@ -5,11 +5,12 @@ use crate::cuda::convolution::conv_row;
 use crate::cuda::convolution::cudnn_plan::Planned;
 use crate::cuda::convolution::scaled_f16;
 use crate::cuda::product::matmul;
+use crate::cuda::program::code::Code;
+use crate::cuda::program::instruction::{Conv, Instruction};
 use crate::cuda::program::lower::{File, Io, Lowering, Value, Work, blocks, vector};
 use crate::cuda::program::scalar::Scalar;
 use crate::device::Precision;
-use crate::graph::Graph;
-use crate::ops::{Conv, MatMul, Op, Operand, PadMode};
+use crate::ops::{MatMul, Operand, PadMode};
 use crate::shape::Shape;
 
 /// Which of the three tensors is computed from the other two.
@@ -30,10 +31,10 @@ pub(crate) struct Geometry {
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
     pub(crate) precision: Precision,
-    /// Whether the field lies outside itself along the width; see [`Conv`](crate::ops::Conv).
+    /// Whether the field lies outside itself along the width; see [`Conv`].
     pub(crate) periodic: bool,
     /// Whether operands and result are numbers of 16 bits with a scale of their own.
-    pub(crate) compact: bool,
+    pub(crate) f16: bool,
 }
 
 fn four(shape: &Shape) -> [usize; 4] {
@@ -42,29 +43,29 @@ fn four(shape: &Shape) -> [usize; 4] {
 
 impl Geometry {
     /// Of an operation of a graph, if it is a convolution.
-    pub(crate) fn of(graph: &Graph, id: usize, precision: Precision) -> Option<Self> {
-        let entry = &graph.entries[id];
-        let input = |index: usize| four(graph.shape(entry.inputs[index]));
+    pub(crate) fn of(code: &Code, id: usize, precision: Precision) -> Option<Self> {
+        let entry = &code.entries[id];
+        let input = |index: usize| four(code.shape(entry.inputs[index]));
         let output = || four(&entry.outputs[0].shape);
         let (form, x, w, y) = match &entry.op {
-            Op::Conv(_) => (ConvPass::Forward, input(0), input(1), output()),
-            Op::ConvInput(_) => (ConvPass::Input, output(), input(1), input(0)),
-            Op::ConvWeight(_) => (ConvPass::Weight, input(0), output(), input(1)),
+            Instruction::Conv(_) => (ConvPass::Forward, input(0), input(1), output()),
+            Instruction::ConvInput(_) => (ConvPass::Input, output(), input(1), input(0)),
+            Instruction::ConvWeight(_) => (ConvPass::Weight, input(0), output(), input(1)),
             _ => return None,
         };
         let (stride, padding, periodic) = match &entry.op {
-            Op::Conv(op) => (op.stride, op.padding, op.periodic),
-            Op::ConvInput(op) => (op.stride, op.padding, op.periodic),
-            Op::ConvWeight(op) => (op.stride, op.padding, op.periodic),
+            Instruction::Conv(op) => (op.stride, op.padding, op.periodic),
+            Instruction::ConvInput(op) => (op.stride, op.padding, op.periodic),
+            Instruction::ConvWeight(op) => (op.stride, op.padding, op.periodic),
             _ => return None,
         };
-        Some(Self { form, x, w, y, stride, padding, precision, periodic, compact: false })
+        Some(Self { form, x, w, y, stride, padding, precision, periodic, f16: false })
     }
 
     /// Of a convolution in another operation, from the shapes of what it reads, its weight and its result.
     pub(crate) fn within(of: &Conv, shapes: [&Shape; 3], precision: Precision) -> Self {
         let ([x, w, y], Conv { stride, padding, periodic }) = (shapes.map(four), of.clone());
-        Self { form: ConvPass::Forward, x, w, y, stride, padding, precision, periodic, compact: false }
+        Self { form: ConvPass::Forward, x, w, y, stride, padding, precision, periodic, f16: false }
     }
 
     /// A name for it in the cache.
@@ -108,8 +109,8 @@ impl Geometry {
     pub(crate) fn scratch(&self, choice: Algorithm) -> usize {
         match choice {
             Algorithm::Library { workspace, .. } => workspace,
-            Algorithm::Planned { workspace } | Algorithm::Scaled { workspace } => workspace,
-            Algorithm::Compact { workspace, .. } => self.compact_bytes() + workspace,
+            Algorithm::Planned { workspace } | Algorithm::PlannedF16 { workspace } => workspace,
+            Algorithm::LibraryF16 { workspace, .. } => self.f16_bytes() + workspace,
             Algorithm::Patches if !self.is_product() => self.bytes(),
             Algorithm::Few { blocks } if self.form == ConvPass::Weight => {
                 4 * blocks as usize * self.w.iter().product::<usize>()
@@ -120,7 +121,7 @@ impl Geometry {
     }
 
     /// Bytes of a weight gradient as the library leaves it, rounded up for what lies behind.
-    fn compact_bytes(&self) -> usize {
+    fn f16_bytes(&self) -> usize {
         (2 * self.w.iter().product::<usize>()).next_multiple_of(256)
     }
 
@@ -128,7 +129,7 @@ impl Geometry {
     /// products are less than 2^30; as many as are summed must stay below 2^15 again.
     pub(crate) fn power(&self) -> f64 {
         let terms = self.y[..3].iter().product::<usize>().next_power_of_two();
-        if self.compact { 2f64.powi(-15) / terms as f64 } else { 1.0 }
+        if self.f16 { 2f64.powi(-15) / terms as f64 } else { 1.0 }
     }
 
     /// Fields of one row are small, and the library's kernels for them slow: their patches are gathered.
@@ -150,11 +151,11 @@ pub(crate) enum Algorithm {
     /// By the library.
     Library { algorithm: u32, math: u32, workspace: usize },
     /// By the library from compact operands, whose result is then expanded.
-    Compact { algorithm: u32, math: u32, workspace: usize },
+    LibraryF16 { algorithm: u32, math: u32, workspace: usize },
     /// By a plan of the library.
     Planned { workspace: usize },
     /// By a plan of the library from compact operands, with the scales undone on the way out.
-    Scaled { workspace: usize },
+    PlannedF16 { workspace: usize },
     /// As a product with patches gathered beforehand.
     Patches,
     /// By our kernels for few channels; a gradient by so many blocks.
@@ -167,8 +168,8 @@ pub(crate) enum Algorithm {
 
 impl Algorithm {
     /// Whether it takes compact operands.
-    pub(crate) fn is_compact(self) -> bool {
-        matches!(self, Self::Compact { .. } | Self::Scaled { .. })
+    pub(crate) fn takes_f16(self) -> bool {
+        matches!(self, Self::LibraryF16 { .. } | Self::PlannedF16 { .. })
     }
 }
 
@@ -203,15 +204,15 @@ pub(crate) fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lo
                 addresses,
             }));
         }
-        Algorithm::Compact { algorithm, math, workspace } => {
-            let geometry = Geometry { compact: true, ..*geometry };
+        Algorithm::LibraryF16 { algorithm, math, workspace } => {
+            let geometry = Geometry { f16: true, ..*geometry };
             let addresses = [a.address, b.address, io.scratch];
-            let workspace = (io.scratch + geometry.compact_bytes() as u64, workspace);
+            let workspace = (io.scratch + geometry.f16_bytes() as u64, workspace);
             to.append(Work::Convolution(Convolution { geometry, algorithm, math, workspace, addresses }));
             scaled_f16::expand(io.scratch, c, [io.inputs[2], io.inputs[3]], geometry.power(), to);
         }
-        Algorithm::Planned { workspace } | Algorithm::Scaled { workspace } => {
-            let geometry = Geometry { compact: choice.is_compact(), ..*geometry };
+        Algorithm::Planned { workspace } | Algorithm::PlannedF16 { workspace } => {
+            let geometry = Geometry { f16: choice.takes_f16(), ..*geometry };
             let addresses = io.inputs.iter().chain(&io.outputs).map(|value| value.address).collect();
             let workspace = (io.scratch, workspace);
             to.append(Work::Planned(Planned { geometry, addresses, workspace }));
@@ -287,7 +288,7 @@ fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
     if geometry.form != ConvPass::Input {
         move_patches(to);
     }
-    matmul::lower(&product, &product_io, to);
+    matmul::lower(&product.into(), &product_io, to);
     if geometry.form == ConvPass::Input {
         move_patches(to);
     }
@@ -338,7 +339,7 @@ mod tests {
             padding: [1, 1],
             precision: Precision::Bf16,
             periodic: false,
-            compact: false,
+            f16: false,
         }
     }
 

@@ -2,10 +2,10 @@
 
 use crate::cuda::convolution::conv::{ConvPass, Geometry};
 use crate::cuda::op::reduce;
+use crate::cuda::program::instruction::Sum;
 use crate::cuda::program::lower::{File, Io, Lowering, Value};
 use crate::cuda::program::scalar::Scalar;
 use crate::device::Precision;
-use crate::ops::Sum;
 use crate::shape::Shape;
 
 /// Whether a device of a compute capability has the tensor cores and the shared memory that the kernels take.

@@ -27,8 +27,8 @@ pub(crate) const WORKSPACE_LIMIT: usize = 1 << 30;
 fn candidates_of(geometry: &Geometry) -> usize {
     match geometry.precision {
         // Others are measured beside them.
-        Precision::Tf32 if !geometry.compact && is_special(geometry) => 2,
-        Precision::Tf32 if !geometry.compact => 6,
+        Precision::Tf32 if !geometry.f16 && is_special(geometry) => 2,
+        Precision::Tf32 if !geometry.f16 => 6,
         _ => 3,
     }
 }
@@ -122,7 +122,7 @@ impl Prepared {
             call: None,
         };
         let data = match geometry.precision {
-            _ if geometry.compact => sys::cudnnDataType_t::CUDNN_DATA_HALF,
+            _ if geometry.f16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
             Precision::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
             _ => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
         };
@@ -163,7 +163,7 @@ impl Prepared {
                 ),
             )?;
             let math = match geometry.precision {
-                _ if geometry.compact => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+                _ if geometry.f16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
                 Precision::Bf16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
                 Precision::Tf32 => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
                 _ => sys::cudnnMathType_t::CUDNN_FMA_MATH,
@@ -241,8 +241,8 @@ impl Prepared {
         let mut it = Self::describe(context, geometry)?;
         let mut candidates = worth_measuring(it.candidates(geometry.form), geometry);
         // An algorithm that adds up results of 16 bits in any order loses digits.
-        candidates.retain(|candidate| candidate.3 || !geometry.compact);
-        let half = geometry.compact || geometry.precision == Precision::Bf16;
+        candidates.retain(|candidate| candidate.3 || !geometry.f16);
+        let half = geometry.f16 || geometry.precision == Precision::Bf16;
         let bytes = |sizes: [usize; 4]| sizes.iter().product::<usize>() * if half { 2 } else { 4 };
         let [x, w, y] = [geometry.x, geometry.w, geometry.y].map(bytes);
         let sizes = match geometry.form {
@@ -258,7 +258,7 @@ impl Prepared {
             });
             return Ok(pick(first.as_slice()));
         };
-        if geometry.compact {
+        if geometry.f16 {
             a.fill(PROBE)?;
             b.fill(PROBE)?;
         }
@@ -275,7 +275,7 @@ impl Prepared {
             if let Ok(cold) = run()
                 && cold < 5.0 * best + 5.0
                 && let (Ok(first), Ok(second)) = (run(), run())
-                && (!geometry.compact || is_held_down(geometry, &c))
+                && (!geometry.f16 || is_held_down(geometry, &c))
             {
                 measured.push((first.min(second), deterministic, algorithm, math, workspace.1));
             }
@@ -390,7 +390,7 @@ type Candidate = (u32, u32, usize, bool);
 /// long.
 fn worth_measuring(mut candidates: Vec<Candidate>, geometry: &Geometry) -> Vec<Candidate> {
     let on_cores = |candidate: &Candidate| candidate.1 == 1;
-    let half = geometry.compact || geometry.precision == Precision::Bf16;
+    let half = geometry.f16 || geometry.precision == Precision::Bf16;
     if half && candidates.iter().any(on_cores) {
         candidates.retain(on_cores);
     }
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn slow_algorithms_are_not_measured_for_operands_of_16_bits() {
         let candidates = vec![(1, 1, 64, true), (1, 0, 64, true), (0, 0, 0, true)];
-        let geometry = |precision: Precision, compact: bool| Geometry {
+        let geometry = |precision: Precision, f16: bool| Geometry {
             form: ConvPass::Weight,
             x: [1; 4],
             w: [1; 4],
@@ -427,7 +427,7 @@ mod tests {
             padding: [0; 2],
             precision,
             periodic: false,
-            compact,
+            f16,
         };
         for geometry in [geometry(Precision::Bf16, false), geometry(Precision::Tf32, true)] {
             assert_eq!(worth_measuring(candidates.clone(), &geometry), candidates[..1]);

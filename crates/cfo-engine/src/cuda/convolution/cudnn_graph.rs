@@ -1,4 +1,4 @@
-//! cuDNN's graph interface: convolutions, and those of compact operands whose results, in single precision, are multiplied by
+//! cuDNN's graph interface: convolutions, and those of f16 operands whose results, in single precision, are multiplied by
 //! both operands' inverse scales on the way out.
 #![allow(unsafe_code)]
 
@@ -186,10 +186,10 @@ pub(crate) fn shapes(geometry: &Geometry) -> [[usize; 4]; 3] {
 
 pub(crate) fn graph(handle: sys::cudnnHandle_t, geometry: &Geometry) -> Result<Descriptor> {
     let [a, b, c] = shapes(geometry);
-    let operand = if geometry.compact { SHORT } else { SINGLE };
+    let operand = if geometry.f16 { SHORT } else { SINGLE };
     let (first, second) = (tensor(operand, a, FIRST, false)?, tensor(operand, b, SECOND, false)?);
     let result = tensor(SINGLE, c, RESULT, false)?;
-    let operations = match geometry.compact {
+    let operations = match geometry.f16 {
         false => vec![convolution(geometry, [&first, &second, &result])?],
         true => {
             let (plain, halfway) = (tensor(SINGLE, c, BETWEEN, true)?, tensor(SINGLE, c, BETWEEN + 1, true)?);

@@ -95,7 +95,7 @@ fn file_name(context: &Context, geometry: &Geometry) -> String {
     let library = Library::Cudnn.version().map(|version| version.to_string()).unwrap_or_default();
     let mut digest = Digest::new();
     digest.add(geometry.key(&context.properties.name, &library).as_bytes());
-    digest.add(&[u8::from(geometry.compact)]);
+    digest.add(&[u8::from(geometry.f16)]);
     format!("{}.plan", digest.finish())
 }
 
@@ -121,12 +121,12 @@ fn keep(name: String, text: Vec<u8>) {
 pub(crate) fn takes(geometry: &Geometry) -> bool {
     let aligned = geometry.x[3].is_multiple_of(8) && geometry.y[3].is_multiple_of(8);
     let strided = geometry.stride != [1, 1];
-    match (geometry.form, geometry.compact) {
+    match (geometry.form, geometry.f16) {
         (ConvPass::Weight, _) => false,
-        // With gaps between the gradients kernels for compact operands are slow, and slow to compile; of the others some
+        // With gaps between the gradients kernels for f16 operands are slow, and slow to compile; of the others some
         // that are not among the library's usual calls are fast.
-        (ConvPass::Input, compact) => aligned && compact != strided,
-        (ConvPass::Forward, compact) => aligned && compact,
+        (ConvPass::Input, f16) => aligned && f16 != strided,
+        (ConvPass::Forward, f16) => aligned && f16,
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn takes(geometry: &Geometry) -> bool {
 pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry]) {
     let mut missing: Vec<(String, Geometry)> = geometries
         .iter()
-        .filter(|geometry| geometry.compact && takes(geometry))
+        .filter(|geometry| geometry.f16 && takes(geometry))
         .map(|geometry| (file_name(context, geometry), *geometry))
         .filter(|(name, _)| kept(name).is_none())
         .collect();
@@ -175,13 +175,13 @@ fn build_alone(context: &Arc<Context>, geometry: &Geometry) -> Result<Vec<u8>> {
     text
 }
 
-/// Milliseconds and bytes of workspace of a convolution: of compact operands by the plan that was prepared, of others by the
+/// Milliseconds and bytes of workspace of a convolution: of f16 operands by the plan that was prepared, of others by the
 /// best of those that the library recommends, which is then kept.
 pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<(f32, usize)> {
     let name = file_name(context, geometry);
     context.enter()?;
     let handle = handle(context)?;
-    if geometry.compact {
+    if geometry.f16 {
         let text = kept(&name).ok_or_else(|| failure("cuDNN", "no plan for the convolution"))?;
         let built = Built::read(handle, &text)?;
         let workspace = built.workspace;
@@ -202,7 +202,7 @@ pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<(f3
 
 fn time(context: &Arc<Context>, geometry: &Geometry, built: Built) -> Result<f32> {
     let [a, b, c] = shapes(geometry).map(|shape| shape.iter().product::<usize>());
-    let sizes: &[usize] = match geometry.compact {
+    let sizes: &[usize] = match geometry.f16 {
         true => &[2 * a, 2 * b, 4, 4, 4 * c, built.workspace],
         false => &[4 * a, 4 * b, 4 * c, built.workspace],
     };
@@ -221,7 +221,7 @@ fn time(context: &Arc<Context>, geometry: &Geometry, built: Built) -> Result<f32
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) geometry: Geometry,
-    /// Of both operands, of their inverse scales where they are compact, of the result.
+    /// Of both operands, of their inverse scales where they are f16, of the result.
     pub(crate) addresses: Vec<u64>,
     pub(crate) workspace: (u64, usize),
 }
@@ -265,7 +265,7 @@ impl Prepared {
             return Err(failure("cuDNN", "a convolution's plan needs more memory than was planned"));
         }
         let pointers: Vec<_> = call.addresses.iter().map(|&address| address as *mut c_void).collect();
-        let identities: &[i64] = match call.geometry.compact {
+        let identities: &[i64] = match call.geometry.f16 {
             true => &[FIRST, SECOND, SCALES, SCALES + 1, RESULT],
             false => &[FIRST, SECOND, RESULT],
         };

@@ -2,9 +2,10 @@
 //! one to normalise, unless [`GroupNormPlan`] knows a way to read them once.
 
 use crate::cuda::norm::group_norm_plan::{self, GroupNormPlan};
+use crate::cuda::program::instruction::GroupNormBackward;
 use crate::cuda::program::lower::{Argument, File, Io, Lowering, Value, vector};
 use crate::cuda::program::scalar::Scalar;
-use crate::ops::{Activation, GroupNorm, GroupNormBackward};
+use crate::ops::{Activation, GroupNorm};
 use crate::shape::Shape;
 
 /// How samples are cut; the template arguments of the kernels.

@@ -154,7 +154,7 @@ mod tests {
     const CHIP: (u32, u32) = (132, SHARED as u32);
 
     fn norm(groups: usize) -> GroupNorm {
-        GroupNorm { groups, epsilon: 1e-5, activation: Activation::Silu, offset: true, shift: true, of: None }
+        GroupNorm { groups, epsilon: 1e-5, activation: Activation::Silu, offset: true, shift: true }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Layer normalisation, with scale and shift of each sample, and with the gated residual before it or, on the way back,
 //! after it.
 
+use crate::cuda::program::instruction::{LayerNorm, LayerNormBackward};
 use crate::cuda::program::lower::{Argument, File, Io, Lowering, Value, vector};
-use crate::ops::{LayerNorm, LayerNormBackward};
 use crate::shape::Shape;
 
 fn sizes(x: &Shape) -> [usize; 3] {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::cuda::program::lower::{File, Io, Lowering, blocks};
 use crate::cuda::program::scalar::Scalar;
-use crate::ops::{Binary, Expression, Instruction, Unary, View};
+use crate::ops::{Binary, Expression, Line, Unary, View};
 
 /// The operand whose memory the result may take over: read whole, in order and in no other way.
 pub(crate) fn in_place(expression: &Expression, same: impl Fn(usize, usize) -> bool) -> Option<usize> {
@@ -115,11 +115,11 @@ fn dense(view: &View, axes: &[usize]) -> bool {
     view.offset == 0 && view.strides == crate::shape::Shape::from(axes).strides()
 }
 
-fn code(instruction: &Instruction) -> String {
+fn code(instruction: &Line) -> String {
     match *instruction {
-        Instruction::Load(operand) => format!("x{operand}[i]"),
-        Instruction::Unary(function, a) => unary(function, &format!("r{a}")),
-        Instruction::Binary(function, a, b) => binary(function, a, b),
+        Line::Load(operand) => format!("x{operand}[i]"),
+        Line::Unary(function, a) => unary(function, &format!("r{a}")),
+        Line::Binary(function, a, b) => binary(function, a, b),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Sums over axes: columns, rows, or anything by one thread an output.
 
 use crate::cuda::op::expression;
+use crate::cuda::program::instruction::Sum;
 use crate::cuda::program::lower::{Argument, File, Io, Lowering, Value, blocks, vector};
 use crate::cuda::program::scalar::Scalar;
-use crate::ops::Sum;
 use crate::shape::Shape;
 
 /// How a sum is done. `chunks` blocks share one output.

@@ -1,9 +1,12 @@
 //! Gated residuals, `x + gate * value` with a gate for each sample, go into the layer norm next to them: the sum into the
 //! norm that reads it, and on the way back both cotangents into the backward pass that yields the sum's.
 
-use crate::cuda::passes::merge::{Pass, dense};
-use crate::graph::{Entry, Node};
-use crate::ops::{Binary, Expression, Instruction, Op, View};
+use crate::cuda::passes::merge::dense;
+use crate::cuda::passes::rewrite::Rewrite;
+use crate::cuda::program::code::Entry;
+use crate::cuda::program::instruction::Instruction;
+use crate::graph::Node;
+use crate::ops::{Binary, Expression, Line, View};
 use crate::shape::Type;
 
 /// Whether an operand of `[b, n, d]` is read in order.
@@ -18,17 +21,17 @@ fn row_a_sample(op: &Expression, view: &View) -> bool {
 
 /// The two operands of a product and nothing else.
 fn factors(op: &Expression) -> bool {
-    op.code == [Instruction::Load(0), Instruction::Load(1), Instruction::Binary(Binary::Multiply, 0, 1)]
+    op.code == [Line::Load(0), Line::Load(1), Line::Binary(Binary::Multiply, 0, 1)]
 }
 
 /// The operands of `x + gate * value`, in this order.
 fn gated_sum(op: &Expression, inputs: &[Node]) -> Option<[Node; 3]> {
     let [
-        Instruction::Load(x),
-        Instruction::Load(a),
-        Instruction::Load(b),
-        Instruction::Binary(Binary::Multiply, 1, 2),
-        Instruction::Binary(Binary::Add, 0, 3),
+        Line::Load(x),
+        Line::Load(a),
+        Line::Load(b),
+        Line::Binary(Binary::Multiply, 1, 2),
+        Line::Binary(Binary::Add, 0, 3),
     ] = op.code[..]
     else {
         return None;
@@ -42,45 +45,39 @@ fn gated_sum(op: &Expression, inputs: &[Node]) -> Option<[Node; 3]> {
     fits.then(|| [x, gate, value].map(|operand| inputs[operand]))
 }
 
-impl Pass {
-    /// Where a value comes from now.
-    fn place(&self, node: Node) -> Node {
-        self.moved.get(&node).copied().unwrap_or(node)
-    }
-
-    fn entry(&self, id: usize) -> Option<&Entry> {
-        self.entries.get(id).and_then(Option::as_ref)
-    }
-
+impl Rewrite {
     /// Lets a layer norm make the gated sum that it normalises.
     pub(crate) fn absorb_gated_sum(&mut self, id: usize) {
-        let Some(Entry { op: Op::LayerNorm(norm), inputs, .. }) = self.entry(id) else { return };
+        let Some(Entry { op: Instruction::LayerNorm(norm), inputs, .. }) = self.entry(id) else { return };
         let sum = inputs[0];
-        if norm.residual || sum.output != 0 || self.moved.contains_key(&sum) {
+        if norm.residual || sum.output != 0 || self.is_moved(sum) {
             return;
         }
-        let Some(Entry { op: Op::Expression(op), inputs, outputs }) = self.entry(sum.index()) else { return };
+        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(sum.index()) else {
+            return;
+        };
         let Some([x, gate, value]) = gated_sum(op, inputs) else { return };
         let kind = outputs[0].clone();
         // Whoever else reads the sum comes after the norm.
         if kind.shape != op.shape || self.readers(sum).iter().any(|&reader| reader < id) {
             return;
         }
-        self.entries[sum.index()] = None;
-        let entry = self.entries[id].as_mut().expect("looked at above");
+        self.remove(sum.index());
+        let entry = self.entry_mut(id).expect("looked at above");
         entry.inputs[0] = x;
         entry.inputs.extend([gate, value]);
         entry.outputs.push(kind);
-        self.moved.insert(sum, Node::new(id, entry.outputs.len() - 1));
-        if let Op::LayerNorm(norm) = &mut entry.op {
+        let output = entry.outputs.len() - 1;
+        if let Instruction::LayerNorm(norm) = &mut entry.op {
             norm.residual = true;
         }
+        self.move_value(sum, Node::new(id, output));
     }
 
     /// Lets the backward pass of a layer norm send its result through the gate before it: `id` multiplies by the gate, and
     /// a sum over tokens of the result times the gated value is the gate's own cotangent.
     pub(crate) fn absorb_gate(&mut self, id: usize) {
-        let Some(Entry { op: Op::Expression(op), inputs, outputs }) = self.entry(id) else { return };
+        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(id) else { return };
         if !factors(op) || op.shape.rank() != 3 || outputs[0].shape != op.shape {
             return;
         }
@@ -92,34 +89,39 @@ impl Pass {
         }
         let product = outputs[0].clone();
         let norm = self.place(slope);
-        let Some(Entry { op: Op::LayerNormBackward(backward), .. }) = self.entry(norm.index()) else {
+        let Some(Entry { op: Instruction::LayerNormBackward(backward), .. }) = self.entry(norm.index())
+        else {
             return;
         };
         if backward.gated || norm.output != 0 || self.place(gate).index() >= norm.index() {
             return;
         }
         let Some((value, sum, total)) = self.gate_slope(slope, norm, &product) else { return };
-        self.entries[id] = None;
-        self.entries[sum] = None;
-        let entry = self.entries[norm.index()].as_mut().expect("looked at above");
+        self.remove(id);
+        self.remove(sum);
+        let entry = self.entry_mut(norm.index()).expect("looked at above");
         entry.inputs.extend([gate, value]);
         let count = entry.outputs.len();
         entry.outputs.extend([product, total]);
-        if let Op::LayerNormBackward(backward) = &mut entry.op {
+        if let Instruction::LayerNormBackward(backward) = &mut entry.op {
             backward.gated = true;
         }
-        self.moved.insert(Node::new(id, 0), Node::new(norm.index(), count));
-        self.moved.insert(Node::new(sum, 0), Node::new(norm.index(), count + 1));
+        self.move_value(Node::new(id, 0), Node::new(norm.index(), count));
+        self.move_value(Node::new(sum, 0), Node::new(norm.index(), count + 1));
     }
 
     /// The sum over tokens of a slope times a value known before the norm: the value, the sum and its type. The product
     /// that was summed is taken out.
     fn gate_slope(&mut self, slope: Node, norm: Node, product: &Type) -> Option<(Node, usize, Type)> {
         let found = self.readers(slope).iter().find_map(|&reader| {
-            let Some(Entry { op: Op::Expression(op), inputs, .. }) = self.entry(reader) else { return None };
+            let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(reader) else {
+                return None;
+            };
             let value = *inputs.iter().find(|&&input| input != slope)?;
             let &[sum] = self.readers(Node::new(reader, 0)) else { return None };
-            let Some(Entry { op: Op::Sum(total), outputs, .. }) = self.entry(sum) else { return None };
+            let Some(Entry { op: Instruction::Sum(total), outputs, .. }) = self.entry(sum) else {
+                return None;
+            };
             let fits = factors(op)
                 && dense(op)
                 && op.shape.len() == product.shape.len()
@@ -131,7 +133,7 @@ impl Pass {
             (fits && rows).then(|| (reader, value, sum, outputs[0].clone()))
         });
         let (reader, value, sum, total) = found?;
-        self.entries[reader] = None;
+        self.remove(reader);
         Some((value, sum, total))
     }
 }

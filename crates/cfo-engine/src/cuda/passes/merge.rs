@@ -2,61 +2,37 @@
 //! gradient of a bias with that of its weight, a sum with the expression that it sums, and a layer norm with the residuals
 //! around it (`gates.rs`).
 //!
-//! What a merged operation means is in [`Extras`](crate::ops::Extras) and [`Sum`](crate::ops::Sum); a product that the
+//! What a merged operation means is in [`Extras`](crate::cuda::program::instruction::Extras) and [`Sum`](crate::cuda::program::instruction::Sum); a product that the
 //! library cannot finish itself, or not faster, is finished by a kernel of ours.
 
-use std::collections::HashMap;
-
+use crate::cuda::passes::rewrite::Rewrite;
 use crate::cuda::product::gemm_gelu_sm90;
-use crate::graph::{Entry, Graph, Node};
-use crate::ops::{Activation, Binary, Expression, Instruction, MatMul, Op, Unary};
+use crate::cuda::program::code::{Code, Entry};
+use crate::cuda::program::instruction::{Instruction, MatMul};
+use crate::graph::Node;
+use crate::ops::{Activation, Binary, Expression, Line, Unary};
 use crate::shape::Shape;
 
-/// The merged graph and where the requested values are in it.
-pub(crate) fn merge(graph: Graph, outputs: Vec<Node>) -> (Graph, Vec<Node>) {
-    let readers = readers(&graph, &outputs);
-    let effects = graph.effects.clone();
-    let mut pass =
-        Pass { entries: graph.entries.into_iter().map(Some).collect(), moved: HashMap::new(), readers };
-    for id in 0..pass.entries.len() {
-        pass.absorb_activation(id);
-        pass.absorb_product(id);
-        pass.absorb_residual(id);
-        pass.absorb_gated_sum(id);
+/// The code with merged instructions.
+pub(crate) fn merge(code: Code) -> Code {
+    let mut rewrite = Rewrite::new(code);
+    for id in 0..rewrite.len() {
+        rewrite.absorb_activation(id);
+        rewrite.absorb_product(id);
+        rewrite.absorb_residual(id);
+        rewrite.absorb_gated_sum(id);
     }
-    for id in 0..pass.entries.len() {
-        pass.absorb_gate(id);
+    for id in 0..rewrite.len() {
+        rewrite.absorb_gate(id);
     }
-    for id in 0..pass.entries.len() {
-        pass.absorb_bias_gradient(id);
+    for id in 0..rewrite.len() {
+        rewrite.absorb_bias_gradient(id);
     }
-    for id in 0..pass.entries.len() {
-        pass.absorb_expression(id);
-        pass.absorb_bias(id);
+    for id in 0..rewrite.len() {
+        rewrite.absorb_expression(id);
+        rewrite.absorb_bias(id);
     }
-    pass.rebuild(&effects, &outputs)
-}
-
-/// Operations that read each value; a requested value is read by one past the end.
-fn readers(graph: &Graph, outputs: &[Node]) -> HashMap<Node, Vec<usize>> {
-    let mut readers: HashMap<Node, Vec<usize>> = HashMap::new();
-    for (id, entry) in graph.entries.iter().enumerate() {
-        for &input in &entry.inputs {
-            readers.entry(input).or_default().push(id);
-        }
-    }
-    for &output in outputs {
-        readers.entry(output).or_default().push(graph.entries.len());
-    }
-    readers
-}
-
-pub(crate) struct Pass {
-    /// `None` where an operation went into another one.
-    pub(crate) entries: Vec<Option<Entry>>,
-    /// Values that are now outputs of another operation.
-    pub(crate) moved: HashMap<Node, Node>,
-    readers: HashMap<Node, Vec<usize>>,
+    rewrite.finish().0
 }
 
 /// What an expression does to the result of a product, and with which operands.
@@ -70,7 +46,7 @@ struct Finish {
 /// The operand that a line loads.
 fn load(op: &Expression, line: usize) -> Option<usize> {
     match op.code[line] {
-        Instruction::Load(operand) => Some(operand),
+        Line::Load(operand) => Some(operand),
         _ => None,
     }
 }
@@ -78,8 +54,8 @@ fn load(op: &Expression, line: usize) -> Option<usize> {
 /// One operand, or the sum of two.
 fn terms(op: &Expression, line: usize) -> Option<Vec<usize>> {
     match op.code[line] {
-        Instruction::Load(operand) => Some(vec![operand]),
-        Instruction::Binary(Binary::Add, a, b) => Some(vec![load(op, a)?, load(op, b)?]),
+        Line::Load(operand) => Some(vec![operand]),
+        Line::Binary(Binary::Add, a, b) => Some(vec![load(op, a)?, load(op, b)?]),
         _ => None,
     }
 }
@@ -91,18 +67,19 @@ pub(crate) fn dense(op: &Expression) -> bool {
 
 /// An expression that reads the sum of two values as one value instead; `None` if it reads them in another way.
 fn without_sum(entry: &Entry, [first, second]: [Node; 2], sum: Node) -> Option<Entry> {
-    let Op::Expression(op) = &entry.op else { return None };
+    let Instruction::Expression(op) = &entry.op else { return None };
     let place = |node: Node| entry.inputs.iter().position(|&input| input == node);
     let (a, b) = (place(first)?, place(second)?);
-    let line = |operand: usize| op.code.iter().position(|line| *line == Instruction::Load(operand));
+    let line = |operand: usize| op.code.iter().position(|line| *line == Line::Load(operand));
     let (x, y) = (line(a)?, line(b)?);
-    let total = op.code.iter().position(|line| {
-        [Instruction::Binary(Binary::Add, x, y), Instruction::Binary(Binary::Add, y, x)].contains(line)
-    })?;
-    let reads = |line: &Instruction| match *line {
-        Instruction::Load(_) => vec![],
-        Instruction::Unary(_, a) => vec![a],
-        Instruction::Binary(_, a, b) => vec![a, b],
+    let total = op
+        .code
+        .iter()
+        .position(|line| [Line::Binary(Binary::Add, x, y), Line::Binary(Binary::Add, y, x)].contains(line))?;
+    let reads = |line: &Line| match *line {
+        Line::Load(_) => vec![],
+        Line::Unary(_, a) => vec![a],
+        Line::Binary(_, a, b) => vec![a, b],
     };
     let elsewhere = op
         .code
@@ -121,26 +98,26 @@ fn without_sum(entry: &Entry, [first, second]: [Node; 2], sum: Node) -> Option<E
         }
         lines[i] = code.len();
         code.push(match *line {
-            _ if i == total => Instruction::Load(operand(a)),
-            Instruction::Load(from) => Instruction::Load(operand(from)),
-            Instruction::Unary(function, a) => Instruction::Unary(function, lines[a]),
-            Instruction::Binary(function, a, b) => Instruction::Binary(function, lines[a], lines[b]),
+            _ if i == total => Line::Load(operand(a)),
+            Line::Load(from) => Line::Load(operand(from)),
+            Line::Unary(function, a) => Line::Unary(function, lines[a]),
+            Line::Binary(function, a, b) => Line::Binary(function, lines[a], lines[b]),
         });
     }
     let (mut inputs, mut views) = (entry.inputs.clone(), op.views.clone());
     inputs[a] = sum;
     inputs.remove(b);
     views.remove(b);
-    let op = Op::Expression(Expression { shape: op.shape.clone(), views, code });
+    let op = Instruction::Expression(Expression { shape: op.shape.clone(), views, code });
     Some(Entry { op, inputs, outputs: entry.outputs.clone() })
 }
 
 impl Finish {
     fn of(op: &Expression) -> Option<Self> {
         let last = op.code.len().checked_sub(1).filter(|_| dense(op))?;
-        if let Instruction::Binary(Binary::Multiply, a, b) = op.code[last] {
+        if let Line::Binary(Binary::Multiply, a, b) = op.code[last] {
             for (value, slope) in [(a, b), (b, a)] {
-                if let Instruction::Unary(Unary::GeluSlope, at) = op.code[slope] {
+                if let Line::Unary(Unary::GeluSlope, at) = op.code[slope] {
                     return Some(Self { terms: terms(op, value)?, slope: Some(load(op, at)?) });
                 }
             }
@@ -150,11 +127,7 @@ impl Finish {
     }
 }
 
-impl Pass {
-    pub(crate) fn readers(&self, node: Node) -> &[usize] {
-        self.readers.get(&node).map_or(&[], Vec::as_slice)
-    }
-
+impl Rewrite {
     /// A product that nothing was done to yet, whose one reader is `reader`.
     fn product(&self, node: Node, reader: usize) -> Option<(MatMul, Vec<Node>)> {
         self.plain_product(node).filter(|_| self.readers(node) == [reader])
@@ -165,8 +138,8 @@ impl Pass {
         if node.output != 0 {
             return None;
         }
-        let entry = self.entries[node.index()].as_ref()?;
-        let Op::MatMul(op) = &entry.op else { return None };
+        let entry = self.entry(node.index())?;
+        let Instruction::MatMul(op) = &entry.op else { return None };
         let plain =
             op.batch == [1, 1] && op.activation == Activation::Identity && op.extras == Default::default();
         let whole = op.c.column == 1 && op.c.row == op.columns && op.inner > 0 && !op.shape.is_empty();
@@ -175,8 +148,8 @@ impl Pass {
 
     /// Puts what an expression does to a product into the product.
     fn absorb_product(&mut self, id: usize) {
-        let Some(entry) = &self.entries[id] else { return };
-        let Op::Expression(op) = &entry.op else { return };
+        let Some(entry) = self.entry(id) else { return };
+        let Instruction::Expression(op) = &entry.op else { return };
         let Some(finish) = Finish::of(op) else { return };
         let operands = entry.inputs.clone();
         let output = entry.outputs[0].clone();
@@ -202,20 +175,16 @@ impl Pass {
             inputs.push(operands[at]);
         }
         product.shape = output.shape.clone();
-        self.entries[source] = None;
-        self.entries[id] = Some(Entry { op: Op::MatMul(product), inputs, outputs: vec![output] });
+        self.remove(source);
+        self.replace(id, Entry { op: Instruction::MatMul(product), inputs, outputs: vec![output] });
     }
 
     /// Puts a sum and the GELU of it into the product that is one of its terms. The product keeps the sum for those who
     /// would compute it anew.
     fn absorb_activation(&mut self, id: usize) {
-        let code = [
-            Instruction::Load(0),
-            Instruction::Load(1),
-            Instruction::Binary(Binary::Add, 0, 1),
-            Instruction::Unary(Unary::Gelu, 2),
-        ];
-        let Some(Entry { op: Op::Expression(op), inputs, outputs }) = &self.entries[id] else { return };
+        let code =
+            [Line::Load(0), Line::Load(1), Line::Binary(Binary::Add, 0, 1), Line::Unary(Unary::Gelu, 2)];
+        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(id) else { return };
         if !dense(op) || op.code != code {
             return;
         }
@@ -227,7 +196,7 @@ impl Pass {
             let rewritten: Option<Vec<Entry>> = others
                 .iter()
                 .map(|&reader| {
-                    let entry = self.entries.get(reader)?.as_ref().filter(|_| reader > id)?;
+                    let entry = self.entry(reader).filter(|_| reader > id)?;
                     without_sum(entry, [term, other], Node::new(id, 1))
                 })
                 .collect();
@@ -235,38 +204,38 @@ impl Pass {
                 continue;
             };
             for (reader, entry) in others.into_iter().zip(rewritten) {
-                self.entries[reader] = Some(entry);
+                self.replace(reader, entry);
             }
             product.extras.add = true;
             product.activation = Activation::Gelu;
             product.keep_input = true;
             product.shape = output.shape.clone();
             inputs.push(other);
-            self.entries[term.index()] = None;
+            self.remove(term.index());
             let outputs = vec![output.clone(), output];
-            self.entries[id] = Some(Entry { op: Op::MatMul(product), inputs, outputs });
+            self.replace(id, Entry { op: Instruction::MatMul(product), inputs, outputs });
             return;
         }
     }
 
     /// Lets the backward pass of a layer norm add what else arrives at its input.
     fn absorb_residual(&mut self, id: usize) {
-        let Some(Entry { op: Op::Expression(op), inputs, .. }) = &self.entries[id] else { return };
+        let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(id) else { return };
         let Some(Finish { terms, slope: None }) = Finish::of(op) else { return };
         let operands = inputs.clone();
         for (term, other) in [(terms[0], terms[1]), (terms[1], terms[0])] {
             let (term, other) = (operands[term], operands[other]);
-            let place = self.moved.get(&other).unwrap_or(&other).index();
+            let place = self.place(other).index();
             let alone = term.output == 0 && self.readers(term) == [id] && place < term.index();
-            if let Some(Some(Entry { op: Op::LayerNormBackward(op), inputs, .. })) =
-                self.entries.get_mut(term.index())
+            if let Some(Entry { op: Instruction::LayerNormBackward(op), inputs, .. }) =
+                self.entry_mut(term.index())
                 && alone
                 && !op.add
             {
                 op.add = true;
                 inputs.push(other);
-                self.entries[id] = None;
-                self.moved.insert(Node::new(id, 0), term);
+                self.remove(id);
+                self.move_value(Node::new(id, 0), term);
                 return;
             }
         }
@@ -274,7 +243,7 @@ impl Pass {
 
     /// Lets the product that is a weight's gradient yield the bias's as well: `a' b` beside the sum of `b` over its rows.
     fn absorb_bias_gradient(&mut self, id: usize) {
-        let Some(Entry { op: Op::MatMul(op), inputs, .. }) = &self.entries[id] else { return };
+        let Some(Entry { op: Instruction::MatMul(op), inputs, .. }) = self.entry(id) else { return };
         let gradient = op.batch == [1, 1]
             && op.a.row == 1
             && op.b.column == 1
@@ -290,8 +259,8 @@ impl Pass {
         let (factor, columns) = (inputs[1], op.columns);
         let sum = self.readers(factor).iter().copied().find(|&reader| {
             matches!(
-                self.entries.get(reader).and_then(Option::as_ref),
-                Some(Entry { op: Op::Sum(sum), outputs, .. })
+                self.entry(reader),
+                Some(Entry { op: Instruction::Sum(sum), outputs, .. })
                     if sum.of.is_none() && outputs[0].shape.axes() == [columns] && leading(&sum.axes)
             )
         });
@@ -299,31 +268,33 @@ impl Pass {
         if self.readers(Node::new(sum, 0)).iter().any(|&reader| reader <= id) {
             return;
         }
-        let total = self.entries[sum].take().expect("found above").outputs[0].clone();
+        let total = self.remove(sum).expect("found above").outputs[0].clone();
         // A kernel of ours that makes the factor adds it up as well.
         let made = matches!(
-            &self.entries[factor.index()],
-            Some(Entry { op: Op::MatMul(op), .. }) if factor.output == 0 && op.extras.slope.is_some() && gemm_gelu_sm90::fits(op)
+            self.entry(factor.index()),
+            Some(Entry { op: Instruction::MatMul(op), .. }) if factor.output == 0 && op.extras.slope.is_some() && gemm_gelu_sm90::fits(op)
         );
         let place = if made { factor.index() } else { id };
-        let entry = self.entries[place].as_mut().expect("looked at above");
+        let entry = self.entry_mut(place).expect("looked at above");
         entry.outputs.push(total);
-        self.moved.insert(Node::new(sum, 0), Node::new(place, entry.outputs.len() - 1));
-        if let Op::MatMul(op) = &mut entry.op {
+        let output = entry.outputs.len() - 1;
+        if let Instruction::MatMul(op) = &mut entry.op {
             (op.extras.totals, op.extras.sums) = (made, !made);
         }
+        self.move_value(Node::new(sum, 0), Node::new(place, output));
     }
 
     /// Puts an expression into the sum that alone reads it.
     fn absorb_expression(&mut self, id: usize) {
         /// Operands that a merged sum may have.
         const OPERANDS: usize = 4;
-        let Some(Entry { op: Op::Sum(sum), inputs, .. }) = &self.entries[id] else { return };
+        let Some(Entry { op: Instruction::Sum(sum), inputs, .. }) = self.entry(id) else { return };
         let node = inputs[0];
-        if sum.of.is_some() || self.readers(node) != [id] || self.moved.contains_key(&node) {
+        if sum.of.is_some() || self.readers(node) != [id] || self.is_moved(node) {
             return;
         }
-        let Some(Entry { op: Op::Expression(op), inputs, outputs }) = &self.entries[node.index()] else {
+        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(node.index())
+        else {
             return;
         };
         if !dense(op) || inputs.len() > OPERANDS {
@@ -331,17 +302,17 @@ impl Pass {
         }
         let of = (op.clone(), Shape::from(outputs[0].shape.axes()));
         let inputs = inputs.clone();
-        self.entries[node.index()] = None;
-        let entry = self.entries[id].as_mut().expect("looked at above");
+        self.remove(node.index());
+        let entry = self.entry_mut(id).expect("looked at above");
         entry.inputs = inputs;
-        if let Op::Sum(sum) = &mut entry.op {
+        if let Instruction::Sum(sum) = &mut entry.op {
             sum.of = Some(of);
         }
     }
 
     /// Lets a concatenation along the last axis add the biases of what it concatenates.
     fn absorb_bias(&mut self, id: usize) {
-        let Some(Entry { op: Op::Concat(op), inputs, outputs }) = &self.entries[id] else { return };
+        let Some(Entry { op: Instruction::Concat(op), inputs, outputs }) = self.entry(id) else { return };
         if !op.biased.is_empty() || op.axis + 1 != outputs[0].shape.rank() {
             return;
         }
@@ -349,7 +320,7 @@ impl Pass {
         let (mut biases, mut biased) = (Vec::new(), vec![false; values.len()]);
         for (value, biased) in values.iter_mut().zip(&mut biased) {
             if let Some([from, bias]) = self.biased_value(*value, id) {
-                self.entries[value.index()] = None;
+                self.remove(value.index());
                 (*value, *biased) = (from, true);
                 biases.push(bias);
             }
@@ -358,45 +329,23 @@ impl Pass {
             return;
         }
         values.extend(biases);
-        let entry = self.entries[id].as_mut().expect("looked at above");
+        let entry = self.entry_mut(id).expect("looked at above");
         entry.inputs = values;
-        if let Op::Concat(op) = &mut entry.op {
+        if let Instruction::Concat(op) = &mut entry.op {
             op.biased = biased;
         }
     }
 
     /// The operands of an expression that only adds a row of numbers to each row of a value, read by `reader` alone.
     fn biased_value(&self, node: Node, reader: usize) -> Option<[Node; 2]> {
-        let Some(Entry { op: Op::Expression(op), inputs, .. }) = self.entries[node.index()].as_ref() else {
+        let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(node.index()) else {
             return None;
         };
-        let adds =
-            op.code == [Instruction::Load(0), Instruction::Load(1), Instruction::Binary(Binary::Add, 0, 1)];
+        let adds = op.code == [Line::Load(0), Line::Load(1), Line::Binary(Binary::Add, 0, 1)];
         let columns = op.shape.last();
         let rows = op.shape.rank() == 2 && op.views.iter().all(|view| view.offset == 0);
         let fits = rows && op.views[0].strides == [columns, 1] && op.views.get(1)?.strides == [0, 1];
         (self.readers(node) == [reader] && adds && fits).then(|| [inputs[0], inputs[1]])
-    }
-
-    fn rebuild(self, effects: &[usize], outputs: &[Node]) -> (Graph, Vec<Node>) {
-        let mut graph = Graph::new();
-        let mut place = vec![usize::MAX; self.entries.len()];
-        let moved = self.moved;
-        let new = |node: Node, place: &[usize]| {
-            let node = moved.get(&node).copied().unwrap_or(node);
-            Node::new(place[node.index()], node.output as usize)
-        };
-        for (id, entry) in self.entries.into_iter().enumerate() {
-            let Some(mut entry) = entry else { continue };
-            entry.inputs.iter_mut().for_each(|input| *input = new(*input, &place));
-            place[id] = graph.entries.len();
-            if effects.contains(&id) {
-                graph.effects.push(graph.entries.len());
-            }
-            graph.entries.push(entry);
-        }
-        let outputs = outputs.iter().map(|&node| new(node, &place)).collect();
-        (graph, outputs)
     }
 }
 

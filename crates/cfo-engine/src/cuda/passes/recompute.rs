@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::graph::{Entry, Graph, Node};
-use crate::ops::{GroupNormBackward, Op};
+use crate::cuda::passes::rewrite::Rewrite;
+use crate::cuda::program::code::{Code, Entry};
+use crate::cuda::program::instruction::{GroupNormBackward, Instruction};
+use crate::graph::Node;
 
 /// A norm whose result can be computed again: its entry, that of its gradient, and who then reads the new result.
 #[derive(Clone, Debug)]
@@ -19,56 +21,58 @@ struct Candidate {
 /// Results are computed again until no more than this part of the memory is alive at once, or as little as can be.
 const SHARE: (usize, usize) = (4, 5);
 
-/// The graph and its outputs with as few results computed again as save enough memory; `peak` says how many bytes of a
-/// graph are alive at once, `large` which values count.
+/// The code with as few results computed again as save enough memory; `peak` says how many bytes of a code are alive at
+/// once, `large` which values count.
 pub(crate) fn recompute(
-    graph: Graph,
-    outputs: Vec<Node>,
-    large: impl Fn(&Graph, Node) -> bool,
-    peak: impl Fn(&Graph, &[Node]) -> usize,
-) -> (Graph, Vec<Node>) {
-    let mut chosen = candidates(&graph, &outputs, &large);
+    code: Code,
+    large: impl Fn(&Code, Node) -> bool,
+    peak: impl Fn(&Code) -> usize,
+) -> Code {
+    let mut chosen = candidates(&code, &large);
     if chosen.is_empty() {
-        return (graph, outputs);
+        return code;
     }
     let with = |chosen: &[Candidate]| {
-        let (graph, outputs) = apply(&graph, &outputs, chosen, &large);
-        let peak = peak(&graph, &outputs);
-        (graph, outputs, peak)
+        let code = apply(&code, chosen, &large);
+        let peak = peak(&code);
+        (code, peak)
     };
-    let enough = peak(&graph, &outputs) / SHARE.1 * SHARE.0;
-    let (mut best, mut moved, least) = with(&chosen);
+    let enough = peak(&code) / SHARE.1 * SHARE.0;
+    let (mut best, least) = with(&chosen);
     // The smallest go first: they save least.
     let mut by_size = chosen.clone();
-    by_size.sort_by_key(|one| (graph.shape(Node::new(one.norm, 0)).len(), one.norm));
+    by_size.sort_by_key(|one| (code.shape(Node::new(one.norm, 0)).len(), one.norm));
     for one in by_size {
         let fewer: Vec<Candidate> = chosen.iter().filter(|other| other.norm != one.norm).cloned().collect();
-        let (graph, outputs, peak) = with(&fewer);
+        let (code, peak) = with(&fewer);
         if peak <= least.max(enough) {
-            (chosen, best, moved) = (fewer, graph, outputs);
+            (chosen, best) = (fewer, code);
         }
     }
-    (best, moved)
+    best
 }
 
 /// Large results that operations after the forward pass read beside the norm's own gradient.
-fn candidates(graph: &Graph, outputs: &[Node], large: &impl Fn(&Graph, Node) -> bool) -> Vec<Candidate> {
+fn candidates(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<Candidate> {
     let mut found = Vec::new();
-    for (gradient, entry) in graph.entries.iter().enumerate() {
-        let Op::GroupNormBackward(GroupNormBackward { again: false, .. }) = entry.op else { continue };
+    for (gradient, entry) in code.entries.iter().enumerate() {
+        let Instruction::GroupNormBackward(GroupNormBackward { again: false, .. }) = entry.op else {
+            continue;
+        };
         let norm = entry.inputs[3].index();
         let result = Node::new(norm, 0);
-        let forward = matches!(graph.entries[norm].op, Op::GroupNorm(_));
-        if !forward || outputs.contains(&result) || !large(graph, result) {
+        let forward = matches!(code.entries[norm].op, Instruction::GroupNorm(_));
+        if !forward || code.requested.contains(&result) || !large(code, result) {
             continue;
         }
-        let before = ancestors(graph, gradient);
-        let readers: Vec<usize> = (0..graph.entries.len())
-            .filter(|&id| graph.entries[id].inputs.contains(&result) && !before[id])
+        let before = ancestors(code, gradient);
+        let readers: Vec<usize> = (0..code.entries.len())
+            .filter(|&id| code.entries[id].inputs.contains(&result) && !before[id])
             .collect();
         // A view of the result would keep it alive all the same.
-        let viewed = (0..graph.entries.len()).any(|id| {
-            matches!(graph.entries[id].op, Op::Reshape(_)) && graph.entries[id].inputs.contains(&result)
+        let viewed = (0..code.entries.len()).any(|id| {
+            matches!(code.entries[id].op, Instruction::Reshape(_))
+                && code.entries[id].inputs.contains(&result)
         });
         if !readers.is_empty() && !viewed {
             found.push(Candidate { norm, gradient, readers });
@@ -78,28 +82,25 @@ fn candidates(graph: &Graph, outputs: &[Node], large: &impl Fn(&Graph, Node) -> 
 }
 
 /// The operations that one depends on.
-fn ancestors(graph: &Graph, id: usize) -> Vec<bool> {
-    let mut before = vec![false; graph.entries.len()];
+fn ancestors(code: &Code, id: usize) -> Vec<bool> {
+    let mut before = vec![false; code.entries.len()];
     before[id] = true;
     for entry in (0..=id).rev() {
         if before[entry] {
-            graph.entries[entry].inputs.iter().for_each(|input| before[input.index()] = true);
+            code.entries[entry].inputs.iter().for_each(|input| before[input.index()] = true);
         }
     }
     before
 }
 
-/// The graph with these results computed again.
-fn apply(
-    graph: &Graph,
-    outputs: &[Node],
-    chosen: &[Candidate],
-    large: &impl Fn(&Graph, Node) -> bool,
-) -> (Graph, Vec<Node>) {
-    let mut changed = graph.clone();
+/// The code with these results computed again.
+fn apply(code: &Code, chosen: &[Candidate], large: &impl Fn(&Code, Node) -> bool) -> Code {
+    let mut changed = code.clone();
     for Candidate { norm, gradient, readers } in chosen {
-        let (forward, result) = (graph.entries[*norm].clone(), Node::new(*norm, 0));
-        let Entry { op: Op::GroupNormBackward(op), inputs, outputs } = &mut changed.entries[*gradient] else {
+        let (forward, result) = (code.entries[*norm].clone(), Node::new(*norm, 0));
+        let Entry { op: Instruction::GroupNormBackward(op), inputs, outputs } =
+            &mut changed.entries[*gradient]
+        else {
             unreachable!("candidates are gradients of norms")
         };
         op.again = true;
@@ -114,31 +115,23 @@ fn apply(
             }
         }
     }
-    let order = order(&changed, outputs, large);
-    let mut place = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(new, &id)| place[id] = new);
-    let moved = |node: &Node| Node::new(place[node.index()], node.output as usize);
-    let mut sorted = Graph::new();
-    for id in order {
-        let Entry { op, inputs, outputs } = changed.entries[id].clone();
-        sorted.entries.push(Entry { op, inputs: inputs.iter().map(moved).collect(), outputs });
-    }
-    sorted.effects = graph.effects.iter().map(|&id| place[id]).collect();
-    (sorted, outputs.iter().map(moved).collect())
+    let order = order(&changed, large);
+    Rewrite::new(changed).finish_in(&order).0
 }
 
 /// Inputs first; of what can run, the first that frees more of the large values than it makes, else the first.
-fn order(graph: &Graph, outputs: &[Node], large: &impl Fn(&Graph, Node) -> bool) -> Vec<usize> {
-    let entries = &graph.entries;
+fn order(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<usize> {
+    let entries = &code.entries;
     let distinct = |id: usize| -> BTreeSet<Node> { entries[id].inputs.iter().copied().collect() };
     let mut waiting: Vec<usize> = entries.iter().map(|entry| entry.inputs.len()).collect();
     let mut followers = vec![Vec::new(); entries.len()];
-    let mut reads: HashMap<Node, usize> = outputs.iter().map(|&output| (output, usize::MAX / 2)).collect();
+    let mut reads: HashMap<Node, usize> =
+        code.requested.iter().map(|&output| (output, usize::MAX / 2)).collect();
     for (id, entry) in entries.iter().enumerate() {
         entry.inputs.iter().for_each(|input| followers[input.index()].push(id));
         distinct(id).into_iter().for_each(|input| *reads.entry(input).or_default() += 1);
     }
-    let size = |node: Node| if large(graph, node) { graph.shape(node).len() } else { 0 };
+    let size = |node: Node| if large(code, node) { code.shape(node).len() } else { 0 };
     let made = |id: usize| (0..entries[id].outputs.len()).map(|output| size(Node::new(id, output))).sum();
     let freed = |id: usize, reads: &HashMap<Node, usize>| -> usize {
         distinct(id).into_iter().filter(|node| reads[node] == 1).map(size).sum()
@@ -166,6 +159,7 @@ mod tests {
     use crate::cuda::program::typed::Typed;
     use crate::device::Precision;
     use crate::fuse::fuse;
+    use crate::graph::Graph;
     use crate::ops::{Activation, AdamConfig, GroupNormInputs, PadMode};
     use crate::{Initial, Result};
 
@@ -221,11 +215,11 @@ mod tests {
 
     /// Results of norms that are computed again.
     fn recomputed(typed: &Typed) -> Vec<String> {
-        let of = |entry: &crate::graph::Entry| match &entry.op {
-            Op::GroupNormBackward(op) => op.again.then(|| entry.outputs[0].shape.to_string()),
+        let of = |entry: &Entry| match &entry.op {
+            Instruction::GroupNormBackward(op) => op.again.then(|| entry.outputs[0].shape.to_string()),
             _ => None,
         };
-        typed.graph.entries.iter().filter_map(of).collect()
+        typed.code.entries.iter().filter_map(of).collect()
     }
 
     fn typed(batch: usize, side: usize, precision: Precision) -> Typed {
@@ -254,12 +248,14 @@ mod tests {
     fn operations_come_after_what_they_read() {
         let typed = typed(64, 128, Precision::Bf16);
         assert!(!recomputed(&typed).is_empty());
-        for (id, entry) in typed.graph.entries.iter().enumerate() {
+        for (id, entry) in typed.code.entries.iter().enumerate() {
             assert!(entry.inputs.iter().all(|input| input.index() < id));
-            let Op::GroupNormBackward(GroupNormBackward { again: true, .. }) = entry.op else { continue };
+            let Instruction::GroupNormBackward(GroupNormBackward { again: true, .. }) = entry.op else {
+                continue;
+            };
             // Nobody keeps the forward pass's result for what runs later.
             let norm = entry.inputs[3].index();
-            let late = typed.graph.entries[id..].iter();
+            let late = typed.code.entries[id..].iter();
             assert!(late.flat_map(|entry| &entry.inputs).all(|&input| input != Node::new(norm, 0)));
         }
     }

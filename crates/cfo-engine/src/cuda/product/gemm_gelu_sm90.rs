@@ -2,9 +2,10 @@
 //! tensor cores work for warpgroups. The library's epilogues take as long as the product again; here some warpgroups
 //! finish their rows while others compute, and the sums over rows of the slopes come with them.
 
+use crate::cuda::program::instruction::{Extras, MatMul};
 use crate::cuda::program::lower::{File, Io, Lowering, Value};
 use crate::cuda::program::scalar::Scalar;
-use crate::ops::{Activation, Extras, MatMul};
+use crate::ops::Activation;
 
 /// Columns of the short matrix that a block keeps; `WIDE` of the kernel.
 const WIDE: usize = 192;

@@ -10,10 +10,11 @@
 
 use crate::cuda::norm::group_norm::activation_number;
 use crate::cuda::product::matmul::{Extra, batch_stride, batches};
+use crate::cuda::program::instruction::{Extras, MatMul};
 use crate::cuda::program::lower::{Argument, File, Io, Lowering, Target, Value};
 use crate::cuda::program::scalar::Scalar;
 use crate::device::Precision;
-use crate::ops::{Activation, Extras, MatMul, Operand};
+use crate::ops::{Activation, Operand};
 
 /// Terms that a buffer of the kernels holds, and rows and columns of a block of [`SplitAlgorithm::Wgrad`].
 const TERMS: usize = 32;

@@ -1,9 +1,10 @@
 //! Products with one side of a few elements, such as a network's first and last layers and their gradients: kernels of
 //! our own that pass over the long side once.
 
+use crate::cuda::program::instruction::{Extras, MatMul};
 use crate::cuda::program::lower::{File, Io, Lowering, vector};
 use crate::cuda::program::scalar::Scalar;
-use crate::ops::{Activation, Extras, MatMul};
+use crate::ops::Activation;
 
 /// The most elements of a short side, and the fewest of a long one.
 const FEW: usize = 8;

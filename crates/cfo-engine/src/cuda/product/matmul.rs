@@ -8,10 +8,11 @@ use crate::cuda::op::reduce;
 use crate::cuda::product::gemm_gelu_sm90;
 use crate::cuda::product::gemm_split_tf32;
 use crate::cuda::product::gemm_thin;
+use crate::cuda::program::instruction::{Extras, MatMul, Sum};
 use crate::cuda::program::lower::{File, Io, Lowering, Target, Value, Work, blocks, vector};
 use crate::cuda::program::scalar::Scalar;
 use crate::device::Precision;
-use crate::ops::{Activation, MatMul, Operand, Sum, Unary};
+use crate::ops::{Activation, Operand, Unary};
 use crate::shape::Shape;
 
 /// One operand as the library sees it: `rows x columns`, stored by columns with the given distance between them.
@@ -171,7 +172,7 @@ fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue
             result.count * result.scalar.bytes() * if op.keep_input || extra.slope.is_some() { 3 } else { 2 }
         }
     };
-    let merged = op.extras != crate::ops::Extras::default();
+    let merged = op.extras != Extras::default();
     let possible = match merged {
         true => to.worthwhile(&product, &plain, bytes),
         false => to.supports(&product),

@@ -8,6 +8,7 @@ use crate::cuda::convolution::cudnn;
 use crate::cuda::convolution::cudnn_plan;
 use crate::cuda::product::cublas::{self, Prepared};
 use crate::cuda::product::matmul::Product;
+use crate::cuda::program::instruction::Instruction;
 use crate::cuda::program::lower::{Argument, Command, Probe, Work};
 use crate::cuda::program::scalar::{Scalar, f16_to_f64};
 use crate::cuda::program::schedule::{Access, Slot, spread};
@@ -17,7 +18,6 @@ use crate::cuda::runtime::driver::{Allocation, Context, quiet};
 use crate::cuda::runtime::replay::{Event, Function, Module, Replay, Stream};
 use crate::error::{EngineError, Result};
 use crate::memory::Memory;
-use crate::ops::Op;
 use crate::plan::Plan;
 use crate::shape::{Element, Type};
 
@@ -57,18 +57,18 @@ impl std::fmt::Debug for Executor {
 
 impl Executor {
     pub(crate) fn new(context: &Arc<Context>, typed: &Typed, plan: &Plan, memory: &Memory) -> Result<Self> {
-        let graph = &typed.graph;
+        let code = &typed.code;
         let mut buffers = Vec::new();
         let mut tensors = Vec::new();
-        let mut leaves = vec![0; graph.entries.len()];
-        for (id, entry) in graph.entries.iter().enumerate() {
+        let mut leaves = vec![0; code.entries.len()];
+        for (id, entry) in code.entries.iter().enumerate() {
             match &entry.op {
-                Op::Tensor(tensor) => {
+                Instruction::Tensor(tensor) => {
                     let tensor = memory.device_tensor(&tensor.name, &entry.outputs[0])?;
                     leaves[id] = tensor.address();
                     tensors.push(tensor);
                 }
-                Op::Constant(constant) => {
+                Instruction::Constant(constant) => {
                     let values: Vec<u8> =
                         constant.values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
                     let buffer = Allocation::zeroed(context, values.len())?;
@@ -79,9 +79,9 @@ impl Executor {
                 _ => {}
             }
         }
-        let mut copies = vec![None; graph.entries.len()];
+        let mut copies = vec![None; code.entries.len()];
         for leaf in copied_leaves(typed) {
-            let buffer = Allocation::zeroed(context, 2 * graph.entries[leaf].outputs[0].shape.len())?;
+            let buffer = Allocation::zeroed(context, 2 * code.entries[leaf].outputs[0].shape.len())?;
             copies[leaf] = Some(buffer.address());
             buffers.push(buffer);
         }

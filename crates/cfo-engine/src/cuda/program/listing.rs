@@ -30,21 +30,21 @@ const DEVICE: (u32, u32) = (132, 90);
 pub fn listing(graph: &Graph, outputs: &[Node], precision: Precision) -> Listing {
     let (fused, outputs) = fuse(graph, outputs);
     let mut typed = Typed::without_device(fused, outputs, precision, DEVICE);
-    for id in 0..typed.graph.entries.len() {
-        if let Some(geometry) = Geometry::of(&typed.graph, id, precision) {
+    for id in 0..typed.code.entries.len() {
+        if let Some(geometry) = Geometry::of(&typed.code, id, precision) {
             typed.convolutions.insert(id, choice(&geometry));
         }
     }
-    let typed = typed.with_compact();
-    let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
-    let leaves: Vec<u64> = (0..typed.graph.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
+    let typed = typed.with_scaled_f16();
+    let plan = Plan::new(&typed);
+    let leaves: Vec<u64> = (0..typed.code.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
     let mut copies = vec![None; leaves.len()];
     for leaf in copied_leaves(&typed) {
         copies[leaf] = Some((1 << 50) + leaves[leaf]);
     }
     let bases = Bases { arena: 1 << 60, leaves: &leaves, copies: &copies };
     let lowered = lower_all(&typed, &plan, &bases, None);
-    let head = format!("{}\n{plan}\noutputs {:?}\n", typed.graph, lowered.requested);
+    let head = format!("{}\n{plan}\noutputs {:?}\n", typed.code, lowered.requested);
     described(&head, &lowered.lowering)
 }
 
@@ -86,8 +86,8 @@ fn choice(geometry: &Geometry) -> Algorithm {
         return choice;
     }
     match geometry.form {
-        ConvPass::Weight if is_special(geometry) => Algorithm::Compact { algorithm, math, workspace },
-        _ if is_special(geometry) => Algorithm::Scaled { workspace },
+        ConvPass::Weight if is_special(geometry) => Algorithm::LibraryF16 { algorithm, math, workspace },
+        _ if is_special(geometry) => Algorithm::PlannedF16 { workspace },
         ConvPass::Forward => Algorithm::Library { algorithm, math, workspace },
         ConvPass::Input => Algorithm::Planned { workspace },
         ConvPass::Weight => Algorithm::Plain,

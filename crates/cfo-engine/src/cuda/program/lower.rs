@@ -20,12 +20,12 @@ use crate::cuda::op::resample;
 use crate::cuda::op::sample_path;
 use crate::cuda::op::wavelet;
 use crate::cuda::product::matmul;
+use crate::cuda::program::code::Code;
+use crate::cuda::program::instruction::{GroupNorm, Instruction};
 use crate::cuda::program::scalar::Scalar;
 use crate::cuda::program::schedule::Access;
 use crate::cuda::runtime::compile;
 use crate::device::Precision;
-use crate::graph::Graph;
-use crate::ops::{GroupNorm, Op};
 use crate::shape::Shape;
 
 /// Threads of a block in all kernels that do not say otherwise.
@@ -432,87 +432,90 @@ impl Lowering {
 
 /// Appends the work of one operation; `convolution` says how, if it is one; `advances` whether Adam moves its counter.
 pub(crate) fn lower(
-    graph: &Graph,
+    code: &Code,
     id: usize,
     convolution: Algorithm,
     advances: bool,
     io: &Io,
     to: &mut Lowering,
 ) {
-    let entry = &graph.entries[id];
+    let entry = &code.entries[id];
     let scalar = Shape::scalar();
     let output = entry.outputs.first().map_or(&scalar, |output| &output.shape);
-    let input = |index: usize| -> &Shape { &graph.value_type(entry.inputs[index]).shape };
+    let input = |index: usize| -> &Shape { &code.value_type(entry.inputs[index]).shape };
     if entry.outputs.iter().any(|output| output.shape.is_empty()) {
         return;
     }
     match &entry.op {
-        Op::Tensor(_) | Op::Constant(_) | Op::Reshape(_) => {}
-        Op::Pointwise(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Permute(_) => {
-            unreachable!("fusion turns these into expressions")
+        Instruction::Tensor(_) | Instruction::Constant(_) | Instruction::Reshape(_) => {}
+        Instruction::Expression(op) => expression::lower(op, io, to),
+        Instruction::Sum(op) => {
+            reduce::lower(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), io, to)
         }
-        Op::Expression(op) => expression::lower(op, io, to),
-        Op::Sum(op) => reduce::lower(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), io, to),
-        Op::Embed(op) => layout::embed(op, input(0), io, to),
-        Op::Concat(op) => {
+        Instruction::Embed(op) => layout::embed(op, input(0), io, to),
+        Instruction::Concat(op) => {
             let widths: Vec<usize> = op
                 .values(&entry.inputs)
                 .iter()
-                .map(|&value| graph.shape(value).axes()[op.axis..].iter().product())
+                .map(|&value| code.shape(value).axes()[op.axis..].iter().product())
                 .collect();
             layout::concat(&widths, &op.biased, io, to);
         }
-        Op::MatMul(op) => matmul::lower(op, io, to),
-        Op::MeanSquaredError(_) => loss::mean_squared_error(io, to),
-        Op::Random(op) => random::lower(op, io, to),
-        Op::SamplePath(op) => sample_path::lower(op, input(0), input(2), io, to),
-        Op::Gather(_) => layout::gather(input(0), io, to),
-        Op::Pad(op) => conv::pad(op.mode, op.before, (input(0), output), false, io, to),
-        Op::Fold(op) => conv::pad(op.mode, op.before, (output, input(0)), true, io, to),
-        Op::Conv(_) | Op::ConvInput(_) | Op::ConvWeight(_) => {
-            let geometry = conv::Geometry::of(graph, id, to.precision).expect("these are convolutions");
+        Instruction::MatMul(op) => matmul::lower(op, io, to),
+        Instruction::MeanSquaredError(_) => loss::mean_squared_error(io, to),
+        Instruction::Random(op) => random::lower(op, io, to),
+        Instruction::SamplePath(op) => sample_path::lower(op, input(0), input(2), io, to),
+        Instruction::Gather(_) => layout::gather(input(0), io, to),
+        Instruction::Pad(op) => conv::pad(op.mode, op.before, (input(0), output), false, io, to),
+        Instruction::Fold(op) => conv::pad(op.mode, op.before, (output, input(0)), true, io, to),
+        Instruction::Conv(_) | Instruction::ConvInput(_) | Instruction::ConvWeight(_) => {
+            let geometry = conv::Geometry::of(code, id, to.precision).expect("these are convolutions");
             conv::lower(&geometry, convolution, io, to);
         }
-        Op::Compact(op) => {
+        Instruction::ScaleF16(op) => {
             let shapes: Vec<&Shape> = (0..entry.inputs.len()).map(input).collect();
             scaled_f16::lower(op, &shapes, io, to);
         }
-        Op::LayerNorm(op) => layer_norm::lower(op, input(0), io, to),
-        Op::LayerNormBackward(op) => layer_norm::lower_backward(op, input(0), io, to),
-        Op::Attention(op) => attention::lower(op.heads, input(0), io, to),
-        Op::AttentionBackward(op) => attention::lower_backward(op.heads, input(0), io, to),
-        Op::Resample(op) => resample::lower(op.mode, (input(0), output), false, io, to),
-        Op::ResampleBackward(op) => resample::lower(op.mode, (output, input(0)), true, io, to),
-        Op::Wavelet(op) => wavelet::lower(op, input(0), io, to),
-        Op::GroupNorm(op) if op.of.is_some() => conv_row_norm::lower(op, graph, id, io, to),
-        Op::GroupNorm(op) => group_norm::lower(op, input(0), io, to),
-        Op::GroupNormBackward(op) => group_norm::lower_backward(op, input(0), io, to),
-        Op::GlobalNorm(_) => optimizer::global_norm(io, to),
-        Op::Adam(op) => optimizer::adam(op, advances, io, to),
-        Op::Assign(_) => optimizer::assign(io, to),
-        Op::Advance(_) => optimizer::advance(io, to),
+        Instruction::LayerNorm(op) => layer_norm::lower(op, input(0), io, to),
+        Instruction::LayerNormBackward(op) => layer_norm::lower_backward(op, input(0), io, to),
+        Instruction::Attention(op) => attention::lower(op.heads, input(0), io, to),
+        Instruction::AttentionBackward(op) => attention::lower_backward(op.heads, input(0), io, to),
+        Instruction::Resample(op) => resample::lower(op.mode, (input(0), output), false, io, to),
+        Instruction::ResampleBackward(op) => resample::lower(op.mode, (output, input(0)), true, io, to),
+        Instruction::Wavelet(op) => wavelet::lower(op, input(0), io, to),
+        Instruction::GroupNorm(op) if op.of.is_some() => conv_row_norm::lower(op, code, id, io, to),
+        Instruction::GroupNorm(op) => group_norm::lower(op, input(0), io, to),
+        Instruction::GroupNormBackward(op) => group_norm::lower_backward(op, input(0), io, to),
+        Instruction::GlobalNorm(_) => optimizer::global_norm(io, to),
+        Instruction::Adam(op) => optimizer::adam(op, advances, io, to),
+        Instruction::Assign(_) => optimizer::assign(io, to),
+        Instruction::Advance(_) => optimizer::advance(io, to),
     }
 }
 
 /// Bytes of scratch memory that an operation needs.
-pub(crate) fn scratch(graph: &Graph, id: usize, target: Target) -> usize {
+pub(crate) fn scratch(code: &Code, id: usize, target: Target) -> usize {
     let multiprocessors = target.multiprocessors;
-    let entry = &graph.entries[id];
-    let input = |index: usize| -> &Shape { &graph.value_type(entry.inputs[index]).shape };
+    let entry = &code.entries[id];
+    let input = |index: usize| -> &Shape { &code.value_type(entry.inputs[index]).shape };
     match &entry.op {
-        Op::Sum(op) => {
+        Instruction::Sum(op) => {
             reduce::scratch(op, op.of.as_ref().map_or(input(0), |(_, shape)| shape), multiprocessors)
         }
-        Op::MatMul(op) => matmul::scratch(op, target),
-        Op::GroupNorm(GroupNorm { of: Some(_), .. }) => 0,
-        Op::GroupNorm(op) => group_norm::scratch(op, input(0), multiprocessors),
-        Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0), multiprocessors),
-        Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0), multiprocessors),
-        Op::AttentionBackward(op) => attention::scratch_backward(op.heads, input(0)),
-        Op::Wavelet(_) => wavelet::scratch(input(0)),
-        Op::Compact(_) => scaled_f16::scratch(entry.outputs[0].shape.len(), multiprocessors),
-        Op::MeanSquaredError(_) => loss::scratch(input(0).len(), multiprocessors),
-        Op::GlobalNorm(_) => optimizer::norm_scratch(entry.inputs.iter().map(|&n| graph.shape(n).len())),
+        Instruction::MatMul(op) => matmul::scratch(op, target),
+        Instruction::GroupNorm(GroupNorm { of: Some(_), .. }) => 0,
+        Instruction::GroupNorm(op) => group_norm::scratch(op, input(0), multiprocessors),
+        Instruction::GroupNormBackward(op) => {
+            group_norm::scratch_backward(&op.forward, input(0), multiprocessors)
+        }
+        Instruction::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0), multiprocessors),
+        Instruction::AttentionBackward(op) => attention::scratch_backward(op.heads, input(0)),
+        Instruction::Wavelet(_) => wavelet::scratch(input(0)),
+        Instruction::ScaleF16(_) => scaled_f16::scratch(entry.outputs[0].shape.len(), multiprocessors),
+        Instruction::MeanSquaredError(_) => loss::scratch(input(0).len(), multiprocessors),
+        Instruction::GlobalNorm(_) => {
+            optimizer::norm_scratch(entry.inputs.iter().map(|&n| code.shape(n).len()))
+        }
         _ => 0,
     }
 }

@@ -1,6 +1,8 @@
 //! A program from its typed instructions to commands on streams.
 
+pub(crate) mod code;
 pub(crate) mod executor;
+pub(crate) mod instruction;
 pub(crate) mod listing;
 pub(crate) mod lower;
 pub(crate) mod scalar;

@@ -7,15 +7,16 @@ use crate::cuda::convolution::algorithm;
 use crate::cuda::convolution::conv;
 use crate::cuda::convolution::conv_few_channels;
 use crate::cuda::convolution::conv_row;
-use crate::cuda::convolution::scaled_f16;
-use crate::cuda::norm::conv_row_norm;
 use crate::cuda::norm::group_norm;
 use crate::cuda::op::expression;
 use crate::cuda::op::optimizer;
 use crate::cuda::passes::merge::merge;
-use crate::cuda::passes::periodic;
 use crate::cuda::passes::recompute::recompute;
-use crate::cuda::passes::types::{self, is_leaf, owner, takes_bf16, with_rounding};
+use crate::cuda::passes::scaled_f16::with_scaled_f16;
+use crate::cuda::passes::types::{self, takes_bf16, with_rounding};
+use crate::cuda::passes::{conv_row_norm, periodic};
+use crate::cuda::program::code::Code;
+use crate::cuda::program::instruction::Instruction;
 use crate::cuda::program::lower::{Io, Lowering, Probe, Target, Value, lower, scratch};
 use crate::cuda::program::scalar::Scalar;
 use crate::cuda::program::schedule::Access;
@@ -24,9 +25,8 @@ use crate::cuda::runtime::driver::Context;
 use crate::device::Precision;
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::ops::Op;
-use crate::plan::{Place, Plan, Sizes};
-use crate::shape::Element;
+use crate::plan::{Place, Plan, StepKind, Steps};
+use crate::shape::{Element, Type};
 
 /// Programs whose values take no more bytes than this, about the second cache's size, keep them all apart.
 const UNSHARED: usize = 48 << 20;
@@ -34,11 +34,10 @@ const UNSHARED: usize = 48 << 20;
 const SHARED: u32 = 227 << 10;
 /// Results of norms that take at least so many bytes are computed again in the backward pass where that lowers the peak.
 const RECOMPUTED: usize = 64 << 20;
-/// A fused graph as this backend stores it.
+/// Code with the types of its values.
 #[derive(Clone, Debug)]
 pub(crate) struct Typed {
-    pub(crate) graph: Graph,
-    pub(crate) outputs: Vec<Node>,
+    pub(crate) code: Code,
     scalars: Vec<Vec<Scalar>>,
     precision: Precision,
     multiprocessors: u32,
@@ -69,22 +68,22 @@ impl Typed {
         typed.shared = context.properties.shared;
         typed.warpgroups = context.properties.architecture == compile::WARPGROUPS;
         typed.refuse_what_cannot_fit(context)?;
-        let geometries: Vec<_> = (0..typed.graph.entries.len())
-            .filter_map(|id| conv::Geometry::of(&typed.graph, id, precision))
+        let geometries: Vec<_> = (0..typed.code.entries.len())
+            .filter_map(|id| conv::Geometry::of(&typed.code, id, precision))
             .collect();
         algorithm::prepare(context, &geometries, deterministic);
         let mut options = HashMap::new();
-        for (id, entry) in typed.graph.entries.iter().enumerate() {
-            if let Op::GroupNorm(_) | Op::GroupNormBackward(_) = entry.op
-                && !group_norm::supported(typed.graph.shape(entry.inputs[0]))
+        for (id, entry) in typed.code.entries.iter().enumerate() {
+            if let Instruction::GroupNorm(_) | Instruction::GroupNormBackward(_) = entry.op
+                && !group_norm::supported(typed.code.shape(entry.inputs[0]))
             {
                 return Err(EngineError::BadShape {
                     operation: "group_norm",
-                    found: typed.graph.shape(entry.inputs[0]).clone(),
+                    found: typed.code.shape(entry.inputs[0]).clone(),
                     needed: "on CUDA at most 65535 samples and 1024 channels".into(),
                 });
             }
-            if let Some(geometry) = conv::Geometry::of(&typed.graph, id, precision) {
+            if let Some(geometry) = conv::Geometry::of(&typed.code, id, precision) {
                 let ways = match conv_row::supported(architecture) && conv_row::fits(&geometry) {
                     true => conv::Algorithm::Line.into(),
                     false => algorithm::choose(context, &geometry, deterministic)?,
@@ -92,32 +91,31 @@ impl Typed {
                 options.insert(id, ways);
             }
         }
-        typed.convolutions = algorithm::settle(&typed.graph, &options);
-        Ok(typed.with_compact())
+        typed.convolutions = algorithm::settle(&typed.code, &options);
+        Ok(typed.with_scaled_f16())
     }
 
-    /// With operands made compact for the convolutions that take them so.
-    pub(crate) fn with_compact(mut self) -> Self {
-        let chosen = (self.graph, self.outputs, self.convolutions);
-        (self.graph, self.outputs, self.convolutions) = scaled_f16::with_compact(chosen);
-        self.scalars = types::assign(&self.graph, &self.outputs, self.precision);
+    /// With operands in 16 bits for the convolutions that take them so.
+    pub(crate) fn with_scaled_f16(mut self) -> Self {
+        (self.code, self.convolutions) = with_scaled_f16(self.code, self.convolutions);
+        self.scalars = types::assign(&self.code, self.precision);
         self
     }
 
     /// Refuses a graph whose values alone are more than the device has free, before anything is measured.
     fn refuse_what_cannot_fit(&self, context: &Context) -> Result<()> {
         let mut least = self.clone();
-        for id in 0..self.graph.entries.len() {
-            if let Some(geometry) = conv::Geometry::of(&self.graph, id, self.precision) {
-                let choice = match algorithm::may_be_compact(&geometry) && !self.deterministic {
-                    true => conv::Algorithm::Scaled { workspace: 0 },
+        for id in 0..self.code.entries.len() {
+            if let Some(geometry) = conv::Geometry::of(&self.code, id, self.precision) {
+                let choice = match algorithm::may_take_f16(&geometry) && !self.deterministic {
+                    true => conv::Algorithm::PlannedF16 { workspace: 0 },
                     false => conv::Algorithm::Plain,
                 };
                 least.convolutions.insert(id, choice);
             }
         }
-        let least = least.with_compact();
-        let needed = Plan::new(&least.graph, &least.outputs, &least).arena_bytes() as u64;
+        let least = least.with_scaled_f16();
+        let needed = Plan::new(&least).arena_bytes() as u64;
         let (available, _) = context.memory()?;
         match needed > available {
             true => Err(EngineError::OutOfMemory { needed, available }),
@@ -131,38 +129,30 @@ impl Typed {
         precision: Precision,
         (multiprocessors, architecture): (u32, u32),
     ) -> Self {
-        let (graph, outputs) = match conv_row::supported(architecture) {
-            true => periodic::merge(graph, outputs, precision),
-            false => (graph, outputs),
-        };
-        let (graph, outputs) = merge(graph, outputs);
+        let code = Code::new(graph, outputs);
+        let rows = conv_row::supported(architecture);
+        let code = if rows { periodic::merge(code, precision) } else { code };
+        let code = merge(code);
         let bytes = if precision == Precision::Bf16 { 2 } else { 4 };
-        let large = |graph: &Graph, node: Node| bytes * graph.shape(node).len() >= RECOMPUTED;
-        let (graph, outputs) = match precision {
-            // Compact copies are kept instead, which would have to be made again.
-            Precision::Tf32 => (graph, outputs),
-            _ => recompute(graph, outputs, large, |graph, outputs| {
-                let typed = Self::assigned(graph.clone(), outputs.to_vec(), precision, multiprocessors);
-                Plan::new(&typed.graph, &typed.outputs, &Unworked(&typed)).live_bytes()
+        let large = |code: &Code, node: Node| bytes * code.shape(node).len() >= RECOMPUTED;
+        let code = match precision {
+            // Copies in 16 bits are kept instead, which would have to be made again.
+            Precision::Tf32 => code,
+            _ => recompute(code, large, |code| {
+                let typed = Self::assigned(code.clone(), precision, multiprocessors);
+                Plan::new(&Unworked(&typed)).live_bytes()
             }),
         };
-        let (graph, outputs) = match conv_row::supported(architecture) {
-            true => conv_row_norm::merge(graph, outputs, precision),
-            false => (graph, outputs),
-        };
-        Self::assigned(graph, outputs, precision, multiprocessors)
+        let code = if rows { conv_row_norm::merge(code, precision) } else { code };
+        Self::assigned(code, precision, multiprocessors)
     }
 
-    /// The graph with rounding where products need it and with the types of its values.
-    fn assigned(graph: Graph, outputs: Vec<Node>, precision: Precision, multiprocessors: u32) -> Self {
-        let (graph, outputs) = match precision {
-            Precision::Bf16 => with_rounding(graph, outputs),
-            _ => (graph, outputs),
-        };
-        let scalars = types::assign(&graph, &outputs, precision);
+    /// The code with rounding where products need it and with the types of its values.
+    fn assigned(code: Code, precision: Precision, multiprocessors: u32) -> Self {
+        let code = if precision == Precision::Bf16 { with_rounding(code) } else { code };
+        let scalars = types::assign(&code, precision);
         Self {
-            graph,
-            outputs,
+            code,
             scalars,
             precision,
             multiprocessors,
@@ -176,7 +166,7 @@ impl Typed {
     /// The plan without scratch memory.
     #[cfg(test)]
     pub(crate) fn bare_plan(&self) -> Plan {
-        Plan::new(&self.graph, &self.outputs, &Unworked(self))
+        Plan::new(&Unworked(self))
     }
 
     fn target(&self) -> Target {
@@ -189,7 +179,7 @@ impl Typed {
         if let Some(choice) = self.convolutions.get(&id) {
             return *choice;
         }
-        let geometry = conv::Geometry::of(&self.graph, id, self.precision);
+        let geometry = conv::Geometry::of(&self.code, id, self.precision);
         if geometry.is_some_and(|geometry| conv_row::fits(&geometry)) {
             return conv::Algorithm::Line;
         }
@@ -202,25 +192,53 @@ impl Typed {
     }
 }
 
-impl Sizes for Typed {
+impl Steps for Typed {
+    fn count(&self) -> usize {
+        self.code.entries.len()
+    }
+
+    fn inputs(&self, id: usize) -> &[Node] {
+        &self.code.entries[id].inputs
+    }
+
+    fn outputs(&self, id: usize) -> &[Type] {
+        &self.code.entries[id].outputs
+    }
+
+    fn kind(&self, id: usize) -> StepKind {
+        match &self.code.entries[id].op {
+            op if op.is_leaf() => StepKind::Leaf,
+            Instruction::Reshape(_) => StepKind::View,
+            _ => StepKind::Work,
+        }
+    }
+
+    fn effects(&self) -> &[usize] {
+        &self.code.effects
+    }
+
+    fn requested(&self) -> &[Node] {
+        &self.code.requested
+    }
+
     fn element_bytes(&self, node: Node, _: Element) -> usize {
         self.scalar(node).bytes()
     }
 
     fn scratch_bytes(&self, id: usize) -> usize {
-        match conv::Geometry::of(&self.graph, id, self.precision) {
+        match conv::Geometry::of(&self.code, id, self.precision) {
             Some(geometry) => geometry.scratch(self.convolution(id)),
-            None => scratch(&self.graph, id, self.target()),
+            None => scratch(&self.code, id, self.target()),
         }
     }
 
     fn in_place(&self, id: usize) -> Option<usize> {
-        let entry = &self.graph.entries[id];
-        let owner = |input: usize| owner(&self.graph, entry.inputs[input]);
+        let entry = &self.code.entries[id];
+        let owner = |input: usize| self.code.owner(entry.inputs[input]);
         let input = match &entry.op {
-            Op::Expression(op) => expression::in_place(op, |a, b| owner(a) == owner(b))?,
+            Instruction::Expression(op) => expression::in_place(op, |a, b| owner(a) == owner(b))?,
             // Each thread writes what it alone read before.
-            Op::GroupNormBackward(op) => op.cotangent(),
+            Instruction::GroupNormBackward(op) => op.cotangent(),
             _ => return None,
         };
         (self.scalar(entry.inputs[input]) == self.scalars[id][0]).then_some(input)
@@ -234,7 +252,31 @@ impl Sizes for Typed {
 /// The same before it is known how convolutions are done, without scratch memory.
 struct Unworked<'a>(&'a Typed);
 
-impl Sizes for Unworked<'_> {
+impl Steps for Unworked<'_> {
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    fn inputs(&self, id: usize) -> &[Node] {
+        self.0.inputs(id)
+    }
+
+    fn outputs(&self, id: usize) -> &[Type] {
+        self.0.outputs(id)
+    }
+
+    fn kind(&self, id: usize) -> StepKind {
+        self.0.kind(id)
+    }
+
+    fn effects(&self) -> &[usize] {
+        self.0.effects()
+    }
+
+    fn requested(&self) -> &[Node] {
+        self.0.requested()
+    }
+
     fn element_bytes(&self, node: Node, element: Element) -> usize {
         self.0.element_bytes(node, element)
     }
@@ -274,12 +316,12 @@ pub(crate) fn copied_leaves(typed: &Typed) -> Vec<usize> {
     if typed.precision != Precision::Bf16 {
         return copied;
     }
-    for (id, entry) in typed.graph.entries.iter().enumerate() {
+    for (id, entry) in typed.code.entries.iter().enumerate() {
         let output = typed.scalars[id].first().copied().unwrap_or(Scalar::F32);
         for (index, &input) in entry.inputs.iter().enumerate() {
-            let leaf = owner(&typed.graph, input).index();
+            let leaf = typed.code.owner(input).index();
             if takes_bf16(&entry.op, index, output)
-                && is_leaf(&typed.graph.entries[leaf].op)
+                && typed.code.entries[leaf].op.is_leaf()
                 && !copied.contains(&leaf)
             {
                 copied.push(leaf);
@@ -291,10 +333,10 @@ pub(crate) fn copied_leaves(typed: &Typed) -> Vec<usize> {
 
 /// Lowers all steps of a plan.
 pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
-    let graph = &typed.graph;
+    let code = &typed.code;
     let mut lowering = Lowering::new(typed.target(), typed.shared, typed.deterministic, probe);
     let value = |node: Node, half: bool| {
-        let (count, mut scalar) = (graph.shape(node).len(), typed.scalar(node));
+        let (count, mut scalar) = (code.shape(node).len(), typed.scalar(node));
         let address = match plan.places[node.index()][node.output as usize] {
             Place::Arena(offset) => bases.arena + offset as u64,
             Place::Leaf(leaf) => match bases.copies[leaf].filter(|_| half) {
@@ -307,9 +349,9 @@ pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
         };
         Value { address, scalar, count }
     };
-    let copies: Vec<(u64, u64, usize)> = (0..graph.entries.len())
+    let copies: Vec<(u64, u64, usize)> = (0..code.entries.len())
         .filter_map(|leaf| {
-            let count = graph.entries[leaf].outputs.first()?.shape.len();
+            let count = code.entries[leaf].outputs.first()?.shape.len();
             bases.copies[leaf].map(|copy| (bases.leaves[leaf], copy, count))
         })
         .collect();
@@ -321,7 +363,7 @@ pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
     lowering.begin("round weights", false, rounding);
     optimizer::round_copies(&copies, &mut lowering);
     for (place, &id) in plan.steps.iter().enumerate() {
-        let entry = &graph.entries[id];
+        let entry = &code.entries[id];
         let output = typed.scalars[id].first().copied().unwrap_or(Scalar::F32);
         let io = Io {
             inputs: entry
@@ -333,23 +375,23 @@ pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
             outputs: (0..entry.outputs.len()).map(|output| value(Node::new(id, output), false)).collect(),
             scratch: bases.arena + plan.scratch[id].0 as u64,
         };
-        let effect = graph.effects.contains(&id);
+        let effect = code.effects.contains(&id);
         let label = label(&entry.op, entry.outputs.first().map(|output| output.shape.to_string()));
         lowering.begin(&label, effect, access(&io, plan.scratch[id].1, effect));
-        if let (Op::Advance(_), Some(before)) = (&entry.op, place.checked_sub(1)) {
-            let before = &graph.entries[plan.steps[before]];
-            if matches!(before.op, Op::Adam(_)) && before.inputs[0] == entry.inputs[0] {
+        if let (Instruction::Advance(_), Some(before)) = (&entry.op, place.checked_sub(1)) {
+            let before = &code.entries[plan.steps[before]];
+            if matches!(before.op, Instruction::Adam(_)) && before.inputs[0] == entry.inputs[0] {
                 continue;
             }
         }
         let advances = plan.steps.get(place + 1).is_some_and(|&next| {
-            let next = &graph.entries[next];
-            matches!(next.op, Op::Advance(_)) && Some(&next.inputs[0]) == entry.inputs.first()
+            let next = &code.entries[next];
+            matches!(next.op, Instruction::Advance(_)) && Some(&next.inputs[0]) == entry.inputs.first()
         });
-        lower(graph, id, typed.convolution(id), advances, &io, &mut lowering);
+        lower(code, id, typed.convolution(id), advances, &io, &mut lowering);
     }
-    let requested = typed
-        .outputs
+    let requested = code
+        .requested
         .iter()
         .map(|&node| {
             let Value { address, scalar, count } = value(node, false);
@@ -360,10 +402,11 @@ pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
 }
 
 /// An operation's name without blanks, then what tells it from its like: sizes and result.
-fn label(op: &Op, result: Option<String>) -> String {
-    let name = op.operation().name().replace(' ', "_");
+fn label(op: &Instruction, result: Option<String>) -> String {
+    let name = op.name().replace(' ', "_");
     let attributes = match op {
-        Op::MatMul(_) | Op::Sum(_) => op.operation().attributes(),
+        Instruction::MatMul(_) => op.attributes(),
+        Instruction::Sum(sum) => format!(" axes={:?}", sum.axes),
         _ => String::new(),
     };
     result.map_or(name.clone(), |result| format!("{name}{attributes} -> {result}"))

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use crate::cuda::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::cuda::product::matmul::{Epilogue, Product};
+use crate::cuda::program::instruction::Instruction;
 use crate::cuda::program::listing::described;
 use crate::cuda::program::lower::{Command, Lowering, Probe, Work};
 use crate::cuda::program::typed::{Bases, Typed, copied_leaves, lower_all};
@@ -14,7 +15,7 @@ use crate::device::Precision;
 use crate::fuse::fuse;
 use crate::graph::{Graph, Node};
 use crate::ops::{
-    Activation, AdamConfig, Distribution, GroupNormInputs, Op, PadMode, PathData, PathTensors, ResampleMode,
+    Activation, AdamConfig, Distribution, GroupNormInputs, PadMode, PathData, PathTensors, ResampleMode,
     Schedule, WaveletFamily,
 };
 use crate::plan::Plan;
@@ -46,16 +47,16 @@ fn lowered_for(
     let mut typed = Typed::without_device(fused, outputs, precision, (132, 90));
     typed.warpgroups = warpgroups;
     if precision == Precision::Tf32 {
-        for id in 0..typed.graph.entries.len() {
-            let geometry = Geometry::of(&typed.graph, id, precision);
+        for id in 0..typed.code.entries.len() {
+            let geometry = Geometry::of(&typed.code, id, precision);
             if geometry.is_some_and(|geometry| geometry.form == ConvPass::Weight && geometry.x[1] > 1) {
-                typed.convolutions.insert(id, Algorithm::Compact { algorithm: 1, math: 1, workspace: 64 });
+                typed.convolutions.insert(id, Algorithm::LibraryF16 { algorithm: 1, math: 1, workspace: 64 });
             }
         }
     }
-    let typed = typed.with_compact();
-    let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
-    let leaves: Vec<u64> = (0..typed.graph.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
+    let typed = typed.with_scaled_f16();
+    let plan = Plan::new(&typed);
+    let leaves: Vec<u64> = (0..typed.code.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
     let mut copies = vec![None; leaves.len()];
     for leaf in copied_leaves(&typed) {
         copies[leaf] = Some((1 << 50) + leaves[leaf]);
@@ -430,9 +431,10 @@ fn leaves_that_products_read_are_rounded_together() {
     let (fused, outputs) = fuse(&graph, &outputs);
     let typed = Typed::without_device(fused, outputs, Precision::Bf16, (132, 90));
     let copied = copied_leaves(&typed);
-    assert!(
-        copied.iter().all(|&leaf| matches!(typed.graph.entries[leaf].op, Op::Tensor(_) | Op::Constant(_)))
-    );
+    assert!(copied.iter().all(|&leaf| matches!(
+        typed.code.entries[leaf].op,
+        Instruction::Tensor(_) | Instruction::Constant(_)
+    )));
     // Four weights; biases too where the product adds them.
     assert!(copied.len() >= 4, "{copied:?}");
 }
@@ -478,13 +480,18 @@ fn gates_go_into_the_norms_around_them() {
     let (graph, outputs) = gated().unwrap();
     let (fused, outputs) = fuse(&graph, &outputs);
     let typed = Typed::without_device(fused, outputs, Precision::Bf16, (132, 90));
-    let entries = typed.graph.entries.iter();
-    let norms = entries.clone().filter(|entry| matches!(&entry.op, Op::LayerNorm(op) if op.residual)).count();
-    let backward =
-        entries.clone().filter(|entry| matches!(&entry.op, Op::LayerNormBackward(op) if op.gated)).count();
+    let entries = typed.code.entries.iter();
+    let norms = entries
+        .clone()
+        .filter(|entry| matches!(&entry.op, Instruction::LayerNorm(op) if op.residual))
+        .count();
+    let backward = entries
+        .clone()
+        .filter(|entry| matches!(&entry.op, Instruction::LayerNormBackward(op) if op.gated))
+        .count();
     // The sums of both blocks are normalised next; both norms after a gate send their slopes through it.
     assert_eq!((norms, backward), (2, 2));
-    let sums = entries.filter(|entry| matches!(&entry.op, Op::Sum(op) if op.axes == [1])).count();
+    let sums = entries.filter(|entry| matches!(&entry.op, Instruction::Sum(op) if op.axes == [1])).count();
     assert_eq!(sums, 0, "a gate's slope is not summed apart");
 }
 

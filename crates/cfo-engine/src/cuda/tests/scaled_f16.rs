@@ -36,19 +36,19 @@ fn found(graph: &Graph, outputs: &[Node], values: &Values) -> (Vec<Vec<f64>>, us
         (context.properties.multiprocessors, context.properties.architecture),
     );
     let mut compact = 0;
-    for id in 0..typed.graph.entries.len() {
-        if let Some(geometry) = Geometry::of(&typed.graph, id, Precision::Tf32) {
-            let first = algorithm::first_compact(context, &geometry);
+    for id in 0..typed.code.entries.len() {
+        if let Some(geometry) = Geometry::of(&typed.code, id, Precision::Tf32) {
+            let first = algorithm::first_f16(context, &geometry);
             compact += usize::from(first.is_some());
             let choice = first.unwrap_or_else(|| algorithm::choose(context, &geometry, false).unwrap().usual);
             typed.convolutions.insert(id, choice);
         }
     }
-    let typed = typed.with_compact();
-    let plan = Plan::new(&typed.graph, &typed.outputs, &typed);
+    let typed = typed.with_scaled_f16();
+    let plan = Plan::new(&typed);
     let mut executor = Executor::new(context, &typed, &plan, &memory).unwrap();
     executor.run(&memory, 2).unwrap();
-    let outputs = (0..typed.outputs.len()).map(|output| executor.output(output).unwrap());
+    let outputs = (0..typed.code.requested.len()).map(|output| executor.output(output).unwrap());
     (outputs.collect(), compact)
 }
 
@@ -105,11 +105,9 @@ fn convolution(
     let y = vec![batch, after(height), after(width), outputs];
     let (stride, padding, kernel) = ([stride; 2], [1, 1], [kernel; 2]);
     let (shapes, op) = match form {
-        ConvPass::Forward => ([x, w], Op::Conv(Conv { stride, padding, periodic: false })),
-        ConvPass::Input => {
-            ([y, w], Op::ConvInput(ConvInput { stride, padding, height, width, periodic: false }))
-        }
-        ConvPass::Weight => ([x, y], Op::ConvWeight(ConvWeight { stride, padding, kernel, periodic: false })),
+        ConvPass::Forward => ([x, w], Op::Conv(Conv { stride, padding })),
+        ConvPass::Input => ([y, w], Op::ConvInput(ConvInput { stride, padding, height, width })),
+        ConvPass::Weight => ([x, y], Op::ConvWeight(ConvWeight { stride, padding, kernel })),
     };
     let mut graph = Graph::new();
     let mut values = Vec::new();
