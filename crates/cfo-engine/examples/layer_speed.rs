@@ -9,7 +9,8 @@ use std::error::Error;
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-use cfo_engine::{Activation, Device, Graph, Initial, Memory, Node, PadMode, Precision, Program};
+use cfo_device::Device;
+use cfo_engine::{Activation, Graph, Initial, Memory, Node, PadMode, Precision, Program};
 
 /// Runs of which the fastest counts.
 const RUNS: usize = 10;

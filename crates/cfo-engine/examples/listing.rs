@@ -3,7 +3,8 @@
 //!
 //!     cargo run -p cfo-engine --example listing -- FOLDER [NETWORK]
 
-use cfo_engine::{Graph, Precision, cuda_listing};
+use cfo_cuda::listing;
+use cfo_engine::{Graph, Precision};
 
 #[path = "networks/mod.rs"]
 mod networks;
@@ -22,9 +23,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             for (kind, training) in [("train", true), ("forward", false)] {
                 let mut graph = Graph::new();
                 let loss = step(&mut graph, network, &Sizes::of(network), training)?;
-                let listing = cuda_listing(&graph, &[loss], precision);
-                std::fs::write(folder.join(format!("{network}-{precision}-{kind}.txt")), &listing.text)?;
-                for (name, source) in listing.sources {
+                let listed = listing(&graph, &[loss], precision);
+                std::fs::write(folder.join(format!("{network}-{precision}-{kind}.txt")), &listed.text)?;
+                for (name, source) in listed.sources {
                     std::fs::write(folder.join("kernels").join(name + ".cu"), source)?;
                 }
             }

@@ -4,7 +4,8 @@
 
 use std::time::Instant;
 
-use cfo_engine::{Data, Device, Element, Graph, Memory, Precision, Program, Result};
+use cfo_device::Device;
+use cfo_engine::{Data, Element, Graph, Memory, Precision, Program, Result};
 use cfo_numerics::Philox;
 
 mod networks;

@@ -1,4 +1,5 @@
 //! A network of one's own, trained on the velocities of an oscillator and integrated with RK4.
+use cfo_device::Device;
 use cfo_engine::*;
 
 /// The operator: features that multiply each other, `w3 (sin(w1 u + b1) * tanh(w2 u))`.

@@ -86,6 +86,9 @@ pub enum EngineError {
         /// What fits.
         needed: String,
     },
+    /// A program, feed or drain meets tensors that it was not made for.
+    #[error("it was made for the tensors of another memory")]
+    OtherMemory,
     /// The plan does not fit the memory that there is.
     #[error("{} of memory are needed, but {} are free", mebibytes(*needed), mebibytes(*available))]
     OutOfMemory {
@@ -134,6 +137,9 @@ impl EngineError {
             )),
             Self::TensorMissing { .. } => {
                 Some("initialise parameters, or insert the tensor before the run".into())
+            }
+            Self::OtherMemory => {
+                Some("use the memory that it was compiled for, or compile it for this one".into())
             }
             Self::DeviceUnavailable { .. } => {
                 Some("`cfo devices` lists what was found; `--device cpu` always works".into())

@@ -16,13 +16,12 @@ const MAX_LINES: usize = 32;
 const MAX_OPERANDS: usize = 8;
 
 /// The fused graph and where the requested values are in it.
-pub(crate) fn fuse(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
+pub fn fuse(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
     fold(graph, outputs, true)
 }
 
 /// The same with every operation in a pass of its own. The values are the same, which is how fusion is checked.
-#[cfg(test)]
-pub(crate) fn separate(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
+pub fn separate(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
     fold(graph, outputs, false)
 }
 

@@ -11,26 +11,36 @@ use crate::shape::{Element, Shape, Type};
 /// A value of a graph: one output of one operation. Cheap to copy; meaningful only for the graph that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node {
-    pub(crate) id: u32,
-    pub(crate) output: u32,
+    id: u32,
+    output: u32,
 }
 
 impl Node {
-    pub(crate) fn new(id: usize, output: usize) -> Self {
+    /// An output of the operation of a number.
+    pub fn new(id: usize, output: usize) -> Self {
         Self { id: id as u32, output: output as u32 }
     }
 
-    pub(crate) fn index(self) -> usize {
+    /// The number of its operation.
+    pub fn index(self) -> usize {
         self.id as usize
+    }
+
+    /// Which of the operation's outputs it is.
+    pub fn output(self) -> usize {
+        self.output as usize
     }
 }
 
 /// An operation together with what it reads and what it yields.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) op: Op,
-    pub(crate) inputs: Vec<Node>,
-    pub(crate) outputs: Vec<Type>,
+pub struct Entry {
+    /// The operation.
+    pub op: Op,
+    /// The values that it reads.
+    pub inputs: Vec<Node>,
+    /// The types of the values that it yields.
+    pub outputs: Vec<Type>,
 }
 
 /// A trainable tensor of a graph.
@@ -189,11 +199,24 @@ impl Graph {
 
     /// Shape and element of a value.
     pub fn value_type(&self, node: Node) -> &Type {
-        &self.entries[node.index()].outputs[node.output as usize]
+        &self.entries[node.index()].outputs[node.output()]
+    }
+
+    /// The operations, in the order in which they were added.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Numbers of the operations that change tensors, after everything else of a run.
+    pub fn effects(&self) -> &[usize] {
+        &self.effects
     }
 
     /// Appends an operation with any number of outputs.
-    pub(crate) fn push(&mut self, op: Op, inputs: &[Node]) -> Result<Vec<Node>> {
+    ///
+    /// # Errors
+    /// If its inputs do not fit it.
+    pub fn push(&mut self, op: Op, inputs: &[Node]) -> Result<Vec<Node>> {
         let outputs = {
             let types: Vec<&Type> = inputs.iter().map(|&node| self.value_type(node)).collect();
             op.operation().infer(&types)?
@@ -205,7 +228,10 @@ impl Graph {
     }
 
     /// Appends an operation with one output.
-    pub(crate) fn push_one(&mut self, op: Op, inputs: &[Node]) -> Result<Node> {
+    ///
+    /// # Errors
+    /// If its inputs do not fit it.
+    pub fn push_one(&mut self, op: Op, inputs: &[Node]) -> Result<Node> {
         Ok(self.push(op, inputs)?[0])
     }
 
@@ -215,12 +241,13 @@ impl Graph {
         self.push(op, inputs).map(|_| ())
     }
 
-    pub(crate) fn entry(&self, node: Node) -> &Entry {
+    /// The operation that yields a value.
+    pub fn entry(&self, node: Node) -> &Entry {
         &self.entries[node.index()]
     }
 
     /// The value whose memory a value shares: what was reshaped, else the value itself.
-    pub(crate) fn owner(&self, mut node: Node) -> Node {
+    pub fn owner(&self, mut node: Node) -> Node {
         while let Op::Reshape(_) = self.entry(node).op {
             node = self.entry(node).inputs[0];
         }
@@ -241,8 +268,8 @@ impl fmt::Display for Graph {
             write!(f, "%{id} = {effect}{}", entry.op)?;
             for (i, input) in entry.inputs.iter().enumerate() {
                 write!(f, "{}%{}", if i == 0 { " " } else { ", " }, input.id)?;
-                if input.output > 0 {
-                    write!(f, ".{}", input.output)?;
+                if input.output() > 0 {
+                    write!(f, ".{}", input.output())?;
                 }
             }
             for (i, output) in entry.outputs.iter().enumerate() {

@@ -6,89 +6,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cfo_numerics::Philox;
 
-use crate::cpu::{self, Buffer, as_bytes};
-use crate::cuda;
-use crate::device::{Device, Precision};
+use crate::backend::{Backend, Open, Storage};
+use crate::data::{Data, Number};
 use crate::error::{EngineError, Result};
 use crate::graph::Graph;
 use crate::initial::Initial;
 use crate::ops::Op;
+use crate::precision::Precision;
 use crate::shape::{Element, Shape, Type};
-
-/// Numbers on the host, to or from a tensor.
-#[derive(Clone, Copy, Debug)]
-pub enum Data<'a> {
-    /// For real tensors, converted to the program's precision.
-    F32(&'a [f32]),
-    /// For real or double tensors.
-    F64(&'a [f64]),
-    /// For index tensors.
-    Index(&'a [u32]),
-}
-
-impl Data<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Self::F32(values) => values.len(),
-            Self::F64(values) => values.len(),
-            Self::Index(values) => values.len(),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::F32(_) => "single",
-            Self::F64(_) => "double",
-            Self::Index(_) => "index",
-        }
-    }
-}
-
-/// Where a tensor's elements are.
-#[derive(Debug)]
-enum Storage {
-    Host(Buffer),
-    Device(Arc<cuda::Allocation>),
-}
-
-impl Storage {
-    fn len(&self) -> usize {
-        match self {
-            Self::Host(buffer) => buffer.len(),
-            Self::Device(allocation) => allocation.len(),
-        }
-    }
-}
 
 /// One tensor: what it is and where its elements are.
 #[derive(Debug)]
-pub(crate) struct Stored {
+struct Stored {
     name: String,
     value_type: Type,
-    storage: Storage,
-}
-
-impl Stored {
-    /// The elements of a tensor that lies on the host.
-    pub(crate) fn host(&mut self) -> &mut Buffer {
-        match &mut self.storage {
-            Storage::Host(buffer) => buffer,
-            Storage::Device(_) => unreachable!("programs of the CPU are compiled for its memory only"),
-        }
-    }
+    storage: Box<dyn Storage>,
 }
 
 /// Every tensor that outlives a run, under its name, on one device in one precision. Programs compiled against the
 /// same memory share them: a rollout reads the weights that a training step has just written.
 #[derive(Debug)]
 pub struct Memory {
-    device: Device,
+    backend: Arc<dyn Backend>,
     precision: Precision,
-    /// The GPU in use, if it is one.
-    context: Option<Arc<cuda::Context>>,
     identity: u64,
     deterministic: bool,
-    pub(crate) tensors: Vec<Stored>,
+    tensors: Vec<Stored>,
     names: HashMap<String, usize>,
 }
 
@@ -97,32 +40,13 @@ impl Memory {
     ///
     /// # Errors
     /// If the device cannot be used, or not in that precision.
-    pub fn new(device: Device, precision: Precision) -> Result<Self> {
+    pub fn new(device: impl Open, precision: Precision) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let fits = match device {
-            Device::Cpu => matches!(precision, Precision::F32 | Precision::F64),
-            Device::Cuda(_) => precision != Precision::F64,
-        };
-        if !fits {
-            return Err(EngineError::DeviceUnavailable {
-                name: device.to_string(),
-                reason: format!("it computes in `f32`, not in `{precision}`"),
-            });
-        }
-        let context = match device {
-            Device::Cpu => None,
-            Device::Cuda(number) => Some(cuda::Context::open(number)?),
-        };
-        if let Some(context) = &context
-            && precision != Precision::F32
-            && context.properties.architecture < 80
-        {
-            let reason = format!("{} computes in `f32`, not in `{precision}`", context.properties.name);
-            return Err(EngineError::DeviceUnavailable { name: device.to_string(), reason });
-        }
+        let backend = device.open()?;
+        backend.check(precision)?;
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);
         let (tensors, names, deterministic) = (Vec::new(), HashMap::new(), false);
-        Ok(Self { device, precision, context, identity, deterministic, tensors, names })
+        Ok(Self { backend, precision, identity, deterministic, tensors, names })
     }
 
     /// The same with programs that yield the same bits in every run if asked for: on a GPU by libraries' algorithms that
@@ -133,31 +57,47 @@ impl Memory {
         self
     }
 
-    pub(crate) fn is_deterministic(&self) -> bool {
+    /// Whether programs must yield the same bits in every run.
+    pub fn is_deterministic(&self) -> bool {
         self.deterministic
     }
 
-    /// The GPU that holds the tensors, if it is one.
-    pub(crate) fn context(&self) -> Option<&Arc<cuda::Context>> {
-        self.context.as_ref()
+    /// The device that holds the tensors.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
     }
 
     /// A number that no other memory of this process has.
-    pub(crate) fn identity(&self) -> u64 {
+    pub fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// The device memory of the tensor that a graph's leaf stands for.
-    pub(crate) fn device_tensor(&self, name: &str, value_type: &Type) -> Result<Arc<cuda::Allocation>> {
-        match &self.tensors[self.bind(name, value_type)?].storage {
-            Storage::Device(allocation) => Ok(Arc::clone(allocation)),
-            Storage::Host(_) => unreachable!("programs of a GPU are compiled for its memory only"),
+    /// Refuses whatever was made for another memory: its tensors are not where they are expected.
+    pub(crate) fn require(&self, identity: u64) -> Result<()> {
+        match self.identity == identity {
+            true => Ok(()),
+            false => Err(EngineError::OtherMemory),
         }
     }
 
-    /// The device.
-    pub fn device(&self) -> Device {
-        self.device
+    /// The memory of the tensor at a position, as [`Memory::bind`] gave it.
+    pub fn storage(&self, position: usize) -> &dyn Storage {
+        &*self.tensors[position].storage
+    }
+
+    /// The same to change it.
+    pub fn storage_mut(&mut self, position: usize) -> &mut dyn Storage {
+        &mut *self.tensors[position].storage
+    }
+
+    /// The device's name, as users write it.
+    pub fn device_name(&self) -> String {
+        self.backend.name()
+    }
+
+    /// Whether a run may return before its work is done, so that many should be asked for at once.
+    pub fn is_asynchronous(&self) -> bool {
+        self.backend.is_asynchronous()
     }
 
     /// The precision of real numbers.
@@ -165,12 +105,12 @@ impl Memory {
         self.precision
     }
 
-    /// Bytes that a GPU has free; `None` for the CPU's memory.
+    /// Bytes that the device has free; `None` where it does not say.
     ///
     /// # Errors
     /// If the device fails.
     pub fn available(&self) -> Result<Option<u64>> {
-        self.context.as_ref().map(|context| Ok(context.memory()?.0)).transpose()
+        self.backend.available()
     }
 
     /// Names of all tensors, in the order in which they came.
@@ -213,10 +153,7 @@ impl Memory {
             self.check_type(index, &value_type)?;
         } else {
             let bytes = value_type.shape.len() * self.element_bytes(element);
-            let storage = match &self.context {
-                None => Storage::Host(Buffer::zeroed(bytes)),
-                Some(context) => Storage::Device(Arc::new(cuda::Allocation::zeroed(context, bytes)?)),
-            };
+            let storage = self.backend.allocate(bytes)?;
             self.names.insert(name.into(), self.tensors.len());
             self.tensors.push(Stored { name: name.into(), value_type, storage });
         }
@@ -251,26 +188,16 @@ impl Memory {
             }
             .into());
         }
-        let count = value_type.shape.len();
-        let bytes = count * self.element_bytes(Element::Real);
-        let (storage, found) = match &self.context {
-            None if self.precision != Precision::F64 => {
-                let mut buffer = Buffer::zeroed(bytes);
-                let found = fill(&mut buffer.as_mut_slice::<f32>()[..count])?;
-                (Storage::Host(buffer), found)
-            }
+        let (count, number) = (value_type.shape.len(), self.number(Element::Real));
+        let mut storage = self.backend.allocate(count * number.bytes())?;
+        let in_place = if number == Number::F32 { storage.host_f32() } else { None };
+        let found = match in_place {
+            Some(values) => fill(values)?,
             None => {
-                let (mut buffer, mut values) = (Buffer::zeroed(bytes), vec![0.0; count]);
-                let found = fill(&mut values)?;
-                convert(&values, buffer.as_mut_slice::<f64>(), f64::from);
-                (Storage::Host(buffer), found)
-            }
-            Some(context) => {
-                let allocation = cuda::Allocation::zeroed(context, bytes)?;
                 let mut values = vec![0.0; count];
                 let found = fill(&mut values)?;
-                allocation.write(as_bytes(&values))?;
-                (Storage::Device(Arc::new(allocation)), found)
+                storage.write(Data::F32(&values), number)?;
+                found
             }
         };
         self.names.insert(name.into(), self.tensors.len());
@@ -285,20 +212,8 @@ impl Memory {
     pub fn write(&mut self, name: &str, data: Data<'_>) -> Result<()> {
         let index = self.find(name)?;
         self.check_data(name, &self.tensors[index].value_type.clone(), data)?;
-        let double =
-            self.precision == Precision::F64 || self.tensors[index].value_type.element == Element::Double;
-        match (&mut self.tensors[index].storage, data) {
-            (Storage::Host(buffer), _) => fill(buffer, data, double),
-            (Storage::Device(allocation), Data::F32(values)) if !double => {
-                allocation.write(as_bytes(values))?;
-            }
-            (Storage::Device(allocation), _) => {
-                let mut staged = Buffer::zeroed(allocation.len());
-                fill(&mut staged, data, double);
-                allocation.write(&staged.as_bytes()[..allocation.len()])?;
-            }
-        }
-        Ok(())
+        let number = self.number(self.tensors[index].value_type.element);
+        self.tensors[index].storage.write(data, number)
     }
 
     /// The values of a real or double tensor in single precision.
@@ -307,10 +222,8 @@ impl Memory {
     /// If there is no such tensor or it holds indices.
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
         let tensor = &self.tensors[self.find(name)?];
-        if let (Storage::Host(buffer), Element::Real) = (&tensor.storage, tensor.value_type.element)
-            && self.precision != Precision::F64
-        {
-            return Ok(buffer.as_slice::<f32>()[..tensor.value_type.shape.len()].to_vec());
+        if self.number(tensor.value_type.element) == Number::F32 {
+            return tensor.storage.read_f32();
         }
         Ok(self.read_f64(name)?.into_iter().map(|value| value as f32).collect())
     }
@@ -327,21 +240,7 @@ impl Memory {
                 found: "real numbers".into(),
                 needed: "indices".into(),
             }),
-            Element::Real if self.precision != Precision::F64 => self.numbers(tensor, |buffer| {
-                buffer.as_slice::<f32>().iter().map(|&value| f64::from(value)).collect()
-            }),
-            _ => self.numbers(tensor, |buffer| buffer.as_slice::<f64>().to_vec()),
-        }
-    }
-
-    /// A tensor's numbers, read off the host's memory or copied from the device.
-    fn numbers(&self, tensor: &Stored, of: impl Fn(&Buffer) -> Vec<f64>) -> Result<Vec<f64>> {
-        match &tensor.storage {
-            Storage::Host(buffer) => Ok(of(buffer)),
-            Storage::Device(allocation) => {
-                let scalar = cuda::stored(&tensor.value_type);
-                Ok(cuda::numbers(&allocation.read(0, allocation.len())?, scalar))
-            }
+            element => tensor.storage.read(self.number(element)),
         }
     }
 
@@ -353,9 +252,7 @@ impl Memory {
         let tensor = &self.tensors[self.find(name)?];
         match tensor.value_type.element {
             Element::Index => {
-                let numbers = self.numbers(tensor, |buffer| {
-                    buffer.as_slice::<u32>().iter().map(|&index| f64::from(index)).collect()
-                })?;
+                let numbers = tensor.storage.read(Number::U32)?;
                 Ok(numbers.into_iter().map(|index| index as u32).collect())
             }
             _ => Err(EngineError::DataMismatch {
@@ -388,7 +285,7 @@ impl Memory {
                 self.insert(&state.name, Element::Real, state.shape.clone(), Data::F64(&values))?;
             }
         }
-        for entry in &graph.entries {
+        for entry in graph.entries() {
             if let Op::Tensor(tensor) = &entry.op
                 && entry.outputs[0] == (Type { shape: Shape::scalar(), element: Element::Index })
                 && !self.contains(&tensor.name)
@@ -399,11 +296,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Refuses what a graph keeps between runs if the host has no room for it; a GPU says so itself.
+    /// Refuses what a graph keeps between runs if the device has no room for it.
     fn check_fits(&self, graph: &Graph) -> Result<()> {
-        if self.context.is_some() {
-            return Ok(());
-        }
         let missing = graph.kept().filter(|(name, _)| !self.contains(name));
         // Sizes from outside may be larger than any machine counts.
         let numbers = missing.map(|(_, shape)| {
@@ -411,28 +305,32 @@ impl Memory {
         });
         let numbers = numbers.fold(0u128, u128::saturating_add);
         let bytes = numbers.saturating_mul(self.element_bytes(Element::Real) as u128);
-        cpu::check_fits(u64::try_from(bytes).unwrap_or(u64::MAX))
+        self.backend.check_room(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     /// Position of the tensor that a graph's leaf stands for.
-    pub(crate) fn bind(&self, name: &str, value_type: &Type) -> Result<usize> {
+    ///
+    /// # Errors
+    /// If there is none of that name or it is of another type.
+    pub fn bind(&self, name: &str, value_type: &Type) -> Result<usize> {
         let index = self.find(name)?;
         self.check_type(index, value_type)?;
         Ok(index)
     }
 
-    pub(crate) fn element_bytes(&self, element: Element) -> usize {
+    /// How elements of a kind are stored.
+    pub fn number(&self, element: Element) -> Number {
         match element {
-            Element::Double => 8,
-            Element::Index => 4,
-            Element::Real => {
-                if self.precision == Precision::F64 {
-                    8
-                } else {
-                    4
-                }
-            }
+            Element::Double => Number::F64,
+            Element::Index => Number::U32,
+            Element::Real if self.precision == Precision::F64 => Number::F64,
+            Element::Real => Number::F32,
         }
+    }
+
+    /// Bytes of an element of a kind.
+    pub fn element_bytes(&self, element: Element) -> usize {
+        self.number(element).bytes()
     }
 
     fn find(&self, name: &str) -> Result<usize> {
@@ -464,22 +362,6 @@ impl Memory {
             found: format!("{} {} values", data.len(), data.name()),
             needed: format!("{} values for {value_type}", value_type.shape.len()),
         })
-    }
-}
-
-fn fill(buffer: &mut Buffer, data: Data<'_>, double: bool) {
-    match data {
-        Data::Index(values) => buffer.as_mut_slice::<u32>().copy_from_slice(values),
-        Data::F32(values) if double => convert(values, buffer.as_mut_slice::<f64>(), f64::from),
-        Data::F32(values) => buffer.as_mut_slice::<f32>().copy_from_slice(values),
-        Data::F64(values) if double => buffer.as_mut_slice::<f64>().copy_from_slice(values),
-        Data::F64(values) => convert(values, buffer.as_mut_slice::<f32>(), |value| value as f32),
-    }
-}
-
-fn convert<A: Copy, B>(from: &[A], to: &mut [B], convert: impl Fn(A) -> B) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to = convert(from);
     }
 }
 

@@ -6,11 +6,11 @@ use crate::graph::Node;
 use crate::shape::{Element, Type};
 
 /// Every buffer starts at a multiple of this many bytes.
-pub(crate) const ALIGNMENT: usize = 256;
+pub const ALIGNMENT: usize = 256;
 
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// At a byte offset of the arena.
     Arena(usize),
     /// In the tensor or constant of this leaf operation.
@@ -21,18 +21,18 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Operations in order; leaves and reshapes take no step.
-    pub(crate) steps: Vec<usize>,
+    steps: Vec<usize>,
     /// `places[operation][output]`.
-    pub(crate) places: Vec<Vec<Place>>,
+    places: Vec<Vec<Place>>,
     /// Offset of each operation's scratch memory, `(offset, bytes)`.
-    pub(crate) scratch: Vec<(usize, usize)>,
+    scratch: Vec<(usize, usize)>,
     arena_bytes: usize,
     live_bytes: usize,
 }
 
 /// What a step is to the planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepKind {
+pub enum StepKind {
     /// A tensor or a constant, with memory of its own.
     Leaf,
     /// The memory of its input under another shape.
@@ -42,7 +42,7 @@ pub(crate) enum StepKind {
 }
 
 /// What a backend says of its program to the planner.
-pub(crate) trait Steps {
+pub trait Steps {
     /// Steps that there are, leaves and views included.
     fn count(&self) -> usize;
     /// Values that a step reads; they come from earlier steps.
@@ -83,7 +83,7 @@ struct Buffer {
 
 impl Plan {
     /// Plans a program.
-    pub(crate) fn new(program: &dyn Steps) -> Self {
+    pub fn new(program: &dyn Steps) -> Self {
         let steps = order(program);
         let mut layout = Layout::new(program, &steps);
         for (step, &id) in steps.iter().enumerate() {
@@ -103,9 +103,7 @@ impl Plan {
             let node = program.owner(node);
             match program.kind(node.index()) {
                 StepKind::Leaf => Place::Leaf(node.index()),
-                _ => Place::Arena(
-                    buffer_of[node.index()][node.output as usize].map_or(0, |buffer| offsets[buffer]),
-                ),
+                _ => Place::Arena(buffer_of[node.index()][node.output()].map_or(0, |buffer| offsets[buffer])),
             }
         };
         let places = (0..program.count())
@@ -116,6 +114,21 @@ impl Plan {
             .map(|buffer| buffer.map_or((0, 0), |buffer: usize| (offsets[buffer], buffers[buffer].bytes)))
             .collect();
         Self { steps, places, scratch, arena_bytes, live_bytes }
+    }
+
+    /// Operations in order; leaves and reshapes take no step.
+    pub fn steps(&self) -> &[usize] {
+        &self.steps
+    }
+
+    /// Where a value lies.
+    pub fn place(&self, node: Node) -> Place {
+        self.places[node.index()][node.output()]
+    }
+
+    /// Offset and bytes of an operation's scratch memory.
+    pub fn scratch(&self, id: usize) -> (usize, usize) {
+        self.scratch[id]
     }
 
     /// Bytes of the arena that holds every intermediate value.
@@ -184,8 +197,8 @@ impl<'a> Layout<'a> {
         if readers.count() > 1 {
             return None;
         }
-        let buffer = self.buffer_of[source.index()][source.output as usize]?;
-        let last = self.last_read[source.index()][source.output as usize];
+        let buffer = self.buffer_of[source.index()][source.output()]?;
+        let last = self.last_read[source.index()][source.output()];
         (last == step && self.buffers[buffer].last == step).then_some(buffer)
     }
 
@@ -229,12 +242,12 @@ fn last_reads(program: &dyn Steps, steps: &[usize]) -> Vec<Vec<usize>> {
     for (step, &id) in steps.iter().enumerate() {
         for &input in program.inputs(id) {
             let node = program.owner(input);
-            last[node.index()][node.output as usize] = step;
+            last[node.index()][node.output()] = step;
         }
     }
     for &output in program.requested() {
         let node = program.owner(output);
-        last[node.index()][node.output as usize] = steps.len();
+        last[node.index()][node.output()] = steps.len();
     }
     last
 }

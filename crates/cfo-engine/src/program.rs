@@ -1,7 +1,6 @@
 //! A program: a graph fused, planned and bound to a memory, ready to run.
 
-use crate::cpu;
-use crate::cuda;
+use crate::backend::{Compiled, Executable};
 use crate::error::{EngineError, Result};
 use crate::fuse::fuse;
 use crate::graph::{Graph, Node};
@@ -9,17 +8,12 @@ use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::shape::{Element, Type};
 
-/// A planned graph on its device.
-#[derive(Debug)]
-enum Executor {
-    Cpu(cpu::Executor),
-    Cuda(cuda::Executor),
-}
-
 /// A compiled graph. Running it on the CPU allocates nothing.
 #[derive(Debug)]
 pub struct Program {
-    executor: Executor,
+    executable: Box<dyn Executable>,
+    /// The memory whose tensors it was compiled for.
+    memory: u64,
     plan: Plan,
     outputs: Vec<Type>,
     text: String,
@@ -34,27 +28,14 @@ impl Program {
         let types = outputs.iter().map(|&node| graph.value_type(node).clone()).collect();
         let (fused, outputs) = fuse(graph, outputs);
         let text = fused.to_string();
-        let (plan, executor) = match memory.context() {
-            None => {
-                let plan = Plan::new(&cpu::Sizing { graph: &fused, outputs: &outputs, memory });
-                let executor = cpu::Executor::new(fused, &plan, &outputs, memory)?;
-                (plan, Executor::Cpu(executor))
-            }
-            Some(context) => {
-                let (precision, deterministic) = (memory.precision(), memory.is_deterministic());
-                let typed = cuda::Typed::new(fused, outputs, precision, deterministic, context)?;
-                let plan = Plan::new(&typed);
-                let executor = cuda::Executor::new(context, &typed, &plan, memory)?;
-                (plan, Executor::Cuda(executor))
-            }
-        };
-        Ok(Self { executor, plan, outputs: types, text })
+        let Compiled { plan, executable } = memory.backend().compile(fused, outputs, memory)?;
+        Ok(Self { executable, memory: memory.identity(), plan, outputs: types, text })
     }
 
     /// Runs everything once, effects included. A GPU may still be at work when this returns; reading a value waits.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If the memory is not the one that the program was compiled for, or the device fails.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.run_many(memory, 1)
     }
@@ -62,13 +43,10 @@ impl Program {
     /// Runs everything several times in a row, as that many calls of [`Program::run`] would.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If the memory is not the one that the program was compiled for, or the device fails.
     pub fn run_many(&mut self, memory: &mut Memory, times: usize) -> Result<()> {
-        match &mut self.executor {
-            Executor::Cpu(executor) => (0..times).for_each(|_| executor.run(memory)),
-            Executor::Cuda(executor) => executor.run(memory, times)?,
-        }
-        Ok(())
+        memory.require(self.memory)?;
+        self.executable.run(memory, times)
     }
 
     /// Waits until the device has done what was asked of it.
@@ -76,22 +54,17 @@ impl Program {
     /// # Errors
     /// If the device fails.
     pub fn wait(&self) -> Result<()> {
-        match &self.executor {
-            Executor::Cpu(_) => Ok(()),
-            Executor::Cuda(executor) => executor.synchronize(),
-        }
+        self.executable.wait()
     }
 
     /// Milliseconds that each operation takes, in the order of execution. On the CPU this is one run with a clock beside
     /// it; on CUDA every operation is timed alone and effects are left out. Values and counters are those of a run.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If the memory is not the one that the program was compiled for, or the device fails.
     pub fn profile(&mut self, memory: &mut Memory) -> Result<Vec<(String, f32)>> {
-        match &mut self.executor {
-            Executor::Cpu(executor) => Ok(executor.profile(memory)),
-            Executor::Cuda(executor) => executor.profile(),
-        }
+        memory.require(self.memory)?;
+        self.executable.profile(memory)
     }
 
     /// Values of a requested output after a run, in the order of [`Program::compile`].
@@ -108,10 +81,7 @@ impl Program {
     /// If there is no such output or it holds indices.
     pub fn output_f64(&self, index: usize) -> Result<Vec<f64>> {
         match self.outputs.get(index) {
-            Some(Type { element: Element::Real | Element::Double, .. }) => match &self.executor {
-                Executor::Cpu(executor) => Ok(executor.output(index)),
-                Executor::Cuda(executor) => executor.output(index),
-            },
+            Some(Type { element: Element::Real | Element::Double, .. }) => self.executable.output(index),
             found => Err(EngineError::DataMismatch {
                 name: format!("output {index}"),
                 found: "real numbers".into(),
@@ -137,10 +107,7 @@ impl Program {
     /// Bytes that the program holds beside the tensors of its memory: the arena and, on a GPU, constants, rounded weights,
     /// tables and the libraries' workspaces. Kernels and the libraries themselves are not counted.
     pub fn bytes(&self) -> usize {
-        match &self.executor {
-            Executor::Cpu(_) => self.plan.arena_bytes(),
-            Executor::Cuda(executor) => executor.bytes(),
-        }
+        self.executable.bytes()
     }
 
     /// The fused graph as text, one operation a line.

@@ -6,10 +6,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use cfo_device::Device;
 use cfo_engine::{
-    Activation, AdamConfig, Data, Device, Distribution, Element, Graph, GroupNormInputs, Initial, Memory,
-    Node, PadMode, PathData, PathTensors, Precision, Program, ResampleMode, Result, WaveletFamily,
-    spectral_modes,
+    Activation, AdamConfig, Data, Distribution, Element, Graph, GroupNormInputs, Initial, Memory, Node,
+    PadMode, PathData, PathTensors, Precision, Program, ResampleMode, Result, WaveletFamily, spectral_modes,
 };
 use cfo_numerics::{NoiseSchedule, Path};
 

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use cfo_data::Trajectory;
-use cfo_engine::{Device, Element, Memory};
+use cfo_device::Device;
+use cfo_engine::{Element, Memory};
 use cfo_numerics::metric::{Summary, relative_l2, relative_l2_per_time};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,8 @@ const MOST: usize = 500;
 
 /// Numbers that a rollout batch holds at most: enough to keep a GPU busy. A step of the CPU ends within a second or so, since that
 /// is how long an interrupt waits.
-fn batch_values(device: Device) -> usize {
-    if device == Device::Cpu { 1 << 16 } else { 1 << 21 }
+fn batch_values(memory: &Memory) -> usize {
+    if memory.is_asynchronous() { 1 << 21 } else { 1 << 16 }
 }
 
 /// Errors over a set of trajectories.
@@ -117,12 +118,12 @@ pub fn evaluate(
 
 /// A copy of the weights in the precision of rollouts, where that is another one than in training.
 pub(crate) fn weights_for_rollouts(model: &Model, memory: &Memory) -> Result<Option<Memory>> {
-    let precision = model.recipe.rollout_precision_on(memory.device())?;
+    let device = Device::of(memory)?;
+    let precision = model.recipe.rollout_precision_on(device)?;
     if model.recipe.evaluate.precision == "same" || precision == memory.precision() {
         return Ok(None);
     }
-    let mut copy =
-        Memory::new(memory.device(), precision)?.with_determinism(model.recipe.train.deterministic);
+    let mut copy = Memory::new(device, precision)?.with_determinism(model.recipe.train.deterministic);
     for name in memory.names().filter(|name| is_weight(name) && is_kept(name)) {
         let value_type = memory.value_type(name)?;
         if value_type.element != Element::Index {
@@ -166,7 +167,7 @@ impl<'a> Evaluation<'a> {
         solver: Solver,
         prefix: &str,
     ) -> Result<Self> {
-        let most = (batch_values(memory.device()) / model.shape().len()).clamp(1, MOST);
+        let most = (batch_values(memory) / model.shape().len()).clamp(1, MOST);
         let rollout = Rollout::new(model, memory, count.clamp(1, most), solver.tableau, prefix)?;
         Ok(Self {
             model,

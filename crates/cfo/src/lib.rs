@@ -54,4 +54,10 @@ pub use trajectories::TrajectorySet;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-pub use {cfo_data as data, cfo_engine as engine, cfo_numerics as numerics};
+pub use {cfo_data as data, cfo_numerics as numerics};
+
+/// The engine with the devices that it runs on.
+pub mod engine {
+    pub use cfo_device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport};
+    pub use cfo_engine::*;
+}

@@ -135,7 +135,8 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
-    use cfo_engine::{Data, Device, Memory, Precision, Program};
+    use cfo_device::Device;
+    use cfo_engine::{Data, Memory, Precision, Program};
     use proptest::prelude::*;
 
     use super::*;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cfo_engine::{AdamConfig, Device, Precision, Schedule};
+use cfo_device::Device;
+use cfo_engine::{AdamConfig, Precision, Schedule};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

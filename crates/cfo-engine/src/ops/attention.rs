@@ -11,8 +11,9 @@ use crate::shape::{Element, Shape, Type};
 /// result `[b, n, d]`, and `[b, heads, n]` the logarithms of the sums of exponentials, from which the backward
 /// operation recomputes the probabilities instead of keeping them.
 #[derive(Clone, Debug)]
-pub(crate) struct Attention {
-    pub(crate) heads: usize,
+pub struct Attention {
+    /// Heads that the width is cut into.
+    pub heads: usize,
 }
 
 /// Batch, tokens and width `d` of `[b, n, 3 d]`.
@@ -54,8 +55,9 @@ impl Operation for Attention {
 
 /// The cotangent of [`Attention`]'s input. Inputs: `qkv`, the result, `log_sum_exp`, the result's cotangent.
 #[derive(Clone, Debug)]
-pub(crate) struct AttentionBackward {
-    pub(crate) heads: usize,
+pub struct AttentionBackward {
+    /// Heads that the width is cut into.
+    pub heads: usize,
 }
 
 impl Operation for AttentionBackward {

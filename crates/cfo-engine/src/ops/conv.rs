@@ -21,7 +21,8 @@ pub enum PadMode {
 
 impl PadMode {
     /// The position on an axis of the given length that a position of the padded axis shows; `None` where it is zero.
-    pub(crate) fn source(self, position: usize, before: usize, length: usize) -> Option<usize> {
+    #[inline]
+    pub fn source(self, position: usize, before: usize, length: usize) -> Option<usize> {
         let inside = position >= before && position - before < length;
         match self {
             _ if inside => Some(position - before),
@@ -34,10 +35,13 @@ impl PadMode {
 
 /// `x [B, H, W, C]` with margins around height and width: `[B, before + H + after, before + W + after, C]`.
 #[derive(Clone, Debug)]
-pub(crate) struct Pad {
-    pub(crate) mode: PadMode,
-    pub(crate) before: [usize; 2],
-    pub(crate) after: [usize; 2],
+pub struct Pad {
+    /// What the margins show.
+    pub mode: PadMode,
+    /// Margins before the first row and column.
+    pub before: [usize; 2],
+    /// Margins after the last row and column.
+    pub after: [usize; 2],
 }
 
 impl Operation for Pad {
@@ -64,10 +68,13 @@ impl Operation for Pad {
 
 /// The adjoint of [`Pad`]: margins are added to the places they were copied from.
 #[derive(Clone, Debug)]
-pub(crate) struct Fold {
-    pub(crate) mode: PadMode,
-    pub(crate) before: [usize; 2],
-    pub(crate) after: [usize; 2],
+pub struct Fold {
+    /// What the margins showed.
+    pub mode: PadMode,
+    /// Margins before the first row and column.
+    pub before: [usize; 2],
+    /// Margins after the last row and column.
+    pub after: [usize; 2],
 }
 
 impl Operation for Fold {
@@ -103,9 +110,11 @@ impl Operation for Fold {
 /// `y[b, i, j, o] = sum over p, q, c of x[b, i s + p - padding, j s + q - padding, c] w[o, p, q, c]` with zeros outside
 /// and `Ho = (H + 2 padding - kh) / s + 1`.
 #[derive(Clone, Debug)]
-pub(crate) struct Conv {
-    pub(crate) stride: [usize; 2],
-    pub(crate) padding: [usize; 2],
+pub struct Conv {
+    /// Steps along height and width.
+    pub stride: [usize; 2],
+    /// Zeros on both sides of height and width.
+    pub padding: [usize; 2],
 }
 
 impl Operation for Conv {
@@ -149,11 +158,15 @@ impl Operation for Conv {
 /// The adjoint of [`Conv`] in its input: `dy [B, Ho, Wo, Co]` and `w [Co, kh, kw, Ci]` to `dx [B, height, width, Ci]`.
 /// It is the transposed convolution.
 #[derive(Clone, Debug)]
-pub(crate) struct ConvInput {
-    pub(crate) stride: [usize; 2],
-    pub(crate) padding: [usize; 2],
-    pub(crate) height: usize,
-    pub(crate) width: usize,
+pub struct ConvInput {
+    /// Steps along height and width.
+    pub stride: [usize; 2],
+    /// Zeros on both sides of height and width.
+    pub padding: [usize; 2],
+    /// Height of the result.
+    pub height: usize,
+    /// Width of the result.
+    pub width: usize,
 }
 
 impl Operation for ConvInput {
@@ -196,10 +209,13 @@ impl Operation for ConvInput {
 
 /// The adjoint of [`Conv`] in its weight: `x [B, H, W, Ci]` and `dy [B, Ho, Wo, Co]` to `dw [Co, kh, kw, Ci]`.
 #[derive(Clone, Debug)]
-pub(crate) struct ConvWeight {
-    pub(crate) stride: [usize; 2],
-    pub(crate) padding: [usize; 2],
-    pub(crate) kernel: [usize; 2],
+pub struct ConvWeight {
+    /// Steps along height and width.
+    pub stride: [usize; 2],
+    /// Zeros on both sides of height and width.
+    pub padding: [usize; 2],
+    /// Height and width of the weight.
+    pub kernel: [usize; 2],
 }
 
 impl Operation for ConvWeight {

@@ -15,12 +15,17 @@ const EPSILON: f64 = 1e-5;
 /// Inputs: `x [b, h, w, c]`, `scale [c]`, `bias [c]`, `offset [c]` if `offset` holds, `shift [b, c]` if `shift` holds.
 /// Outputs: `y`, `mean [b, groups]`, `deviation_inverse [b, groups]`.
 #[derive(Clone, Debug)]
-pub(crate) struct GroupNorm {
-    pub(crate) groups: usize,
-    pub(crate) epsilon: f64,
-    pub(crate) activation: Activation,
-    pub(crate) offset: bool,
-    pub(crate) shift: bool,
+pub struct GroupNorm {
+    /// Groups of neighbouring channels.
+    pub groups: usize,
+    /// Added to variances.
+    pub epsilon: f64,
+    /// Applied to the normalised, scaled value.
+    pub activation: Activation,
+    /// Whether there is an offset.
+    pub offset: bool,
+    /// Whether there is a shift.
+    pub shift: bool,
 }
 
 impl GroupNorm {
@@ -87,8 +92,9 @@ impl Operation for GroupNorm {
 /// Inputs: `x`, `scale`, `bias`, `mean`, `deviation_inverse`, `offset` if there is one, the cotangent of `y`.
 /// Outputs: those of `x`, `scale`, `bias`, `offset` if there is one, `shift` if there is one.
 #[derive(Clone, Debug)]
-pub(crate) struct GroupNormBackward {
-    pub(crate) forward: GroupNorm,
+pub struct GroupNormBackward {
+    /// The norm.
+    pub forward: GroupNorm,
 }
 
 impl Operation for GroupNormBackward {

@@ -10,9 +10,11 @@ use crate::shape::{Element, Shape, Type};
 /// Inputs: `x [b, n, d]` and, if `modulated` holds, `shift [b, d]` and `scale [b, d]`. Outputs: `y`, `mean [b, n]`,
 /// `deviation_inverse [b, n]`.
 #[derive(Clone, Debug)]
-pub(crate) struct LayerNorm {
-    pub(crate) epsilon: f64,
-    pub(crate) modulated: bool,
+pub struct LayerNorm {
+    /// Added to variances.
+    pub epsilon: f64,
+    /// Whether there are a shift and a scale.
+    pub modulated: bool,
 }
 
 /// Batch, tokens and width of `[b, n, d]`.
@@ -72,8 +74,9 @@ impl Operation for LayerNorm {
 /// Inputs: `x`, `scale` if modulated, `mean`, `deviation_inverse`, the cotangent of `y`. Outputs: those of `x` and, if
 /// modulated, `shift` and `scale`.
 #[derive(Clone, Debug)]
-pub(crate) struct LayerNormBackward {
-    pub(crate) modulated: bool,
+pub struct LayerNormBackward {
+    /// Whether there are a shift and a scale.
+    pub modulated: bool,
 }
 
 impl Operation for LayerNormBackward {

@@ -7,8 +7,9 @@ use crate::shape::{Shape, Type};
 
 /// The same elements in the same order under another shape; costs nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Reshape {
-    pub(crate) shape: Shape,
+pub struct Reshape {
+    /// The new shape.
+    pub shape: Shape,
 }
 
 impl Operation for Reshape {
@@ -36,8 +37,9 @@ impl Operation for Reshape {
 
 /// Repeats a value along axes of length 1 or along new leading axes.
 #[derive(Clone, Debug)]
-pub(crate) struct Broadcast {
-    pub(crate) shape: Shape,
+pub struct Broadcast {
+    /// The new shape.
+    pub shape: Shape,
 }
 
 impl Operation for Broadcast {
@@ -65,8 +67,9 @@ impl Operation for Broadcast {
 
 /// Reorders axes: output axis `i` is input axis `order[i]`.
 #[derive(Clone, Debug)]
-pub(crate) struct Permute {
-    pub(crate) order: Vec<usize>,
+pub struct Permute {
+    /// Where each axis comes from.
+    pub order: Vec<usize>,
 }
 
 impl Operation for Permute {
@@ -104,10 +107,13 @@ impl Operation for Permute {
 
 /// A contiguous range of one axis.
 #[derive(Clone, Debug)]
-pub(crate) struct Slice {
-    pub(crate) axis: usize,
-    pub(crate) start: usize,
-    pub(crate) length: usize,
+pub struct Slice {
+    /// Which axis.
+    pub axis: usize,
+    /// The first element taken.
+    pub start: usize,
+    /// How many are taken.
+    pub length: usize,
 }
 
 impl Operation for Slice {
@@ -146,10 +152,13 @@ impl Operation for Slice {
 
 /// The transpose of [`Slice`]: the value at its place along an axis, zeros elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) struct Embed {
-    pub(crate) axis: usize,
-    pub(crate) start: usize,
-    pub(crate) whole: usize,
+pub struct Embed {
+    /// Which axis.
+    pub axis: usize,
+    /// Where the value begins.
+    pub start: usize,
+    /// Length of the axis in the result.
+    pub whole: usize,
 }
 
 impl Operation for Embed {
@@ -182,8 +191,9 @@ impl Operation for Embed {
 
 /// Values side by side along one axis.
 #[derive(Clone, Debug)]
-pub(crate) struct Concat {
-    pub(crate) axis: usize,
+pub struct Concat {
+    /// Which axis.
+    pub axis: usize,
 }
 
 impl Operation for Concat {

@@ -8,8 +8,9 @@ use crate::shape::Type;
 
 /// A tensor in memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Tensor {
-    pub(crate) name: String,
+pub struct Tensor {
+    /// Its name in memory.
+    pub name: String,
 }
 
 impl Operation for Tensor {
@@ -28,8 +29,9 @@ impl Operation for Tensor {
 
 /// Fixed numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Constant {
-    pub(crate) values: Arc<[f64]>,
+pub struct Constant {
+    /// The numbers, in order.
+    pub values: Arc<[f64]>,
 }
 
 impl Operation for Constant {

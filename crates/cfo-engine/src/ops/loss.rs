@@ -7,7 +7,7 @@ use crate::shape::{Element, Shape, Type};
 
 /// Mean over all elements of the squared difference of two values; a scalar.
 #[derive(Clone, Debug)]
-pub(crate) struct MeanSquaredError;
+pub struct MeanSquaredError;
 
 impl Operation for MeanSquaredError {
     fn name(&self) -> &'static str {

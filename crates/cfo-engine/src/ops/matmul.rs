@@ -20,7 +20,9 @@ pub enum Activation {
 }
 
 impl Activation {
-    pub(crate) fn function(self) -> Option<Unary> {
+    /// The function itself; `None` for the identity.
+    #[inline]
+    pub fn function(self) -> Option<Unary> {
         match self {
             Self::Identity => None,
             Self::Relu => Some(Unary::Relu),
@@ -49,19 +51,23 @@ impl Activation {
 /// Where the elements of a batch of matrices lie: element `(i, j)` of matrix `(p, q)` at
 /// `p * batch[0] + q * batch[1] + i * row + j * column`. One of `row` and `column` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Operand {
-    pub(crate) batch: [usize; 2],
-    pub(crate) row: usize,
-    pub(crate) column: usize,
+pub struct Operand {
+    /// Distances of neighbouring matrices in both levels of the batch.
+    pub batch: [usize; 2],
+    /// Distance of neighbouring rows.
+    pub row: usize,
+    /// Distance of neighbouring columns.
+    pub column: usize,
 }
 
 impl Operand {
     /// Dense matrices of `columns` columns, one after another with the given distance.
-    pub(crate) fn dense(batch: usize, columns: usize) -> Self {
+    pub fn dense(batch: usize, columns: usize) -> Self {
         Self { batch: [batch, 0], row: columns, column: 1 }
     }
 
-    pub(crate) fn transposed(self) -> Self {
+    /// The same matrices, rows and columns exchanged.
+    pub fn transposed(self) -> Self {
         Self { batch: self.batch, row: self.column, column: self.row }
     }
 }
@@ -72,24 +78,34 @@ impl Operand {
 /// Inputs: `a`, `b` and, if `bias` holds, the bias. Outputs: `c` and, if `keep_input` holds, the value before the
 /// activation, laid out like `c`.
 #[derive(Clone, Debug)]
-pub(crate) struct MatMul {
-    pub(crate) batch: [usize; 2],
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
-    pub(crate) inner: usize,
-    pub(crate) a: Operand,
-    pub(crate) b: Operand,
-    pub(crate) c: Operand,
-    pub(crate) bias: bool,
-    pub(crate) activation: Activation,
-    pub(crate) keep_input: bool,
+pub struct MatMul {
+    /// Pairs of matrices in both levels of the batch.
+    pub batch: [usize; 2],
+    /// Rows of `a` and `c`.
+    pub rows: usize,
+    /// Columns of `b` and `c`.
+    pub columns: usize,
+    /// Columns of `a` and rows of `b`.
+    pub inner: usize,
+    /// Where the first factor lies.
+    pub a: Operand,
+    /// Where the second factor lies.
+    pub b: Operand,
+    /// Where the result lies.
+    pub c: Operand,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Applied to the sum.
+    pub activation: Activation,
+    /// Whether the value before the activation is an output too.
+    pub keep_input: bool,
     /// Shape of the output; its elements lie as `c` says.
-    pub(crate) shape: Shape,
+    pub shape: Shape,
 }
 
 impl MatMul {
     /// The product without anything around it.
-    pub(crate) fn plain(
+    pub fn plain(
         batch: [usize; 2],
         [rows, inner, columns]: [usize; 3],
         [a, b, c]: [Operand; 3],

@@ -1,6 +1,6 @@
 //! The operations: one file each, with its shape rule, its derivative rule and the builder methods that append it.
 //!
-//! The kernels live in the sibling folders `cpu/` and `cuda/`, in files of the same names.
+//! A backend has a kernel for each of them, in a file of the same name.
 
 use std::fmt;
 
@@ -25,21 +25,21 @@ mod sample_path;
 mod spectral;
 mod wavelet;
 
-pub(crate) use attention::{Attention, AttentionBackward};
-pub(crate) use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
-pub(crate) use group_norm::{GroupNorm, GroupNormBackward};
-pub(crate) use layer_norm::{LayerNorm, LayerNormBackward};
-pub(crate) use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
-pub(crate) use leaf::{Constant, Tensor};
-pub(crate) use loss::MeanSquaredError;
-pub(crate) use matmul::{MatMul, Operand};
-pub(crate) use optimizer::{Adam, Advance, Assign, GlobalNorm};
-pub(crate) use pointwise::{Binary, Expression, Line, Pointwise, Unary, View};
-pub(crate) use random::Random;
-pub(crate) use reduce::Sum;
-pub(crate) use resample::{Resample, ResampleBackward};
-pub(crate) use sample_path::{Gather, SamplePath};
-pub(crate) use wavelet::Wavelet;
+pub use attention::{Attention, AttentionBackward};
+pub use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
+pub use group_norm::{GroupNorm, GroupNormBackward};
+pub use layer_norm::{LayerNorm, LayerNormBackward};
+pub use layout::{Broadcast, Concat, Embed, Permute, Reshape, Slice};
+pub use leaf::{Constant, Tensor};
+pub use loss::MeanSquaredError;
+pub use matmul::{MatMul, Operand};
+pub use optimizer::{Adam, Advance, Assign, GlobalNorm};
+pub use pointwise::{Binary, Expression, Line, Pointwise, Unary, View};
+pub use random::Random;
+pub use reduce::Sum;
+pub use resample::{Resample, ResampleBackward};
+pub use sample_path::{Gather, SamplePath};
+pub use wavelet::Wavelet;
 
 pub use conv::PadMode;
 pub use group_norm::GroupNormInputs;
@@ -52,7 +52,7 @@ pub use spectral::spectral_modes;
 pub use wavelet::WaveletFamily;
 
 /// What an operation says of itself to the graph.
-pub(crate) trait Operation {
+pub trait Operation {
     /// Its name in dumps and messages.
     fn name(&self) -> &'static str;
 
@@ -71,19 +71,22 @@ pub(crate) trait Operation {
 }
 
 /// Where a derivative rule stands: the operation's values, and the cotangents that arrived at its outputs.
-pub(crate) struct Derivative<'a> {
-    pub(crate) graph: &'a mut Graph,
-    pub(crate) inputs: &'a [Node],
-    pub(crate) outputs: &'a [Node],
+pub struct Derivative<'a> {
+    /// The graph that the rule appends to.
+    pub graph: &'a mut Graph,
+    /// The operation's inputs.
+    pub inputs: &'a [Node],
+    /// The operation's outputs.
+    pub outputs: &'a [Node],
     /// One for each output; `None` where the loss does not depend on it.
-    pub(crate) cotangents: &'a [Option<Node>],
+    pub cotangents: &'a [Option<Node>],
     /// One for each input: whether anybody asks for its cotangent.
-    pub(crate) wanted: &'a [bool],
+    pub wanted: &'a [bool],
 }
 
 impl Derivative<'_> {
     /// The cotangent of the first output, which is there whenever an operation with one output is differentiated.
-    pub(crate) fn cotangent(&self) -> Node {
+    pub fn cotangent(&self) -> Node {
         self.cotangents[0].expect("an operation is differentiated only when a cotangent arrived")
     }
 }
@@ -92,12 +95,16 @@ macro_rules! operations {
     ($($name:ident),* $(,)?) => {
         /// Every operation; a backend that misses one does not compile.
         #[derive(Clone, Debug)]
-        pub(crate) enum Op {
-            $($name($name)),*
+        pub enum Op {
+            $(
+                #[doc = concat!("`", stringify!($name), "`.")]
+                $name($name)
+            ),*
         }
 
         impl Op {
-            pub(crate) fn operation(&self) -> &dyn Operation {
+            /// What it says of itself.
+            pub fn operation(&self) -> &dyn Operation {
                 match self {
                     $(Self::$name(operation) => operation),*
                 }

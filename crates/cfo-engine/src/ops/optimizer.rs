@@ -26,6 +26,7 @@ pub enum Schedule {
 
 impl Schedule {
     /// The factor on the learning rate at a step, counted from 0.
+    #[inline]
     pub fn factor(self, step: u32) -> f64 {
         let rise = |warmup: u32| f64::from(step + 1) / f64::from(warmup.max(1));
         match self {
@@ -75,7 +76,7 @@ impl Default for AdamConfig {
 
 /// Root of the sum of squares of all elements of all inputs; a scalar.
 #[derive(Clone, Debug)]
-pub(crate) struct GlobalNorm;
+pub struct GlobalNorm;
 
 impl Operation for GlobalNorm {
     fn name(&self) -> &'static str {
@@ -91,18 +92,21 @@ impl Operation for GlobalNorm {
 /// One step of Adam over all parameters. Inputs: step counter, gradient norm if clipping, then for each parameter:
 /// the parameter, its two moments, its average if there is one, its gradient. No outputs.
 #[derive(Clone, Debug)]
-pub(crate) struct Adam {
-    pub(crate) config: AdamConfig,
+pub struct Adam {
+    /// Its settings.
+    pub config: AdamConfig,
 }
 
 impl Adam {
     /// Inputs before the first parameter.
-    pub(crate) fn leading(&self) -> usize {
+    #[inline]
+    pub fn leading(&self) -> usize {
         1 + usize::from(self.config.clip.is_some())
     }
 
     /// Inputs for each parameter; the last one is the gradient.
-    pub(crate) fn stride(&self) -> usize {
+    #[inline]
+    pub fn stride(&self) -> usize {
         4 + usize::from(self.config.ema.is_some())
     }
 }
@@ -130,7 +134,7 @@ impl Operation for Adam {
 
 /// Writes a value into a tensor. Inputs: the tensor, the value. No outputs.
 #[derive(Clone, Debug)]
-pub(crate) struct Assign;
+pub struct Assign;
 
 impl Operation for Assign {
     fn name(&self) -> &'static str {
@@ -152,7 +156,7 @@ impl Operation for Assign {
 
 /// Adds one to a counter. Input: the counter. No outputs.
 #[derive(Clone, Debug)]
-pub(crate) struct Advance;
+pub struct Advance;
 
 impl Operation for Advance {
     fn name(&self) -> &'static str {

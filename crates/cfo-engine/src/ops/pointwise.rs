@@ -7,23 +7,37 @@ use crate::shape::{Element, Shape, Type};
 
 /// A function of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Unary {
+pub enum Unary {
     /// `scale * x + shift`.
     Affine {
+        /// Factor.
         scale: f64,
+        /// Term.
         shift: f64,
     },
+    /// `1 / x`.
     Reciprocal,
+    /// `x * x`.
     Square,
+    /// Square root.
     Sqrt,
+    /// Exponential.
     Exp,
+    /// Natural logarithm.
     Log,
+    /// Sine.
     Sin,
+    /// Cosine.
     Cos,
+    /// Hyperbolic tangent.
     Tanh,
+    /// `1 / (1 + exp(-x))`.
     Sigmoid,
+    /// Absolute value.
     Abs,
+    /// `max(x, 0)`.
     Relu,
+    /// `x * sigmoid(x)`.
     Silu,
     /// The tanh form.
     Gelu,
@@ -31,18 +45,26 @@ pub(crate) enum Unary {
     Step,
     /// -1, 0 or 1.
     Sign,
+    /// Slope of SiLU.
     SiluSlope,
+    /// Slope of GELU.
     GeluSlope,
 }
 
 /// A function of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Binary {
+pub enum Binary {
+    /// Sum.
     Add,
+    /// Difference.
     Subtract,
+    /// Product.
     Multiply,
+    /// Quotient.
     Divide,
+    /// The larger one.
     Maximum,
+    /// The smaller one.
     Minimum,
     /// 1 where the first is at least the second, else 0.
     AtLeast,
@@ -52,8 +74,10 @@ pub(crate) enum Binary {
 
 /// One function applied to every element.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Pointwise {
+pub enum Pointwise {
+    /// Of one number.
     Unary(Unary),
+    /// Of two numbers.
     Binary(Binary),
 }
 
@@ -220,7 +244,7 @@ impl Binary {
 
 /// One line of a fused expression; its result is named by its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Line {
+pub enum Line {
     /// The element of an operand.
     Load(usize),
     /// A function of an earlier line.
@@ -231,18 +255,22 @@ pub(crate) enum Line {
 
 /// How one operand of a fused expression is read: element `offset + sum(index * stride)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct View {
-    pub(crate) offset: usize,
+pub struct View {
+    /// The first element read.
+    pub offset: usize,
     /// One for each axis of the result; 0 where the operand is broadcast.
-    pub(crate) strides: Vec<usize>,
+    pub strides: Vec<usize>,
 }
 
 /// A fused chain of pointwise operations; the last line is the result. Made by the fusion pass only.
 #[derive(Clone, Debug)]
-pub(crate) struct Expression {
-    pub(crate) shape: Shape,
-    pub(crate) views: Vec<View>,
-    pub(crate) code: Vec<Line>,
+pub struct Expression {
+    /// Shape over which it runs.
+    pub shape: Shape,
+    /// How each operand is read.
+    pub views: Vec<View>,
+    /// The lines.
+    pub code: Vec<Line>,
 }
 
 impl Operation for Expression {

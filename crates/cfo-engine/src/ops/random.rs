@@ -16,11 +16,15 @@ pub enum Distribution {
 
 /// Philox numbers keyed by seed, stream and the value of a counter. Input: the counter, `index []`.
 #[derive(Clone, Debug)]
-pub(crate) struct Random {
-    pub(crate) distribution: Distribution,
-    pub(crate) seed: u64,
-    pub(crate) stream: u32,
-    pub(crate) shape: Shape,
+pub struct Random {
+    /// What is drawn.
+    pub distribution: Distribution,
+    /// Key of the random numbers.
+    pub seed: u64,
+    /// Which of the seed's streams.
+    pub stream: u32,
+    /// How many are drawn.
+    pub shape: Shape,
 }
 
 impl Operation for Random {

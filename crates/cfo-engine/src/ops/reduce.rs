@@ -7,9 +7,9 @@ use crate::shape::{Element, Shape, Type};
 
 /// The sum over some axes, which disappear.
 #[derive(Clone, Debug)]
-pub(crate) struct Sum {
+pub struct Sum {
     /// Strictly increasing.
-    pub(crate) axes: Vec<usize>,
+    pub axes: Vec<usize>,
 }
 
 impl Operation for Sum {

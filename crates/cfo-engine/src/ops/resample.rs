@@ -17,18 +17,24 @@ pub enum ResampleMode {
 
 /// Fields `[b, h, w, c]` to `[b, height, width, c]`.
 #[derive(Clone, Debug)]
-pub(crate) struct Resample {
-    pub(crate) mode: ResampleMode,
-    pub(crate) height: usize,
-    pub(crate) width: usize,
+pub struct Resample {
+    /// How values in between are found.
+    pub mode: ResampleMode,
+    /// New height.
+    pub height: usize,
+    /// New width.
+    pub width: usize,
 }
 
 /// The transpose of [`Resample`] from fields of `height x width`: brings cotangents back to that size.
 #[derive(Clone, Debug)]
-pub(crate) struct ResampleBackward {
-    pub(crate) mode: ResampleMode,
-    pub(crate) height: usize,
-    pub(crate) width: usize,
+pub struct ResampleBackward {
+    /// How values in between were found.
+    pub mode: ResampleMode,
+    /// Height before.
+    pub height: usize,
+    /// Width before.
+    pub width: usize,
 }
 
 fn resized(operation: &'static str, inputs: &[&Type], height: usize, width: usize) -> Result<Vec<Type>> {
@@ -90,7 +96,8 @@ impl Operation for ResampleBackward {
 
 impl ResampleMode {
     /// Where point `to` of `new` lies among `old` points: two neighbours and the weight of the second.
-    pub(crate) fn neighbors(self, to: usize, new: usize, old: usize) -> (usize, usize, f64) {
+    #[inline]
+    pub fn neighbors(self, to: usize, new: usize, old: usize) -> (usize, usize, f64) {
         match self {
             Self::Nearest => {
                 let cell = (2 * to + 1) * old / (2 * new);

@@ -48,18 +48,21 @@ pub struct Draw {
 
 /// One sample before its snapshots are read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawn {
-    pub(crate) trajectory: usize,
-    pub(crate) time: f64,
+pub struct Drawn {
+    /// Which trajectory.
+    pub trajectory: usize,
+    /// At what time.
+    pub time: f64,
     /// The first snapshot needed, as a row of all.
-    pub(crate) row: usize,
+    pub row: usize,
     /// Weights of the snapshots from there on; `None` for a pair.
-    pub(crate) weights: Option<PathWeights>,
+    pub weights: Option<PathWeights>,
 }
 
 impl Draw {
     /// Draws a sample of a step.
-    pub(crate) fn sample(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Drawn {
+    #[inline]
+    pub fn sample(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Drawn {
         let key = [self.seed as u32, (self.seed >> 32) as u32];
         let words = philox4x32([sample as u32, step, self.stream, 0], key);
         let trajectory = scaled(words[0], offsets.len() - 1);
@@ -122,11 +125,13 @@ pub struct PathSample {
 
 /// Draws a batch. Inputs: values, times, offsets, counter. Outputs: as in [`PathSample`].
 #[derive(Clone, Debug)]
-pub(crate) struct SamplePath {
-    pub(crate) draw: Draw,
-    pub(crate) batch: usize,
+pub struct SamplePath {
+    /// How samples are drawn.
+    pub draw: Draw,
+    /// How many.
+    pub batch: usize,
     /// Whether the values are not all snapshots but those of the batch: [`PathData::window`] rows a sample.
-    pub(crate) staged: bool,
+    pub staged: bool,
 }
 
 impl Operation for SamplePath {
@@ -174,7 +179,7 @@ impl Operation for SamplePath {
 
 /// Rows of a table, chosen by index. Inputs: the table `real [rows, ...]`, `index [batch]`.
 #[derive(Clone, Debug)]
-pub(crate) struct Gather;
+pub struct Gather;
 
 impl Operation for Gather {
     fn name(&self) -> &'static str {

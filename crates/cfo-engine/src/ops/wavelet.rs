@@ -16,7 +16,8 @@ pub enum WaveletFamily {
 
 impl WaveletFamily {
     /// The taps of the averaging filter.
-    pub(crate) fn taps(self) -> &'static [f64] {
+    #[inline]
+    pub fn taps(self) -> &'static [f64] {
         const HALF: f64 = std::f64::consts::FRAC_1_SQRT_2;
         const ROOT: f64 = 1.732_050_807_568_877_2;
         match self {
@@ -34,10 +35,13 @@ impl WaveletFamily {
 /// The transform of `[b, h, w, c]` over height and width, or its inverse. Averages of each level lie in the corner at
 /// the origin and are transformed again by the next; an axis of length 1 is left alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Wavelet {
-    pub(crate) family: WaveletFamily,
-    pub(crate) levels: usize,
-    pub(crate) inverse: bool,
+pub struct Wavelet {
+    /// Which wavelets.
+    pub family: WaveletFamily,
+    /// How many levels.
+    pub levels: usize,
+    /// Whether it is the inverse.
+    pub inverse: bool,
 }
 
 impl Operation for Wavelet {

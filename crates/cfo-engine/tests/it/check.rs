@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use cfo_engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Result, Shape};
+use cfo_device::Device;
+use cfo_engine::{Data, Element, Graph, Memory, Node, Precision, Program, Result, Shape};
 use cfo_numerics::Philox;
 
 /// Numbers of a standard normal distribution, kept away from 0 where kinks are.

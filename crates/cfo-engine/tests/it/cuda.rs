@@ -7,8 +7,9 @@ mod tokens;
 
 use std::cell::RefCell;
 
+use cfo_device::Device;
 use cfo_engine::{
-    AdamConfig, Data, Device, Distribution, Element, Graph, GroupNormInputs, Memory, Node, PadMode, PathData,
+    AdamConfig, Data, Distribution, Element, Graph, GroupNormInputs, Memory, Node, PadMode, PathData,
     PathTensors, Precision, Program, Shape,
 };
 use cfo_numerics::{NoiseSchedule, Path, Philox, Spline};

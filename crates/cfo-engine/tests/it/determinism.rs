@@ -1,9 +1,10 @@
 //! The same bits whatever the number of threads, and whenever a program is run again, for every operation and its
 //! derivative, at sizes that are cut into several tasks.
 
+use cfo_device::Device;
 use cfo_engine::{
-    Activation, Data, Device, Distribution, Element, Graph, GroupNormInputs, Memory, Node, PadMode,
-    Precision, Program, ResampleMode, Result, Shape, WaveletFamily,
+    Activation, Data, Distribution, Element, Graph, GroupNormInputs, Memory, Node, PadMode, Precision,
+    Program, ResampleMode, Result, Shape, WaveletFamily,
 };
 
 use crate::check::{Build, normals};

@@ -1,7 +1,8 @@
 //! Every derivative against central differences, on awkward shapes.
 
+use cfo_device::Device;
 use cfo_engine::{
-    Activation, Device, Graph, GroupNormInputs, Memory, Node, Precision, Program, ResampleMode, Result,
+    Activation, Graph, GroupNormInputs, Memory, Node, Precision, Program, ResampleMode, Result,
     WaveletFamily, spectral_modes,
 };
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use cfo_engine::DeviceReport;
+use cfo_device::DeviceReport;
 
 /// The tests that compare values: derivatives with differences and `f32` with `f64`, results with PyTorch's.
 const LAWS: [&str; 4] = ["gradients::", "references::", "conv::", "products::"];

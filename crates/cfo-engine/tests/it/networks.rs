@@ -1,8 +1,9 @@
 //! Whole networks: what their training steps need in memory, and that they learn.
 
+use cfo_device::Device;
 use cfo_engine::{
-    Activation, AdamConfig, Device, Graph, GroupNormInputs, Initial, Memory, Node, PadMode, Precision,
-    Program, Result, spectral_modes,
+    Activation, AdamConfig, Graph, GroupNormInputs, Initial, Memory, Node, PadMode, Precision, Program,
+    Result, spectral_modes,
 };
 
 /// Convolution, normalisation, activation; the time term where there is one.

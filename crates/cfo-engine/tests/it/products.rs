@@ -1,7 +1,8 @@
 //! Matrix products of every way in which they are cut, against sums in double precision; the same bits with any number
 //! of threads.
 
-use cfo_engine::{Activation, Data, Device, Element, Graph, Memory, Precision, Program};
+use cfo_device::Device;
+use cfo_engine::{Activation, Data, Element, Graph, Memory, Precision, Program};
 
 use crate::check::normals;
 

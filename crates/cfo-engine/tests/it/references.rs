@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use cfo_device::Device;
 use cfo_engine::{
-    Activation, AdamConfig, Data, Device, Element, Graph, GroupNormInputs, Initial, Memory, Node, PadMode,
-    Precision, Program, ResampleMode, Result, Shape, WaveletFamily,
+    Activation, AdamConfig, Data, Element, Graph, GroupNormInputs, Initial, Memory, Node, PadMode, Precision,
+    Program, ResampleMode, Result, Shape, WaveletFamily,
 };
 
 use crate::check::{Build, evaluate};

@@ -1,8 +1,9 @@
 //! Whole training steps.
 
+use cfo_device::Device;
 use cfo_engine::{
-    Activation, AdamConfig, Data, Device, Element, Graph, Initial, Memory, Node, PathData, PathTensors,
-    Precision, Program, Result, Shape,
+    Activation, AdamConfig, Data, Element, Graph, Initial, Memory, Node, PathData, PathTensors, Precision,
+    Program, Result, Shape,
 };
 use cfo_numerics::{NoiseSchedule, Path};
 

@@ -1,6 +1,7 @@
 //! Laws over all networks.
 
-use cfo_engine::{Device, Graph, Memory, Precision, Program};
+use cfo_device::Device;
+use cfo_engine::{Graph, Memory, Precision, Program};
 
 use super::*;
 

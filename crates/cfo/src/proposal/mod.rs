@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use cfo_data::SamplingAudit;
 use cfo_data::store::TrajectoryFile;
-use cfo_engine::Device;
+use cfo_device::Device;
 use cfo_numerics::Path;
 
 use crate::error::{CfoError, Result};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cfo_engine::roomy;
+use cfo_device::roomy;
 use rayon::prelude::*;
 
 use super::{Halt, Request};

@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use cfo_data::Split;
-use cfo_engine::{Device, Memory, Precision, Program};
+use cfo_device::Device;
+use cfo_engine::{Memory, Precision, Program};
 
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};

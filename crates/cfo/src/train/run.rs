@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cfo_data::{Split, Trajectory};
-use cfo_engine::{Data, Device, Memory, Program};
+use cfo_engine::{Data, Memory, Program};
 
 use super::log::Log;
 use super::supply::Supply;
@@ -60,7 +60,7 @@ impl Run<'_> {
         let steps = recipe.train.steps;
         let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
         while step < steps {
-            let chunk = chunk(step, recipe, memory.device());
+            let chunk = chunk(step, recipe, memory.is_asynchronous());
             let begun = Instant::now();
             self.advance(chunk, &mut supply, memory)?;
             step += chunk;
@@ -166,9 +166,9 @@ impl Run<'_> {
 }
 
 /// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
-fn chunk(step: u32, recipe: &Recipe, device: Device) -> u32 {
+fn chunk(step: u32, recipe: &Recipe, asynchronous: bool) -> u32 {
     // The first step's loss is looked at alone.
-    let most = if device == Device::Cpu || step == 0 { 1 } else { 20 };
+    let most = if asynchronous && step > 0 { 20 } else { 1 };
     let train = &recipe.train;
     let dues = [train.report_every, train.validate_every, train.checkpoint_every];
     let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);

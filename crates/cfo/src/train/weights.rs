@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use cfo_engine::{Device, Graph, Memory, Precision, Shape};
+use cfo_device::Device;
+use cfo_engine::{Graph, Memory, Precision, Shape};
 
 use super::prefix;
 use crate::checkpoint::{Checkpoints, State};

@@ -1,6 +1,7 @@
 //! Layers on CUDA at sizes for which they have kernels of their own, against the CPU.
 
-use cfo_engine::{Device, Graph, GroupNormInputs, Memory, PadMode, Precision, Program, Shape};
+use cfo_device::Device;
+use cfo_engine::{Graph, GroupNormInputs, Memory, PadMode, Precision, Program, Shape};
 
 use super::{agree, device, relative, report};
 use crate::check::normals;

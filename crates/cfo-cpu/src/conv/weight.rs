@@ -1,0 +1,235 @@
+//! The convolution's adjoint in the weight: for every tap a product of the transposed cotangent with the shifted input.
+#![allow(unsafe_code)]
+
+use super::Geometry;
+use crate::Io;
+use crate::gemm::{
+    Columns, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_columns, pack_left,
+};
+use crate::scalar::Real;
+
+/// Output channels that one task computes.
+const CHANNELS: usize = 16;
+/// Pixels summed before the sums go to memory.
+const PIXELS: usize = 256;
+/// Parts into which the pixels are divided where taps and channels are packed.
+const PARTS: usize = 8;
+
+/// Whether a panel of input channels can be read where it lies.
+fn in_place(g: &Geometry) -> bool {
+    g.inputs.is_multiple_of(WIDEST)
+}
+
+/// Output rows whose pixels are summed before the sums go to memory.
+fn row_step(g: &Geometry) -> usize {
+    (PIXELS / g.columns).clamp(1, PIXELS)
+}
+
+/// Elements in which a task packs the cotangents of its channels.
+fn left_elements(g: &Geometry) -> usize {
+    (CHANNELS + 8) * row_step(g) * g.columns
+}
+
+/// Columns of the packed form.
+fn packed_columns(g: &Geometry) -> usize {
+    (g.kernel[0] * g.kernel[1] * g.inputs).next_multiple_of(WIDEST)
+}
+
+/// Pixels packed at once.
+fn packed_pixels(g: &Geometry) -> usize {
+    ((1 << 16) / packed_columns(g)).clamp(8, PIXELS)
+}
+
+/// Real elements of scratch memory.
+pub(super) fn scratch(g: &Geometry) -> usize {
+    if in_place(g) {
+        return lanes() * left_elements(g);
+    }
+    PARTS * g.outputs * packed_columns(g) + lanes() * packed_pixels(g) * packed_columns(g)
+}
+
+pub(super) fn run<T: Real>(g: &Geometry, io: &Io<'_>) {
+    let (x, dy) = (io.input::<T>(0), io.input::<T>(1));
+    if !in_place(g) {
+        return packed::<T>(g, io);
+    }
+    let dw = Shared::new(io.output::<T>(0));
+    let tasks = g.outputs.div_ceil(CHANNELS) * g.kernel[0];
+    for_each_task(tasks, io.scratch::<T>(), left_elements(g), |task, left| {
+        let first = task / g.kernel[0] * CHANNELS;
+        let outputs = first..g.outputs.min(first + CHANNELS);
+        T::dispatch(Taps { g, x, dy, dw, left, outputs, p: task % g.kernel[0] });
+    });
+}
+
+/// One row of taps for some output channels.
+struct Taps<'a, T> {
+    g: &'a Geometry,
+    x: &'a [T],
+    dy: &'a [T],
+    dw: Shared<T>,
+    left: &'a mut [T],
+    outputs: std::ops::Range<usize>,
+    p: usize,
+}
+
+impl<T: Real> Taps<'_, T> {
+    /// The runs of pixels in output rows `rows`, of all samples, that read the field with tap `q`; cotangents lie packed
+    /// in blocks of `block` channels.
+    #[inline(always)]
+    fn segments(&self, rows: std::ops::Range<usize>, q: usize, block: usize, into: &mut [Segment]) -> usize {
+        let g = self.g;
+        // The first and the last column whose tap lies in the field.
+        let first = g.padding[1].saturating_sub(q).div_ceil(g.stride[1]);
+        let end = (g.width + g.padding[1]).saturating_sub(q).div_ceil(g.stride[1]).min(g.columns);
+        let mut count = 0;
+        for row in rows.clone() {
+            let (batch, i) = (row / g.rows, row % g.rows);
+            let Some(y) = g.y(i, self.p).filter(|_| first < end) else { continue };
+            let x = first * g.stride[1] + q - g.padding[1];
+            into[count] = Segment {
+                a: ((row - rows.start) * g.columns + first) * block,
+                b: ((batch * g.height + y) * g.width + x) * g.inputs,
+                length: end - first,
+            };
+            count += 1;
+        }
+        count
+    }
+}
+
+impl<T: Real> Work<T> for Taps<'_, T> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(self) {
+        let g = self.g;
+        let all = g.batch * g.rows;
+        let step = row_step(g);
+        let mut table = [Segment::default(); PIXELS];
+        let size = g.kernel[0] * g.kernel[1] * g.inputs;
+        for row in (0..all).step_by(step) {
+            let rows = row..all.min(row + step);
+            let length = rows.len() * g.columns;
+            // SAFETY: there is room for the cotangents of these rows and channels.
+            unsafe {
+                let from = self.dy.as_ptr().add(row * g.columns * g.outputs + self.outputs.start);
+                pack_left::<V>(from, g.outputs, length, self.outputs.len(), self.left.as_mut_ptr());
+            }
+            for q in 0..g.kernel[1] {
+                let count = self.segments(rows.clone(), q, V::ROWS, &mut table);
+                let tap = (self.p * g.kernel[1] + q) * g.inputs;
+                for column in (0..g.inputs).step_by(V::PANEL) {
+                    for output in self.outputs.clone().step_by(V::ROWS) {
+                        // SAFETY: segments lie inside both fields; this task alone writes these taps of these outputs.
+                        unsafe {
+                            let to = self.dw.pointer().add(output * size + tap + column);
+                            multiply_columns::<V>(
+                                V::ROWS.min(self.outputs.end - output),
+                                &Columns {
+                                    segments: table.as_ptr(),
+                                    count,
+                                    a: self.left.as_ptr().add((output - self.outputs.start) * length),
+                                    a_stride: V::ROWS,
+                                    b: self.x.as_ptr().add(column),
+                                    b_stride: g.stride[1] * g.inputs,
+                                    c: Target::strided(to, size, V::PANEL, row > 0),
+                                },
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// For few or odd numbers of channels: taps and channels side by side, packed for some pixels at a time.
+fn packed<T: Real>(g: &Geometry, io: &Io<'_>) {
+    let (x, dy) = (io.input::<T>(0), io.input::<T>(1));
+    let (columns, pixels) = (packed_columns(g), packed_pixels(g));
+    let (partial, rest) = io.scratch::<T>().split_at_mut(PARTS * g.outputs * columns);
+    let all = g.batch * g.rows * g.columns;
+    let share = all.div_ceil(PARTS).next_multiple_of(pixels);
+    let parts = all.div_ceil(share);
+    let sums = Shared::new(partial);
+    for_each_task(parts, rest, pixels * columns, |part, panels| {
+        T::dispatch(Part { g, x, dy, sums, panels, part, pixels: part * share..all.min((part + 1) * share) });
+    });
+    let size = g.kernel[0] * g.kernel[1] * g.inputs;
+    for (output, dw) in io.output::<T>(0).chunks_exact_mut(size).enumerate() {
+        for (j, dw) in dw.iter_mut().enumerate() {
+            *dw = (0..parts).map(|part| partial[(part * g.outputs + output) * columns + j]).sum();
+        }
+    }
+}
+
+struct Part<'a, T> {
+    g: &'a Geometry,
+    x: &'a [T],
+    dy: &'a [T],
+    sums: Shared<T>,
+    panels: &'a mut [T],
+    part: usize,
+    pixels: std::ops::Range<usize>,
+}
+
+impl<T: Real> Part<'_, T> {
+    #[inline(always)]
+    fn pack(&mut self, panel: usize, pixels: std::ops::Range<usize>) {
+        let (g, room) = (self.g, packed_pixels(self.g));
+        let first = pixels.start;
+        for pixel in pixels {
+            let (row, j) = (pixel / g.columns, pixel % g.columns);
+            let (batch, i) = (row / g.rows, row % g.rows);
+            let mut column = 0;
+            for p in 0..g.kernel[0] {
+                for q in 0..g.kernel[1] {
+                    let from = g.y(i, p).zip(g.x(j, q));
+                    let from = from.map(|(y, x)| ((batch * g.height + y) * g.width + x) * g.inputs);
+                    for c in 0..g.inputs {
+                        let value = from.map_or(T::ZERO, |from| self.x[from + c]);
+                        let at = column / panel * panel * room + (pixel - first) * panel + column % panel;
+                        self.panels[at] = value;
+                        column += 1;
+                    }
+                }
+            }
+            for column in column..column.next_multiple_of(panel) {
+                self.panels[column / panel * panel * room + (pixel - first) * panel + column % panel] =
+                    T::ZERO;
+            }
+        }
+    }
+}
+
+impl<T: Real> Work<T> for Part<'_, T> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(mut self) {
+        let (g, whole, room) = (self.g, packed_columns(self.g), packed_pixels(self.g));
+        let used = (g.kernel[0] * g.kernel[1] * g.inputs).next_multiple_of(V::PANEL);
+        for first in self.pixels.clone().step_by(room) {
+            let end = self.pixels.end.min(first + room);
+            self.pack(V::PANEL, first..end);
+            let segment = Segment { a: first * g.outputs, b: 0, length: end - first };
+            for column in (0..used).step_by(V::PANEL) {
+                for output in (0..g.outputs).step_by(V::ROWS) {
+                    // SAFETY: the panels were packed above, and this task alone writes its part of the sums.
+                    unsafe {
+                        let to = self.sums.pointer().add((self.part * g.outputs + output) * whole + column);
+                        multiply_columns::<V>(
+                            V::ROWS.min(g.outputs - output),
+                            &Columns {
+                                segments: &segment,
+                                count: 1,
+                                a: self.dy.as_ptr().add(output),
+                                a_stride: g.outputs,
+                                b: self.panels.as_ptr().add(column * room),
+                                b_stride: V::PANEL,
+                                c: Target::strided(to, whole, V::PANEL, first > self.pixels.start),
+                            },
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

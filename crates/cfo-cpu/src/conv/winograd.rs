@@ -1,0 +1,370 @@
+//! Three-tap convolutions with stride 1 by Winograd's minimal filtering: 36 products for a 4x4 tile of the result where
+//! the definition takes 144, or 6 for a run of 4 where it takes 12.
+//!
+//! The filter is transformed first, once a call; then every task transforms some tiles of the input, multiplies at each
+//! point with all channels, and transforms back, all of it in memory of its own that fits the second-level cache.
+#![allow(unsafe_code)]
+
+use super::Geometry;
+use super::transform::{Field, Filter, Outputs, POINTS, TAPS, TILE, both};
+use super::winograd_panels as panels;
+use crate::Io;
+use crate::gemm::{Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
+use crate::scalar::Real;
+
+/// Tiles that one task computes.
+const TILES: usize = 16;
+/// Channels of the result that a task computes before it transforms them back.
+const PASS: usize = 2 * WIDEST;
+/// Tasks below which channels are divided too.
+const TASKS: usize = 4;
+/// Tiles below which transforming the filter costs more than is saved.
+const FEWEST: usize = 8;
+/// Elements of transformed filters that stay in the second-level cache beside the tiles.
+const FILTERS: usize = 1 << 18;
+/// Tiles that are few.
+const FEW: usize = 64;
+/// Elements between arrays that are read together, so that they do not fall on the same lines of a cache.
+pub(super) const SKEW: usize = 16;
+
+/// A convolution, or its adjoint in the input, which is one with the kernel turned round and the channels exchanged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Winograd {
+    adjoint: bool,
+    /// Whether the kernel has one row.
+    pub(super) flat: bool,
+    batch: usize,
+    /// Height and width of what is read and of what is written.
+    pub(super) source: [usize; 2],
+    pub(super) result: [usize; 2],
+    padding: [usize; 2],
+    /// Channels read and written.
+    pub(super) inner: usize,
+    pub(super) outputs: usize,
+}
+
+/// Whether kernel, stride and channels allow it.
+pub(super) fn applies(g: &Geometry) -> bool {
+    let kernel = g.kernel[1] == TAPS && (g.kernel[0] == TAPS || g.kernel[0] == 1);
+    let padding = (0..2).all(|axis| g.padding[axis] < g.kernel[axis]);
+    let channels = g.inputs.is_multiple_of(WIDEST) && g.outputs.is_multiple_of(WIDEST);
+    kernel && padding && channels && g.stride == [1, 1]
+}
+
+impl Winograd {
+    /// The convolution, if it pays.
+    pub(super) fn forward(g: &Geometry) -> Option<Self> {
+        let (source, result) = ([g.height, g.width], [g.rows, g.columns]);
+        let (inner, outputs, padding) = (g.inputs, g.outputs, g.padding);
+        Self {
+            adjoint: false,
+            flat: g.kernel[0] == 1,
+            batch: g.batch,
+            source,
+            result,
+            padding,
+            inner,
+            outputs,
+        }
+        .checked(g)
+    }
+
+    /// The adjoint, if it pays.
+    pub(super) fn input(g: &Geometry) -> Option<Self> {
+        let (source, result) = ([g.rows, g.columns], [g.height, g.width]);
+        let padding = [0, 1].map(|axis| (g.kernel[axis] - 1).saturating_sub(g.padding[axis]));
+        let (inner, outputs) = (g.outputs, g.inputs);
+        Self {
+            adjoint: true,
+            flat: g.kernel[0] == 1,
+            batch: g.batch,
+            source,
+            result,
+            padding,
+            inner,
+            outputs,
+        }
+        .checked(g)
+    }
+
+    fn checked(self, g: &Geometry) -> Option<Self> {
+        (applies(g) && self.tiles() >= FEWEST).then_some(self)
+    }
+
+    pub(super) fn points(&self) -> usize {
+        if self.flat { POINTS } else { POINTS * POINTS }
+    }
+
+    /// Tiles of one sample, down and across.
+    fn grid(&self) -> [usize; 2] {
+        [
+            if self.flat { self.result[0] } else { self.result[0].div_ceil(TILE) },
+            self.result[1].div_ceil(TILE),
+        ]
+    }
+
+    pub(super) fn tiles(&self) -> usize {
+        self.batch * self.grid()[0] * self.grid()[1]
+    }
+
+    /// Elements of the transformed filter at one point for one panel.
+    fn filter_stride(&self, panel: usize) -> usize {
+        self.inner * panel + SKEW
+    }
+
+    fn filter_elements(&self) -> usize {
+        self.outputs / WIDEST * self.points() * (self.inner * WIDEST + 2 * SKEW)
+    }
+
+    fn lane_elements(&self) -> usize {
+        let each = TILES * self.inner + SKEW + TILES * PASS + SKEW;
+        self.points() * each
+    }
+
+    /// Whether the transformed filters are too many to be written and read again for so few tiles: then they are made
+    /// where they are used.
+    fn by_panels(&self) -> bool {
+        let filters = self.points() * self.inner * self.outputs;
+        filters > FILTERS && (self.tiles() <= FEW || filters > 8 * FILTERS)
+    }
+
+    /// Real elements of scratch memory.
+    pub(super) fn scratch(&self) -> usize {
+        if self.by_panels() {
+            return panels::scratch(self);
+        }
+        self.inner.next_multiple_of(16) + self.filter_elements() + lanes() * self.lane_elements()
+    }
+
+    pub(super) fn run<T: Real>(&self, io: &Io<'_>) {
+        if self.by_panels() {
+            return panels::run::<T>(self, io);
+        }
+        let (x, w) = (io.input::<T>(0), io.input::<T>(1));
+        let (zeros, rest) = io.scratch::<T>().split_at_mut(self.inner.next_multiple_of(16));
+        let (filters, scratch) = rest.split_at_mut(self.filter_elements());
+        zeros.fill(T::ZERO);
+        let filters = Shared::new(filters);
+        for_each_task(self.outputs / WIDEST, &mut [], 0, |task, _: &mut [T]| {
+            T::dispatch(Filters { of: self, w, filters, first: task * WIDEST });
+        });
+        let y = Shared::new(io.output::<T>(0));
+        let blocks = self.tiles().div_ceil(TILES);
+        let passes = self.outputs.div_ceil(PASS);
+        let groups = TASKS.div_ceil(blocks).min(passes);
+        let width = passes.div_ceil(groups) * PASS;
+        let groups = self.outputs.div_ceil(width);
+        for_each_task(blocks * groups, scratch, self.lane_elements(), |task, scratch| {
+            let tiles = task / groups * TILES..self.tiles().min((task / groups + 1) * TILES);
+            let columns = task % groups * width..self.outputs.min((task % groups + 1) * width);
+            T::dispatch(Tiles { of: self, x, zeros, filters, y, tiles, columns, scratch });
+        });
+    }
+}
+
+/// Transforms the filters of one panel of output channels.
+struct Filters<'a, T> {
+    of: &'a Winograd,
+    w: &'a [T],
+    filters: Shared<T>,
+    first: usize,
+}
+
+impl<T: Real> Work<T> for Filters<'_, T> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(self) {
+        let of = self.of;
+        let stride = of.filter_stride(V::PANEL);
+        for column in (self.first..self.first + WIDEST).step_by(V::PANEL) {
+            // SAFETY: the scratch memory was planned for all filters, and this task alone writes those of its panels.
+            unsafe {
+                let to = self.filters.pointer().add(column / V::PANEL * of.points() * stride);
+                of.transform_filters::<V>(self.w.as_ptr(), column, 0..of.inner, to, stride);
+            }
+        }
+    }
+}
+
+/// Computes some tiles of some output channels.
+struct Tiles<'a, T> {
+    of: &'a Winograd,
+    x: &'a [T],
+    zeros: &'a [T],
+    filters: Shared<T>,
+    y: Shared<T>,
+    tiles: std::ops::Range<usize>,
+    columns: std::ops::Range<usize>,
+    scratch: &'a mut [T],
+}
+
+impl Winograd {
+    /// Transforms the filters from some input channels to one panel of output channels, starting at `column`: element
+    /// `(point, channel, output)` goes to `to[point * stride + channel * PANEL + output]`, channels counted from the
+    /// first of the range.
+    #[inline(always)]
+    pub(super) unsafe fn transform_filters<V: Vector>(
+        &self,
+        w: *const V::Scalar,
+        column: usize,
+        channels: std::ops::Range<usize>,
+        to: *mut V::Scalar,
+        stride: usize,
+    ) {
+        let taps = if self.flat { TAPS } else { TAPS * TAPS };
+        let mut turned = [V::Scalar::ZERO; TAPS * TAPS * 16 * WIDEST];
+        // SAFETY: the weight has the sizes that the graph checked, all multiples of the panel; `to` is the caller's.
+        unsafe {
+            for k in channels.clone().step_by(V::WIDTH) {
+                if !self.adjoint {
+                    // Output channels lie apart in the weight: bring them side by side.
+                    for tap in 0..taps {
+                        for half in [0, V::WIDTH] {
+                            let from = w.add(((column + half) * taps + tap) * self.inner + k);
+                            let to = turned.as_mut_ptr().add(tap * V::WIDTH * V::PANEL + half);
+                            V::transpose(from, taps * self.inner, to, V::PANEL);
+                        }
+                    }
+                }
+                for i in 0..V::WIDTH {
+                    for half in [0, V::WIDTH] {
+                        let mut taken = [[V::splat(V::Scalar::ZERO); TAPS]; TAPS];
+                        for (tap, taken) in taken.as_flattened_mut()[..taps].iter_mut().enumerate() {
+                            *taken = V::load(match self.adjoint {
+                                false => turned.as_ptr().add((tap * V::WIDTH + i) * V::PANEL + half),
+                                true => {
+                                    w.add(((k + i) * taps + taps - 1 - tap) * self.outputs + column + half)
+                                }
+                            });
+                        }
+                        let done = both::<V, Filter, 3, 6>(self.flat, taken);
+                        let to = to.add((k - channels.start + i) * V::PANEL + half);
+                        for (point, &value) in done.as_flattened()[..self.points()].iter().enumerate() {
+                            value.store(to.add(point * stride));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sample and first pixel of the result of a tile.
+    #[inline(always)]
+    pub(super) fn place(&self, tile: usize) -> (usize, [usize; 2]) {
+        let [down, across] = self.grid();
+        let (row, j) = (tile / across, tile % across);
+        (row / down, [row % down * if self.flat { 1 } else { TILE }, j * TILE])
+    }
+
+    /// Transforms the input under one tile for all channels: element `(point, channel)` goes to
+    /// `to[point * stride + channel]`.
+    #[inline(always)]
+    pub(super) unsafe fn transform_field<V: Vector>(
+        &self,
+        tile: usize,
+        x: *const V::Scalar,
+        zeros: *const V::Scalar,
+        to: *mut V::Scalar,
+        stride: usize,
+    ) {
+        let (batch, first) = self.place(tile);
+        let mut pixels = [zeros; POINTS * POINTS];
+        for (n, pixel) in pixels[..self.points()].iter_mut().enumerate() {
+            let y = (first[0] + n / POINTS).wrapping_sub(self.padding[0]);
+            let x_at = (first[1] + n % POINTS).wrapping_sub(self.padding[1]);
+            if y < self.source[0] && x_at < self.source[1] {
+                *pixel = x.wrapping_add(((batch * self.source[0] + y) * self.source[1] + x_at) * self.inner);
+            }
+        }
+        // SAFETY: the pixels lie in the field or are zeros, each of `inner` channels; `to` is the caller's.
+        unsafe {
+            for channel in (0..self.inner).step_by(V::WIDTH) {
+                let mut taken = [[V::splat(V::Scalar::ZERO); POINTS]; POINTS];
+                for (n, taken) in taken.as_flattened_mut()[..self.points()].iter_mut().enumerate() {
+                    *taken = V::load(pixels[n].add(channel));
+                }
+                let done = both::<V, Field, 6, 6>(self.flat, taken);
+                for (point, &value) in done.as_flattened()[..self.points()].iter().enumerate() {
+                    value.store(to.add(point * stride + channel));
+                }
+            }
+        }
+    }
+}
+
+impl<T: Real> Work<T> for Tiles<'_, T> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(self) {
+        let of = self.of;
+        let (stride, filter_stride) = (TILES * of.inner + SKEW, of.filter_stride(V::PANEL));
+        let (fields, products) = self.scratch.split_at_mut(of.points() * stride);
+        // SAFETY: the scratch memory was planned for TILES tiles of all channels read and PASS channels written, the
+        // filters were transformed before, and no other task writes these pixels and channels.
+        unsafe {
+            for (n, tile) in self.tiles.clone().enumerate() {
+                let to = fields.as_mut_ptr().add(n * of.inner);
+                of.transform_field::<V>(tile, self.x.as_ptr(), self.zeros.as_ptr(), to, stride);
+            }
+            for pass in self.columns.clone().step_by(PASS) {
+                let end = self.columns.end.min(pass + PASS);
+                let product_stride = TILES * PASS + SKEW;
+                for point in 0..of.points() {
+                    for column in (pass..end).step_by(V::PANEL) {
+                        let b = self
+                            .filters
+                            .pointer()
+                            .add((column / V::PANEL * of.points() + point) * filter_stride);
+                        for tile in (0..self.tiles.len()).step_by(V::ROWS) {
+                            let mut a = [fields.as_ptr(); 8];
+                            for (r, a) in a.iter_mut().enumerate() {
+                                *a = a.wrapping_add(point * stride + (tile + r) * of.inner);
+                            }
+                            let c = products
+                                .as_mut_ptr()
+                                .add(point * product_stride + tile * PASS + column - pass);
+                            let c = Target::strided(c, PASS, V::PANEL, false);
+                            let (a, b, inner) = (a.as_ptr(), b.cast_const(), of.inner);
+                            let product =
+                                Rows { a, taps: 1, inner, b, b_stride: V::PANEL, c, ahead: Ahead::nothing() };
+                            multiply_rows::<V>(V::ROWS.min(self.tiles.len() - tile), &product);
+                        }
+                    }
+                }
+                for (n, tile) in self.tiles.clone().enumerate() {
+                    let from = products.as_ptr().add(n * PASS);
+                    write::<V>(of, tile, pass..end, from, product_stride, self.y.pointer());
+                }
+            }
+        }
+    }
+}
+
+/// Transforms the products of one tile back and writes the pixels that exist.
+#[inline(always)]
+pub(super) unsafe fn write<V: Vector>(
+    of: &Winograd,
+    tile: usize,
+    columns: std::ops::Range<usize>,
+    from: *const V::Scalar,
+    stride: usize,
+    y: *mut V::Scalar,
+) {
+    let (batch, first) = of.place(tile);
+    let down = if of.flat { 1 } else { TILE.min(of.result[0] - first[0]) };
+    let across = TILE.min(of.result[1] - first[1]);
+    // SAFETY: by the caller: products of this tile at all points, pixels inside the result.
+    unsafe {
+        for (n, column) in columns.step_by(V::WIDTH).enumerate() {
+            let mut taken = [[V::splat(V::Scalar::ZERO); POINTS]; POINTS];
+            for (point, taken) in taken.as_flattened_mut()[..of.points()].iter_mut().enumerate() {
+                *taken = V::load(from.add(point * stride + n * V::WIDTH));
+            }
+            let done = both::<V, Outputs, 6, 4>(of.flat, taken);
+            for (i, row) in done.iter().enumerate().take(down) {
+                let start = ((batch * of.result[0] + first[0] + i) * of.result[1] + first[1]) * of.outputs;
+                for (j, &value) in row.iter().enumerate().take(across) {
+                    value.store(y.add(start + j * of.outputs + column));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Concatenation and embedding: rows copied to their places.
+
+use super::Io;
+use super::scalar::Real;
+use super::thread_team::chunks;
+use cfo_engine::Shape;
+use cfo_engine::ops::Embed;
+
+/// Rows that one task copies.
+const TASK: usize = 256;
+
+pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
+    let inner: usize = input.axes()[op.axis + 1..].iter().product();
+    let (width, whole, start) = (input.axes()[op.axis] * inner, op.whole * inner, op.start * inner);
+    let x = io.input::<T>(0);
+    chunks(io.output::<T>(0), whole * TASK, |task, rows| {
+        for (i, row) in rows.chunks_mut(whole).enumerate() {
+            let from = (task * TASK + i) * width;
+            row[..start].fill(T::ZERO);
+            row[start..start + width].copy_from_slice(&x[from..from + width]);
+            row[start + width..].fill(T::ZERO);
+        }
+    });
+}
+
+/// Values whose rows have the given widths, side by side.
+pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>) {
+    let whole: usize = (0..io.inputs.len()).map(&width).sum();
+    chunks(io.output::<T>(0), whole * TASK, |task, rows| {
+        let mut start = 0;
+        for i in 0..io.inputs.len() {
+            let (x, width) = (io.input::<T>(i), width(i));
+            for (row, to) in rows.chunks_mut(whole).enumerate() {
+                let from = (task * TASK + row) * width;
+                to[start..start + width].copy_from_slice(&x[from..from + width]);
+            }
+            start += width;
+        }
+    });
+}

@@ -1,0 +1,37 @@
+//! The CPU: runs a planned graph on all cores. One file per operation, named as in the engine's `ops/`.
+
+mod attention;
+mod backend;
+mod buffer;
+mod conv;
+mod executor;
+mod expression;
+mod gemm;
+mod group_norm;
+mod kernel;
+#[cfg(test)]
+mod laws;
+mod layer_norm;
+mod layout;
+mod loss;
+mod matmul;
+mod optimizer;
+mod random;
+mod reduce;
+mod resample;
+mod sample_path;
+pub(crate) mod scalar;
+pub(crate) mod simd;
+mod thread_team;
+mod wavelet;
+
+pub use backend::Cpu;
+pub use buffer::roomy;
+pub use simd::name as simd_name;
+
+pub(crate) use buffer::Io;
+
+/// Threads that programs use.
+pub fn threads() -> usize {
+    rayon::current_num_threads()
+}

@@ -1,0 +1,81 @@
+//! Small products inside a task of another operation.
+#![allow(unsafe_code)]
+
+use super::panel_width;
+use crate::gemm::{
+    Ahead, Columns, Matrix, Rows, SHEET, Segment, Target, Vector, Work, multiply_tile, multiply_tile_columns,
+    pack_panel,
+};
+use crate::scalar::Real;
+
+/// Elements that the panel of a product needs for each inner step.
+pub(crate) const LOCAL_PANEL: usize = SHEET;
+
+/// `c = a b`, or `c += a b`. Rows or columns of `a` lie dense, and rows of `c`.
+pub(crate) struct Local<T> {
+    /// Rows, inner steps, columns.
+    pub(crate) sizes: [usize; 3],
+    pub(crate) a: Matrix<T>,
+    pub(crate) b: Matrix<T>,
+    /// Where the result starts, and the distance of its rows.
+    pub(crate) c: (*mut T, usize),
+    pub(crate) accumulate: bool,
+    /// Room for [`LOCAL_PANEL`] elements for each inner step.
+    pub(crate) panel: *mut T,
+}
+
+impl<T: Real> Local<T> {
+    /// Computes the product.
+    ///
+    /// # Safety
+    /// Every element that sizes and strides reach exists, and nobody else writes the result or the panel.
+    pub(crate) unsafe fn run(self) {
+        T::dispatch(self);
+    }
+}
+
+impl<T: Real> Work<T> for Local<T> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(self) {
+        let [rows, inner, columns] = self.sizes;
+        let (a, b, (c, c_row)) = (self.a, self.b, self.c);
+        let segment = Segment { a: 0, b: 0, length: inner };
+        for column in (0..columns).step_by(V::SHEET) {
+            let width = panel_width::<V>(columns - column);
+            let valid = width.min(columns - column);
+            // SAFETY: as `Local::run` says.
+            unsafe {
+                let from = Matrix { start: b.start.add(column * b.column), ..b };
+                // A panel that lies dense is read where it is.
+                let (b, b_stride) = match from.column == 1 && valid == width {
+                    true => (from.start, from.row),
+                    false => {
+                        pack_panel::<V>(from, inner, valid, width, self.panel);
+                        (self.panel.cast_const(), width)
+                    }
+                };
+                for row in (0..rows).step_by(V::TILE) {
+                    let count = V::TILE.min(rows - row);
+                    let c = Target::strided(c.add(row * c_row + column), c_row, valid, self.accumulate);
+                    if a.column == 1 {
+                        let mut starts = [a.start; 8];
+                        for (r, start) in starts[..count].iter_mut().enumerate() {
+                            *start = a.start.add((row + r) * a.row);
+                        }
+                        let a = starts.as_ptr();
+                        multiply_tile::<V>(
+                            count,
+                            width,
+                            &Rows { a, taps: 1, inner, b, b_stride, c, ahead: Ahead::nothing() },
+                        );
+                    } else {
+                        let (segments, a, a_stride) =
+                            (&raw const segment, a.start.add(row * a.row), a.column);
+                        let tile = Columns { segments, count: 1, a, a_stride, b, b_stride, c };
+                        multiply_tile_columns::<V>(count, width, &tile);
+                    }
+                }
+            }
+        }
+    }
+}

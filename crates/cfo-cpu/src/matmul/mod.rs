@@ -1,0 +1,213 @@
+//! Matrix products. The right side is packed into panels: once for all tasks where there are many rows, by each task
+//! for itself where there are few; very few rows read it where it lies. With a transposed left side, which is what
+//! weight gradients have, tasks pack both sides, and a long inner sum is cut into parts that are added in order.
+//!
+//! How a product is cut depends on its sizes alone.
+#![allow(unsafe_code)]
+
+mod columns;
+mod epilogue;
+mod few;
+mod local;
+mod rows;
+
+use super::Io;
+use super::gemm::{SHEET, Shared, Vector, for_each_task, lanes};
+use super::scalar::Real;
+use cfo_engine::ops::{MatMul, Operand};
+use epilogue::Epilogue;
+pub(super) use local::{LOCAL_PANEL, Local};
+
+/// Tasks below which columns are divided too.
+const TASKS: usize = 8;
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Rows of the left side lie dense and are many: the right side is packed first.
+    Packed,
+    /// They are few: every task packs the columns that it multiplies.
+    Own,
+    /// They are so few that packing would not pay.
+    Few,
+    /// Columns of the left side lie dense.
+    Columns,
+}
+
+/// The product with its output in rows: a transposed output is computed as the transposed product.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    batch: [usize; 2],
+    rows: usize,
+    inner: usize,
+    columns: usize,
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    way: Way,
+    /// Rows and columns that one task multiplies at most.
+    block: [usize; 2],
+    /// Parts that the inner sum is cut into, each a task's.
+    parts: usize,
+}
+
+impl Product {
+    fn new(op: &MatMul) -> Self {
+        let (batch, inner) = (op.batch, op.inner);
+        let straight = op.c.column == 1;
+        let (rows, columns) = if straight { (op.rows, op.columns) } else { (op.columns, op.rows) };
+        let (a, b) = if straight { (op.a, op.b) } else { (op.b.transposed(), op.a.transposed()) };
+        let c = if straight { op.c } else { op.c.transposed() };
+        let way = match rows {
+            _ if a.column != 1 => Way::Columns,
+            1..=few::ROWS => Way::Few,
+            0..=rows::FEW => Way::Own,
+            _ => Way::Packed,
+        };
+        let most = match way {
+            Way::Packed => [rows::BLOCK, columns.next_multiple_of(SHEET)],
+            Way::Own => [rows::FEW, SHEET],
+            Way::Few => [few::ROWS, few::columns(b.column == 1)],
+            Way::Columns => columns::BLOCK,
+        };
+        let block = [even(rows, most[0], 1), even(columns, most[1], if way == Way::Few { 1 } else { SHEET })];
+        let mut product = Self { batch, rows, inner, columns, a, b, c, way, block, parts: 1 };
+        if way == Way::Columns && product.tasks() < TASKS && batch == [1, 1] {
+            product.parts = columns::parts(inner);
+        }
+        if way == Way::Packed || way == Way::Columns {
+            let wanted = TASKS.div_ceil(product.parts * product.tasks().max(1));
+            let divided = columns.div_ceil(wanted).next_multiple_of(SHEET);
+            product.block[1] = product.block[1].min(divided);
+        }
+        product
+    }
+
+    /// How many blocks of rows and of columns there are.
+    fn blocks(&self) -> [usize; 2] {
+        [self.rows.div_ceil(self.block[0].max(1)), self.columns.div_ceil(self.block[1].max(1))]
+    }
+
+    /// Blocks of the result.
+    fn tasks(&self) -> usize {
+        self.batch[0] * self.batch[1] * self.blocks()[0] * self.blocks()[1]
+    }
+
+    /// Right sides that differ, along both batch axes.
+    fn packed(&self) -> [usize; 2] {
+        [0, 1].map(|axis| if self.b.batch[axis] == 0 { 1 } else { self.batch[axis] })
+    }
+
+    /// Elements of one packed right side.
+    fn sheet_elements(&self) -> usize {
+        self.inner * self.columns.next_multiple_of(SHEET)
+    }
+
+    /// Elements of what is packed for all tasks, or of the parts of the result.
+    fn shared_elements(&self) -> usize {
+        match self.way {
+            Way::Packed => self.packed()[0] * self.packed()[1] * self.sheet_elements(),
+            Way::Columns if self.parts > 1 => self.parts * self.rows * self.columns,
+            _ => 0,
+        }
+    }
+
+    /// Elements in which a task packs.
+    fn lane_elements(&self) -> usize {
+        match self.way {
+            Way::Own => rows::own_elements(self),
+            Way::Columns => columns::lane_elements(self),
+            _ => 0,
+        }
+    }
+}
+
+/// `whole` in equal blocks of at most `most`, each a multiple of `unit` if that divides `most`.
+fn even(whole: usize, most: usize, unit: usize) -> usize {
+    let blocks = whole.div_ceil(most).max(1);
+    whole.div_ceil(blocks).next_multiple_of(unit).max(1)
+}
+
+/// Real elements of scratch memory.
+pub(super) fn scratch(op: &MatMul) -> usize {
+    let product = Product::new(op);
+    product.shared_elements() + lanes() * product.lane_elements()
+}
+
+pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
+    let product = Product::new(op);
+    let (a, b) = match op.c.column {
+        1 => (io.input::<T>(0), io.input::<T>(1)),
+        _ => (io.input::<T>(1), io.input::<T>(0)),
+    };
+    let (shared, lanes) = io.scratch::<T>().split_at_mut(product.shared_elements());
+    let shared = Shared::new(shared);
+    if product.way == Way::Packed {
+        rows::pack_all(&product, b, shared);
+    }
+    let epilogue = Epilogue::new(op, io);
+    let c = Shared::new(io.output::<T>(0));
+    let [blocks, groups] = product.blocks();
+    for_each_task(product.parts * product.tasks(), lanes, product.lane_elements(), |task, lane| {
+        let (part, task) = (task / product.tasks(), task % product.tasks());
+        let (matrix, rest) = (task / (blocks * groups), task % (blocks * groups));
+        let at = [rest / groups, rest % groups];
+        let block = Block { product: &product, a, b, shared, c, matrix, part, at };
+        match product.way {
+            Way::Packed | Way::Own => T::dispatch(rows::ByRows { block, lane }),
+            Way::Few => T::dispatch(few::Stream { block }),
+            Way::Columns => T::dispatch(columns::ByColumns { block, lane }),
+        }
+        if product.parts == 1 {
+            epilogue.apply(&block);
+        }
+    });
+    if product.parts > 1 {
+        // SAFETY: the tasks are done, and nobody else uses the scratch memory.
+        columns::add_parts(&product, unsafe { shared.range(0..product.shared_elements()) }, c);
+        let whole = Product { block: [product.rows, product.columns], parts: 1, ..product };
+        epilogue.apply(&Block { product: &whole, a, b, shared, c, matrix: 0, part: 0, at: [0, 0] });
+    }
+}
+
+/// One task's share: some rows and columns of one matrix of the batch.
+#[derive(Clone, Copy)]
+struct Block<'a, T> {
+    product: &'a Product,
+    a: &'a [T],
+    b: &'a [T],
+    shared: Shared<T>,
+    c: Shared<T>,
+    matrix: usize,
+    part: usize,
+    at: [usize; 2],
+}
+
+impl<T> Block<'_, T> {
+    /// Numbers of the matrix along both batch axes.
+    fn matrices(&self) -> [usize; 2] {
+        [self.matrix / self.product.batch[1], self.matrix % self.product.batch[1]]
+    }
+
+    /// Where the matrix starts in an operand.
+    fn start(&self, operand: &Operand) -> usize {
+        let [p, q] = self.matrices();
+        operand.batch[0] * p + operand.batch[1] * q
+    }
+
+    fn rows(&self) -> std::ops::Range<usize> {
+        let size = self.product.block[0];
+        self.at[0] * size..self.product.rows.min((self.at[0] + 1) * size)
+    }
+
+    fn columns(&self) -> std::ops::Range<usize> {
+        let size = self.product.block[1];
+        self.at[1] * size..self.product.columns.min((self.at[1] + 1) * size)
+    }
+}
+
+/// Columns of the panel that begins where so many are left: a whole one, or one vector if that is enough.
+#[inline(always)]
+fn panel_width<V: Vector>(left: usize) -> usize {
+    if left <= V::WIDTH { V::WIDTH } else { V::SHEET }
+}

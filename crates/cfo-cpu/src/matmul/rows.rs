@@ -1,0 +1,172 @@
+//! Products whose left side lies in dense rows, which are read where they are.
+
+use std::ops::Range;
+
+use super::{Block, Product, Way, panel_width};
+use crate::gemm::{
+    AHEAD_STEPS, Ahead, Matrix, Rows, SHEET, Shared, Target, Vector, Work, for_each_task, multiply_tile,
+    pack_panel, prefetch,
+};
+use crate::scalar::Real;
+
+/// Rows that one task multiplies with packed panels.
+pub(super) const BLOCK: usize = 96;
+/// Rows up to which every task packs its own panel: then it is read so few times that it should not leave the cache.
+pub(super) const FEW: usize = 192;
+/// Inner steps after which sums go to memory, so that a panel stays near: in the second-level cache if it was packed
+/// for all tasks, in the first-level one if it was packed just now.
+const INNER: [usize; 2] = [320, 128];
+
+/// Steps of each run of the inner sum.
+fn run_length(product: &Product) -> usize {
+    super::even(product.inner, INNER[usize::from(product.way == Way::Own)], 16)
+}
+
+/// Elements of the panel that a task packs for itself.
+pub(super) fn own_elements(product: &Product) -> usize {
+    run_length(product) * SHEET
+}
+
+/// Packs all right sides.
+pub(super) fn pack_all<T: Real>(product: &Product, b: &[T], panels: Shared<T>) {
+    let groups = product.columns.div_ceil(SHEET);
+    for_each_task(product.packed()[0] * product.packed()[1] * groups, &mut [], 0, |task, _: &mut [T]| {
+        T::dispatch(Packing { product, b, panels, matrix: task / groups, group: task % groups });
+    });
+}
+
+struct Packing<'a, T> {
+    product: &'a Product,
+    b: &'a [T],
+    panels: Shared<T>,
+    matrix: usize,
+    group: usize,
+}
+
+impl<T: Real> Work<T> for Packing<'_, T> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(self) {
+        let p = self.product;
+        let [_, q] = p.packed();
+        let start = (self.matrix / q) * p.b.batch[0] + (self.matrix % q) * p.b.batch[1];
+        let columns = self.group * SHEET..p.columns.min((self.group + 1) * SHEET);
+        for column in columns.clone().step_by(V::SHEET) {
+            let left = columns.end - column;
+            let width = panel_width::<V>(left);
+            // SAFETY: the graph checked that the operand holds what its strides reach; the scratch memory was planned
+            // for all panels, and every task writes its own.
+            unsafe {
+                let start = self.b.as_ptr().add(start + column * p.b.column);
+                let from = Matrix { start, row: p.b.row, column: p.b.column };
+                let to = self.panels.pointer().add(self.matrix * p.sheet_elements() + column * p.inner);
+                pack_panel::<V>(from, p.inner, width.min(left), width, to);
+            }
+        }
+    }
+}
+
+pub(super) struct ByRows<'a, T> {
+    pub(super) block: Block<'a, T>,
+    pub(super) lane: &'a mut [T],
+}
+
+impl<T: Real> ByRows<'_, T> {
+    /// The panel that starts at a column, from some inner step on, packed before or now.
+    ///
+    /// # Safety
+    /// The column and the steps exist.
+    #[inline(always)]
+    unsafe fn panel<V: Vector<Scalar = T>>(
+        &mut self,
+        column: usize,
+        [valid, width]: [usize; 2],
+        steps: &Range<usize>,
+    ) -> *const T {
+        let p = self.block.product;
+        // SAFETY: the panels were planned for all columns, and a lane for one of them.
+        unsafe {
+            if p.way == Way::Packed {
+                let ([i, j], distinct) = (self.block.matrices(), p.packed());
+                let matrix = (i % distinct[0]) * distinct[1] + j % distinct[1];
+                let start = matrix * p.sheet_elements() + column * p.inner + steps.start * width;
+                return self.block.shared.pointer().add(start).cast_const();
+            }
+            let start = self.block.start(&p.b) + column * p.b.column + steps.start * p.b.row;
+            let from = Matrix { start: self.block.b.as_ptr().add(start), row: p.b.row, column: p.b.column };
+            pack_panel::<V>(from, steps.len(), valid, width, self.lane.as_mut_ptr());
+            self.lane.as_ptr()
+        }
+    }
+}
+
+impl<T: Real> Block<'_, T> {
+    /// Where the panel lies that this task or, by the order of tasks, this thread packs after the one at hand; `asked`
+    /// pieces of it have been asked for.
+    #[inline(always)]
+    fn ahead<V: Vector<Scalar = T>>(&self, column: usize, steps: &Range<usize>, asked: usize) -> Ahead<T> {
+        let p = self.product;
+        if p.way == Way::Packed {
+            return Ahead::nothing();
+        }
+        let (column, step) = match steps.end < p.inner {
+            true => (column, steps.end),
+            false => (column + V::SHEET, 0),
+        };
+        // A piece is a row of the panel or, where columns lie dense, as much of one of its columns.
+        let at = match p.b.column {
+            1 => [step + asked, column],
+            _ => [step + asked / V::SHEET * V::SHEET, column + asked % V::SHEET],
+        };
+        let start = self.start(&p.b) + at[0] * p.b.row + at[1] * p.b.column;
+        Ahead { start: self.b.as_ptr().wrapping_add(start), stride: p.b.row.max(p.b.column) }
+    }
+}
+
+impl<T: Real> Work<T> for ByRows<'_, T> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T>>(mut self) {
+        let p = self.block.product;
+        let (range, columns) = (self.block.rows(), self.block.columns());
+        let length = run_length(p);
+        // SAFETY: the graph checked that every operand holds the elements its strides reach, panels are packed before
+        // they are read, and tasks write disjoint parts of the output.
+        unsafe {
+            let a = self.block.a.as_ptr().add(self.block.start(&p.a));
+            let c = self.block.c.pointer().add(self.block.start(&p.c));
+            // A sum of nothing is computed too: it is zero.
+            for first in (0..p.inner.max(1)).step_by(length) {
+                let steps = first..p.inner.min(first + length);
+                if p.way == Way::Packed {
+                    // The kernels read many rows at once, which the processor does not foresee. Few rows are in the
+                    // cache since the first panel.
+                    for row in range.clone() {
+                        for k in steps.clone().step_by(64 / size_of::<T>()) {
+                            prefetch(a.wrapping_add(row * p.a.row + k));
+                        }
+                    }
+                }
+                for column in columns.clone().step_by(V::SHEET) {
+                    let left = columns.end - column;
+                    let width = panel_width::<V>(left);
+                    let valid = width.min(left);
+                    let b = self.panel::<V>(column, [valid, width], &steps);
+                    let mut asked = 0;
+                    for row in range.clone().step_by(V::TILE) {
+                        let rows = V::TILE.min(range.end - row);
+                        let mut starts = [a; 8];
+                        for (r, start) in starts[..rows].iter_mut().enumerate() {
+                            *start = a.add((row + r) * p.a.row + first);
+                        }
+                        let to = c.add(row * p.c.row + column);
+                        let c = Target::strided(to, p.c.row, valid, first > 0);
+                        let (a, inner) = (starts.as_ptr(), steps.len());
+                        let ahead = self.block.ahead::<V>(column, &steps, asked);
+                        asked += inner / AHEAD_STEPS;
+                        let product = Rows { a, taps: 1, inner, b, b_stride: width, c, ahead };
+                        multiply_tile::<V>(rows, width, &product);
+                    }
+                }
+            }
+        }
+    }
+}

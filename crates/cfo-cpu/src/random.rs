@@ -1,0 +1,43 @@
+//! Philox numbers: block `i` of four holds elements `4 i ..`, under the counter `[i, step, stream, 0]`.
+
+use cfo_numerics::philox4x32;
+
+use super::Io;
+use super::scalar::Real;
+use super::thread_team::chunks;
+use cfo_engine::ops::{Distribution, Random};
+
+/// Elements that one task draws; a multiple of 4.
+const TASK: usize = 1 << 12;
+
+pub(super) fn run<T: Real>(op: &Random, io: &Io<'_>) {
+    let step = io.input::<u32>(0)[0];
+    let key = [op.seed as u32, (op.seed >> 32) as u32];
+    chunks(io.output::<T>(0), TASK, |task, values| {
+        for (i, values) in values.chunks_mut(4).enumerate() {
+            let words = philox4x32([(task * TASK / 4 + i) as u32, step, op.stream, 0], key);
+            let drawn = match op.distribution {
+                Distribution::Uniform => words.map(|word| T::of(f64::from(unit(word)))),
+                Distribution::Normal => normals(words),
+            };
+            values.copy_from_slice(&drawn[..values.len()]);
+        }
+    });
+}
+
+/// The upper 24 bits of a word as a number of `[0, 1)`.
+fn unit(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
+
+/// Four standard normal numbers by Box and Muller's transform.
+pub(super) fn normals<T: Real>(words: [u32; 4]) -> [T; 4] {
+    let pair = |a: u32, b: u32| {
+        let radius = (-2.0 * f64::from(1.0 - unit(a)).ln()).sqrt();
+        let (sine, cosine) = (std::f64::consts::TAU * f64::from(unit(b))).sin_cos();
+        [T::of(radius * cosine), T::of(radius * sine)]
+    };
+    let [a, b] = pair(words[0], words[1]);
+    let [c, d] = pair(words[2], words[3]);
+    [a, b, c, d]
+}

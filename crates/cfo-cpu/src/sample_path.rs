@@ -1,0 +1,91 @@
+//! The batch sampler. Sample `i` of step `n` draws from the counter `[i, n, stream, 0]`; its noise from the counters
+//! `[block, n, stream, i + 1]`.
+#![allow(unsafe_code)]
+
+use cfo_numerics::philox4x32;
+
+use super::Io;
+use super::random::normals;
+use super::scalar::Real;
+use super::simd::vectorized;
+use super::thread_team::{Shared, for_each};
+use cfo_engine::ops::{PathData, SamplePath};
+
+pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
+    let (values, times) = (io.input::<T>(0), io.input::<f64>(1));
+    let (offsets, step) = (io.input::<u32>(2), io.input::<u32>(3)[0]);
+    let [drawn, states, targets] = [0, 1, 2].map(|output| io.output::<T>(output));
+    let (size, window) = (states.len() / op.batch.max(1), op.draw.data.window());
+    let key = [op.draw.seed as u32, (op.draw.seed >> 32) as u32];
+    let stream = op.draw.stream;
+    let (batch, task) = (drawn.len(), (512 / size.max(1)).max(1));
+    let outputs = [drawn, states, targets].map(Shared::new);
+    let choices = Shared::new(io.output::<u32>(3));
+    for_each(batch.div_ceil(task), |block| {
+        for i in block * task..batch.min((block + 1) * task) {
+            // SAFETY: every sample is drawn once, into its own place.
+            let (time, state, target, chosen) = unsafe {
+                let field = i * size..(i + 1) * size;
+                let (state, target) = (outputs[1].range(field.clone()), outputs[2].range(field));
+                (&mut outputs[0].range(i..i + 1)[0], state, target, &mut choices.range(i..i + 1)[0])
+            };
+            let drawn = op.draw.sample(i, step, times, offsets);
+            let first = if op.staged { i * window } else { drawn.row };
+            let row = |k: usize| &values[(first + k) * size..][..size];
+            *chosen = drawn.trajectory as u32;
+            *time = T::of(drawn.time);
+            let (PathData::Flow { noise, .. }, Some(weights)) = (op.draw.data, drawn.weights) else {
+                state.copy_from_slice(row(0));
+                target.copy_from_slice(row(1));
+                continue;
+            };
+            for k in 0..weights.count {
+                let (value, velocity) = (T::of(weights.value[k]), T::of(weights.velocity[k]));
+                accumulate(row(k), [value, velocity], k == 0, state, target);
+            }
+            if noise.amplitude != 0.0 {
+                let gamma = T::of(noise.gamma(weights.segment.tau));
+                let rate = T::of(noise.rate(weights.segment.tau, weights.segment.length));
+                for (block, (state, target)) in state.chunks_mut(4).zip(target.chunks_mut(4)).enumerate() {
+                    let z = normals::<T>(philox4x32([block as u32, step, stream, i as u32 + 1], key));
+                    for ((state, target), z) in state.iter_mut().zip(target).zip(z) {
+                        *state += gamma * z;
+                        *target += rate * z;
+                    }
+                }
+            }
+        }
+    });
+}
+
+vectorized! {
+/// Adds a weighted snapshot to state and velocity, or starts them with it.
+fn accumulate<T>(row: &[T], weights: [T; 2], first: bool, state: &mut [T], target: &mut [T]) {
+    let [value, velocity] = weights;
+    if first {
+        for ((state, target), &u) in state.iter_mut().zip(target.iter_mut()).zip(row) {
+            *state = value * u;
+            *target = velocity * u;
+        }
+    } else {
+        for ((state, target), &u) in state.iter_mut().zip(target.iter_mut()).zip(row) {
+            *state += value * u;
+            *target += velocity * u;
+        }
+    }
+}
+}
+
+/// Rows of a table by index; an index past the end yields the last row.
+pub(super) fn gather<T: Real>(io: &Io<'_>) {
+    let (table, index, output) = (io.input::<T>(0), io.input::<u32>(1), io.output::<T>(0));
+    let size = output.len() / index.len().max(1);
+    if size == 0 {
+        return;
+    }
+    let last = table.len() / size - 1;
+    for (to, &index) in output.chunks_mut(size).zip(index) {
+        let from = (index as usize).min(last) * size;
+        to.copy_from_slice(&table[from..from + size]);
+    }
+}

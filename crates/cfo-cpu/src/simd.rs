@@ -1,0 +1,79 @@
+//! Vector instructions: one body compiled for AVX-512, for AVX2 and plainly, chosen when it is called.
+
+use std::sync::OnceLock;
+
+/// What a processor has, from the least on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Plain,
+    Avx2,
+    Avx512,
+}
+
+/// The best level of this processor, or the lower one that `CFO_SIMD` (`plain`, `avx2`) asks for, which is how tests
+/// reach the others.
+#[inline]
+pub(crate) fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| match std::env::var("CFO_SIMD").as_deref() {
+        Ok("plain") => Level::Plain,
+        Ok("avx2") => detected().min(Level::Avx2),
+        _ => detected(),
+    })
+}
+
+fn detected() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            return Level::Avx512;
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Level::Avx2;
+        }
+    }
+    Level::Plain
+}
+
+/// Its name for people.
+pub fn name() -> &'static str {
+    match level() {
+        Level::Avx512 => "AVX-512",
+        Level::Avx2 => "AVX2",
+        Level::Plain => "plain",
+    }
+}
+
+/// Defines a function over `T: Real` whose body is compiled once for each level and dispatched at run time; for `f64`,
+/// which only checks use, once plainly, because every level more is paid at each build.
+macro_rules! vectorized {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<$t:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        #[allow(unsafe_code, clippy::too_many_arguments)]
+        $vis fn $name<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? {
+            #[inline(always)]
+            fn plain<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            if $t::WORKS {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+                fn avx512<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
+                match crate::simd::level() {
+                    // SAFETY: the level says that the processor has these instructions.
+                    crate::simd::Level::Avx512 => return unsafe { avx512::<$t>($($arg),*) },
+                    // SAFETY: as above.
+                    crate::simd::Level::Avx2 => return unsafe { avx2::<$t>($($arg),*) },
+                    crate::simd::Level::Plain => {}
+                }
+            }
+            plain::<$t>($($arg),*)
+        }
+    };
+}
+
+pub(crate) use vectorized;

@@ -1,0 +1,126 @@
+//! CUDA as a device of the engine.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use cfo_engine::backend::{Backend, Compiled, DrainDevice, FeedDevice, Open, Storage};
+use cfo_engine::{Data, EngineError, Graph, Memory, Node, Number, Plan, Precision, Result, Type};
+
+use crate::program::executor::{Executor, numbers};
+use crate::program::scalar::Scalar;
+use crate::program::typed::Typed;
+use crate::runtime::drain::Drain;
+use crate::runtime::driver::{Allocation, Context};
+use crate::runtime::feed::Feed;
+use crate::runtime::host;
+
+/// The NVIDIA GPU of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cuda(pub usize);
+
+impl Open for Cuda {
+    fn open(&self) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(Device { context: Context::open(self.0)? }))
+    }
+}
+
+/// A GPU in use.
+#[derive(Debug)]
+struct Device {
+    context: Arc<Context>,
+}
+
+impl Backend for Device {
+    fn name(&self) -> String {
+        format!("cuda:{}", self.context.ordinal)
+    }
+
+    fn check(&self, precision: Precision) -> Result<()> {
+        let properties = &self.context.properties;
+        let reason = match precision {
+            Precision::F32 => return Ok(()),
+            Precision::F64 => format!("it computes in `f32`, not in `{precision}`"),
+            _ if properties.architecture >= 80 => return Ok(()),
+            _ => format!("{} computes in `f32`, not in `{precision}`", properties.name),
+        };
+        Err(EngineError::DeviceUnavailable { name: self.name(), reason })
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    fn available(&self) -> Result<Option<u64>> {
+        Ok(Some(self.context.memory()?.0))
+    }
+
+    fn check_room(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Storage>> {
+        Ok(Box::new(Tensor(Arc::new(Allocation::zeroed(&self.context, bytes)?))))
+    }
+
+    fn compile(&self, graph: Graph, outputs: Vec<Node>, memory: &Memory) -> Result<Compiled> {
+        let (precision, deterministic) = (memory.precision(), memory.is_deterministic());
+        let typed = Typed::new(graph, outputs, precision, deterministic, &self.context)?;
+        let plan = Plan::new(&typed);
+        let executor = Executor::new(&self.context, &typed, &plan, memory)?;
+        Ok(Compiled { plan, executable: Box::new(executor) })
+    }
+
+    fn feed(&self, memory: &Memory, tensor: &str) -> Result<Box<dyn FeedDevice>> {
+        let allocation = device_tensor(memory, tensor, &memory.value_type(tensor)?.clone())?;
+        Ok(Box::new(Feed::new(&self.context, tensor, allocation)?))
+    }
+
+    fn drain(&self, memory: &Memory, tensor: &str) -> Result<Box<dyn DrainDevice>> {
+        let allocation = device_tensor(memory, tensor, &memory.value_type(tensor)?.clone())?;
+        Ok(Box::new(Drain::new(&self.context, allocation)?))
+    }
+}
+
+/// A tensor in a GPU's memory; programs that use it keep it alive.
+#[derive(Debug)]
+struct Tensor(Arc<Allocation>);
+
+impl Storage for Tensor {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&mut self, data: Data<'_>, number: Number) -> Result<()> {
+        host::with_bytes(data, number, |bytes| self.0.write(bytes))
+    }
+
+    fn read(&self, number: Number) -> Result<Vec<f64>> {
+        let scalar = match number {
+            Number::F32 => Scalar::F32,
+            Number::F64 => Scalar::F64,
+            Number::U32 => Scalar::Index,
+        };
+        Ok(numbers(&self.0.read(0, self.0.len())?, scalar))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// The device memory of the tensor that a graph's leaf stands for.
+pub(crate) fn device_tensor(memory: &Memory, name: &str, value_type: &Type) -> Result<Arc<Allocation>> {
+    let storage = memory.storage(memory.bind(name, value_type)?);
+    let tensor = storage.as_any().downcast_ref::<Tensor>();
+    Ok(Arc::clone(&tensor.expect("programs of a GPU are compiled for its memory only").0))
+}
+
+/// The GPU that holds a memory's tensors.
+#[cfg(test)]
+pub(crate) fn context(ordinal: usize) -> Arc<Context> {
+    Context::open(ordinal).expect("asked for where there is one")
+}

@@ -1,0 +1,356 @@
+//! Convolutions, channels last: by the library, as products of their patches, or by their definition; padding.
+
+use crate::convolution::conv_few_channels;
+use crate::convolution::conv_row;
+use crate::convolution::cudnn_plan::Planned;
+use crate::convolution::scaled_f16;
+use crate::product::matmul;
+use crate::program::code::Code;
+use crate::program::instruction::{Conv, Instruction};
+use crate::program::lower::{File, Io, Lowering, Value, Work, blocks, vector};
+use crate::program::scalar::Scalar;
+use cfo_engine::Precision;
+use cfo_engine::Shape;
+use cfo_engine::ops::{MatMul, Operand, PadMode};
+
+/// Which of the three tensors is computed from the other two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ConvPass {
+    Forward,
+    Input,
+    Weight,
+}
+
+/// Sizes of a convolution: `x [b, h, w, ci]`, `w [co, kh, kw, ci]`, `y [b, ho, wo, co]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Geometry {
+    pub(crate) form: ConvPass,
+    pub(crate) x: [usize; 4],
+    pub(crate) w: [usize; 4],
+    pub(crate) y: [usize; 4],
+    pub(crate) stride: [usize; 2],
+    pub(crate) padding: [usize; 2],
+    pub(crate) precision: Precision,
+    /// Whether the field lies outside itself along the width; see [`Conv`].
+    pub(crate) periodic: bool,
+    /// Whether operands and result are numbers of 16 bits with a scale of their own.
+    pub(crate) f16: bool,
+}
+
+fn four(shape: &Shape) -> [usize; 4] {
+    shape.axes().try_into().expect("the graph checked that fields have four axes")
+}
+
+impl Geometry {
+    /// Of an operation of a graph, if it is a convolution.
+    pub(crate) fn of(code: &Code, id: usize, precision: Precision) -> Option<Self> {
+        let entry = &code.entries[id];
+        let input = |index: usize| four(code.shape(entry.inputs[index]));
+        let output = || four(&entry.outputs[0].shape);
+        let (form, x, w, y) = match &entry.op {
+            Instruction::Conv(_) => (ConvPass::Forward, input(0), input(1), output()),
+            Instruction::ConvInput(_) => (ConvPass::Input, output(), input(1), input(0)),
+            Instruction::ConvWeight(_) => (ConvPass::Weight, input(0), output(), input(1)),
+            _ => return None,
+        };
+        let (stride, padding, periodic) = match &entry.op {
+            Instruction::Conv(op) => (op.stride, op.padding, op.periodic),
+            Instruction::ConvInput(op) => (op.stride, op.padding, op.periodic),
+            Instruction::ConvWeight(op) => (op.stride, op.padding, op.periodic),
+            _ => return None,
+        };
+        Some(Self { form, x, w, y, stride, padding, precision, periodic, f16: false })
+    }
+
+    /// Of a convolution in another operation, from the shapes of what it reads, its weight and its result.
+    pub(crate) fn within(of: &Conv, shapes: [&Shape; 3], precision: Precision) -> Self {
+        let ([x, w, y], Conv { stride, padding, periodic }) = (shapes.map(four), of.clone());
+        Self { form: ConvPass::Forward, x, w, y, stride, padding, precision, periodic, f16: false }
+    }
+
+    /// A name for it in the cache.
+    pub(crate) fn key(&self, gpu: &str, library: &str) -> String {
+        let Self { form, x, w, y, stride, padding, precision, .. } = self;
+        format!("{gpu}|{library}|{form:?}|{precision}|{x:?}|{w:?}|{y:?}|{stride:?}|{padding:?}")
+            .replace(' ', "")
+    }
+
+    /// Into how many equal parts the batch is cut so that no field has more elements than the library counts.
+    pub(crate) fn parts(&self) -> usize {
+        let largest = [self.x, self.y].map(|field| field.iter().product::<usize>()).into_iter().max();
+        let least = largest.unwrap_or(0).div_ceil(ELEMENTS_LIMIT).max(1);
+        (least..=self.x[0]).find(|parts| self.x[0].is_multiple_of(*parts)).unwrap_or(1)
+    }
+
+    /// The same for one of the parts.
+    pub(crate) fn part(&self) -> Self {
+        let mut part = *self;
+        part.x[0] /= self.parts();
+        part.y[0] /= self.parts();
+        part
+    }
+
+    /// Rows and columns of the matrix of patches.
+    fn patches(&self) -> [usize; 2] {
+        [self.y[0] * self.y[1] * self.y[2], self.w[1] * self.w[2] * self.w[3]]
+    }
+
+    /// Whether the field itself is the matrix of patches.
+    fn is_product(&self) -> bool {
+        self.w[1..3] == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+    }
+
+    fn bytes(&self) -> usize {
+        let [rows, columns] = self.patches();
+        rows * columns * if self.precision == Precision::Bf16 { 2 } else { 4 }
+    }
+
+    /// Bytes of scratch memory.
+    pub(crate) fn scratch(&self, choice: Algorithm) -> usize {
+        match choice {
+            Algorithm::Library { workspace, .. } => workspace,
+            Algorithm::Planned { workspace } | Algorithm::PlannedF16 { workspace } => workspace,
+            Algorithm::LibraryF16 { workspace, .. } => self.f16_bytes() + workspace,
+            Algorithm::Patches if !self.is_product() => self.bytes(),
+            Algorithm::Few { blocks } if self.form == ConvPass::Weight => {
+                4 * blocks as usize * self.w.iter().product::<usize>()
+            }
+            Algorithm::Line => conv_row::scratch(self),
+            Algorithm::Few { .. } | Algorithm::Patches | Algorithm::Plain => 0,
+        }
+    }
+
+    /// Bytes of a weight gradient as the library leaves it, rounded up for what lies behind.
+    fn f16_bytes(&self) -> usize {
+        (2 * self.w.iter().product::<usize>()).next_multiple_of(256)
+    }
+
+    /// What the library multiplies its sums by before it rounds them. Compact operands are less than 2^15, so their
+    /// products are less than 2^30; as many as are summed must stay below 2^15 again.
+    pub(crate) fn power(&self) -> f64 {
+        let terms = self.y[..3].iter().product::<usize>().next_power_of_two();
+        if self.f16 { 2f64.powi(-15) / terms as f64 } else { 1.0 }
+    }
+
+    /// Fields of one row are small, and the library's kernels for them slow: their patches are gathered.
+    pub(crate) fn prefers_patches(&self) -> bool {
+        self.is_product() || (self.x[1] == 1 && self.bytes() <= PATCHES_LIMIT)
+    }
+
+    /// Template arguments of the plain kernels.
+    fn numbers(&self) -> String {
+        let ([b, h, w, ci], [co, kh, kw, _], [_, ho, wo, _]) = (self.x, self.w, self.y);
+        let ([sh, sw], [ph, pw]) = (self.stride, self.padding);
+        format!("{b}u, {h}u, {w}u, {ci}u, {co}u, {kh}u, {kw}u, {ho}u, {wo}u, {sh}, {sw}, {ph}, {pw}")
+    }
+}
+
+/// How a convolution is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    /// By the library.
+    Library { algorithm: u32, math: u32, workspace: usize },
+    /// By the library from compact operands, whose result is then expanded.
+    LibraryF16 { algorithm: u32, math: u32, workspace: usize },
+    /// By a plan of the library.
+    Planned { workspace: usize },
+    /// By a plan of the library from compact operands, with the scales undone on the way out.
+    PlannedF16 { workspace: usize },
+    /// As a product with patches gathered beforehand.
+    Patches,
+    /// By our kernels for few channels; a gradient by so many blocks.
+    Few { blocks: u32 },
+    /// By our kernels for fields of one row.
+    Line,
+    /// By our kernel that follows the definition.
+    Plain,
+}
+
+impl Algorithm {
+    /// Whether it takes compact operands.
+    pub(crate) fn takes_f16(self) -> bool {
+        matches!(self, Self::LibraryF16 { .. } | Self::PlannedF16 { .. })
+    }
+}
+
+/// Bytes of patches up to which they are gathered.
+const PATCHES_LIMIT: usize = 96 << 20;
+
+/// Elements of a field up to which the library's descriptors go.
+const ELEMENTS_LIMIT: usize = (1 << 31) - 1;
+
+/// A call of the library, or several alike on parts of the batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Convolution {
+    pub(crate) geometry: Geometry,
+    pub(crate) algorithm: u32,
+    pub(crate) math: u32,
+    pub(crate) workspace: (u64, usize),
+    /// In the order of the operation's inputs and output.
+    pub(crate) addresses: [u64; 3],
+}
+
+pub(crate) fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lowering) {
+    let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
+    match choice {
+        Algorithm::Library { algorithm, math, workspace } => {
+            let addresses = [a, b, c].map(|value| value.address);
+            let workspace = (io.scratch, workspace);
+            to.append(Work::Convolution(Convolution {
+                geometry: *geometry,
+                algorithm,
+                math,
+                workspace,
+                addresses,
+            }));
+        }
+        Algorithm::LibraryF16 { algorithm, math, workspace } => {
+            let geometry = Geometry { f16: true, ..*geometry };
+            let addresses = [a.address, b.address, io.scratch];
+            let workspace = (io.scratch + geometry.f16_bytes() as u64, workspace);
+            to.append(Work::Convolution(Convolution { geometry, algorithm, math, workspace, addresses }));
+            scaled_f16::expand(io.scratch, c, [io.inputs[2], io.inputs[3]], geometry.power(), to);
+        }
+        Algorithm::Planned { workspace } | Algorithm::PlannedF16 { workspace } => {
+            let geometry = Geometry { f16: choice.takes_f16(), ..*geometry };
+            let addresses = io.inputs.iter().chain(&io.outputs).map(|value| value.address).collect();
+            let workspace = (io.scratch, workspace);
+            to.append(Work::Planned(Planned { geometry, addresses, workspace }));
+        }
+        Algorithm::Patches => by_patches(geometry, io, to),
+        Algorithm::Few { blocks } => conv_few_channels::lower(geometry, blocks, io, to),
+        Algorithm::Line => conv_row::lower(geometry, io, to),
+        Algorithm::Plain => {
+            let (name, grid) = match geometry.form {
+                ConvPass::Forward => ("conv_forward", blocks(c.count)),
+                ConvPass::Input => ("conv_input", blocks(c.count)),
+                ConvPass::Weight => ("conv_weight", [c.count as u32, 1, 1]),
+            };
+            let scalar = c.scalar.name();
+            let parameters = format!("const {scalar}* a, const {scalar}* b, {scalar}* c");
+            let body = format!("{name}<{scalar}, Geometry<{}>>(a, b, c);", geometry.numbers());
+            let arguments = [a, b, c].map(|value| value.address.into()).to_vec();
+            to.launch(File::Conv, &parameters, body, grid, arguments);
+        }
+    }
+}
+
+/// A convolution as a product of its patches.
+fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
+    let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
+    let ([rows, columns], outputs) = (geometry.patches(), geometry.w[0]);
+    let scalar = c.scalar.name();
+    let width = vector(c.scalar == Scalar::Bf16, [geometry.x[3]]);
+    let own = if geometry.form == ConvPass::Input { c } else { a };
+    let patches = match geometry.is_product() {
+        true => own,
+        false => Value { address: io.scratch, scalar: c.scalar, count: rows * columns },
+    };
+    let move_patches = |to: &mut Lowering| {
+        if geometry.is_product() {
+            return;
+        }
+        let (name, from, into) = match geometry.form {
+            ConvPass::Input => ("scatter_patches", patches, c),
+            _ => ("gather_patches", a, patches),
+        };
+        to.launch(
+            File::Conv,
+            &format!("const {scalar}* from, {scalar}* into"),
+            format!("{name}<{scalar}, {width}, Geometry<{}>>(from, into);", geometry.numbers()),
+            blocks(into.count / width),
+            vec![from.address.into(), into.address.into()],
+        );
+    };
+    let dense = |columns: usize| Operand::dense(0, columns);
+    let (sizes, operands, inputs, output) = match geometry.form {
+        // y = patches w', w being [outputs, columns].
+        ConvPass::Forward => (
+            [rows, columns, outputs],
+            [dense(columns), dense(columns).transposed(), dense(outputs)],
+            [patches, b],
+            c,
+        ),
+        // dpatches = dy w.
+        ConvPass::Input => {
+            ([rows, outputs, columns], [dense(outputs), dense(columns), dense(columns)], [a, b], patches)
+        }
+        // dw = dy' patches.
+        ConvPass::Weight => (
+            [outputs, rows, columns],
+            [dense(outputs).transposed(), dense(columns), dense(columns)],
+            [b, patches],
+            c,
+        ),
+    };
+    let product = MatMul::plain([1, 1], sizes, operands, Shape::from([sizes[0], sizes[2]]));
+    let product_io = Io { inputs: inputs.to_vec(), outputs: vec![output], scratch: 0 };
+    if geometry.form != ConvPass::Input {
+        move_patches(to);
+    }
+    matmul::lower(&product.into(), &product_io, to);
+    if geometry.form == ConvPass::Input {
+        move_patches(to);
+    }
+}
+
+/// Padding (`folded` false) or its adjoint. `field` is the smaller of both shapes, `padded` the larger.
+pub(crate) fn pad(
+    mode: PadMode,
+    before: [usize; 2],
+    (field, padded): (&Shape, &Shape),
+    folded: bool,
+    io: &Io,
+    to: &mut Lowering,
+) {
+    let ([_, h, w, c], [_, hp, wp, _]) = (four(field), four(padded));
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
+    let width = vector(half, [c]);
+    let number = match mode {
+        PadMode::Zero => 0,
+        PadMode::Circular => 1,
+        PadMode::Replicate => 2,
+    };
+    let count = y.count / width;
+    let body = format!(
+        "{}<{}, {}, {width}, {number}, {h}u, {w}u, {c}u, {}u, {}u, {hp}u, {wp}u, {count}ull>(x, y);",
+        if folded { "fold" } else { "pad" },
+        x.scalar.name(),
+        y.scalar.name(),
+        before[0],
+        before[1]
+    );
+    let parameters = format!("const {}* x, {}* y", x.scalar.name(), y.scalar.name());
+    to.launch(File::Conv, &parameters, body, blocks(count), vec![x.address.into(), y.address.into()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(batch: usize) -> Geometry {
+        Geometry {
+            form: ConvPass::Forward,
+            x: [batch, 128, 128, 128],
+            w: [64, 3, 3, 128],
+            y: [batch, 128, 128, 64],
+            stride: [1, 1],
+            padding: [1, 1],
+            precision: Precision::Bf16,
+            periodic: false,
+            f16: false,
+        }
+    }
+
+    #[test]
+    fn a_batch_beyond_what_the_library_counts_is_cut() {
+        for (batch, parts) in [(256, 1), (1023, 1), (1024, 2), (3072, 4), (2 * 1009, 2), (2027, 2027)] {
+            let geometry = geometry(batch);
+            assert_eq!(geometry.parts(), parts, "{batch}");
+            let part = geometry.part();
+            assert_eq!(part.x[0] * parts, batch);
+            assert!(part.x.iter().product::<usize>() <= ELEMENTS_LIMIT);
+        }
+    }
+}

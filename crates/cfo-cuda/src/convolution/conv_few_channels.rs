@@ -1,0 +1,81 @@
+//! Convolutions of fields with few channels: the library gathers far more than there is.
+
+use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
+use crate::program::lower::{File, Io, Lowering};
+use cfo_engine::Precision;
+
+/// Channels of the field, at most.
+const CHANNELS: usize = 4;
+/// Rows of the result that a tile of the field is enough for.
+const ROWS: usize = 8;
+/// Bytes of a tile, at most.
+const TILE: usize = 40 << 10;
+/// Pieces of 8 elements by 8 channels of the weights that a thread keeps, at most.
+const PIECES: usize = 64;
+/// Pieces of dy that a warp has on their way.
+const RING: usize = 4;
+/// Blocks that a multiprocessor holds.
+const RESIDENT: u32 = 3;
+
+/// Elements of a patch.
+fn elements(geometry: &Geometry) -> usize {
+    geometry.w[1..].iter().product()
+}
+
+/// Elements of a tile.
+fn tile(geometry: &Geometry) -> usize {
+    let ([_, kh, kw, channels], columns) = (geometry.w, geometry.y[2]);
+    ((ROWS + kh - 1) * (columns + kw - 1) * channels + 16 * channels).next_multiple_of(8)
+}
+
+/// Whether our kernels do a convolution, and how.
+pub(crate) fn choice(geometry: &Geometry, multiprocessors: u32) -> Option<Algorithm> {
+    let Geometry { form, w: [outputs, _, _, channels], y: [batch, rows, columns, _], .. } = *geometry;
+    let fits = match form {
+        ConvPass::Forward => outputs % 32 == 0,
+        ConvPass::Weight => outputs % 64 == 0 && columns % 16 == 0,
+        ConvPass::Input => false,
+    };
+    let small = channels <= CHANNELS
+        && elements(geometry).div_ceil(8) * outputs.div_ceil(8) <= PIECES
+        && 2 * tile(geometry) <= TILE;
+    let plain = geometry.precision == Precision::Bf16 && geometry.stride == [1, 1] && rows > 1;
+    let strips = batch * rows.div_ceil(ROWS);
+    let blocks = (RESIDENT as usize * multiprocessors as usize).min(strips) as u32;
+    (fits && small && plain).then_some(Algorithm::Few { blocks })
+}
+
+pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering) {
+    let Geometry { x: [batch, h, w, ci], w: [co, kh, kw, _], y: [_, ho, wo, _], padding, .. } = *geometry;
+    let [top, left] = padding;
+    let few = format!(
+        "FewChannels<{batch}u, {h}u, {w}u, {ci}u, {co}u, {kh}u, {kw}u, {ho}u, {wo}u, {top}, {left}, {ROWS}u>"
+    );
+    let [a, b, c] = [io.inputs[0].address, io.inputs[1].address, io.outputs[0].address];
+    if geometry.form == ConvPass::Forward {
+        let grid = [(batch * ho.div_ceil(ROWS)) as u32, 1, 1];
+        let parameters = "const bf16* __restrict__ x, const bf16* __restrict__ w, bf16* __restrict__ y";
+        let body = format!("few_channels_forward<{few}>(x, w, y);");
+        to.launch(File::ConvFewChannels, parameters, body, grid, vec![a.into(), b.into(), c.into()]);
+        return;
+    }
+    let weights = co * elements(geometry);
+    let ring = 2 * 8 * RING * 16 * co;
+    // The tile comes after the ring; at the end the sums take the place of both.
+    let shared = (ring + 2 * tile(geometry)).max(4 * co * elements(geometry).next_multiple_of(8));
+    to.launch_resident(
+        File::ConvFewChannels,
+        "const bf16* __restrict__ x, const bf16* __restrict__ dy, float* __restrict__ partial",
+        format!("few_channels_weight<{few}, {RING}>(x, dy, partial);"),
+        ([blocks, 1, 1], 256, shared as u32),
+        if co > 64 { 1 } else { RESIDENT },
+        vec![a.into(), b.into(), io.scratch.into()],
+    );
+    to.launch(
+        File::ConvFewChannels,
+        "const float* __restrict__ partial, bf16* __restrict__ dw",
+        format!("few_channels_totals<{blocks}u, {weights}u>(partial, dw);"),
+        [weights.div_ceil(32) as u32, 1, 1],
+        vec![io.scratch.into(), c.into()],
+    );
+}

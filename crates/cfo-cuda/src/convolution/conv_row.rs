@@ -1,0 +1,210 @@
+//! Convolutions of fields of one row by our own kernels on tensor cores, which need neither padded fields nor patches.
+
+use crate::convolution::conv::{ConvPass, Geometry};
+use crate::op::reduce;
+use crate::program::instruction::Sum;
+use crate::program::lower::{File, Io, Lowering, Value};
+use crate::program::scalar::Scalar;
+use cfo_engine::Precision;
+use cfo_engine::Shape;
+
+/// Whether a device of a compute capability has the tensor cores and the shared memory that the kernels take.
+pub(crate) fn supported(architecture: u32) -> bool {
+    matches!(architecture, 90 | 100 | 103)
+}
+
+/// Channels of the result that a block computes; 64 in the kernels.
+const CHANNELS: usize = 64;
+/// Blocks that keep a device busy. Fixed, so that results do not depend on the device.
+const BLOCKS: usize = 128;
+/// Rows of a block.
+const ROWS: usize = 104;
+const FEWEST_ROWS: usize = 32;
+/// Bytes of shared memory that a block may take.
+const SHARED: usize = 200 << 10;
+const STAGES: usize = 3;
+const WEIGHT_STAGES: usize = 2;
+/// Threads of a block of the gradient of a weight.
+const WEIGHT_THREADS: usize = 512;
+
+/// Whether the kernels take a convolution.
+pub(crate) fn fits(geometry: &Geometry) -> bool {
+    let Geometry { x, w, y, stride, padding, precision, .. } = *geometry;
+    let multiple = match precision {
+        Precision::Tf32 => 16,
+        Precision::Bf16 => 32,
+        _ => return false,
+    };
+    let flat = [x[1], w[1], y[1], stride[0]] == [1; 4] && padding[0] == 0;
+    let taps = (2..=5).contains(&w[2]) && (1..=2).contains(&stride[1]);
+    let aligned = w[0] % multiple == 0 && w[3] % multiple == 0;
+    let small = [x, w, y].iter().all(|shape| shape.iter().product::<usize>() < 1 << 30);
+    flat && taps && aligned && small && padding[1] < 8
+}
+
+/// The places that a run of rows reads; `Windows` of the kernels.
+fn places(rows: usize, rows_of_sample: usize, step: usize, taps: usize) -> usize {
+    let window = ((rows_of_sample - 1) * step + taps).next_multiple_of(step);
+    let further = match rows % rows_of_sample {
+        0 => rows / rows_of_sample - 1,
+        _ => (rows + rows_of_sample - 2) / rows_of_sample,
+    };
+    ((rows - 1) * step + taps + further * (window - rows_of_sample * step)).next_multiple_of(step)
+}
+
+/// Template arguments that say what is convolved.
+fn numbers(geometry: &Geometry) -> String {
+    let ([b, _, l, ci], [co, _, k, _], t) = (geometry.x, geometry.w, geometry.y[2]);
+    let (stride, padding) = (geometry.stride[1], geometry.padding[1]);
+    format!(
+        "ConvRow<{b}u, {l}u, {ci}u, {t}u, {co}u, {k}u, {stride}u, {padding}, {}>",
+        u32::from(geometry.periodic)
+    )
+}
+
+/// How the forward product or its adjoint is cut.
+#[derive(Clone, Copy, Debug)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+    shared: usize,
+    grid: [u32; 3],
+}
+
+impl Tile {
+    fn new(geometry: &Geometry) -> Self {
+        let ([batch, _, length, inputs], [outputs, _, kernel, _], coarse) =
+            (geometry.x, geometry.w, geometry.y[2]);
+        let stride = geometry.stride[1];
+        let (step, taps, of_sample, channels, shifts) = match geometry.form {
+            ConvPass::Input => (1, kernel.div_ceil(stride), length.div_ceil(stride), inputs, stride),
+            _ => (stride, kernel, coarse, outputs, 1),
+        };
+        let blocks = |rows: usize| (batch * of_sample).div_ceil(rows) * channels.div_ceil(CHANNELS) * shifts;
+        let shared = |rows: usize| {
+            let stage = places(rows, of_sample, step, taps) * 64 + taps * 64 * CHANNELS;
+            (STAGES * stage).max(rows.next_multiple_of(8) * (CHANNELS + 4) * 4)
+        };
+        // Whole samples if they are short enough, then parts of them.
+        let mut samples = (ROWS / of_sample).clamp(1, batch);
+        let mut rows = (samples * of_sample).min(ROWS);
+        while (blocks(rows) < BLOCKS || shared(rows) > SHARED) && rows > FEWEST_ROWS {
+            samples /= 2;
+            rows = if samples > 0 { samples * of_sample } else { rows / 2 };
+        }
+        let grid = [(batch * of_sample).div_ceil(rows), channels.div_ceil(CHANNELS), shifts];
+        // More warps where a multiprocessor has one block alone, or where a warp's work is small.
+        let alone = geometry.form == ConvPass::Forward && blocks(rows) <= BLOCKS + 4;
+        let columns = if alone || geometry.precision == Precision::Bf16 { 4 } else { 2 };
+        Self { rows, columns, shared: shared(rows), grid: grid.map(|count| count as u32) }
+    }
+}
+
+/// How the rows of a gradient of a weight are cut.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    rows: usize,
+    /// Runs of rows in each part.
+    chunks: usize,
+    parts: usize,
+    shared: usize,
+}
+
+impl Parts {
+    fn new(geometry: &Geometry) -> Self {
+        let ([batch, .., inputs], [outputs, _, kernel, _], coarse) = (geometry.x, geometry.w, geometry.y[2]);
+        let (most, terms, pitch) = match geometry.precision {
+            Precision::Bf16 => (112, 16, CHANNELS * 2 + 16),
+            _ => (104, 8, CHANNELS * 4 + 32),
+        };
+        // Half of the threads leave their sums to the other half.
+        let sums = kernel * 16 * WEIGHT_THREADS / 2 * 4;
+        let shared = |rows: usize| {
+            let held = rows + places(rows, coarse, geometry.stride[1], kernel);
+            (WEIGHT_STAGES * held * pitch).max(sums)
+        };
+        let mut rows = most;
+        while shared(rows) > SHARED && rows > terms {
+            rows = (rows / 2).next_multiple_of(terms);
+        }
+        let all = (batch * coarse).div_ceil(rows);
+        let tiles = outputs.div_ceil(CHANNELS) * inputs.div_ceil(CHANNELS);
+        let chunks = all.div_ceil((BLOCKS / tiles).max(1));
+        Self { rows, chunks, parts: all.div_ceil(chunks), shared: shared(rows) }
+    }
+
+    /// The sum over the parts, and their shape.
+    fn sum(&self, geometry: &Geometry) -> (Sum, Shape) {
+        let count = geometry.w.iter().product::<usize>();
+        (Sum { axes: vec![0], of: None }, Shape::from([self.parts, count]))
+    }
+}
+
+/// Bytes of scratch memory: the parts of a weight's gradient.
+pub(crate) fn scratch(geometry: &Geometry) -> usize {
+    match geometry.form {
+        ConvPass::Weight => {
+            let parts = Parts::new(geometry);
+            4 * parts.sum(geometry).1.len()
+        }
+        _ => 0,
+    }
+}
+
+pub(crate) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
+    let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
+    let (scalar, numbers) = (a.scalar.name(), numbers(geometry));
+    let shared = "extern __shared__ __align__(16) char shared[];\n";
+    if geometry.form == ConvPass::Weight {
+        let parts = Parts::new(geometry);
+        let grid = [parts.parts, geometry.w[0].div_ceil(CHANNELS), geometry.w[3].div_ceil(CHANNELS)];
+        let body = format!(
+            "{shared}ConvRowWeight<{scalar}, {numbers}, {}u, {WEIGHT_STAGES}>::run(x, dy, parts, {}u, shared);",
+            parts.rows, parts.chunks
+        );
+        let parameters = format!("const {scalar}* x, const {scalar}* dy, float* parts");
+        let arguments = vec![a.address.into(), b.address.into(), io.scratch.into()];
+        let shape = (grid.map(|count| count as u32), WEIGHT_THREADS as u32, parts.shared as u32);
+        to.launch_with(File::ConvRow, &parameters, body, shape, arguments);
+        let (sum, shape) = parts.sum(geometry);
+        let from = Value { address: io.scratch, scalar: Scalar::F32, count: shape.len() };
+        let io = Io { inputs: vec![from], outputs: vec![c], scratch: 0 };
+        reduce::lower(&sum, &shape, &io, to);
+        return;
+    }
+    let body = format!("{shared}{}().run(x, w, y, shared);", product(geometry));
+    let parameters = format!("const {scalar}* x, const {scalar}* w, {scalar}* y");
+    let arguments = [a, b, c].map(|value| value.address.into()).to_vec();
+    to.launch_with(File::ConvRow, &parameters, body, launch(geometry), arguments);
+}
+
+/// The type of the kernel's forward product or adjoint.
+pub(crate) fn product(geometry: &Geometry) -> String {
+    let tile = Tile::new(geometry);
+    let scalar = if geometry.precision == Precision::Bf16 { Scalar::Bf16 } else { Scalar::F32 };
+    format!(
+        "ConvRowProduct<{}, {}, {}, {}u, {}, {STAGES}>",
+        scalar.name(),
+        geometry.form == ConvPass::Input,
+        numbers(geometry),
+        tile.rows,
+        tile.columns
+    )
+}
+
+/// Its grid, threads and bytes of shared memory.
+pub(crate) fn launch(geometry: &Geometry) -> ([u32; 3], u32, u32) {
+    let tile = Tile::new(geometry);
+    (tile.grid, 64 * tile.columns as u32, tile.shared as u32)
+}
+
+/// Whether each of its blocks has a few whole samples and whole groups of channels of the result.
+pub(crate) fn has_whole(geometry: &Geometry, groups: usize) -> bool {
+    let (of_sample, channels) = match geometry.form {
+        ConvPass::Input => (geometry.x[2], geometry.x[3]),
+        _ => (geometry.y[2], geometry.y[3]),
+    };
+    let tile = Tile::new(geometry);
+    let samples = tile.rows.is_multiple_of(of_sample) && tile.rows <= 4 * of_sample;
+    samples && tile.grid[2] == 1 && 32_usize.is_multiple_of(channels / groups)
+}

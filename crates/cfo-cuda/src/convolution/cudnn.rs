@@ -1,0 +1,438 @@
+//! cuDNN: convolutions described, measured and run.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::cudnn::sys;
+use cudarc::driver::sys::CUstream;
+
+use crate::convolution::algorithm::{Measured, Timed, is_special, pick};
+use crate::convolution::conv::{ConvPass, Convolution, Geometry};
+use crate::program::scalar::f16_to_f64;
+use crate::runtime::driver::{Allocation, Context, failure, quiet};
+use cfo_engine::Precision;
+use cfo_engine::Result;
+
+pub(crate) fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
+    match status {
+        sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(()),
+        _ => Err(failure(call, format!("{status:?}"))),
+    }
+}
+
+/// Workspace that an algorithm may ask for.
+pub(crate) const WORKSPACE_LIMIT: usize = 1 << 30;
+/// Algorithms that are measured of those that the library recommends.
+fn candidates_of(geometry: &Geometry) -> usize {
+    match geometry.precision {
+        // Others are measured beside them.
+        Precision::Tf32 if !geometry.f16 && is_special(geometry) => 2,
+        Precision::Tf32 if !geometry.f16 => 6,
+        _ => 3,
+    }
+}
+
+/// A large number in 16 bits, 5/4 times 2^14.
+const PROBE: u16 = 0x7500;
+
+/// Whether a weight gradient of operands that are all [`PROBE`] is what it should be. An algorithm that rounds its sums
+/// before it multiplies them by the power that holds them down overflows; one that multiplies its operands loses digits.
+fn is_held_down(geometry: &Geometry, gradient: &Allocation) -> bool {
+    let [_, kernel_height, kernel_width, inputs] = geometry.w;
+    let [top, left] = geometry.padding;
+    if top >= kernel_height || left >= kernel_width {
+        return false;
+    }
+    // The weight that meets an element of the field for every gradient.
+    let Ok(bytes) = gradient.read(2 * inputs * (top * kernel_width + left), 2) else { return false };
+    let found = f16_to_f64(u16::from_le_bytes([bytes[0], bytes[1]]));
+    let terms = geometry.y[..3].iter().product::<usize>() as f64;
+    let expected = terms * f16_to_f64(PROBE).powi(2) * geometry.power();
+    // Equal terms are summed with a bias that terms of both signs do not have.
+    (found / expected - 1.0).abs() < 0.1
+}
+
+/// The descriptors of one convolution.
+pub(crate) struct Prepared {
+    _context: Arc<Context>,
+    handle: sys::cudnnHandle_t,
+    x: sys::cudnnTensorDescriptor_t,
+    w: sys::cudnnFilterDescriptor_t,
+    y: sys::cudnnTensorDescriptor_t,
+    convolution: sys::cudnnConvolutionDescriptor_t,
+    call: Option<Convolution>,
+}
+
+// SAFETY: descriptors are only read after construction, by one thread at a time.
+unsafe impl Send for Prepared {}
+// SAFETY: as above.
+unsafe impl Sync for Prepared {}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // SAFETY: each was created or is null.
+        unsafe {
+            for tensor in [self.x, self.y] {
+                if !tensor.is_null() {
+                    let _ = sys::cudnnDestroyTensorDescriptor(tensor);
+                }
+            }
+            if !self.w.is_null() {
+                let _ = sys::cudnnDestroyFilterDescriptor(self.w);
+            }
+            if !self.convolution.is_null() {
+                let _ = sys::cudnnDestroyConvolutionDescriptor(self.convolution);
+            }
+        }
+    }
+}
+
+impl Prepared {
+    pub(crate) fn new(context: &Arc<Context>, call: &Convolution) -> Result<Self> {
+        let mut prepared = Self::describe(context, &call.geometry.part())?;
+        prepared.set_call(*call)?;
+        Ok(prepared)
+    }
+
+    fn set_call(&mut self, call: Convolution) -> Result<()> {
+        self.call = Some(call);
+        // SAFETY: the descriptor is alive.
+        check("cudnnSetConvolutionMathType", unsafe {
+            sys::cudnnSetConvolutionMathType(self.convolution, math(call.math))
+        })
+    }
+
+    pub(crate) fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
+        use sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC as CHANNELS_LAST;
+        context.enter()?;
+        let handle = context
+            .handles
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .convolutions(context.stream)?;
+        let null: *mut c_void = std::ptr::null_mut();
+        let mut it = Self {
+            _context: Arc::clone(context),
+            handle,
+            x: null.cast(),
+            w: null.cast(),
+            y: null.cast(),
+            convolution: null.cast(),
+            call: None,
+        };
+        let data = match geometry.precision {
+            _ if geometry.f16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
+            Precision::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+            _ => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+        };
+        let single = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+        let correlation = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+        let [b, h, w, ci] = geometry.x.map(|n| n as i32);
+        let [co, kh, kw, _] = geometry.w.map(|n| n as i32);
+        let [_, ho, wo, _] = geometry.y.map(|n| n as i32);
+        let ([sh, sw], [ph, pw]) = (geometry.stride.map(|n| n as i32), geometry.padding.map(|n| n as i32));
+        // SAFETY: descriptors are created before they are set; the library checks the sizes.
+        unsafe {
+            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut it.x))?;
+            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut it.y))?;
+            check("cudnnCreateFilterDescriptor", sys::cudnnCreateFilterDescriptor(&mut it.w))?;
+            check(
+                "cudnnCreateConvolutionDescriptor",
+                sys::cudnnCreateConvolutionDescriptor(&mut it.convolution),
+            )?;
+            let set = sys::cudnnSetTensor4dDescriptor;
+            check("cudnnSetTensor4dDescriptor", set(it.x, CHANNELS_LAST, data, b, ci, h, w))?;
+            check("cudnnSetTensor4dDescriptor", set(it.y, CHANNELS_LAST, data, b, co, ho, wo))?;
+            check(
+                "cudnnSetFilter4dDescriptor",
+                sys::cudnnSetFilter4dDescriptor(it.w, data, CHANNELS_LAST, co, ci, kh, kw),
+            )?;
+            check(
+                "cudnnSetConvolution2dDescriptor",
+                sys::cudnnSetConvolution2dDescriptor(
+                    it.convolution,
+                    ph,
+                    pw,
+                    sh,
+                    sw,
+                    1,
+                    1,
+                    correlation,
+                    single,
+                ),
+            )?;
+            let math = match geometry.precision {
+                _ if geometry.f16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+                Precision::Bf16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+                Precision::Tf32 => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+                _ => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+            };
+            check("cudnnSetConvolutionMathType", sys::cudnnSetConvolutionMathType(it.convolution, math))?;
+        }
+        Ok(it)
+    }
+
+    /// The algorithms that the library thinks best, the best first: algorithm, math, workspace, deterministic?
+    pub(crate) fn candidates(&self, form: ConvPass) -> Vec<(u32, u32, usize, bool)> {
+        let mut found = 0;
+        let mut candidates = Vec::new();
+        macro_rules! ask {
+            ($get:ident, $performance:ident, $($descriptor:expr),*) => {{
+                // SAFETY: results are plain data, as many as are asked for.
+                let mut results: [sys::$performance; 16] = unsafe { std::mem::zeroed() };
+                let status = unsafe {
+                    sys::$get(self.handle, $($descriptor),*, 16, &mut found, results.as_mut_ptr())
+                };
+                if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+                    for result in &results[..found as usize] {
+                        if result.status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS
+                            && result.memory <= WORKSPACE_LIMIT
+                        {
+                            let deterministic =
+                                result.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC;
+                            let (algorithm, math) = (result.algo as u32, result.mathType as u32);
+                            candidates.push((algorithm, math, result.memory, deterministic));
+                        }
+                    }
+                }
+            }};
+        }
+        let Self { x, w, y, convolution, .. } = *self;
+        match form {
+            ConvPass::Forward => {
+                ask!(
+                    cudnnGetConvolutionForwardAlgorithm_v7,
+                    cudnnConvolutionFwdAlgoPerf_t,
+                    x,
+                    w,
+                    convolution,
+                    y
+                )
+            }
+            ConvPass::Input => {
+                ask!(
+                    cudnnGetConvolutionBackwardDataAlgorithm_v7,
+                    cudnnConvolutionBwdDataAlgoPerf_t,
+                    w,
+                    y,
+                    convolution,
+                    x
+                )
+            }
+            ConvPass::Weight => {
+                ask!(
+                    cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+                    cudnnConvolutionBwdFilterAlgoPerf_t,
+                    x,
+                    y,
+                    convolution,
+                    w
+                )
+            }
+        }
+        candidates
+    }
+
+    /// Measures the library's best guesses; the best one if any works.
+    pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
+        // One part stands for all.
+        let geometry = &geometry.part();
+        let mut it = Self::describe(context, geometry)?;
+        let mut candidates = worth_measuring(it.candidates(geometry.form), geometry);
+        // An algorithm that adds up results of 16 bits in any order loses digits.
+        candidates.retain(|candidate| candidate.3 || !geometry.f16);
+        let half = geometry.f16 || geometry.precision == Precision::Bf16;
+        let bytes = |sizes: [usize; 4]| sizes.iter().product::<usize>() * if half { 2 } else { 4 };
+        let [x, w, y] = [geometry.x, geometry.w, geometry.y].map(bytes);
+        let sizes = match geometry.form {
+            ConvPass::Forward => [x, w, y],
+            ConvPass::Input => [y, w, x],
+            ConvPass::Weight => [x, y, w],
+        };
+        let buffers = sizes.map(|bytes| Allocation::zeroed(context, bytes));
+        let [Ok(a), Ok(b), Ok(c)] = buffers else {
+            // No room to measure in: the library's first guess, if it has one.
+            let first = candidates.first().map(|&(algorithm, math, workspace, deterministic)| {
+                (f32::INFINITY, deterministic, algorithm, math, workspace)
+            });
+            return Ok(pick(first.as_slice()));
+        };
+        if geometry.f16 {
+            a.fill(PROBE)?;
+            b.fill(PROBE)?;
+        }
+        let mut measured: Vec<Measured> = Vec::new();
+        for &(algorithm, math, workspace, deterministic) in candidates.iter().take(candidates_of(geometry)) {
+            let Ok(memory) = Allocation::zeroed(context, workspace) else { continue };
+            let addresses = [a.address(), b.address(), c.address()];
+            let workspace = (memory.address(), workspace);
+            it.set_call(Convolution { geometry: *geometry, algorithm, math, workspace, addresses })?;
+            let _quiet = quiet();
+            // Once to load it; one that is far behind even so is not run again.
+            let run = || context.time(|| it.run(context.stream));
+            let best = measured.iter().map(|known: &Measured| known.0).fold(f32::INFINITY, f32::min);
+            if let Ok(cold) = run()
+                && cold < 5.0 * best + 5.0
+                && let (Ok(first), Ok(second)) = (run(), run())
+                && (!geometry.f16 || is_held_down(geometry, &c))
+            {
+                measured.push((first.min(second), deterministic, algorithm, math, workspace.1));
+            }
+        }
+        Ok(pick(&measured))
+    }
+
+    /// Enqueues the call on a stream, part after part of the batch; parts of a weight gradient are summed.
+    pub(crate) fn run(&self, stream: CUstream) -> Result<()> {
+        let call = self.call.as_ref().expect("prepared with a call");
+        let (parts, part) = (call.geometry.parts(), call.geometry.part());
+        let element = if part.precision == Precision::Bf16 { 2 } else { 4 };
+        let [x, y] = [part.x, part.y].map(|field| (element * field.iter().product::<usize>()) as u64);
+        let strides = match part.form {
+            ConvPass::Forward => [x, 0, y],
+            ConvPass::Input => [y, 0, x],
+            ConvPass::Weight => [x, y, 0],
+        };
+        for index in 0..parts as u64 {
+            let mut addresses = call.addresses;
+            addresses.iter_mut().zip(strides).for_each(|(address, stride)| *address += index * stride);
+            let kept = if part.form == ConvPass::Weight && index > 0 { 1.0 } else { 0.0 };
+            self.run_part(stream, call, addresses, kept)?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues one part; `kept` times what the result's place holds is added.
+    fn run_part(&self, stream: CUstream, call: &Convolution, addresses: [u64; 3], kept: f32) -> Result<()> {
+        let one = call.geometry.power() as f32;
+        let (alpha, beta): (*const c_void, *const c_void) =
+            (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&kept).cast());
+        let pointer = |address: u64| address as *mut c_void;
+        let [a, b, c] = addresses.map(pointer);
+        let (workspace, bytes) = (pointer(call.workspace.0), call.workspace.1);
+        let Self { handle, x, w, y, convolution, .. } = *self;
+        // SAFETY: the handle is alive and used by one thread at a time.
+        check("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, stream.cast()) })?;
+        // SAFETY: addresses lie in the arena or in tensors that the executor keeps alive; algorithms came from the
+        // library.
+        unsafe {
+            match call.geometry.form {
+                ConvPass::Forward => {
+                    let algorithm =
+                        std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(call.algorithm);
+                    let status = sys::cudnnConvolutionForward(
+                        handle,
+                        alpha,
+                        x,
+                        a,
+                        w,
+                        b,
+                        convolution,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        beta,
+                        y,
+                        c,
+                    );
+                    check("cudnnConvolutionForward", status)
+                }
+                ConvPass::Input => {
+                    let algorithm =
+                        std::mem::transmute::<u32, sys::cudnnConvolutionBwdDataAlgo_t>(call.algorithm);
+                    let status = sys::cudnnConvolutionBackwardData(
+                        handle,
+                        alpha,
+                        w,
+                        b,
+                        y,
+                        a,
+                        convolution,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        beta,
+                        x,
+                        c,
+                    );
+                    check("cudnnConvolutionBackwardData", status)
+                }
+                ConvPass::Weight => {
+                    let algorithm =
+                        std::mem::transmute::<u32, sys::cudnnConvolutionBwdFilterAlgo_t>(call.algorithm);
+                    let status = sys::cudnnConvolutionBackwardFilter(
+                        handle,
+                        alpha,
+                        x,
+                        a,
+                        y,
+                        b,
+                        convolution,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        beta,
+                        w,
+                        c,
+                    );
+                    check("cudnnConvolutionBackwardFilter", status)
+                }
+            }
+        }
+    }
+}
+
+/// An algorithm that the library recommends: its number, math, workspace, deterministic?
+type Candidate = (u32, u32, usize, bool);
+
+/// For operands of 16 bits the algorithms on tensor cores alone if there is one: the others take up to a thousand times as
+/// long.
+fn worth_measuring(mut candidates: Vec<Candidate>, geometry: &Geometry) -> Vec<Candidate> {
+    let on_cores = |candidate: &Candidate| candidate.1 == 1;
+    let half = geometry.f16 || geometry.precision == Precision::Bf16;
+    if half && candidates.iter().any(on_cores) {
+        candidates.retain(on_cores);
+    }
+    // In tf32 the library does not say which are on tensor cores; the plain ones of these forms are not.
+    let plain = |candidate: &Candidate| candidate.0 == 0;
+    if is_special(geometry) && geometry.form != ConvPass::Weight && !candidates.iter().all(plain) {
+        candidates.retain(|candidate| !plain(candidate));
+    }
+    candidates
+}
+
+fn math(number: u32) -> sys::cudnnMathType_t {
+    match number {
+        1 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+        2 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION,
+        3 => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+        _ => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_algorithms_are_not_measured_for_operands_of_16_bits() {
+        let candidates = vec![(1, 1, 64, true), (1, 0, 64, true), (0, 0, 0, true)];
+        let geometry = |precision: Precision, f16: bool| Geometry {
+            form: ConvPass::Weight,
+            x: [1; 4],
+            w: [1; 4],
+            y: [1; 4],
+            stride: [1; 2],
+            padding: [0; 2],
+            precision,
+            periodic: false,
+            f16,
+        };
+        for geometry in [geometry(Precision::Bf16, false), geometry(Precision::Tf32, true)] {
+            assert_eq!(worth_measuring(candidates.clone(), &geometry), candidates[..1]);
+            assert_eq!(worth_measuring(candidates[1..].to_vec(), &geometry), candidates[1..]);
+        }
+        assert_eq!(worth_measuring(candidates.clone(), &geometry(Precision::Tf32, false)), candidates);
+    }
+}

@@ -1,0 +1,270 @@
+//! Group normalisation: samples that one block can walk take one launch, larger ones a launch for the statistics and
+//! one to normalise, unless [`GroupNormPlan`] knows a way to read them once.
+
+use crate::norm::group_norm_plan::{self, GroupNormPlan};
+use crate::program::instruction::GroupNormBackward;
+use crate::program::lower::{Argument, File, Io, Lowering, Value, vector};
+use crate::program::scalar::Scalar;
+use cfo_engine::Shape;
+use cfo_engine::ops::{Activation, GroupNorm};
+
+/// How samples are cut; the template arguments of the kernels.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    batch: usize,
+    positions: usize,
+    channels: usize,
+    groups: usize,
+    width: usize,
+    rows: usize,
+    chunks: usize,
+}
+
+impl Cut {
+    fn new(op: &GroupNorm, x: &Shape, half: bool, multiprocessors: u32) -> Self {
+        let (batch, channels) = (x.axes()[0], x.last());
+        let positions = x.len() / (batch * channels).max(1);
+        let width = vector(half, [channels]);
+        let lanes = channels / width;
+        let rows = (256 / lanes).clamp(1, positions.next_power_of_two());
+        let chunks = Self::chunks(batch, positions, channels, multiprocessors);
+        Self { batch, positions, channels, groups: op.groups, width, rows, chunks }
+    }
+
+    /// Blocks that share a sample: as many as keep the device busy, but none with less than 16 Ki elements.
+    fn chunks(batch: usize, positions: usize, channels: usize, multiprocessors: u32) -> usize {
+        let wanted = (24 * multiprocessors as usize).div_ceil(batch.max(1));
+        wanted.clamp(1, (positions * channels).div_ceil(1 << 14)).min(positions)
+    }
+
+    fn threads(&self) -> u32 {
+        (self.rows * self.channels / self.width).next_multiple_of(32) as u32
+    }
+
+    fn numbers(&self) -> String {
+        let Self { positions, channels, groups, width, rows, chunks, .. } = self;
+        format!("{width}, {positions}u, {channels}u, {groups}u, {chunks}u, {rows}")
+    }
+
+    fn grid(&self) -> [u32; 3] {
+        [self.chunks as u32, self.batch as u32, 1]
+    }
+}
+
+/// Whether the kernels take fields of so many channels.
+pub(crate) fn supported(x: &Shape) -> bool {
+    x.last() <= 1024 && x.axes()[0] < 65_536
+}
+
+/// Bytes of scratch memory: the chunks' sums or those of teams.
+pub(crate) fn scratch(op: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
+    let teams = group_norm_plan::scratch(op, x.last(), multiprocessors);
+    4 * chunk_sums(x, multiprocessors).max(teams)
+}
+
+fn chunk_sums(x: &Shape, multiprocessors: u32) -> usize {
+    let (batch, channels) = (x.axes()[0], x.last());
+    let positions = x.len() / (batch * channels).max(1);
+    batch * Cut::chunks(batch, positions, channels, multiprocessors) * 2 * channels
+}
+
+/// Bytes of scratch memory: the chunks' sums, each group's coefficients, each sample's share of the gradients.
+pub(crate) fn scratch_backward(op: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
+    let (batch, channels) = (x.axes()[0], x.last());
+    let chunks = 2 * chunk_sums(x, multiprocessors) + batch * (2 * op.groups + 3 * channels);
+    4 * chunks.max(group_norm_plan::scratch(op, channels, multiprocessors))
+}
+
+pub(crate) fn activation_number(activation: Activation) -> u32 {
+    match activation {
+        Activation::Identity => 0,
+        Activation::Relu => 1,
+        Activation::Silu => 2,
+        Activation::Gelu => 3,
+    }
+}
+
+pub(crate) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
+    let cut = Cut::new(op, shape, half, to.multiprocessors);
+    let offset = op.offset.then(|| io.inputs[3]);
+    let shift = op.shift.then(|| io.inputs[3 + usize::from(op.offset)]);
+    let shift_scalar = shift.map_or("float", |value| value.scalar.name());
+    let parameters = format!(
+        "const {}* x, const float* scale, const float* bias, const float* offset, const {shift_scalar}* shift, {}* y, \
+         float* mean, float* inverse, float epsilon, float* partial, u32* tickets",
+        x.scalar.name(),
+        y.scalar.name()
+    );
+    let chip = (to.multiprocessors, to.shared);
+    let kept = GroupNormPlan::of(op, shape, ([x.scalar, y.scalar], 1), chip);
+    let tickets = tickets(kept, cut, to);
+    let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
+    let arguments = vec![
+        x.address.into(),
+        io.inputs[1].address.into(),
+        io.inputs[2].address.into(),
+        address(offset),
+        address(shift),
+        y.address.into(),
+        io.outputs[1].address.into(),
+        io.outputs[2].address.into(),
+        (op.epsilon as f32).to_bits().into(),
+        io.scratch.into(),
+        tickets,
+    ];
+    let scalars = format!("{}, {}, {shift_scalar}", x.scalar.name(), y.scalar.name());
+    let flags = format!("{}, {}, {}", activation_number(op.activation), op.offset, op.shift);
+    if let Some(kept) = kept {
+        let (name, meeting) = match kept {
+            GroupNormPlan::Cluster { .. } => ("norm_cluster", ""),
+            GroupNormPlan::Persistent { .. } => ("norm_persistent", ", partial, tickets"),
+        };
+        let numbers = kept.numbers(op, shape);
+        let body = format!(
+            "{name}<{scalars}, {numbers}, {flags}>(x, scale, bias, offset, shift, y, mean, inverse, epsilon{meeting});"
+        );
+        return launch(kept, false, shape, (&parameters, body, arguments), to);
+    }
+    let statistics = format!(
+        "norm_statistics<{}, {}, {}>(x, offset, mean, inverse, epsilon, partial, tickets);\n",
+        x.scalar.name(),
+        cut.numbers(),
+        op.offset
+    );
+    let apply = format!(
+        "norm_apply<{scalars}, {}, {flags}>(x, scale, bias, offset, shift, y, mean, inverse);",
+        cut.numbers()
+    );
+    passes(&parameters, [statistics, apply], cut, arguments, to);
+}
+
+/// Counters for blocks that meet: two a sample for teams, one for the last of several chunks.
+fn tickets(kept: Option<GroupNormPlan>, cut: Cut, to: &mut Lowering) -> Argument {
+    let count = match kept {
+        Some(GroupNormPlan::Persistent { .. }) => 2 * cut.batch,
+        None if cut.chunks > 1 => cut.batch,
+        _ => 0,
+    };
+    to.ticket(count)
+}
+
+/// The one launch of blocks that keep their fields.
+fn launch(
+    kept: GroupNormPlan,
+    backward: bool,
+    x: &Shape,
+    (parameters, body, arguments): (&str, String, Vec<Argument>),
+    to: &mut Lowering,
+) {
+    to.alone |= matches!(kept, GroupNormPlan::Persistent { .. });
+    let parameters = &parameters.replace("* ", "* __restrict__ ");
+    to.launch_clusters(kept.file(), parameters, body, kept.shape(x), kept.residence(backward), arguments);
+}
+
+/// One launch where a block walks a whole sample, else two.
+fn passes(
+    parameters: &str,
+    [first, second]: [String; 2],
+    cut: Cut,
+    arguments: Vec<Argument>,
+    to: &mut Lowering,
+) {
+    let shape = (cut.grid(), cut.threads(), 0);
+    let parameters = &parameters.replace("* ", "* __restrict__ ");
+    if cut.chunks == 1 {
+        to.launch_with(File::GroupNorm, parameters, first + &second, shape, arguments);
+    } else {
+        to.launch_with(File::GroupNorm, parameters, first, shape, arguments.clone());
+        to.launch_with(File::GroupNorm, parameters, second, shape, arguments);
+    }
+}
+
+/// The call of blocks that keep their fields.
+fn kept_backward(kept: GroupNormPlan, backward: &GroupNormBackward, x: &Shape, scalars: &str) -> String {
+    let op = &backward.forward;
+    let (name, turns, meeting) = match kept {
+        // With 8 channels a thread the sums do not fit into its registers at once.
+        GroupNormPlan::Cluster { .. } if scalars.contains("bf16") => ("norm_backward_cluster", ", 2", ""),
+        GroupNormPlan::Cluster { .. } => ("norm_backward_cluster", ", 1", ""),
+        GroupNormPlan::Persistent { .. } => ("norm_backward_persistent", "", ", coefficients, tickets"),
+    };
+    format!(
+        "{name}<{scalars}, {}, {}, {}, {}, {}{turns}>(x, scale, bias, mean, inverse, offset, dy, shift, dx, dshift, again, \
+         totals{meeting});",
+        kept.numbers(op, x),
+        activation_number(op.activation),
+        op.offset,
+        op.shift,
+        backward.again
+    )
+}
+
+/// The calls for the sums and for the result.
+fn backward_passes(backward: &GroupNormBackward, scalars: &str, cut: Cut) -> [String; 2] {
+    let op = &backward.forward;
+    let numbers =
+        format!("{}, {}, {}, {}", cut.numbers(), activation_number(op.activation), op.offset, op.shift);
+    let sums = format!(
+        "norm_backward_sums<{scalars}, {numbers}>(x, scale, bias, mean, inverse, offset, dy, dshift, coefficients, totals, \
+         partial, tickets);\n"
+    );
+    let apply = format!(
+        "norm_backward_apply<{scalars}, {numbers}, {}>(x, scale, bias, mean, inverse, offset, dy, shift, dx, again, coefficients);",
+        backward.again
+    );
+    [sums, apply]
+}
+
+pub(crate) fn lower_backward(backward: &GroupNormBackward, shape: &Shape, io: &Io, to: &mut Lowering) {
+    let op = &backward.forward;
+    let (x, dy, dx) = (io.inputs[0], io.inputs[backward.cotangent()], io.outputs[0]);
+    let again = backward.result().map(|output| io.outputs[output]);
+    let shift = again.filter(|_| op.shift).map(|_| io.inputs[backward.cotangent() + 1]);
+    let half = [x, dy, dx].iter().any(|value| value.scalar == Scalar::Bf16);
+    let cut = Cut::new(op, shape, half, to.multiprocessors);
+    let offset = op.offset.then(|| io.inputs[5]);
+    let dshift = op.shift.then(|| io.outputs[3 + usize::from(op.offset)]);
+    let name = |value: Option<Value>| value.map_or("float", |value| value.scalar.name());
+    let (dshift_scalar, shift_scalar, again_scalar) = (name(dshift), name(shift), name(again));
+    let parameters = format!(
+        "const {}* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset, \
+         const {}* dy, const {shift_scalar}* shift, {}* dx, {dshift_scalar}* dshift, {again_scalar}* again, \
+         float* totals, float* coefficients, float* partial, u32* tickets",
+        x.scalar.name(),
+        dy.scalar.name(),
+        dx.scalar.name()
+    );
+    let chip = (to.multiprocessors, to.shared);
+    let kept = GroupNormPlan::of(op, shape, ([x.scalar, dy.scalar], 2), chip);
+    let tickets = tickets(kept, cut, to);
+    let parts = kept.map_or(cut.batch, |kept| kept.parts(shape));
+    let totals = io.scratch;
+    let coefficients = totals + (4 * parts * 3 * cut.channels) as u64;
+    let partial = coefficients + (4 * cut.batch * 2 * cut.groups) as u64;
+    let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
+    let mut arguments: Vec<Argument> = io.inputs[..5].iter().map(|value| value.address.into()).collect();
+    arguments.extend([address(offset), dy.address.into(), address(shift), dx.address.into()]);
+    arguments.extend([address(dshift), address(again), totals.into(), coefficients.into()]);
+    arguments.extend([partial.into(), tickets]);
+    let fields = format!("{}, {}, {}", x.scalar.name(), dy.scalar.name(), dx.scalar.name());
+    let scalars = format!("{fields}, {shift_scalar}, {dshift_scalar}, {again_scalar}");
+    match kept {
+        Some(kept) => {
+            let body = kept_backward(kept, backward, shape, &scalars);
+            launch(kept, true, shape, (&parameters, body, arguments), to);
+        }
+        None => passes(&parameters, backward_passes(backward, &scalars, cut), cut, arguments, to),
+    }
+    let body =
+        format!("norm_totals<{parts}u, {}u, {}>(totals, dscale, dbias, doffset);", cut.channels, op.offset);
+    let doffset = op.offset.then(|| io.outputs[3]);
+    to.launch(
+        File::GroupNorm,
+        "const float* totals, float* dscale, float* dbias, float* doffset",
+        body,
+        [(3 * cut.channels).div_ceil(32) as u32, 1, 1],
+        vec![totals.into(), io.outputs[1].address.into(), io.outputs[2].address.into(), address(doffset)],
+    );
+}

@@ -1,0 +1,112 @@
+//! Layer normalisation, with scale and shift of each sample, and with the gated residual before it or, on the way back,
+//! after it.
+
+use crate::program::instruction::{LayerNorm, LayerNormBackward};
+use crate::program::lower::{Argument, File, Io, Lowering, Value, vector};
+use cfo_engine::Shape;
+
+fn sizes(x: &Shape) -> [usize; 3] {
+    x.axes().try_into().expect("the graph checked that tokens have three axes")
+}
+
+/// Blocks that share a sample: as many as run at once, for at least 16 tokens each.
+fn chunks(x: &Shape, multiprocessors: u32) -> usize {
+    let [batch, tokens, _] = sizes(x);
+    (2 * multiprocessors as usize / batch.max(1)).clamp(1, tokens.div_ceil(16).max(1))
+}
+
+/// Sums over the tokens of a sample that the backward operation makes.
+fn sums(op: &LayerNormBackward) -> usize {
+    2 * usize::from(op.modulated) + usize::from(op.gated)
+}
+
+pub(crate) fn scratch_backward(op: &LayerNormBackward, x: &Shape, multiprocessors: u32) -> usize {
+    let [batch, _, width] = sizes(x);
+    4 * batch * chunks(x, multiprocessors) * sums(op) * width
+}
+
+/// Parameters of a kernel and their arguments; what an operation does not have is a null pointer.
+#[derive(Default)]
+struct Parameters {
+    text: String,
+    arguments: Vec<Argument>,
+}
+
+impl Parameters {
+    fn push(&mut self, name: &str, constant: bool, value: Option<Value>) {
+        let scalar = value.map_or("float", |value| value.scalar.name());
+        let constant = if constant { "const " } else { "" };
+        self.text += &format!("{constant}{scalar}* {name}, ");
+        self.arguments.push(value.map_or(0, |value| value.address).into());
+    }
+}
+
+pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
+    let [batch, tokens, width] = sizes(x);
+    let all = batch * tokens;
+    let mut inputs = io.inputs.iter().copied();
+    let mut input = |there: bool| there.then(|| inputs.next().expect("an input for each part"));
+    let [x, shift, scale] = [true, op.modulated, op.modulated].map(&mut input);
+    let [gate, value] = [op.residual; 2].map(&mut input);
+    assert!(
+        shift.map(|value| value.scalar) == scale.map(|value| value.scalar),
+        "shift and scale are stored alike"
+    );
+    let mut parameters = Parameters::default();
+    let [y, mean, inverse] = [0, 1, 2].map(|output| Some(io.outputs[output]));
+    for (name, value) in [("x", x), ("shift", shift), ("scale", scale), ("gate", gate), ("value", value)] {
+        parameters.push(name, true, value);
+    }
+    for (name, value) in [("sum", io.outputs.get(3).copied()), ("y", y), ("mean", mean), ("inverse", inverse)]
+    {
+        parameters.push(name, false, value);
+    }
+    let Parameters { text, mut arguments } = parameters;
+    arguments.push((op.epsilon as f32).to_bits().into());
+    let body = format!(
+        "layer_norm<{}, {tokens}u, {width}u, {all}ull, {}, {}>(x, shift, scale, gate, value, sum, y, mean, inverse, epsilon);",
+        vector(false, [width]),
+        op.modulated,
+        op.residual
+    );
+    let grid = [all.div_ceil(8) as u32, 1, 1];
+    to.launch(File::LayerNorm, &(text + "float epsilon"), body, grid, arguments);
+}
+
+pub(crate) fn lower_backward(op: &LayerNormBackward, x: &Shape, io: &Io, to: &mut Lowering) {
+    let [batch, tokens, width] = sizes(x);
+    let chunks = chunks(x, to.multiprocessors);
+    let mut inputs = io.inputs.iter().copied();
+    let mut input = |there: bool| there.then(|| inputs.next().expect("an input for each part"));
+    let [x, scale, mean, inverse, dy] = [true, op.modulated, true, true, true].map(&mut input);
+    let [plus, gate, value] = [op.add, op.gated, op.gated].map(&mut input);
+    let mut outputs = io.outputs.iter().copied();
+    let mut output = |there: bool| there.then(|| outputs.next().expect("an output for each part"));
+    let [dx, dshift, dscale] = [true, op.modulated, op.modulated].map(&mut output);
+    let [gated, dgate] = [op.gated; 2].map(&mut output);
+    let mut parameters = Parameters::default();
+    for (name, value) in [("x", x), ("scale", scale), ("mean", mean), ("inverse", inverse), ("dy", dy)] {
+        parameters.push(name, true, value);
+    }
+    for (name, value) in [("plus", plus), ("gate", gate), ("value", value)] {
+        parameters.push(name, true, value);
+    }
+    for (name, value) in
+        [("dx", dx), ("dshift", dshift), ("dscale", dscale), ("gated", gated), ("dgate", dgate)]
+    {
+        parameters.push(name, false, value);
+    }
+    let Parameters { text, mut arguments } = parameters;
+    let tickets = to.ticket(if chunks > 1 && sums(op) > 0 { batch } else { 0 });
+    arguments.extend([io.scratch.into(), tickets]);
+    let body = format!(
+        "layer_norm_backward<{}, {tokens}u, {width}u, {chunks}u, {}, {}, {}>(x, scale, mean, inverse, dy, plus, gate, value, dx, \
+         dshift, dscale, gated, dgate, partial, tickets);",
+        vector(false, [width]),
+        op.modulated,
+        op.add,
+        op.gated
+    );
+    let grid = [chunks as u32, batch as u32, 1];
+    to.launch(File::LayerNorm, &(text + "float* partial, u32* tickets"), body, grid, arguments);
+}

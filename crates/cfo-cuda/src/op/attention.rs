@@ -1,0 +1,154 @@
+//! Attention by kernels of our own: on tensor cores in bf16, with whole heads in shared memory where they fit, else one
+//! thread a row.
+
+use crate::program::lower::{File, Io, Lowering};
+use crate::program::scalar::Scalar;
+use cfo_engine::Shape;
+
+/// Threads a block, except where whole heads are in shared memory.
+const THREADS: u32 = 128;
+
+/// Batch, tokens and width of a head.
+fn sizes(heads: usize, qkv: &Shape) -> [usize; 3] {
+    let [batch, tokens, width]: [usize; 3] =
+        qkv.axes().try_into().expect("the graph checked that tokens have three axes");
+    [batch, tokens, width / 3 / heads]
+}
+
+/// Rows that a block owns on tensor cores.
+const ROWS: usize = 64;
+
+/// How the rows are shared out: kernels' file, suffix of their names, their template arguments, rows a block.
+fn rows_shared(
+    heads: usize,
+    [_, tokens, head]: [usize; 3],
+    scalar: Scalar,
+) -> (File, &'static str, String, usize) {
+    match scalar == Scalar::Bf16 && head % 16 == 0 && head <= 128 {
+        true => (File::AttentionTiles, "_tiles", format!("{tokens}u, {heads}u, {head}"), ROWS),
+        false => {
+            let numbers = format!("{}, {tokens}u, {heads}u, {head}, {THREADS}", scalar.name());
+            (File::Attention, "", numbers, THREADS as usize)
+        }
+    }
+}
+
+/// A head in shared memory: a block has a thread for each token and a warp for 32 of them.
+struct WholeHeads {
+    /// Threads and bytes of shared memory of the forward pass.
+    forward: (u32, u32),
+    /// Those of the backward pass, and queries that pass at a time.
+    backward: (u32, u32),
+    step: usize,
+}
+
+impl WholeHeads {
+    /// The most tokens and the widest head for which a thread has registers enough.
+    const MOST: [usize; 2] = [256, 64];
+    /// Threads that a multiprocessor has registers for: half of 255 each in the forward pass.
+    const RESIDENT: [u32; 2] = [512, 256];
+
+    /// `None` where a head does not fit.
+    fn of([_, tokens, head]: [usize; 3], scalar: Scalar, shared: u32) -> Option<Self> {
+        if scalar != Scalar::Bf16 || head % 16 != 0 || tokens > Self::MOST[0] || head > Self::MOST[1] {
+            return None;
+        }
+        let rows = tokens.next_multiple_of(32);
+        let forward = (rows as u32, (3 * 2 * rows * head) as u32);
+        [64, 32].into_iter().find_map(|step| {
+            let rows = tokens.next_multiple_of(step);
+            // Queries, slopes, values, results, this head's keys and the next one's; two steps of scores; two numbers a row.
+            let backward = (rows as u32, (2 * rows * (6 * head + 2 * step + 4)) as u32);
+            (backward.1.max(forward.1) <= shared).then_some(Self { forward, backward, step })
+        })
+    }
+}
+
+/// Bytes of scratch memory of the backward operation: a number a query.
+pub(crate) fn scratch_backward(heads: usize, qkv: &Shape) -> usize {
+    let [batch, tokens, _] = sizes(heads, qkv);
+    4 * batch * heads * tokens
+}
+
+pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
+    let all @ [batch, tokens, head] = sizes(heads, qkv);
+    let scalar = io.inputs[0].scalar;
+    let scale = (1.0 / (head as f64).sqrt()) as f32;
+    let parameters = format!("const {0}* qkv, {0}* out, float* log_sum_exp, float scale", scalar.name());
+    let arguments = vec![
+        io.inputs[0].address.into(),
+        io.outputs[0].address.into(),
+        io.outputs[1].address.into(),
+        scale.to_bits().into(),
+    ];
+    if let Some(whole) = WholeHeads::of(all, scalar, to.shared) {
+        let body = format!("attention_heads<{tokens}u, {heads}u, {head}>(qkv, out, log_sum_exp, scale);");
+        let (threads, shared) = whole.forward;
+        let (shape, resident) =
+            (([(batch * heads) as u32, 1, 1], threads, shared), WholeHeads::RESIDENT[0] / threads);
+        to.launch_resident(File::AttentionHeads, &parameters, body, shape, resident, arguments);
+        return;
+    }
+    let (file, suffix, numbers, rows) = rows_shared(heads, all, scalar);
+    let grid = [tokens.div_ceil(rows) as u32, (batch * heads) as u32, 1];
+    let body = format!("attention{suffix}<{numbers}>(qkv, out, log_sum_exp, scale);");
+    to.launch_with(file, &parameters, body, (grid, THREADS, 0), arguments);
+}
+
+pub(crate) fn lower_backward(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
+    let all @ [batch, tokens, head] = sizes(heads, qkv);
+    let scale = (1.0 / (head as f64).sqrt()) as f32;
+    if let Some(whole) = WholeHeads::of(all, io.inputs[0].scalar, to.shared) {
+        lower_whole_backward(heads, all, &whole, io, to);
+        return;
+    }
+    let scalar = io.inputs[0].scalar.name();
+    let (file, suffix, numbers, rows) = rows_shared(heads, all, io.inputs[0].scalar);
+    let grid = [tokens.div_ceil(rows) as u32, (batch * heads) as u32, 1];
+    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index].address.into());
+    let dqkv = io.outputs[0].address.into();
+    to.launch_with(
+        file,
+        &format!(
+            "const {scalar}* qkv, const {scalar}* out, const float* peaks, const {scalar}* dout, {scalar}* dqkv, float* inner, float scale"
+        ),
+        format!("attention_queries{suffix}<{numbers}>(qkv, out, peaks, dout, dqkv, inner, scale);"),
+        (grid, THREADS, 0),
+        vec![qkv, out, peaks, dout, dqkv, io.scratch.into(), scale.to_bits().into()],
+    );
+    to.launch_with(
+        file,
+        &format!("const {scalar}* qkv, const float* peaks, const {scalar}* dout, {scalar}* dqkv, const float* inner, float scale"),
+        format!("attention_keys{suffix}<{numbers}>(qkv, peaks, dout, dqkv, inner, scale);"),
+        (grid, THREADS, 0),
+        vec![qkv, peaks, dout, dqkv, io.scratch.into(), scale.to_bits().into()],
+    );
+}
+
+/// Blocks that stay and take one head after another.
+fn lower_whole_backward(
+    heads: usize,
+    [batch, tokens, head]: [usize; 3],
+    whole: &WholeHeads,
+    io: &Io,
+    to: &mut Lowering,
+) {
+    let scale = (1.0 / (head as f64).sqrt()) as f32;
+    let units = (batch * heads) as u32;
+    // The driver keeps a kilobyte of each block's shared memory.
+    let (threads, shared) = whole.backward;
+    let resident = ((to.shared + 1024) / (shared + 1024)).min(WholeHeads::RESIDENT[1] / threads).max(1);
+    let blocks = units.min(to.multiprocessors * resident);
+    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index].address.into());
+    let dqkv = io.outputs[0].address.into();
+    to.launch_with(
+        File::AttentionHeads,
+        "const bf16* qkv, const bf16* out, const float* peaks, const bf16* dout, bf16* dqkv, float scale, u32 units",
+        format!(
+            "attention_heads_backward<{tokens}u, {heads}u, {head}, {}u>(qkv, out, peaks, dout, dqkv, scale, units);",
+            whole.step
+        ),
+        ([blocks, 1, 1], threads, shared),
+        vec![qkv, out, peaks, dout, dqkv, scale.to_bits().into(), units.into()],
+    );
+}

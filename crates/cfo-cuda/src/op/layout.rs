@@ -1,0 +1,101 @@
+//! Concatenation, embedding and gathering: one pass over the result.
+
+use crate::program::lower::{File, Io, Lowering, blocks, vector};
+use crate::program::scalar::Scalar;
+use cfo_engine::Shape;
+use cfo_engine::ops::Embed;
+
+fn any_half(io: &Io) -> bool {
+    io.inputs.iter().chain(&io.outputs).any(|value| value.scalar == Scalar::Bf16)
+}
+
+pub(crate) fn embed(op: &Embed, input: &Shape, io: &Io, to: &mut Lowering) {
+    let inner: usize = input.axes()[op.axis + 1..].iter().product();
+    let (width, whole, start) = (input.axes()[op.axis] * inner, op.whole * inner, op.start * inner);
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    let v = vector(any_half(io), [width, whole, start]);
+    let total = y.count / v;
+    let body = format!(
+        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+if (at >= {total}ull) return;
+const u64 row = at / {packs}u;
+const u32 column = (u32)(at % {packs}u) * {v}u;
+float value[{v}] = {{}};
+if (column >= {start}u && column < {end}u) load<{v}>(x + row * {width}u + column - {start}u, value);
+store<{v}>(y + at * {v}u, value);",
+        packs = whole / v,
+        end = start + width,
+    );
+    let parameters = format!("const {}* x, {}* y", x.scalar.name(), y.scalar.name());
+    to.launch(File::Prelude, &parameters, body, blocks(total), vec![x.address.into(), y.address.into()]);
+}
+
+/// Code that puts `v` numbers of values side by side, from number `at v` on, into `value`: from `x0`, `x1`, ... whose rows
+/// have the given widths, those that are `biased` plus a row of numbers.
+pub(crate) fn side_by_side(widths: &[usize], biased: &[bool], v: usize) -> String {
+    let whole: usize = widths.iter().sum();
+    let mut body = format!(
+        "const u64 row = at / {packs}u;\nconst u32 column = (u32)(at % {packs}u) * {v}u;\n",
+        packs = whole / v
+    );
+    let (mut start, mut bias) = (0, widths.len());
+    for (i, width) in widths.iter().enumerate() {
+        let end = start + width;
+        let mut read = format!("load<{v}>(x{i} + row * {width}u + column - {start}u, value);\n");
+        if biased.get(i) == Some(&true) {
+            read += &format!("float plus[{v}];\nload<{v}>(x{bias} + column - {start}u, plus);\n");
+            read += &format!("#pragma unroll\nfor (int i = 0; i < {v}; ++i) value[i] += plus[i];\n");
+            bias += 1;
+        }
+        body += &match i + 1 == widths.len() {
+            true => format!("{{\n{read}}}\n"),
+            false => format!("if (column < {end}u) {{\n{read}}} else "),
+        };
+        start = end;
+    }
+    body
+}
+
+/// Values whose rows have the given widths, side by side; those that are `biased` plus a row of numbers.
+pub(crate) fn concat(widths: &[usize], biased: &[bool], io: &Io, to: &mut Lowering) {
+    let y = io.outputs[0];
+    let v = vector(any_half(io), widths.to_vec());
+    let total = y.count / v;
+    let body = format!(
+        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+if (at >= {total}ull) return;
+float value[{v}];
+{}store<{v}>(y + at * {v}u, value);",
+        side_by_side(widths, biased, v)
+    );
+    let inputs = io.inputs.iter().enumerate();
+    let parameters: String = inputs.map(|(i, x)| format!("const {}* x{i}, ", x.scalar.name())).collect();
+    let parameters = format!("{parameters}{}* y", y.scalar.name());
+    let arguments = io.inputs.iter().chain(&io.outputs).map(|value| value.address.into()).collect();
+    to.launch(File::Prelude, &parameters, body, blocks(total), arguments);
+}
+
+/// Rows of a table by index; an index past the end yields the last row.
+pub(crate) fn gather(table: &Shape, io: &Io, to: &mut Lowering) {
+    let rows = table.axes()[0];
+    let size = table.len() / rows.max(1);
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    if size == 0 || rows == 0 {
+        return;
+    }
+    let v = vector(any_half(io), [size]);
+    let total = y.count / v;
+    let body = format!(
+        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+if (at >= {total}ull) return;
+const u64 row = min(index[at / {packs}u], {last}u);
+float value[{v}];
+load<{v}>(x + row * {size}u + (at % {packs}u) * {v}u, value);
+store<{v}>(y + at * {v}u, value);",
+        packs = size / v,
+        last = rows - 1,
+    );
+    let parameters = format!("const {}* x, const u32* index, {}* y", x.scalar.name(), y.scalar.name());
+    let arguments = vec![x.address.into(), io.inputs[1].address.into(), y.address.into()];
+    to.launch(File::Prelude, &parameters, body, blocks(total), arguments);
+}

@@ -1,0 +1,28 @@
+//! Losses.
+
+use crate::program::lower::{File, Io, Lowering, vector};
+use crate::program::scalar::Scalar;
+
+/// Blocks that share the sum.
+fn parts(count: usize, multiprocessors: u32) -> usize {
+    count.div_ceil(4096).clamp(1, 2 * multiprocessors as usize)
+}
+
+pub(crate) fn scratch(count: usize, multiprocessors: u32) -> usize {
+    4 * parts(count, multiprocessors)
+}
+
+pub(crate) fn mean_squared_error(io: &Io, to: &mut Lowering) {
+    let (a, b, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
+    let half = a.scalar == Scalar::Bf16 || b.scalar == Scalar::Bf16;
+    let (width, parts) = (vector(half, [a.count]), parts(a.count, to.multiprocessors));
+    let [s, t, u] = [a, b, y].map(|value| value.scalar.name());
+    let parameters = format!("const {s}* a, const {t}* b, {u}* y, float* partial, u32* ticket");
+    let body = format!(
+        "mean_squared_error<{s}, {t}, {u}, {width}, {}ull, {parts}u>(a, b, y, partial, ticket);",
+        a.count
+    );
+    let ticket = to.ticket(1);
+    let arguments = vec![a.address.into(), b.address.into(), y.address.into(), io.scratch.into(), ticket];
+    to.launch(File::Loss, &parameters, body, [parts as u32, 1, 1], arguments);
+}

@@ -1,0 +1,159 @@
+//! Gradient norm, Adam, assignment, counters. Many tensors are one launch over a table of pieces.
+
+use crate::program::lower::{Argument, File, Io, Lowering, Value, blocks};
+use crate::program::scalar::Scalar;
+use cfo_engine::ops::{Adam, Schedule};
+
+/// Elements that one block handles; `PIECE` of the kernels.
+const PIECE: usize = 4096;
+
+/// One row of a table of tensors, laid out like `Slot` of the kernels.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    parameter: u64,
+    first: u64,
+    second: u64,
+    average: u64,
+    gradient: u64,
+    count: usize,
+    half_gradient: bool,
+}
+
+/// Uploads slots and pieces; returns their addresses and the number of blocks.
+fn tables(slots: &[Slot], to: &mut Lowering) -> ([Argument; 2], usize) {
+    let mut rows = Vec::new();
+    let mut pieces = Vec::new();
+    for (tensor, slot) in slots.iter().enumerate() {
+        let words = [slot.parameter, slot.first, slot.second, slot.average, slot.gradient];
+        let rest = [slot.count as u64, u64::from(slot.half_gradient)];
+        rows.extend(words.iter().chain(&rest).flat_map(|word| word.to_le_bytes()));
+        for first in (0..slot.count).step_by(PIECE) {
+            pieces.extend([tensor as u64, first as u64].iter().flat_map(|word| word.to_le_bytes()));
+        }
+    }
+    let blocks = pieces.len() / 16;
+    ([to.table(rows), to.table(pieces)], blocks)
+}
+
+fn gradient(value: Value) -> Slot {
+    let half_gradient = value.scalar == Scalar::Bf16;
+    Slot { gradient: value.address, count: value.count, half_gradient, ..Slot::default() }
+}
+
+/// Bytes of scratch memory for the norm of values of the given lengths.
+pub(crate) fn norm_scratch(lengths: impl Iterator<Item = usize>) -> usize {
+    4 * lengths.map(|length| length.div_ceil(PIECE)).sum::<usize>()
+}
+
+pub(crate) fn global_norm(io: &Io, to: &mut Lowering) {
+    let slots: Vec<Slot> = io.inputs.iter().map(|&value| gradient(value)).collect();
+    let ([rows, pieces], blocks) = tables(&slots, to);
+    let parameters =
+        "const Slot* slots, const Piece* pieces, u32 blocks, float* y, float* partial, u32* ticket";
+    let body = "global_norm(slots, pieces, blocks, y, partial, ticket);".to_owned();
+    let ticket = to.ticket(1);
+    let arguments =
+        vec![rows, pieces, (blocks as u32).into(), io.outputs[0].address.into(), io.scratch.into(), ticket];
+    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1], arguments);
+}
+
+/// One step of Adam; `advances` says whether the counter moves as well.
+pub(crate) fn adam(op: &Adam, advances: bool, io: &Io, to: &mut Lowering) {
+    let config = &op.config;
+    let slots: Vec<Slot> = io.inputs[op.leading()..]
+        .chunks(op.stride())
+        .map(|group| Slot {
+            parameter: group[0].address,
+            first: group[1].address,
+            second: group[2].address,
+            average: config.ema.map_or(0, |_| group[3].address),
+            ..gradient(group[op.stride() - 1])
+        })
+        .collect();
+    if slots.is_empty() {
+        if advances {
+            advance(io, to);
+        }
+        return;
+    }
+    let ([rows, pieces], blocks) = tables(&slots, to);
+    let (schedule, warmup, total, floor) = match config.schedule {
+        Schedule::Constant => (0u64, 0, 0, 0.0),
+        Schedule::Cosine { warmup, total, floor } => (1, warmup, total, floor),
+        Schedule::WarmUp(warmup) => (2, warmup, 0, 0.0),
+    };
+    let numbers = [
+        config.learning_rate,
+        config.betas[0],
+        config.betas[1],
+        config.epsilon,
+        config.weight_decay,
+        config.clip.unwrap_or(0.0),
+        config.ema.unwrap_or(0.0),
+        f64::from(warmup),
+        f64::from(total),
+        floor,
+    ];
+    let mut settings: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    settings.extend(schedule.to_le_bytes());
+    let settings = to.table(settings);
+    let parameters = "const Slot* slots, const Piece* pieces, const Settings* settings, u32* counter, const float* norm, \
+                      u32 blocks, u32* ticket";
+    let body = format!(
+        "adam<{}, {}, {advances}>(slots, pieces, settings, counter, norm, blocks, ticket);",
+        config.clip.is_some(),
+        config.ema.is_some()
+    );
+    let norm = config.clip.map_or(0, |_| io.inputs[1].address);
+    let ticket = to.ticket(1);
+    let arguments = vec![
+        rows,
+        pieces,
+        settings,
+        io.inputs[0].address.into(),
+        norm.into(),
+        (blocks as u32).into(),
+        ticket,
+    ];
+    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1], arguments);
+}
+
+/// Single-precision tensors to be rounded to bf16 copies: `(from, to, count)`.
+pub(crate) fn round_copies(copies: &[(u64, u64, usize)], to: &mut Lowering) {
+    let slots: Vec<Slot> = copies
+        .iter()
+        .map(|&(from, copy, count)| Slot { parameter: from, first: copy, count, ..Slot::default() })
+        .collect();
+    let ([rows, pieces], blocks) = tables(&slots, to);
+    if blocks == 0 {
+        return;
+    }
+    let parameters = "const Slot* slots, const Piece* pieces";
+    to.launch(
+        File::Optimizer,
+        parameters,
+        "round_copies(slots, pieces);".to_owned(),
+        [blocks as u32, 1, 1],
+        vec![rows, pieces],
+    );
+}
+
+pub(crate) fn assign(io: &Io, to: &mut Lowering) {
+    let (target, value) = (io.inputs[0], io.inputs[1]);
+    let parameters = format!("{}* y, const {}* x", target.scalar.name(), value.scalar.name());
+    let convert = match target.scalar {
+        Scalar::F32 => "real(x[at])",
+        _ => "x[at]",
+    };
+    let body = format!(
+        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;\nif (at < {}ull) y[at] = {convert};",
+        target.count
+    );
+    let arguments = vec![target.address.into(), value.address.into()];
+    to.launch(File::Prelude, &parameters, body, blocks(target.count), arguments);
+}
+
+pub(crate) fn advance(io: &Io, to: &mut Lowering) {
+    let body = "if (threadIdx.x == 0) *counter += 1u;".to_owned();
+    to.launch(File::Prelude, "u32* counter", body, [1, 1, 1], vec![io.inputs[0].address.into()]);
+}

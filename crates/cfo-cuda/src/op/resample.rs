@@ -1,0 +1,30 @@
+//! Resampling and its transpose, each a gather.
+
+use crate::program::lower::{File, Io, Lowering, blocks, vector};
+use crate::program::scalar::Scalar;
+use cfo_engine::Shape;
+use cfo_engine::ops::ResampleMode;
+
+/// `old` is the field that is resampled, `new` the result; backward brings `new`'s cotangent to `old`'s size.
+pub(crate) fn lower(
+    mode: ResampleMode,
+    (old, new): (&Shape, &Shape),
+    backward: bool,
+    io: &Io,
+    to: &mut Lowering,
+) {
+    let ([h, w, c], [hn, wn]) = ([1, 2, 3].map(|axis| old.axes()[axis]), [1, 2].map(|axis| new.axes()[axis]));
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
+    let width = vector(half, [c]);
+    let count = y.count / width;
+    let body = format!(
+        "{}<{}, {}, {width}, {}, {h}u, {w}u, {c}u, {hn}u, {wn}u, {count}ull>(x, y);",
+        if backward { "resample_backward" } else { "resample" },
+        x.scalar.name(),
+        y.scalar.name(),
+        mode == ResampleMode::Bilinear
+    );
+    let parameters = format!("const {}* x, {}* y", x.scalar.name(), y.scalar.name());
+    to.launch(File::Resample, &parameters, body, blocks(count), vec![x.address.into(), y.address.into()]);
+}

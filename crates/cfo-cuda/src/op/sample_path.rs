@@ -1,0 +1,51 @@
+//! The batch sampler: one launch that draws, weighs and gathers.
+
+use crate::program::lower::{File, Io, Lowering};
+use cfo_engine::Shape;
+use cfo_engine::ops::{PathData, SamplePath};
+
+/// Fields up to this many elements are sampled by one thread each.
+const POINTS: usize = 32;
+/// Packs of four elements that each thread of a large field writes.
+const EACH: usize = 2;
+
+pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, to: &mut Lowering) {
+    let size = values.len() / values.axes()[0].max(1);
+    let (smoothness, stencil, pair, noise) = match op.draw.data {
+        PathData::Pair => (0, 2, true, None),
+        PathData::Flow { path, noise } => {
+            let stencil = path.stencil.clamp(2, cfo_numerics::Path::MAX_STENCIL);
+            (path.spline.smoothness(), stencil, false, Some(noise))
+        }
+    };
+    let noisy = noise.is_some_and(|noise| noise.amplitude != 0.0);
+    let scalar = io.outputs[1].scalar.name();
+    let parameters = format!(
+        "const float* values, const double* times, const u32* offsets, const u32* counter, float* time, {scalar}* state, \
+         {scalar}* target, u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent"
+    );
+    let mut arguments: Vec<_> =
+        io.inputs.iter().chain(&io.outputs).map(|value| value.address.into()).collect();
+    arguments.extend::<[crate::program::lower::Argument; 6]>([
+        ((offsets.len() - 1) as u32).into(),
+        op.draw.stream.into(),
+        (op.draw.seed as u32).into(),
+        ((op.draw.seed >> 32) as u32).into(),
+        noise.map_or(0.0, |noise| noise.amplitude).into(),
+        noise.map_or(0, |noise| noise.exponent).into(),
+    ]);
+    let (kind, last, grid, threads) = match size <= POINTS {
+        true => ("points", op.batch, [op.batch.div_ceil(64) as u32, 1, 1], 64),
+        false => {
+            let threads = (size.div_ceil(4 * EACH)).next_power_of_two().clamp(32, 256);
+            let across = size.div_ceil(4 * EACH * threads) as u32;
+            ("fields", EACH, [across, op.batch as u32, 1], threads as u32)
+        }
+    };
+    let staged = if op.staged { op.draw.data.window() } else { 0 };
+    let body = format!(
+        "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
+         time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent);"
+    );
+    to.launch_with(File::SamplePath, &parameters, body, (grid, threads, 0), arguments);
+}

@@ -1,0 +1,50 @@
+//! Wavelet transforms: a launch for each level and axis, from one buffer to another and back.
+
+use crate::program::lower::{File, Io, Lowering, blocks, vector};
+use crate::program::scalar::Scalar;
+use cfo_engine::Shape;
+use cfo_engine::ops::Wavelet;
+
+/// Bytes of scratch memory: a copy of the field.
+pub(crate) fn scratch(shape: &Shape) -> usize {
+    4 * shape.len()
+}
+
+pub(crate) fn lower(op: &Wavelet, shape: &Shape, io: &Io, to: &mut Lowering) {
+    let [h, w, c] = [1, 2, 3].map(|axis| shape.axes()[axis]);
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
+    let width = vector(half, [c]);
+    let count = y.count / width;
+    let taps = op.family.taps();
+    let table = to.table(taps.iter().flat_map(|&tap| (tap as f32).to_le_bytes()).collect());
+    // (rows, columns, along the width?) of each pass; without any, one that copies everything.
+    let mut passes = Vec::new();
+    for step in 0..op.levels {
+        let level = if op.inverse { op.levels - 1 - step } else { step };
+        let side = |length: usize| if length == 1 { 1 } else { length >> level };
+        let (rows, columns) = (side(h), side(w));
+        let both = if op.inverse { [false, true] } else { [true, false] };
+        passes.extend(
+            both.into_iter()
+                .filter(|&along| if along { columns > 1 } else { rows > 1 })
+                .map(|along| (rows, columns, along)),
+        );
+    }
+    if passes.is_empty() {
+        passes.push((0, 0, true));
+    }
+    let mut from = (x.address, x.scalar);
+    for (i, &(rows, columns, along)) in passes.iter().enumerate() {
+        let into = if (passes.len() - i) % 2 == 1 { y.address } else { io.scratch };
+        let (source, target) = (from.1.name(), y.scalar.name());
+        let body = format!(
+            "wavelet<{source}, {target}, {width}, {h}u, {w}u, {c}u, {rows}u, {columns}u, {along}, {}, {}, {count}ull>(x, y, taps);",
+            op.inverse,
+            taps.len()
+        );
+        let parameters = format!("const {source}* x, {target}* y, const float* taps");
+        to.launch(File::Wavelet, &parameters, body, blocks(count), vec![from.0.into(), into.into(), table]);
+        from = (into, y.scalar);
+    }
+}

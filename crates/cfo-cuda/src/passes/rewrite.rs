@@ -1,0 +1,190 @@
+//! How every pass changes code: instructions are taken out, changed, added or put into another order, values move, and at
+//! the end everything is numbered anew.
+
+use std::collections::HashMap;
+
+use crate::program::code::{Code, Entry};
+use cfo_engine::Node;
+
+/// Code that is being rewritten. Values keep their names until [`Rewrite::finish`].
+#[derive(Debug)]
+pub(crate) struct Rewrite {
+    entries: Vec<Option<Entry>>,
+    effects: Vec<usize>,
+    requested: Vec<Node>,
+    /// Values that are now outputs of another instruction.
+    moved: HashMap<Node, Node>,
+    /// Instructions that read each value; a requested value is read by one past the end.
+    readers: HashMap<Node, Vec<usize>>,
+    /// New instructions that come right before and right after one of the old.
+    before: HashMap<usize, Vec<usize>>,
+    after: HashMap<usize, Vec<usize>>,
+    /// Instructions that the code had at first.
+    old: usize,
+}
+
+impl Rewrite {
+    pub(crate) fn new(code: Code) -> Self {
+        let mut readers: HashMap<Node, Vec<usize>> = HashMap::new();
+        for (id, entry) in code.entries.iter().enumerate() {
+            for &input in &entry.inputs {
+                readers.entry(input).or_default().push(id);
+            }
+        }
+        for &output in &code.requested {
+            readers.entry(output).or_default().push(code.entries.len());
+        }
+        let Code { entries, effects, requested } = code;
+        Self {
+            old: entries.len(),
+            entries: entries.into_iter().map(Some).collect(),
+            effects,
+            requested,
+            moved: HashMap::new(),
+            readers,
+            before: HashMap::new(),
+            after: HashMap::new(),
+        }
+    }
+
+    /// Instructions that the code had at first.
+    pub(crate) fn len(&self) -> usize {
+        self.old
+    }
+
+    /// An instruction; `None` where it was taken out.
+    pub(crate) fn entry(&self, id: usize) -> Option<&Entry> {
+        self.entries.get(id).and_then(Option::as_ref)
+    }
+
+    pub(crate) fn entry_mut(&mut self, id: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(id).and_then(Option::as_mut)
+    }
+
+    /// Who read a value at first, in order.
+    pub(crate) fn readers(&self, node: Node) -> &[usize] {
+        self.readers.get(&node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Where a value comes from now.
+    pub(crate) fn place(&self, node: Node) -> Node {
+        self.moved.get(&node).copied().unwrap_or(node)
+    }
+
+    pub(crate) fn is_moved(&self, node: Node) -> bool {
+        self.moved.contains_key(&node)
+    }
+
+    pub(crate) fn remove(&mut self, id: usize) -> Option<Entry> {
+        self.entries[id].take()
+    }
+
+    pub(crate) fn replace(&mut self, id: usize, entry: Entry) {
+        self.entries[id] = Some(entry);
+    }
+
+    /// Lets everybody read `to` instead of `from`.
+    pub(crate) fn move_value(&mut self, from: Node, to: Node) {
+        self.moved.insert(from, to);
+    }
+
+    /// Adds an instruction right before another, after those that were put there earlier.
+    pub(crate) fn insert_before(&mut self, id: usize, entry: Entry) -> usize {
+        let new = self.push(entry);
+        self.before.entry(id).or_default().push(new);
+        new
+    }
+
+    /// Adds an instruction right after another, after those that were put there earlier.
+    pub(crate) fn insert_after(&mut self, id: usize, entry: Entry) -> usize {
+        let new = self.push(entry);
+        self.after.entry(id).or_default().push(new);
+        new
+    }
+
+    fn push(&mut self, entry: Entry) -> usize {
+        self.entries.push(Some(entry));
+        self.entries.len() - 1
+    }
+
+    /// The new code, and where each instruction went.
+    pub(crate) fn finish(self) -> (Code, HashMap<usize, usize>) {
+        let order = (0..self.old).flat_map(|id| {
+            let around = |map: &HashMap<usize, Vec<usize>>| map.get(&id).cloned().unwrap_or_default();
+            around(&self.before).into_iter().chain([id]).chain(around(&self.after))
+        });
+        let order: Vec<usize> = order.collect();
+        self.finish_in(&order)
+    }
+
+    /// The same in an order of its own.
+    pub(crate) fn finish_in(mut self, order: &[usize]) -> (Code, HashMap<usize, usize>) {
+        let mut code = Code::default();
+        let mut places: HashMap<usize, usize> = HashMap::new();
+        for &id in order {
+            if let Some(entry) = self.entries[id].take() {
+                places.insert(id, code.entries.len());
+                code.entries.push(entry);
+            }
+        }
+        let new = |node: &Node| {
+            let node = self.moved.get(node).unwrap_or(node);
+            Node::new(places[&node.index()], node.output())
+        };
+        for entry in &mut code.entries {
+            entry.inputs.iter_mut().for_each(|input| *input = new(input));
+        }
+        code.requested = self.requested.iter().map(new).collect();
+        code.effects = self.effects.iter().filter_map(|effect| places.get(effect).copied()).collect();
+        (code, places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cfo_engine::Graph;
+    use cfo_engine::backend::fuse;
+
+    /// A program that sums `x` and assigns the result; `x` is read twice.
+    fn code() -> Code {
+        let mut graph = Graph::new();
+        let x = graph.input("x", [4]).unwrap();
+        let kept = graph.input("kept", []).unwrap();
+        let sum = graph.sum_all(x).unwrap();
+        graph.assign(kept, sum).unwrap();
+        let (fused, requested) = fuse(&graph, &[sum]);
+        Code::new(&fused, requested)
+    }
+
+    #[test]
+    fn nothing_done_leaves_all_as_it_was() {
+        let (old, new) = (code(), Rewrite::new(code()).finish().0);
+        assert_eq!(
+            (old.to_string(), old.requested, old.effects),
+            (new.to_string(), new.requested, new.effects)
+        );
+    }
+
+    #[test]
+    fn what_is_put_before_or_after_is_read_under_its_new_number() {
+        let old = code();
+        let sum = old.requested[0];
+        let mut rewrite = Rewrite::new(old.clone());
+        let copy = rewrite.entry(sum.index()).unwrap().clone();
+        let before = rewrite.insert_before(sum.index(), copy.clone());
+        let after = rewrite.insert_after(sum.index(), copy);
+        rewrite.remove(sum.index());
+        rewrite.move_value(sum, Node::new(after, 0));
+        let (new, places) = rewrite.finish();
+        assert_eq!(new.entries.len(), old.entries.len() + 1);
+        assert_eq!(places[&after], places[&before] + 1);
+        assert_eq!(new.requested, [Node::new(places[&after], 0)]);
+        assert!(!places.contains_key(&sum.index()));
+        // Everything still comes after what it reads.
+        for (id, entry) in new.entries.iter().enumerate() {
+            assert!(entry.inputs.iter().all(|input| input.index() < id), "{new}");
+        }
+        assert_eq!(new.effects.len(), 1);
+    }
+}

@@ -1,0 +1,294 @@
+//! Runs a planned graph on a GPU: lowered once, captured on the first run, replayed afterwards.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::backend::device_tensor;
+use crate::convolution::cudnn;
+use crate::convolution::cudnn_plan;
+use crate::product::cublas::{self, Prepared};
+use crate::product::matmul::Product;
+use crate::program::instruction::Instruction;
+use crate::program::lower::{Argument, Command, Probe, Work};
+use crate::program::scalar::{Scalar, f16_to_f64};
+use crate::program::schedule::{Access, Slot, spread};
+use crate::program::typed::{Bases, Lowered, Typed, copied_leaves, lower_all};
+use crate::runtime::compile;
+use crate::runtime::driver::{Allocation, Context, quiet};
+use crate::runtime::replay::{Event, Function, Module, Replay, Stream};
+use cfo_engine::Memory;
+use cfo_engine::Plan;
+use cfo_engine::backend::Executable;
+use cfo_engine::{EngineError, Result};
+
+/// Streams on which the commands of small programs are spread, and how small they are.
+const STREAMS: usize = 4;
+const SPREAD: usize = 256 << 20;
+
+/// A command with everything that its execution needs.
+enum Ready {
+    Launch { function: Function, grid: [u32; 3], threads: u32, shared: u32, arguments: Vec<u64> },
+    Product(Box<Prepared>),
+    Convolution(Box<cudnn::Prepared>),
+    Planned(Box<cudnn_plan::Prepared>),
+}
+
+/// A program on a GPU.
+pub(crate) struct Executor {
+    // Fields drop in this order: what uses memory and kernels before both.
+    replay: Option<Replay>,
+    commands: Vec<(String, bool, Ready)>,
+    slots: Vec<Slot>,
+    streams: Vec<Stream>,
+    requested: Vec<(u64, Scalar, usize)>,
+    _modules: Vec<Module>,
+    _buffers: Vec<Allocation>,
+    /// Tensors of the memory that the program was compiled for, kept alive.
+    _tensors: Vec<Arc<Allocation>>,
+    context: Arc<Context>,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Executor({} commands on {:?})", self.commands.len(), self.context)
+    }
+}
+
+impl Executor {
+    pub(crate) fn new(context: &Arc<Context>, typed: &Typed, plan: &Plan, memory: &Memory) -> Result<Self> {
+        let code = &typed.code;
+        let mut buffers = Vec::new();
+        let mut tensors: Vec<Arc<Allocation>> = Vec::new();
+        let mut leaves = vec![0; code.entries.len()];
+        for (id, entry) in code.entries.iter().enumerate() {
+            match &entry.op {
+                Instruction::Tensor(tensor) => {
+                    let tensor = device_tensor(memory, &tensor.name, &entry.outputs[0])?;
+                    leaves[id] = tensor.address();
+                    tensors.push(tensor);
+                }
+                Instruction::Constant(constant) => {
+                    let values: Vec<u8> =
+                        constant.values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+                    let buffer = Allocation::zeroed(context, values.len())?;
+                    buffer.write(&values)?;
+                    leaves[id] = buffer.address();
+                    buffers.push(buffer);
+                }
+                _ => {}
+            }
+        }
+        let mut copies = vec![None; code.entries.len()];
+        for leaf in copied_leaves(typed) {
+            let buffer = Allocation::zeroed(context, 2 * code.entries[leaf].outputs[0].shape.len())?;
+            copies[leaf] = Some(buffer.address());
+            buffers.push(buffer);
+        }
+        let (available, _) = context.memory()?;
+        let needed = (plan.arena_bytes() + STREAMS * cublas::WORKSPACE) as u64;
+        if needed > available {
+            return Err(EngineError::OutOfMemory { needed, available });
+        }
+        let arena = Allocation::zeroed(context, plan.arena_bytes())?;
+        let side_by_side = if plan.arena_bytes() <= SPREAD { STREAMS } else { 1 };
+        let workspace = Arc::new(Allocation::zeroed(context, side_by_side * cublas::WORKSPACE)?);
+        let bases = Bases { arena: arena.address(), leaves: &leaves, copies: &copies };
+        let probe = {
+            let (context, workspace, deterministic) =
+                (Arc::clone(context), Arc::clone(&workspace), typed.deterministic);
+            let prepare = Arc::new(move |product: &Product| Prepared::new(&context, *product, &workspace));
+            let can = Arc::clone(&prepare);
+            let time = move |product: &Product| {
+                let mut prepared = prepare(product).ok()?;
+                prepared.tune(deterministic).ok()?;
+                prepared.time().ok()
+            };
+            Probe { can: Box::new(move |product| can(product).is_ok()), time: Box::new(time) }
+        };
+        let Lowered { lowering, requested } = lower_all(typed, plan, &bases, Some(probe));
+        let (units, places) = lowering.units(context.properties.architecture);
+        let images: Vec<Vec<u8>> = units.par_iter().map(compile::image).collect::<Result<_>>()?;
+        let modules: Vec<Module> =
+            images.iter().map(|image| Module::load(context, image)).collect::<Result<_>>()?;
+        let tables: Vec<Allocation> = lowering
+            .tables
+            .iter()
+            .map(|table| {
+                let buffer = Allocation::zeroed(context, table.len())?;
+                buffer.write(table)?;
+                Ok(buffer)
+            })
+            .collect::<Result<_>>()?;
+        let tickets = Allocation::zeroed(context, 4 * lowering.tickets.max(1))?;
+        let word = |argument: &Argument| match *argument {
+            Argument::Word(word) => word,
+            Argument::Table(table) => tables[table].address(),
+            Argument::Tickets(first) => tickets.address() + 4 * first as u64,
+        };
+        let commands = lowering
+            .commands
+            .iter()
+            .map(|Command { label, effect, work, .. }| {
+                let ready = match work {
+                    Work::Launch(launch) => {
+                        let (unit, name) = &places[launch.kernel];
+                        Ready::Launch {
+                            function: modules[*unit].function(name, launch.shared, launch.cluster)?,
+                            grid: launch.grid,
+                            threads: launch.threads,
+                            shared: launch.shared,
+                            arguments: launch.arguments.iter().map(word).collect(),
+                        }
+                    }
+                    Work::Product(product) => {
+                        let mut prepared = Prepared::new(context, *product, &workspace)?;
+                        prepared.tune(typed.deterministic)?;
+                        Ready::Product(Box::new(prepared))
+                    }
+                    Work::Convolution(call) => {
+                        Ready::Convolution(Box::new(cudnn::Prepared::new(context, call)?))
+                    }
+                    Work::Planned(call) => {
+                        Ready::Planned(Box::new(cudnn_plan::Prepared::new(context, call)?))
+                    }
+                };
+                Ok((label.clone(), *effect, ready))
+            })
+            .collect::<Result<_>>()?;
+        cublas::save_tuned();
+        let accesses: Vec<Access> = lowering.commands.iter().map(|command| command.access.clone()).collect();
+        let streams = if lowering.alone { 1 } else { side_by_side };
+        let slots = spread(&accesses, streams);
+        let streams = (1..streams).map(|_| Stream::new(context)).collect::<Result<_>>()?;
+        drop(lowering);
+        buffers.push(arena);
+        buffers.push(tickets);
+        buffers.extend(tables);
+        buffers.extend(Arc::into_inner(workspace));
+        context.synchronize()?;
+        Ok(Self {
+            replay: None,
+            commands,
+            slots,
+            streams,
+            requested,
+            _modules: modules,
+            _buffers: buffers,
+            _tensors: tensors,
+            context: Arc::clone(context),
+        })
+    }
+
+    /// Captures everything once. Libraries load what they need in a run without effects beforehand, outside of the
+    /// capture.
+    fn capture(&self) -> Result<Replay> {
+        {
+            let _quiet = quiet();
+            for (_, effect, command) in &self.commands {
+                if !effect {
+                    self.enqueue(command, 0)?;
+                }
+            }
+            self.context.synchronize()?;
+        }
+        Replay::capture(&self.context, || self.enqueue_all())
+    }
+
+    /// Enqueues everything on the streams that it was spread over, beginning and ending on the main one.
+    fn enqueue_all(&self) -> Result<()> {
+        let main = self.context.stream;
+        let stream = |index: usize| if index == 0 { main } else { self.streams[index - 1].raw() };
+        let begin = Event::record(&self.context, main)?;
+        for other in &self.streams {
+            begin.hold(other.raw())?;
+        }
+        let mut awaited = vec![false; self.commands.len()];
+        for slot in &self.slots {
+            slot.after.iter().for_each(|&command| awaited[command] = true);
+        }
+        let mut events: Vec<Option<Event>> = Vec::with_capacity(self.commands.len());
+        for (id, (slot, (_, _, command))) in self.slots.iter().zip(&self.commands).enumerate() {
+            for &earlier in &slot.after {
+                events[earlier].as_ref().expect("recorded after its command").hold(stream(slot.stream))?;
+            }
+            self.enqueue(command, slot.stream)?;
+            let event = awaited[id].then(|| Event::record(&self.context, stream(slot.stream))).transpose()?;
+            events.push(event);
+        }
+        for other in &self.streams {
+            Event::record(&self.context, other.raw())?.hold(main)?;
+        }
+        Ok(())
+    }
+
+    fn enqueue(&self, command: &Ready, index: usize) -> Result<()> {
+        let stream = if index == 0 { self.context.stream } else { self.streams[index - 1].raw() };
+        match command {
+            Ready::Launch { function, grid, threads, shared, arguments } => {
+                function.launch(stream, *grid, *threads, *shared, arguments)
+            }
+            Ready::Product(product) => product.run(stream, index),
+            Ready::Convolution(convolution) => convolution.run(stream),
+            Ready::Planned(convolution) => convolution.run(stream),
+        }
+    }
+}
+
+impl Executable for Executor {
+    fn run(&mut self, _: &mut Memory, times: usize) -> Result<()> {
+        self.context.enter()?;
+        let replay = match self.replay.take() {
+            Some(replay) => replay,
+            None => self.capture()?,
+        };
+        let replay = self.replay.insert(replay);
+        (0..times).try_for_each(|_| replay.launch())
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.context.synchronize()
+    }
+
+    /// Each command alone on the device; effects are left out.
+    fn profile(&mut self, _: &mut Memory) -> Result<Vec<(String, f32)>> {
+        self.context.enter()?;
+        let mut times = Vec::new();
+        for (label, effect, command) in &self.commands {
+            if !effect {
+                self.enqueue(command, 0)?;
+                let repeats = 5;
+                let spent = self.context.time(|| (0..repeats).try_for_each(|_| self.enqueue(command, 0)))?;
+                times.push((label.clone(), spent / repeats as f32));
+            }
+        }
+        Ok(times)
+    }
+
+    fn output(&self, index: usize) -> Result<Vec<f64>> {
+        let (address, scalar, count) = self.requested[index];
+        let mut bytes = vec![0; count * scalar.bytes()];
+        self.context.copy_to_host(address, &mut bytes)?;
+        Ok(numbers(&bytes, scalar))
+    }
+
+    fn bytes(&self) -> usize {
+        self._buffers.iter().map(Allocation::len).sum()
+    }
+}
+
+/// Elements as double-precision numbers.
+pub(crate) fn numbers(bytes: &[u8], scalar: Scalar) -> Vec<f64> {
+    fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
+        bytes.chunks_exact(N).map(|word| word.try_into().expect("chunks have that length"))
+    }
+    match scalar {
+        Scalar::Bf16 => words::<2>(bytes)
+            .map(|word| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(word)) << 16)))
+            .collect(),
+        Scalar::F16 => words::<2>(bytes).map(|word| f16_to_f64(u16::from_le_bytes(word))).collect(),
+        Scalar::F32 => words::<4>(bytes).map(|word| f64::from(f32::from_le_bytes(word))).collect(),
+        Scalar::F64 => words::<8>(bytes).map(f64::from_le_bytes).collect(),
+        Scalar::Index => words::<4>(bytes).map(|word| f64::from(u32::from_le_bytes(word))).collect(),
+    }
+}

@@ -1,0 +1,100 @@
+//! What was found of CUDA on this machine, and what is missing.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use cfo_engine::EngineError;
+
+use crate::runtime::driver::{Context, count, properties};
+use crate::runtime::library::Library;
+
+/// What was found of CUDA on this machine.
+#[derive(Clone, Debug)]
+pub struct CudaReport {
+    /// Why programs cannot run on a GPU; `None` if they can.
+    pub problem: Option<String>,
+    /// The GPUs that the driver shows.
+    pub devices: Vec<CudaDevice>,
+    /// NVIDIA's libraries, found or not.
+    pub libraries: Vec<CudaLibrary>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug)]
+pub struct CudaDevice {
+    /// Its name here, as `cuda:0`.
+    pub name: String,
+    /// The maker's name for it.
+    pub model: String,
+    /// Compute capability, as `9.0`.
+    pub capability: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+}
+
+/// A library that programs on CUDA use.
+#[derive(Clone, Debug)]
+pub struct CudaLibrary {
+    /// Its name.
+    pub name: &'static str,
+    /// Its version; `None` if it was not found.
+    pub version: Option<String>,
+    /// The file that was loaded, where the system tells.
+    pub file: Option<PathBuf>,
+    /// How to install it.
+    pub install: &'static str,
+}
+
+impl CudaReport {
+    /// Looks at this machine.
+    pub fn gather() -> Self {
+        let problem = Context::open(0).err().map(|error| match error {
+            EngineError::DeviceUnavailable { reason, .. } => reason,
+            other => other.to_string(),
+        });
+        let devices = (0..count().unwrap_or(0))
+            .filter_map(|number| {
+                let found = properties(number).ok()?;
+                Some(CudaDevice {
+                    name: format!("cuda:{number}"),
+                    model: found.name,
+                    capability: format!("{}.{}", found.architecture / 10, found.architecture % 10),
+                    memory_bytes: found.bytes,
+                })
+            })
+            .collect();
+        let libraries = Library::ALL
+            .map(|library| CudaLibrary {
+                name: library.name(),
+                version: library.version().map(|version| version.to_string()),
+                file: library.version().and_then(|_| library.file()),
+                install: library.install(),
+            })
+            .to_vec();
+        Self { problem, devices, libraries }
+    }
+}
+
+impl fmt::Display for CudaReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.problem {
+            Some(problem) => write!(f, "not usable: {problem}")?,
+            None => f.write_str("usable")?,
+        }
+        for device in &self.devices {
+            let gibibytes = device.memory_bytes as f64 / (1u64 << 30) as f64;
+            write!(f, "\n{} {}, ", device.name, device.model)?;
+            write!(f, "compute capability {}, {gibibytes:.1} GiB", device.capability)?;
+        }
+        for library in &self.libraries {
+            match &library.version {
+                Some(version) => write!(f, "\n{} {version}", library.name)?,
+                None => write!(f, "\n{} missing: {}", library.name, library.install)?,
+            }
+            if let Some(file) = &library.file {
+                write!(f, " ({})", file.display())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,526 @@
+//! What can be tested without a GPU: that every kernel of whole graphs compiles, and what lowering promises.
+
+use cfo_numerics::{NoiseSchedule, Path, Spline};
+use rayon::prelude::*;
+
+use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
+use crate::product::matmul::{Epilogue, Product};
+use crate::program::instruction::Instruction;
+use crate::program::listing::described;
+use crate::program::lower::{Command, Lowering, Probe, Work};
+use crate::program::typed::{Bases, Typed, copied_leaves, lower_all};
+use crate::runtime::compile;
+use crate::runtime::library::Library;
+use cfo_engine::Element;
+use cfo_engine::Plan;
+use cfo_engine::Precision;
+use cfo_engine::backend::fuse;
+use cfo_engine::ops::{
+    Activation, AdamConfig, Distribution, GroupNormInputs, PadMode, PathData, PathTensors, ResampleMode,
+    Schedule, WaveletFamily,
+};
+use cfo_engine::{Graph, Node};
+use cfo_engine::{Initial, Result};
+
+mod lines;
+mod scaled_f16;
+use lines::lines;
+
+/// Lowers a graph as for a GPU of 132 multiprocessors at made-up addresses, with a library that can do everything.
+fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
+    lowered_with(graph, outputs, precision, None)
+}
+
+/// The same with a library that answers as given.
+fn lowered_with(graph: &Graph, outputs: &[Node], precision: Precision, probe: Option<Probe>) -> Lowering {
+    lowered_for(graph, outputs, (precision, true), probe)
+}
+
+/// The same where tensor cores may not work for warpgroups.
+fn lowered_for(
+    graph: &Graph,
+    outputs: &[Node],
+    (precision, warpgroups): (Precision, bool),
+    probe: Option<Probe>,
+) -> Lowering {
+    let (fused, outputs) = fuse(graph, outputs);
+    let mut typed = Typed::without_device(fused, outputs, precision, (132, 90));
+    typed.warpgroups = warpgroups;
+    if precision == Precision::Tf32 {
+        for id in 0..typed.code.entries.len() {
+            let geometry = Geometry::of(&typed.code, id, precision);
+            if geometry.is_some_and(|geometry| geometry.form == ConvPass::Weight && geometry.x[1] > 1) {
+                typed.convolutions.insert(id, Algorithm::LibraryF16 { algorithm: 1, math: 1, workspace: 64 });
+            }
+        }
+    }
+    let typed = typed.with_scaled_f16();
+    let plan = Plan::new(&typed);
+    let leaves: Vec<u64> = (0..typed.code.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
+    let mut copies = vec![None; leaves.len()];
+    for leaf in copied_leaves(&typed) {
+        copies[leaf] = Some((1 << 50) + leaves[leaf]);
+    }
+    let bases = Bases { arena: 1 << 60, leaves: &leaves, copies: &copies };
+    lower_all(&typed, &plan, &bases, probe).lowering
+}
+
+/// A library that can do nothing but plain products.
+fn poor_library() -> Option<Probe> {
+    Some(Probe { can: Box::new(|_| false), time: Box::new(|_| None) })
+}
+
+/// A training step with the sampler, layers of every activation, and the optimiser.
+fn training_step(spline: Spline, stencil: usize, size: usize) -> Result<(Graph, Vec<Node>)> {
+    let (batch, rows) = (96, 500);
+    let mut graph = Graph::new();
+    let tensors = PathTensors {
+        values: graph.input("values", [rows, size])?,
+        times: graph.tensor("times", Element::Double, [rows])?,
+        offsets: graph.tensor("offsets", Element::Index, [11])?,
+    };
+    let counter = graph.counter("step")?;
+    let path = Path::new(spline, stencil).expect("a path that exists");
+    let data = PathData::Flow { path, noise: NoiseSchedule::default() };
+    let sample = graph.sample_path(tensors, data, batch, (1, 2), counter)?;
+    let time = graph.reshape(sample.time, [batch, 1])?;
+    let mut x = graph.concat(&[sample.state, time], 1)?;
+    let mut inputs = size + 1;
+    for (layer, activation) in [Activation::Relu, Activation::Gelu, Activation::Silu].into_iter().enumerate()
+    {
+        let w = graph.parameter(&format!("{layer}.w"), [inputs, 64], Initial::fan_in(inputs))?;
+        let b = graph.parameter(&format!("{layer}.b"), [64], Initial::ZEROS)?;
+        x = graph.linear(x, w, Some(b), activation)?;
+        inputs = 64;
+    }
+    let w = graph.parameter("last.w", [inputs, size], Initial::fan_in(inputs))?;
+    let y = graph.linear(x, w, None, Activation::Identity)?;
+    let loss = graph.mean_squared_error(y, sample.target)?;
+    let schedule = Schedule::Cosine { warmup: 3, total: 10, floor: 0.1 };
+    let config = AdamConfig { clip: Some(1.0), ema: Some(0.9), schedule, ..AdamConfig::default() };
+    graph.adam(loss, counter, config)?;
+    Ok((graph, vec![loss]))
+}
+
+/// Values moved and summed in every way.
+fn layouts() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let x = graph.input("x", [6, 5, 16])?;
+    let counter = graph.counter("n")?;
+    let noise = graph.random(Distribution::Normal, [6, 5, 16], (1, 1), counter)?;
+    let uniform = graph.random(Distribution::Uniform, [7], (1, 1), counter)?;
+    let x = graph.add(x, noise)?;
+    let mut outputs = vec![uniform];
+    for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+        outputs.push(graph.sum(x, axes)?);
+    }
+    let large = graph.broadcast(x, [512, 6, 5, 16])?;
+    let large = graph.sin(large)?;
+    for axes in [&[0, 1, 2][..], &[0, 1, 2, 3], &[0, 2], &[1, 2, 3]] {
+        outputs.push(graph.sum(large, axes)?);
+    }
+    let turned = graph.permute(x, &[2, 0, 1])?;
+    outputs.push(graph.exp(turned)?);
+    let part = graph.slice(x, 2, 8, 8)?;
+    let joined = graph.concat(&[x, part], 2)?;
+    outputs.push(joined);
+    let bias = graph.input("bias", [16])?;
+    let square = graph.matmul(x, x, true, false)?;
+    let biased = graph.add(square, bias)?;
+    let wide = graph.slice(square, 1, 0, 16)?;
+    outputs.push(graph.concat(&[biased, wide, biased], 2)?);
+    let other = graph.affine(square, 2.0, 0.0)?;
+    let plus = graph.matmul(other, square, false, false)?;
+    let plus = graph.add(plus, bias)?;
+    outputs.push(graph.concat(&[plus, square], 2)?);
+    let loss = graph.sum_all(joined)?;
+    outputs.extend(graph.gradients(loss, &[part])?);
+    let product = graph.matmul(x, x, false, true)?;
+    outputs.push(product);
+    let target = graph.input("kept", [6, 5, 16])?;
+    graph.assign(target, x)?;
+    Ok((graph, outputs))
+}
+
+/// Layers of fields and tokens with their gradients: convolutions, norms, attention, other grids.
+fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let c = channels;
+    let mut x = g.parameter("x", [batch, side, side, c], Initial::ONES)?;
+    let shift = g.parameter("shift", [batch, c], Initial::ONES)?;
+    for (i, mode) in [PadMode::Zero, PadMode::Circular, PadMode::Replicate].into_iter().enumerate() {
+        let parameter = |g: &mut Graph, name: &str, shape: &[usize]| {
+            g.parameter(&format!("{name}{i}"), shape, Initial::ONES)
+        };
+        let w = parameter(g, "w", &[c, 3, 3, c])?;
+        x = g.conv(x, w, [1, 1], mode, [1, 1])?;
+        let [scale, bias, offset] =
+            [parameter(g, "scale", &[c])?, parameter(g, "bias", &[c])?, parameter(g, "offset", &[c])?];
+        let shift = (i > 0).then_some(shift);
+        let inputs = GroupNormInputs { scale, bias, offset: (i < 2).then_some(offset), shift };
+        x = g.group_norm(x, inputs, 2, [Activation::Silu, Activation::Gelu, Activation::Relu][i])?;
+    }
+    let w = g.parameter("up", [c, 4, 4, c], Initial::ONES)?;
+    let halved = g.conv(x, w, [2, 2], PadMode::Zero, [1, 1])?;
+    x = g.conv_transpose(halved, w, [2, 2], PadMode::Circular, [1, 1])?;
+    for mode in [ResampleMode::Nearest, ResampleMode::Bilinear] {
+        let other = g.resample(x, mode, side + 3, side / 2)?;
+        x = g.resample(other, mode, side, side)?;
+    }
+    for family in [WaveletFamily::Haar, WaveletFamily::Daubechies4] {
+        let waves = g.wavelet(x, family, 2)?;
+        let waves = g.scale(waves, 0.5)?;
+        x = g.wavelet_inverse(waves, family, 2)?;
+    }
+    let tokens = g.reshape(x, [batch, side * side, c])?;
+    let scale = g.scale(shift, 0.1)?;
+    let normal = g.layer_norm(tokens, Some((shift, scale)), 1e-6)?;
+    let w = g.parameter("qkv", [c, 3 * c], Initial::ONES)?;
+    let qkv = g.linear(normal, w, None, Activation::Identity)?;
+    let mixed = g.attention(qkv, 2)?;
+    let plain = g.layer_norm(mixed, None, 1e-5)?;
+    let all = g.add(plain, tokens)?;
+    let loss = g.sum_all(all)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let mut outputs = vec![loss];
+    outputs.extend(g.gradients(loss, &parameters)?);
+    Ok((graph, outputs))
+}
+
+/// A convolution of few channels and a norm whose samples are kept, with their gradients.
+fn kept([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let field = g.parameter("field", [batch, side, side, 3], Initial::ONES)?;
+    let w = g.parameter("w", [channels, 3, 3, 3], Initial::ONES)?;
+    let x = g.conv(field, w, [1, 1], PadMode::Zero, [1, 1])?;
+    let of = |g: &mut Graph, name: &str, shape: &[usize]| g.parameter(name, shape, Initial::ONES);
+    let [scale, bias, offset] =
+        [of(g, "s", &[channels])?, of(g, "b", &[channels])?, of(g, "o", &[channels])?];
+    let shift = Some(of(g, "t", &[batch, channels])?);
+    let y =
+        g.group_norm(x, GroupNormInputs { scale, bias, offset: Some(offset), shift }, 8, Activation::Silu)?;
+    let square = g.square(y)?;
+    let loss = g.sum_all(square)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let outputs = g.gradients(loss, &parameters)?;
+    Ok((graph, outputs))
+}
+
+/// Two Fourier blocks, a gated perceptron and a layer of two outputs, trained: everything that is merged.
+fn merged() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let (batch, points, c) = (8, 256, 64);
+    let linear = |g: &mut Graph, name: &str, x: Node, outputs: usize, activation: Activation| {
+        let inputs = g.shape(x).last();
+        let w = g.parameter(&format!("{name}.w"), [inputs, outputs], Initial::fan_in(inputs))?;
+        let b = g.parameter(&format!("{name}.b"), [outputs], Initial::ZEROS)?;
+        g.linear(x, w, Some(b), activation)
+    };
+    let u = g.input("u", [batch, 1, points, 2])?;
+    let mut x = linear(g, "lift", u, c, Activation::Identity)?;
+    for block in 0..2 {
+        let w = g.parameter(&format!("{block}.spectral"), [5, c, 2 * c], Initial::ONES)?;
+        let spectral = g.spectral(x, w, [1, 5])?;
+        let local = linear(g, &format!("{block}.local"), x, c, Activation::Identity)?;
+        let sum = g.add(spectral, local)?;
+        x = g.gelu(sum)?;
+    }
+    let tokens = g.reshape(x, [batch, points, c])?;
+    let moved = g.parameter("shift", [batch, c], Initial::ZEROS)?;
+    let normal = g.layer_norm(tokens, Some((moved, moved)), 1e-6)?;
+    let hidden = linear(g, "hidden", normal, 4 * c, Activation::Gelu)?;
+    let y = linear(g, "out", hidden, c, Activation::Identity)?;
+    let gate = g.parameter("gate", [batch, 1, c], Initial::ONES)?;
+    let gated = g.multiply(gate, y)?;
+    let sum = g.add(tokens, gated)?;
+    let last = linear(g, "last", sum, 2, Activation::Identity)?;
+    let target = g.reshape(u, [batch, points, 2])?;
+    let loss = g.mean_squared_error(last, target)?;
+    let counter = g.counter("step")?;
+    g.adam(loss, counter, AdamConfig::default())?;
+    Ok((graph, vec![loss]))
+}
+
+/// Two blocks whose results pass a gate before they are added, each after a norm, and a norm at the end.
+fn gated() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let (batch, tokens, c) = (3, 40, 32);
+    let mut x = g.parameter("x", [batch, tokens, c], Initial::ONES)?;
+    let row = g.parameter("row", [batch, c], Initial::ONES)?;
+    for block in 0..2 {
+        let normal = g.layer_norm(x, Some((row, row)), 1e-6)?;
+        let w = g.parameter(&format!("{block}.w"), [c, c], Initial::ONES)?;
+        let y = g.linear(normal, w, None, Activation::Identity)?;
+        let gate = g.parameter(&format!("{block}.gate"), [batch, 1, c], Initial::ONES)?;
+        let gated = g.multiply(gate, y)?;
+        x = g.add(x, gated)?;
+    }
+    let last = g.layer_norm(x, None, 1e-6)?;
+    let squares = g.multiply(last, last)?;
+    let cubes = g.multiply(squares, last)?;
+    let loss = g.sum_all(cubes)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let mut outputs = vec![loss];
+    outputs.extend(g.gradients(loss, &parameters)?);
+    Ok((graph, outputs))
+}
+
+/// A perceptron of many rows with GELU in between.
+fn long() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let mut x = g.parameter("x", [20_000, 128], Initial::ONES)?;
+    for (layer, [inputs, outputs], activation) in
+        [(0, [128, 384], Activation::Gelu), (1, [384, 128], Activation::Identity)]
+    {
+        let w = g.parameter(&format!("{layer}.w"), [inputs, outputs], Initial::ONES)?;
+        let b = g.parameter(&format!("{layer}.b"), [outputs], Initial::ONES)?;
+        x = g.linear(x, w, Some(b), activation)?;
+    }
+    let loss = g.sum_all(x)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let mut outputs = vec![loss];
+    outputs.extend(g.gradients(loss, &parameters)?);
+    Ok((graph, outputs))
+}
+
+/// Gradients of a Fourier operator at a network's size: two blocks, a hidden layer, two outputs.
+fn fourier() -> Result<(Graph, Vec<Node>)> {
+    let (batch, points, c) = (256, 100, 128);
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let parameter = |g: &mut Graph, name: String, shape: &[usize]| g.parameter(&name, shape, Initial::ONES);
+    let mut x = parameter(g, "x".into(), &[batch, 1, points, c])?;
+    for block in 0..2 {
+        let w = parameter(g, format!("{block}.spectral"), &[6, c, 2 * c])?;
+        let spectral = g.spectral(x, w, [1, 6])?;
+        let [w, b] = [("w", &[c, c][..]), ("b", &[c])]
+            .map(|(name, shape)| parameter(g, format!("{block}.{name}"), shape));
+        let local = g.linear(x, w?, Some(b?), Activation::Identity)?;
+        let sum = g.add(spectral, local)?;
+        x = g.gelu(sum)?;
+    }
+    let [w, b] =
+        [("w", &[c, c][..]), ("b", &[c])].map(|(name, shape)| parameter(g, format!("hidden.{name}"), shape));
+    let hidden = g.linear(x, w?, Some(b?), Activation::Gelu)?;
+    let loss = g.sum_all(hidden)?;
+    let parameters: Vec<Node> = g.parameters().iter().map(|parameter| parameter.node).collect();
+    let gradients = g.gradients(loss, &parameters)?;
+    Ok((graph, gradients))
+}
+
+fn graphs() -> Vec<(Graph, Vec<Node>)> {
+    let mut graphs = vec![layouts(), merged(), gated(), long()]
+        .into_iter()
+        .map(|graph| graph.expect("a valid graph"))
+        .collect::<Vec<_>>();
+    graphs.extend([PadMode::Zero, PadMode::Circular].map(|mode| lines(mode, 32).expect("a valid graph")));
+    graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
+    graphs.extend([[4, 32, 64], [3, 72, 64]].map(|size| kept(size).expect("a valid graph")));
+    for (spline, stencil, size) in [
+        (Spline::Linear, 3, 3),
+        (Spline::Quintic, 3, 3),
+        (Spline::Quintic, 3, 128),
+        (Spline::Hermite { smoothness: 4 }, 9, 3),
+    ] {
+        graphs.push(training_step(spline, stencil, size).expect("a valid graph"));
+    }
+    graphs
+}
+
+/// Writes what becomes of all graphs to the folder named by `CFO_LISTING`, to compare two versions by.
+#[test]
+fn listings_are_written_where_asked() {
+    let Some(folder) = std::env::var_os("CFO_LISTING").map(std::path::PathBuf::from) else { return };
+    std::fs::create_dir_all(folder.join("kernels")).unwrap();
+    let mut all = graphs();
+    all.push(fourier().unwrap());
+    all.push(lines(PadMode::Circular, 64).unwrap());
+    for (index, (graph, outputs)) in all.iter().enumerate() {
+        for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+            for (kind, probe) in [("rich", None), ("poor", poor_library())] {
+                let listing = described("", &lowered_with(graph, outputs, precision, probe));
+                std::fs::write(folder.join(format!("{index}-{precision}-{kind}.txt")), listing.text).unwrap();
+                for (name, source) in listing.sources {
+                    std::fs::write(folder.join("kernels").join(name + ".cu"), source).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_compiles() {
+    if !Library::Nvrtc.loaded() {
+        eprintln!("skipped: NVRTC was not found; {}", Library::Nvrtc.install());
+        return;
+    }
+    let mut compiled = std::collections::BTreeMap::new();
+    for (graph, outputs) in graphs() {
+        // tf32 differs from f32 in how functions are computed, as bf16 does.
+        for precision in [Precision::F32, Precision::Bf16] {
+            let (units, places) = lowered(&graph, &outputs, precision).units(90);
+            assert!(!places.is_empty());
+            compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+        }
+    }
+    // Compact operands.
+    let (graph, outputs) = layers([2, 8, 32]).expect("a valid graph");
+    let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);
+    compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+    // In tf32 lines are convolved in another way than in f32.
+    let (graph, outputs) = lines(PadMode::Circular, 64).expect("a valid graph");
+    let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);
+    compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+    // Products in single precision on tensor cores.
+    let (graph, outputs) = fourier().expect("a valid graph");
+    let (units, _) = lowered(&graph, &outputs, Precision::F32).units(90);
+    compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+    // What a poor library leaves to us.
+    let (graph, outputs) = merged().expect("a valid graph");
+    for precision in [Precision::F32, Precision::Bf16] {
+        let (units, _) = lowered_with(&graph, &outputs, precision, poor_library()).units(90);
+        compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
+    }
+    compiled.par_iter().for_each(|(_, unit)| {
+        compile::compile(unit).unwrap_or_else(|error| panic!("{error}\n{}", unit.source));
+    });
+    eprintln!("{} units of kernels compiled", compiled.len());
+}
+
+#[test]
+fn equal_kernels_are_compiled_once_and_effects_are_marked() {
+    let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
+    let lowering = lowered(&graph, &outputs, Precision::Bf16);
+    // Both blocks of this one are alike.
+    let (twice, requested) = merged().unwrap();
+    let alike = lowered_with(&twice, &requested, Precision::Bf16, poor_library());
+    let launches = alike.commands.iter().filter(|command| matches!(command.work, Work::Launch(_))).count();
+    let (_, places) = alike.units(90);
+    assert!(places.len() < launches, "{} kernels for {launches} launches", places.len());
+    let effects: Vec<&str> = lowering
+        .commands
+        .iter()
+        .filter(|command| command.effect)
+        .filter_map(|command| command.label.split(' ').next())
+        .collect();
+    assert_eq!(effects, ["adam"], "Adam moves its counter itself");
+}
+
+#[test]
+fn products_read_bf16_where_the_precision_asks_for_it() {
+    let (graph, outputs) = training_step(Spline::Quintic, 3, 128).unwrap();
+    for (precision, half) in [(Precision::F32, false), (Precision::Bf16, true)] {
+        for command in lowered(&graph, &outputs, precision).commands {
+            if let Work::Product(product) = command.work {
+                assert_eq!(product.a.scalar.bytes() == 2, half, "{product:?}");
+                assert_eq!(product.b.scalar.bytes() == 2, half, "{product:?}");
+                assert!(product.a.distance >= product.a.rows && product.b.distance >= product.b.rows);
+            }
+        }
+    }
+}
+
+#[test]
+fn leaves_that_products_read_are_rounded_together() {
+    let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
+    let (fused, outputs) = fuse(&graph, &outputs);
+    let typed = Typed::without_device(fused, outputs, Precision::Bf16, (132, 90));
+    let copied = copied_leaves(&typed);
+    assert!(copied.iter().all(|&leaf| matches!(
+        typed.code.entries[leaf].op,
+        Instruction::Tensor(_) | Instruction::Constant(_)
+    )));
+    // Four weights; biases too where the product adds them.
+    assert!(copied.len() >= 4, "{copied:?}");
+}
+
+#[test]
+fn what_follows_a_product_goes_into_it() {
+    let (graph, outputs) = merged().unwrap();
+    let products = |lowering: &Lowering| -> Vec<Product> {
+        let of = |work: &Work| if let Work::Product(product) = work { Some(*product) } else { None };
+        lowering.commands.iter().filter_map(|command| of(&command.work)).collect()
+    };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let rich = lowered(&graph, &outputs, precision);
+        let found = products(&rich);
+        let count = |epilogue: Epilogue| found.iter().filter(|product| product.epilogue == epilogue).count();
+        // Both blocks forward, and the hidden layer.
+        assert_eq!(count(Epilogue::GeluBias), 3, "{found:#?}");
+        // Back into the hidden layer and into the first block; the second one's slope comes after the layer norm.
+        assert_eq!(count(Epilogue::GeluSlope), 2, "{found:#?}");
+        // Both blocks forward; back through them the first one's slope, and what arrives at the lifted field.
+        assert_eq!(found.iter().filter(|product| product.added != 0).count(), 4, "{found:#?}");
+        // Both local maps, the hidden layer and the one after it.
+        assert_eq!(count(Epilogue::Sums), 4, "{found:#?}");
+        // The first and the last layer are not the library's.
+        assert!(found.iter().all(|product| product.d.rows.min(product.d.columns) > 2));
+        let sums = rich.commands.iter().filter(|command| command.label.starts_with("sum")).count();
+        let residuals =
+            rich.commands.iter().filter(|command| command.label.starts_with("expression")).count();
+        eprintln!("{precision}: {} commands, {sums} sums, {residuals} expressions", rich.commands.len());
+        let poor = lowered_with(&graph, &outputs, precision, poor_library());
+        assert!(products(&poor).iter().all(|product| product.epilogue == Epilogue::None));
+        assert_eq!(products(&poor).len(), found.len());
+        assert_eq!(
+            rich.commands.iter().filter(|command| command.label.starts_with("sum axes=[1]")).count(),
+            1
+        );
+        assert!(poor.commands.len() > rich.commands.len());
+    }
+}
+
+#[test]
+fn gates_go_into_the_norms_around_them() {
+    let (graph, outputs) = gated().unwrap();
+    let (fused, outputs) = fuse(&graph, &outputs);
+    let typed = Typed::without_device(fused, outputs, Precision::Bf16, (132, 90));
+    let entries = typed.code.entries.iter();
+    let norms = entries
+        .clone()
+        .filter(|entry| matches!(&entry.op, Instruction::LayerNorm(op) if op.residual))
+        .count();
+    let backward = entries
+        .clone()
+        .filter(|entry| matches!(&entry.op, Instruction::LayerNormBackward(op) if op.gated))
+        .count();
+    // The sums of both blocks are normalised next; both norms after a gate send their slopes through it.
+    assert_eq!((norms, backward), (2, 2));
+    let sums = entries.filter(|entry| matches!(&entry.op, Instruction::Sum(op) if op.axes == [1])).count();
+    assert_eq!(sums, 0, "a gate's slope is not summed apart");
+}
+
+#[test]
+fn long_products_with_gelu_are_ours_and_bring_the_bias_gradient() {
+    let (graph, outputs) = long().unwrap();
+    let found = |precision| {
+        let lowering = lowered(&graph, &outputs, precision);
+        let launched = |name: &str| {
+            let launch =
+                |command: &&Command| matches!(command.work, Work::Launch(_)) && command.label.contains(name);
+            lowering.commands.iter().filter(launch).count()
+        };
+        [launched("Gelu"), launched("slope totals")]
+    };
+    assert_eq!(found(Precision::Bf16), [1, 1]);
+    // In tf32 the library makes both, and the sums are a pass of ours.
+    assert_eq!(found(Precision::Tf32), [0, 1]);
+}
+
+#[test]
+fn products_in_single_precision_are_done_on_hopper_s_tensor_cores() {
+    let (graph, outputs) = fourier().unwrap();
+    let library = |precision: Precision, warpgroups: bool| {
+        let lowering = lowered_for(&graph, &outputs, (precision, warpgroups), None);
+        lowering.commands.iter().filter(|command| matches!(command.work, Work::Product(_))).count()
+    };
+    // Three layers and three products for each mode of both blocks, forward and back.
+    assert_eq!((library(Precision::F32, true), library(Precision::F32, false)), (0, 15));
+    assert_eq!(library(Precision::Tf32, true), library(Precision::Tf32, false));
+    assert!(library(Precision::Bf16, true) > 0);
+}

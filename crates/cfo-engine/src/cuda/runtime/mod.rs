@@ -1,9 +1,0 @@
-//! The driver and its libraries: found, opened, called; kernels compiled, kept and captured; batches to and fro.
-
-pub(crate) mod compile;
-pub(crate) mod drain;
-pub(crate) mod driver;
-pub(crate) mod feed;
-pub(crate) mod handles;
-pub(crate) mod library;
-pub(crate) mod replay;
