@@ -243,7 +243,7 @@ fn word(choice: &Algorithm) -> String {
         Algorithm::Plain => "plain".into(),
         Algorithm::Patches => "patches".into(),
         // Not measured, so not kept.
-        Algorithm::Few { .. } | Algorithm::Line => "own".into(),
+        Algorithm::FewChannels { .. } | Algorithm::ConvRow => "own".into(),
         Algorithm::Library { algorithm, math, workspace } => {
             format!("library {algorithm} {math} {workspace}")
         }

@@ -7,7 +7,9 @@ use crate::convolution::scaled_f16;
 use crate::product::matmul;
 use crate::program::code::Code;
 use crate::program::instruction::{Conv, Instruction};
-use crate::program::lower::{File, Io, Lowering, Value, Work, blocks, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, blocks, vector};
+use crate::program::lowering::{Io, Lowering, Value, Work};
 use crate::program::scalar::Scalar;
 use cfo_engine::Precision;
 use cfo_engine::Shape;
@@ -112,11 +114,11 @@ impl Geometry {
             Algorithm::Planned { workspace } | Algorithm::PlannedF16 { workspace } => workspace,
             Algorithm::LibraryF16 { workspace, .. } => self.f16_bytes() + workspace,
             Algorithm::Patches if !self.is_product() => self.bytes(),
-            Algorithm::Few { blocks } if self.form == ConvPass::Weight => {
+            Algorithm::FewChannels { blocks } if self.form == ConvPass::Weight => {
                 4 * blocks as usize * self.w.iter().product::<usize>()
             }
-            Algorithm::Line => conv_row::scratch(self),
-            Algorithm::Few { .. } | Algorithm::Patches | Algorithm::Plain => 0,
+            Algorithm::ConvRow => conv_row::scratch(self),
+            Algorithm::FewChannels { .. } | Algorithm::Patches | Algorithm::Plain => 0,
         }
     }
 
@@ -159,14 +161,23 @@ pub(crate) enum Algorithm {
     /// As a product with patches gathered beforehand.
     Patches,
     /// By our kernels for few channels; a gradient by so many blocks.
-    Few { blocks: u32 },
+    FewChannels { blocks: u32 },
     /// By our kernels for fields of one row.
-    Line,
+    ConvRow,
     /// By our kernel that follows the definition.
     Plain,
 }
 
 impl Algorithm {
+    /// The kernels of ours that do a convolution.
+    pub(crate) fn own(geometry: &Geometry, multiprocessors: u32) -> Self {
+        let few = || conv_few_channels::choice(geometry, multiprocessors);
+        match conv_row::fits(geometry) {
+            true => Self::ConvRow,
+            false => few().unwrap_or(if geometry.prefers_patches() { Self::Patches } else { Self::Plain }),
+        }
+    }
+
     /// Whether it takes compact operands.
     pub(crate) fn takes_f16(self) -> bool {
         matches!(self, Self::LibraryF16 { .. } | Self::PlannedF16 { .. })
@@ -218,8 +229,8 @@ pub(crate) fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lo
             to.append(Work::Planned(Planned { geometry, addresses, workspace }));
         }
         Algorithm::Patches => by_patches(geometry, io, to),
-        Algorithm::Few { blocks } => conv_few_channels::lower(geometry, blocks, io, to),
-        Algorithm::Line => conv_row::lower(geometry, io, to),
+        Algorithm::FewChannels { blocks } => conv_few_channels::lower(geometry, blocks, io, to),
+        Algorithm::ConvRow => conv_row::lower(geometry, io, to),
         Algorithm::Plain => {
             let (name, grid) = match geometry.form {
                 ConvPass::Forward => ("conv_forward", blocks(c.count)),
@@ -227,10 +238,9 @@ pub(crate) fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lo
                 ConvPass::Weight => ("conv_weight", [c.count as u32, 1, 1]),
             };
             let scalar = c.scalar.name();
-            let parameters = format!("const {scalar}* a, const {scalar}* b, {scalar}* c");
+            let parameters = Parameters::new().reads("a", a).reads("b", b).writes("c", c);
             let body = format!("{name}<{scalar}, Geometry<{}>>(a, b, c);", geometry.numbers());
-            let arguments = [a, b, c].map(|value| value.address.into()).to_vec();
-            to.launch(File::Conv, &parameters, body, grid, arguments);
+            to.launch(File::Conv, parameters, body, grid);
         }
     }
 }
@@ -254,13 +264,9 @@ fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
             ConvPass::Input => ("scatter_patches", patches, c),
             _ => ("gather_patches", a, patches),
         };
-        to.launch(
-            File::Conv,
-            &format!("const {scalar}* from, {scalar}* into"),
-            format!("{name}<{scalar}, {width}, Geometry<{}>>(from, into);", geometry.numbers()),
-            blocks(into.count / width),
-            vec![from.address.into(), into.address.into()],
-        );
+        let parameters = Parameters::new().reads("from", from).writes("into", into);
+        let body = format!("{name}<{scalar}, {width}, Geometry<{}>>(from, into);", geometry.numbers());
+        to.launch(File::Conv, parameters, body, blocks(into.count / width));
     };
     let dense = |columns: usize| Operand::dense(0, columns);
     let (sizes, operands, inputs, output) = match geometry.form {
@@ -321,8 +327,7 @@ pub(crate) fn pad(
         before[0],
         before[1]
     );
-    let parameters = format!("const {}* x, {}* y", x.scalar.name(), y.scalar.name());
-    to.launch(File::Conv, &parameters, body, blocks(count), vec![x.address.into(), y.address.into()]);
+    to.launch(File::Conv, Parameters::new().reads("x", x).writes("y", y), body, blocks(count));
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Convolutions of fields with few channels: the library gathers far more than there is.
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
-use crate::program::lower::{File, Io, Lowering};
+use crate::program::kernel::File;
+use crate::program::launch::Parameters;
+use crate::program::lowering::{Io, Lowering};
 use cfo_engine::Precision;
 
 /// Channels of the field, at most.
@@ -42,7 +44,7 @@ pub(crate) fn choice(geometry: &Geometry, multiprocessors: u32) -> Option<Algori
     let plain = geometry.precision == Precision::Bf16 && geometry.stride == [1, 1] && rows > 1;
     let strips = batch * rows.div_ceil(ROWS);
     let blocks = (RESIDENT as usize * multiprocessors as usize).min(strips) as u32;
-    (fits && small && plain).then_some(Algorithm::Few { blocks })
+    (fits && small && plain).then_some(Algorithm::FewChannels { blocks })
 }
 
 pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering) {
@@ -51,31 +53,29 @@ pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering
     let few = format!(
         "FewChannels<{batch}u, {h}u, {w}u, {ci}u, {co}u, {kh}u, {kw}u, {ho}u, {wo}u, {top}, {left}, {ROWS}u>"
     );
-    let [a, b, c] = [io.inputs[0].address, io.inputs[1].address, io.outputs[0].address];
+    let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
     if geometry.form == ConvPass::Forward {
         let grid = [(batch * ho.div_ceil(ROWS)) as u32, 1, 1];
-        let parameters = "const bf16* __restrict__ x, const bf16* __restrict__ w, bf16* __restrict__ y";
+        let parameters = Parameters::new().reads("x", a).reads("w", b).writes("y", c).restrict();
         let body = format!("few_channels_forward<{few}>(x, w, y);");
-        to.launch(File::ConvFewChannels, parameters, body, grid, vec![a.into(), b.into(), c.into()]);
+        to.launch(File::ConvFewChannels, parameters, body, grid);
         return;
     }
     let weights = co * elements(geometry);
     let ring = 2 * 8 * RING * 16 * co;
     // The tile comes after the ring; at the end the sums take the place of both.
     let shared = (ring + 2 * tile(geometry)).max(4 * co * elements(geometry).next_multiple_of(8));
+    let parameters = Parameters::new().reads("x", a).reads("dy", b).scratch("partial", io.scratch).restrict();
+    let body = format!("few_channels_weight<{few}, {RING}>(x, dy, partial);");
+    let resident = if co > 64 { 1 } else { RESIDENT };
     to.launch_resident(
         File::ConvFewChannels,
-        "const bf16* __restrict__ x, const bf16* __restrict__ dy, float* __restrict__ partial",
-        format!("few_channels_weight<{few}, {RING}>(x, dy, partial);"),
+        parameters,
+        body,
         ([blocks, 1, 1], 256, shared as u32),
-        if co > 64 { 1 } else { RESIDENT },
-        vec![a.into(), b.into(), io.scratch.into()],
+        resident,
     );
-    to.launch(
-        File::ConvFewChannels,
-        "const float* __restrict__ partial, bf16* __restrict__ dw",
-        format!("few_channels_totals<{blocks}u, {weights}u>(partial, dw);"),
-        [weights.div_ceil(32) as u32, 1, 1],
-        vec![io.scratch.into(), c.into()],
-    );
+    let parameters = Parameters::new().with("const float*", "partial", io.scratch).writes("dw", c).restrict();
+    let body = format!("few_channels_totals<{blocks}u, {weights}u>(partial, dw);");
+    to.launch(File::ConvFewChannels, parameters, body, [weights.div_ceil(32) as u32, 1, 1]);
 }

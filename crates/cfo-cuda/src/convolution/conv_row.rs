@@ -3,7 +3,9 @@
 use crate::convolution::conv::{ConvPass, Geometry};
 use crate::op::reduce;
 use crate::program::instruction::Sum;
-use crate::program::lower::{File, Io, Lowering, Value};
+use crate::program::kernel::File;
+use crate::program::launch::Parameters;
+use crate::program::lowering::{Io, Lowering, Value};
 use crate::program::scalar::Scalar;
 use cfo_engine::Precision;
 use cfo_engine::Shape;
@@ -162,10 +164,9 @@ pub(crate) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
             "{shared}ConvRowWeight<{scalar}, {numbers}, {}u, {WEIGHT_STAGES}>::run(x, dy, parts, {}u, shared);",
             parts.rows, parts.chunks
         );
-        let parameters = format!("const {scalar}* x, const {scalar}* dy, float* parts");
-        let arguments = vec![a.address.into(), b.address.into(), io.scratch.into()];
+        let parameters = Parameters::new().reads("x", a).reads("dy", b).scratch("parts", io.scratch);
         let shape = (grid.map(|count| count as u32), WEIGHT_THREADS as u32, parts.shared as u32);
-        to.launch_with(File::ConvRow, &parameters, body, shape, arguments);
+        to.launch_with(File::ConvRow, parameters, body, shape);
         let (sum, shape) = parts.sum(geometry);
         let from = Value { address: io.scratch, scalar: Scalar::F32, count: shape.len() };
         let io = Io { inputs: vec![from], outputs: vec![c], scratch: 0 };
@@ -173,9 +174,8 @@ pub(crate) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
         return;
     }
     let body = format!("{shared}{}().run(x, w, y, shared);", product(geometry));
-    let parameters = format!("const {scalar}* x, const {scalar}* w, {scalar}* y");
-    let arguments = [a, b, c].map(|value| value.address.into()).to_vec();
-    to.launch_with(File::ConvRow, &parameters, body, launch(geometry), arguments);
+    let parameters = Parameters::new().reads("x", a).reads("w", b).writes("y", c);
+    to.launch_with(File::ConvRow, parameters, body, launch(geometry));
 }
 
 /// The type of the kernel's forward product or adjoint.

@@ -3,7 +3,9 @@
 
 use crate::op::layout;
 use crate::program::instruction::ScaleF16;
-use crate::program::lower::{File, Io, Lowering, Value, blocks, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, blocks, vector};
+use crate::program::lowering::{Io, Lowering, Value};
 use cfo_engine::Shape;
 
 /// Elements that a block looks at, at least.
@@ -39,62 +41,62 @@ pub(crate) fn lower(op: &ScaleF16, inputs: &[&Shape], io: &Io, to: &mut Lowering
     let count = y.count;
     let grid = [grid(count, to.multiprocessors) as u32, 1, 1];
     let fields = if op.norm.is_some() { 1 } else { inputs.len() };
-    let names: String = (0..fields).map(|i| format!("const float* __restrict__ x{i}, ")).collect();
-    let addresses = || io.inputs[..fields].iter().map(|value| value.address.into());
+    let values = || {
+        let fields = io.inputs[..fields].iter().enumerate();
+        fields.fold(Parameters::new(), |all, (i, value)| {
+            all.with("const float* __restrict__", &format!("x{i}"), value.address)
+        })
+    };
     let source = format!("auto source = [=](u64 at, float* value) {{\n{read}}};\n");
     match op.norm {
         Some(root) => bound(root, io, to),
         None => {
             let ticket = to.ticket(1);
-            to.launch(
-                File::ScaledF16,
-                &format!("{names}float* inverse, u32* partial, u32* ticket"),
-                format!("{source}f16_scale<{width}, {count}ull>(source, inverse, partial, ticket);"),
-                grid,
-                addresses().chain([inverse.address.into(), io.scratch.into(), ticket]).collect(),
-            );
+            let parameters = values()
+                .writes("inverse", inverse)
+                .with("u32*", "partial", io.scratch)
+                .tickets("ticket", ticket);
+            let body = format!("{source}f16_scale<{width}, {count}ull>(source, inverse, partial, ticket);");
+            to.launch(File::ScaledF16, parameters, body, grid);
         }
     }
-    to.launch(
-        File::ScaledF16,
-        &format!("{names}fp16* __restrict__ y, const float* __restrict__ inverse"),
-        format!("{source}f16_round<{width}, {count}ull>(source, y, inverse);"),
-        grid,
-        addresses().chain([y.address.into(), inverse.address.into()]).collect(),
+    let parameters = values().with("fp16* __restrict__", "y", y.address).with(
+        "const float* __restrict__",
+        "inverse",
+        inverse.address,
     );
+    let body = format!("{source}f16_round<{width}, {count}ull>(source, y, inverse);");
+    to.launch(File::ScaledF16, parameters, body, grid);
 }
 
 /// The scale of a norm's result from the largest numbers of its scale, bias and shift.
 fn bound(root: f64, io: &Io, to: &mut Lowering) {
     let inverse = io.outputs[1];
     let [scale, bias] = [io.inputs[1], io.inputs[2]];
-    let shift = io.inputs.get(3).map_or((0, 0), |shift| (shift.address, shift.count));
-    to.launch(
-        File::ScaledF16,
-        "const float* scale, const float* bias, const float* shift, float* inverse",
-        format!(
-            "f16_bound<{}, {}, {}>(scale, bias, shift, {root:e}f, inverse);",
-            scale.count, bias.count, shift.1
-        ),
-        [1, 1, 1],
-        vec![scale.address.into(), bias.address.into(), shift.0.into(), inverse.address.into()],
+    let shift = io.inputs.get(3).copied();
+    let parameters = Parameters::new()
+        .reads("scale", scale)
+        .reads("bias", bias)
+        .reads("shift", shift)
+        .writes("inverse", inverse);
+    let body = format!(
+        "f16_bound<{}, {}, {}>(scale, bias, shift, {root:e}f, inverse);",
+        scale.count,
+        bias.count,
+        shift.map_or(0, |shift| shift.count)
     );
+    to.launch(File::ScaledF16, parameters, body, [1, 1, 1]);
 }
 
 /// A result of two compact operands in single precision; `power` is what it was multiplied by beforehand.
 pub(crate) fn expand(from: u64, into: Value, inverses: [Value; 2], power: f64, to: &mut Lowering) {
     let count = into.count;
-    to.launch(
-        File::ScaledF16,
-        "const fp16* x, float* y, const float* first, const float* second, double power",
-        format!("f16_expand<{count}ull>(x, y, first, second, power);"),
-        blocks(count),
-        vec![
-            from.into(),
-            into.address.into(),
-            inverses[0].address.into(),
-            inverses[1].address.into(),
-            power.recip().into(),
-        ],
-    );
+    let parameters = Parameters::new()
+        .with("const fp16*", "x", from)
+        .writes("y", into)
+        .reads("first", inverses[0])
+        .reads("second", inverses[1])
+        .f64("power", power.recip());
+    let body = format!("f16_expand<{count}ull>(x, y, first, second, power);");
+    to.launch(File::ScaledF16, parameters, body, blocks(count));
 }

@@ -5,7 +5,9 @@ use crate::convolution::conv_row;
 use crate::norm::group_norm::activation_number;
 use crate::program::code::Code;
 use crate::program::instruction::GroupNorm;
-use crate::program::lower::{Argument, File, Io, Lowering, Value};
+use crate::program::kernel::File;
+use crate::program::launch::Parameters;
+use crate::program::lowering::{Io, Lowering};
 
 /// Appends the launch of a norm with a convolution in it.
 pub(crate) fn lower(op: &GroupNorm, code: &Code, id: usize, io: &Io, to: &mut Lowering) {
@@ -23,15 +25,18 @@ conv_row_norm<{}, float, {}u, {}, {}, {}>(x, w, scale, bias, offset, shift, y, m
         op.offset,
         op.shift
     );
-    let parameters = "const float* x, const float* w, const float* scale, const float* bias, const float* offset, \
-                      const float* shift, float* y, float* mean, float* inverse, float* kept, float epsilon";
-    let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
     let offset = op.offset.then(|| io.inputs[3]);
     let shift = op.shift.then(|| io.inputs[3 + usize::from(op.offset)]);
-    let mut arguments: Vec<Argument> =
-        [io.inputs[0], weight, io.inputs[1], io.inputs[2]].map(|value| value.address.into()).to_vec();
-    arguments.extend([address(offset), address(shift)]);
-    arguments.extend(io.outputs.iter().map(|value| Argument::from(value.address)));
-    arguments.push((op.epsilon as f32).to_bits().into());
-    to.launch_with(File::ConvRowNorm, parameters, body, conv_row::launch(&geometry), arguments);
+    let mut parameters = Parameters::new()
+        .reads("x", io.inputs[0])
+        .reads("w", weight)
+        .reads("scale", io.inputs[1])
+        .reads("bias", io.inputs[2])
+        .reads("offset", offset)
+        .reads("shift", shift);
+    for (name, &value) in ["y", "mean", "inverse", "kept"].into_iter().zip(&io.outputs) {
+        parameters = parameters.writes(name, value);
+    }
+    let parameters = parameters.f32("epsilon", op.epsilon as f32);
+    to.launch_with(File::ConvRowNorm, parameters, body, conv_row::launch(&geometry));
 }

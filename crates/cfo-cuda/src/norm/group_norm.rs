@@ -3,7 +3,9 @@
 
 use crate::norm::group_norm_plan::{self, GroupNormPlan};
 use crate::program::instruction::GroupNormBackward;
-use crate::program::lower::{Argument, File, Io, Lowering, Value, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Argument, Parameters, vector};
+use crate::program::lowering::{Io, Lowering, Value};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
@@ -91,29 +93,21 @@ pub(crate) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
     let offset = op.offset.then(|| io.inputs[3]);
     let shift = op.shift.then(|| io.inputs[3 + usize::from(op.offset)]);
     let shift_scalar = shift.map_or("float", |value| value.scalar.name());
-    let parameters = format!(
-        "const {}* x, const float* scale, const float* bias, const float* offset, const {shift_scalar}* shift, {}* y, \
-         float* mean, float* inverse, float epsilon, float* partial, u32* tickets",
-        x.scalar.name(),
-        y.scalar.name()
-    );
     let chip = (to.multiprocessors, to.shared);
     let kept = GroupNormPlan::of(op, shape, ([x.scalar, y.scalar], 1), chip);
     let tickets = tickets(kept, cut, to);
-    let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
-    let arguments = vec![
-        x.address.into(),
-        io.inputs[1].address.into(),
-        io.inputs[2].address.into(),
-        address(offset),
-        address(shift),
-        y.address.into(),
-        io.outputs[1].address.into(),
-        io.outputs[2].address.into(),
-        (op.epsilon as f32).to_bits().into(),
-        io.scratch.into(),
-        tickets,
-    ];
+    let parameters = Parameters::new()
+        .reads("x", x)
+        .reads("scale", io.inputs[1])
+        .reads("bias", io.inputs[2])
+        .reads("offset", offset)
+        .reads("shift", shift)
+        .writes("y", y)
+        .writes("mean", io.outputs[1])
+        .writes("inverse", io.outputs[2])
+        .f32("epsilon", op.epsilon as f32)
+        .scratch("partial", io.scratch)
+        .tickets("tickets", tickets);
     let scalars = format!("{}, {}, {shift_scalar}", x.scalar.name(), y.scalar.name());
     let flags = format!("{}, {}, {}", activation_number(op.activation), op.offset, op.shift);
     if let Some(kept) = kept {
@@ -125,7 +119,7 @@ pub(crate) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
         let body = format!(
             "{name}<{scalars}, {numbers}, {flags}>(x, scale, bias, offset, shift, y, mean, inverse, epsilon{meeting});"
         );
-        return launch(kept, false, shape, (&parameters, body, arguments), to);
+        return launch(kept, false, shape, (parameters, body), to);
     }
     let statistics = format!(
         "norm_statistics<{}, {}, {}>(x, offset, mean, inverse, epsilon, partial, tickets);\n",
@@ -137,7 +131,7 @@ pub(crate) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
         "norm_apply<{scalars}, {}, {flags}>(x, scale, bias, offset, shift, y, mean, inverse);",
         cut.numbers()
     );
-    passes(&parameters, [statistics, apply], cut, arguments, to);
+    passes(parameters, [statistics, apply], cut, to);
 }
 
 /// Counters for blocks that meet: two a sample for teams, one for the last of several chunks.
@@ -155,29 +149,22 @@ fn launch(
     kept: GroupNormPlan,
     backward: bool,
     x: &Shape,
-    (parameters, body, arguments): (&str, String, Vec<Argument>),
+    (parameters, body): (Parameters, String),
     to: &mut Lowering,
 ) {
     to.alone |= matches!(kept, GroupNormPlan::Persistent { .. });
-    let parameters = &parameters.replace("* ", "* __restrict__ ");
-    to.launch_clusters(kept.file(), parameters, body, kept.shape(x), kept.residence(backward), arguments);
+    to.launch_clusters(kept.file(), parameters.restrict(), body, kept.shape(x), kept.residence(backward));
 }
 
 /// One launch where a block walks a whole sample, else two.
-fn passes(
-    parameters: &str,
-    [first, second]: [String; 2],
-    cut: Cut,
-    arguments: Vec<Argument>,
-    to: &mut Lowering,
-) {
+fn passes(parameters: Parameters, [first, second]: [String; 2], cut: Cut, to: &mut Lowering) {
     let shape = (cut.grid(), cut.threads(), 0);
-    let parameters = &parameters.replace("* ", "* __restrict__ ");
+    let parameters = parameters.restrict();
     if cut.chunks == 1 {
-        to.launch_with(File::GroupNorm, parameters, first + &second, shape, arguments);
+        to.launch_with(File::GroupNorm, parameters, first + &second, shape);
     } else {
-        to.launch_with(File::GroupNorm, parameters, first, shape, arguments.clone());
-        to.launch_with(File::GroupNorm, parameters, second, shape, arguments);
+        to.launch_with(File::GroupNorm, parameters.clone(), first, shape);
+        to.launch_with(File::GroupNorm, parameters, second, shape);
     }
 }
 
@@ -228,14 +215,6 @@ pub(crate) fn lower_backward(backward: &GroupNormBackward, shape: &Shape, io: &I
     let dshift = op.shift.then(|| io.outputs[3 + usize::from(op.offset)]);
     let name = |value: Option<Value>| value.map_or("float", |value| value.scalar.name());
     let (dshift_scalar, shift_scalar, again_scalar) = (name(dshift), name(shift), name(again));
-    let parameters = format!(
-        "const {}* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset, \
-         const {}* dy, const {shift_scalar}* shift, {}* dx, {dshift_scalar}* dshift, {again_scalar}* again, \
-         float* totals, float* coefficients, float* partial, u32* tickets",
-        x.scalar.name(),
-        dy.scalar.name(),
-        dx.scalar.name()
-    );
     let chip = (to.multiprocessors, to.shared);
     let kept = GroupNormPlan::of(op, shape, ([x.scalar, dy.scalar], 2), chip);
     let tickets = tickets(kept, cut, to);
@@ -243,28 +222,36 @@ pub(crate) fn lower_backward(backward: &GroupNormBackward, shape: &Shape, io: &I
     let totals = io.scratch;
     let coefficients = totals + (4 * parts * 3 * cut.channels) as u64;
     let partial = coefficients + (4 * cut.batch * 2 * cut.groups) as u64;
-    let address = |value: Option<Value>| Argument::from(value.map_or(0, |value| value.address));
-    let mut arguments: Vec<Argument> = io.inputs[..5].iter().map(|value| value.address.into()).collect();
-    arguments.extend([address(offset), dy.address.into(), address(shift), dx.address.into()]);
-    arguments.extend([address(dshift), address(again), totals.into(), coefficients.into()]);
-    arguments.extend([partial.into(), tickets]);
+    let mut parameters = Parameters::new();
+    for (name, &value) in ["x", "scale", "bias", "mean", "inverse"].into_iter().zip(&io.inputs) {
+        parameters = parameters.reads(name, value);
+    }
+    let parameters = parameters
+        .reads("offset", offset)
+        .reads("dy", dy)
+        .reads("shift", shift)
+        .writes("dx", dx)
+        .writes("dshift", dshift)
+        .writes("again", again)
+        .scratch("totals", totals)
+        .scratch("coefficients", coefficients)
+        .scratch("partial", partial)
+        .tickets("tickets", tickets);
     let fields = format!("{}, {}, {}", x.scalar.name(), dy.scalar.name(), dx.scalar.name());
     let scalars = format!("{fields}, {shift_scalar}, {dshift_scalar}, {again_scalar}");
     match kept {
         Some(kept) => {
             let body = kept_backward(kept, backward, shape, &scalars);
-            launch(kept, true, shape, (&parameters, body, arguments), to);
+            launch(kept, true, shape, (parameters, body), to);
         }
-        None => passes(&parameters, backward_passes(backward, &scalars, cut), cut, arguments, to),
+        None => passes(parameters, backward_passes(backward, &scalars, cut), cut, to),
     }
     let body =
         format!("norm_totals<{parts}u, {}u, {}>(totals, dscale, dbias, doffset);", cut.channels, op.offset);
-    let doffset = op.offset.then(|| io.outputs[3]);
-    to.launch(
-        File::GroupNorm,
-        "const float* totals, float* dscale, float* dbias, float* doffset",
-        body,
-        [(3 * cut.channels).div_ceil(32) as u32, 1, 1],
-        vec![totals.into(), io.outputs[1].address.into(), io.outputs[2].address.into(), address(doffset)],
-    );
+    let parameters = Parameters::new()
+        .with("const float*", "totals", totals)
+        .writes("dscale", io.outputs[1])
+        .writes("dbias", io.outputs[2])
+        .writes("doffset", op.offset.then(|| io.outputs[3]));
+    to.launch(File::GroupNorm, parameters, body, [(3 * cut.channels).div_ceil(32) as u32, 1, 1]);
 }

@@ -1,7 +1,7 @@
 //! Group normalisation that reads its fields from memory once and keeps them in shared memory: small samples by clusters
 //! of blocks, large ones by teams of blocks that stay on the device and work on one sample after another.
 
-use crate::program::lower::File;
+use crate::program::kernel::File;
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::GroupNorm;

@@ -2,7 +2,9 @@
 //! after it.
 
 use crate::program::instruction::{LayerNorm, LayerNormBackward};
-use crate::program::lower::{Argument, File, Io, Lowering, Value, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, vector};
+use crate::program::lowering::{Io, Lowering};
 use cfo_engine::Shape;
 
 fn sizes(x: &Shape) -> [usize; 3] {
@@ -25,22 +27,6 @@ pub(crate) fn scratch_backward(op: &LayerNormBackward, x: &Shape, multiprocessor
     4 * batch * chunks(x, multiprocessors) * sums(op) * width
 }
 
-/// Parameters of a kernel and their arguments; what an operation does not have is a null pointer.
-#[derive(Default)]
-struct Parameters {
-    text: String,
-    arguments: Vec<Argument>,
-}
-
-impl Parameters {
-    fn push(&mut self, name: &str, constant: bool, value: Option<Value>) {
-        let scalar = value.map_or("float", |value| value.scalar.name());
-        let constant = if constant { "const " } else { "" };
-        self.text += &format!("{constant}{scalar}* {name}, ");
-        self.arguments.push(value.map_or(0, |value| value.address).into());
-    }
-}
-
 pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
     let [batch, tokens, width] = sizes(x);
     let all = batch * tokens;
@@ -52,17 +38,16 @@ pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
         shift.map(|value| value.scalar) == scale.map(|value| value.scalar),
         "shift and scale are stored alike"
     );
-    let mut parameters = Parameters::default();
+    let mut parameters = Parameters::new();
     let [y, mean, inverse] = [0, 1, 2].map(|output| Some(io.outputs[output]));
     for (name, value) in [("x", x), ("shift", shift), ("scale", scale), ("gate", gate), ("value", value)] {
-        parameters.push(name, true, value);
+        parameters = parameters.reads(name, value);
     }
     for (name, value) in [("sum", io.outputs.get(3).copied()), ("y", y), ("mean", mean), ("inverse", inverse)]
     {
-        parameters.push(name, false, value);
+        parameters = parameters.writes(name, value);
     }
-    let Parameters { text, mut arguments } = parameters;
-    arguments.push((op.epsilon as f32).to_bits().into());
+    let parameters = parameters.f32("epsilon", op.epsilon as f32);
     let body = format!(
         "layer_norm<{}, {tokens}u, {width}u, {all}ull, {}, {}>(x, shift, scale, gate, value, sum, y, mean, inverse, epsilon);",
         vector(false, [width]),
@@ -70,7 +55,7 @@ pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
         op.residual
     );
     let grid = [all.div_ceil(8) as u32, 1, 1];
-    to.launch(File::LayerNorm, &(text + "float epsilon"), body, grid, arguments);
+    to.launch(File::LayerNorm, parameters, body, grid);
 }
 
 pub(crate) fn lower_backward(op: &LayerNormBackward, x: &Shape, io: &Io, to: &mut Lowering) {
@@ -84,21 +69,20 @@ pub(crate) fn lower_backward(op: &LayerNormBackward, x: &Shape, io: &Io, to: &mu
     let mut output = |there: bool| there.then(|| outputs.next().expect("an output for each part"));
     let [dx, dshift, dscale] = [true, op.modulated, op.modulated].map(&mut output);
     let [gated, dgate] = [op.gated; 2].map(&mut output);
-    let mut parameters = Parameters::default();
+    let mut parameters = Parameters::new();
     for (name, value) in [("x", x), ("scale", scale), ("mean", mean), ("inverse", inverse), ("dy", dy)] {
-        parameters.push(name, true, value);
+        parameters = parameters.reads(name, value);
     }
     for (name, value) in [("plus", plus), ("gate", gate), ("value", value)] {
-        parameters.push(name, true, value);
+        parameters = parameters.reads(name, value);
     }
     for (name, value) in
         [("dx", dx), ("dshift", dshift), ("dscale", dscale), ("gated", gated), ("dgate", dgate)]
     {
-        parameters.push(name, false, value);
+        parameters = parameters.writes(name, value);
     }
-    let Parameters { text, mut arguments } = parameters;
     let tickets = to.ticket(if chunks > 1 && sums(op) > 0 { batch } else { 0 });
-    arguments.extend([io.scratch.into(), tickets]);
+    let parameters = parameters.scratch("partial", io.scratch).tickets("tickets", tickets);
     let body = format!(
         "layer_norm_backward<{}, {tokens}u, {width}u, {chunks}u, {}, {}, {}>(x, scale, mean, inverse, dy, plus, gate, value, dx, \
          dshift, dscale, gated, dgate, partial, tickets);",
@@ -108,5 +92,5 @@ pub(crate) fn lower_backward(op: &LayerNormBackward, x: &Shape, io: &Io, to: &mu
         op.gated
     );
     let grid = [chunks as u32, batch as u32, 1];
-    to.launch(File::LayerNorm, &(text + "float* partial, u32* tickets"), body, grid, arguments);
+    to.launch(File::LayerNorm, parameters, body, grid);
 }

@@ -1,7 +1,9 @@
 //! Attention by kernels of our own: on tensor cores in bf16, with whole heads in shared memory where they fit, else one
 //! thread a row.
 
-use crate::program::lower::{File, Io, Lowering};
+use crate::program::kernel::File;
+use crate::program::launch::Parameters;
+use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 
@@ -74,25 +76,23 @@ pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
     let all @ [batch, tokens, head] = sizes(heads, qkv);
     let scalar = io.inputs[0].scalar;
     let scale = (1.0 / (head as f64).sqrt()) as f32;
-    let parameters = format!("const {0}* qkv, {0}* out, float* log_sum_exp, float scale", scalar.name());
-    let arguments = vec![
-        io.inputs[0].address.into(),
-        io.outputs[0].address.into(),
-        io.outputs[1].address.into(),
-        scale.to_bits().into(),
-    ];
+    let parameters = Parameters::new()
+        .reads("qkv", io.inputs[0])
+        .writes("out", io.outputs[0])
+        .writes("log_sum_exp", io.outputs[1])
+        .f32("scale", scale);
     if let Some(whole) = WholeHeads::of(all, scalar, to.shared) {
         let body = format!("attention_heads<{tokens}u, {heads}u, {head}>(qkv, out, log_sum_exp, scale);");
         let (threads, shared) = whole.forward;
         let (shape, resident) =
             (([(batch * heads) as u32, 1, 1], threads, shared), WholeHeads::RESIDENT[0] / threads);
-        to.launch_resident(File::AttentionHeads, &parameters, body, shape, resident, arguments);
+        to.launch_resident(File::AttentionHeads, parameters, body, shape, resident);
         return;
     }
     let (file, suffix, numbers, rows) = rows_shared(heads, all, scalar);
     let grid = [tokens.div_ceil(rows) as u32, (batch * heads) as u32, 1];
     let body = format!("attention{suffix}<{numbers}>(qkv, out, log_sum_exp, scale);");
-    to.launch_with(file, &parameters, body, (grid, THREADS, 0), arguments);
+    to.launch_with(file, parameters, body, (grid, THREADS, 0));
 }
 
 pub(crate) fn lower_backward(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
@@ -102,27 +102,28 @@ pub(crate) fn lower_backward(heads: usize, qkv: &Shape, io: &Io, to: &mut Loweri
         lower_whole_backward(heads, all, &whole, io, to);
         return;
     }
-    let scalar = io.inputs[0].scalar.name();
     let (file, suffix, numbers, rows) = rows_shared(heads, all, io.inputs[0].scalar);
     let grid = [tokens.div_ceil(rows) as u32, (batch * heads) as u32, 1];
-    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index].address.into());
-    let dqkv = io.outputs[0].address.into();
-    to.launch_with(
-        file,
-        &format!(
-            "const {scalar}* qkv, const {scalar}* out, const float* peaks, const {scalar}* dout, {scalar}* dqkv, float* inner, float scale"
-        ),
-        format!("attention_queries{suffix}<{numbers}>(qkv, out, peaks, dout, dqkv, inner, scale);"),
-        (grid, THREADS, 0),
-        vec![qkv, out, peaks, dout, dqkv, io.scratch.into(), scale.to_bits().into()],
-    );
-    to.launch_with(
-        file,
-        &format!("const {scalar}* qkv, const float* peaks, const {scalar}* dout, {scalar}* dqkv, const float* inner, float scale"),
-        format!("attention_keys{suffix}<{numbers}>(qkv, peaks, dout, dqkv, inner, scale);"),
-        (grid, THREADS, 0),
-        vec![qkv, peaks, dout, dqkv, io.scratch.into(), scale.to_bits().into()],
-    );
+    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index]);
+    let parameters = Parameters::new()
+        .reads("qkv", qkv)
+        .reads("out", out)
+        .reads("peaks", peaks)
+        .reads("dout", dout)
+        .writes("dqkv", io.outputs[0])
+        .scratch("inner", io.scratch)
+        .f32("scale", scale);
+    let body = format!("attention_queries{suffix}<{numbers}>(qkv, out, peaks, dout, dqkv, inner, scale);");
+    to.launch_with(file, parameters, body, (grid, THREADS, 0));
+    let parameters = Parameters::new()
+        .reads("qkv", qkv)
+        .reads("peaks", peaks)
+        .reads("dout", dout)
+        .writes("dqkv", io.outputs[0])
+        .with("const float*", "inner", io.scratch)
+        .f32("scale", scale);
+    let body = format!("attention_keys{suffix}<{numbers}>(qkv, peaks, dout, dqkv, inner, scale);");
+    to.launch_with(file, parameters, body, (grid, THREADS, 0));
 }
 
 /// Blocks that stay and take one head after another.
@@ -139,16 +140,18 @@ fn lower_whole_backward(
     let (threads, shared) = whole.backward;
     let resident = ((to.shared + 1024) / (shared + 1024)).min(WholeHeads::RESIDENT[1] / threads).max(1);
     let blocks = units.min(to.multiprocessors * resident);
-    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index].address.into());
-    let dqkv = io.outputs[0].address.into();
-    to.launch_with(
-        File::AttentionHeads,
-        "const bf16* qkv, const bf16* out, const float* peaks, const bf16* dout, bf16* dqkv, float scale, u32 units",
-        format!(
-            "attention_heads_backward<{tokens}u, {heads}u, {head}, {}u>(qkv, out, peaks, dout, dqkv, scale, units);",
-            whole.step
-        ),
-        ([blocks, 1, 1], threads, shared),
-        vec![qkv, out, peaks, dout, dqkv, scale.to_bits().into(), units.into()],
+    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index]);
+    let parameters = Parameters::new()
+        .reads("qkv", qkv)
+        .reads("out", out)
+        .reads("peaks", peaks)
+        .reads("dout", dout)
+        .writes("dqkv", io.outputs[0])
+        .f32("scale", scale)
+        .u32("units", units);
+    let body = format!(
+        "attention_heads_backward<{tokens}u, {heads}u, {head}, {}u>(qkv, out, peaks, dout, dqkv, scale, units);",
+        whole.step
     );
+    to.launch_with(File::AttentionHeads, parameters, body, ([blocks, 1, 1], threads, shared));
 }

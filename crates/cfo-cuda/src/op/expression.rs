@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::program::lower::{File, Io, Lowering, blocks};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, blocks};
+use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::{Binary, Expression, Line, Unary, View};
@@ -21,14 +23,8 @@ pub(crate) fn lower(expression: &Expression, io: &Io, to: &mut Lowering) {
     let half = io.inputs.iter().chain(&io.outputs).any(|value| value.scalar == Scalar::Bf16);
     let width = width(expression, half);
     let total = expression.shape.len() / width;
-    let mut parameters = String::new();
-    for (i, input) in io.inputs.iter().enumerate() {
-        let _ = write!(parameters, "const {}* in{i}, ", input.scalar.name());
-    }
-    let _ = write!(parameters, "{}* out", io.outputs[0].scalar.name());
-    let body = body(expression, width, total);
-    let arguments = io.inputs.iter().chain(&io.outputs).map(|value| value.address.into()).collect();
-    to.launch(File::Prelude, &parameters, body, blocks(total), arguments);
+    let parameters = Parameters::new().reads_all("in", &io.inputs).writes("out", io.outputs[0]);
+    to.launch(File::Prelude, parameters, body(expression, width, total), blocks(total));
 }
 
 /// Elements that one thread computes: neighbours along the last axis that every operand reads together or not at all.

@@ -1,6 +1,8 @@
 //! Concatenation, embedding and gathering: one pass over the result.
 
-use crate::program::lower::{File, Io, Lowering, blocks, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, blocks, vector};
+use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::Embed;
@@ -26,8 +28,8 @@ store<{v}>(y + at * {v}u, value);",
         packs = whole / v,
         end = start + width,
     );
-    let parameters = format!("const {}* x, {}* y", x.scalar.name(), y.scalar.name());
-    to.launch(File::Prelude, &parameters, body, blocks(total), vec![x.address.into(), y.address.into()]);
+    let parameters = Parameters::new().reads("x", x).writes("y", y);
+    to.launch(File::Prelude, parameters, body, blocks(total));
 }
 
 /// Code that puts `v` numbers of values side by side, from number `at v` on, into `value`: from `x0`, `x1`, ... whose rows
@@ -68,11 +70,8 @@ float value[{v}];
 {}store<{v}>(y + at * {v}u, value);",
         side_by_side(widths, biased, v)
     );
-    let inputs = io.inputs.iter().enumerate();
-    let parameters: String = inputs.map(|(i, x)| format!("const {}* x{i}, ", x.scalar.name())).collect();
-    let parameters = format!("{parameters}{}* y", y.scalar.name());
-    let arguments = io.inputs.iter().chain(&io.outputs).map(|value| value.address.into()).collect();
-    to.launch(File::Prelude, &parameters, body, blocks(total), arguments);
+    let parameters = Parameters::new().reads_all("x", &io.inputs).writes("y", y);
+    to.launch(File::Prelude, parameters, body, blocks(total));
 }
 
 /// Rows of a table by index; an index past the end yields the last row.
@@ -95,7 +94,6 @@ store<{v}>(y + at * {v}u, value);",
         packs = size / v,
         last = rows - 1,
     );
-    let parameters = format!("const {}* x, const u32* index, {}* y", x.scalar.name(), y.scalar.name());
-    let arguments = vec![x.address.into(), io.inputs[1].address.into(), y.address.into()];
-    to.launch(File::Prelude, &parameters, body, blocks(total), arguments);
+    let parameters = Parameters::new().reads("x", x).reads("index", io.inputs[1]).writes("y", y);
+    to.launch(File::Prelude, parameters, body, blocks(total));
 }

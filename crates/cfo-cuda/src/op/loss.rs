@@ -1,6 +1,8 @@
 //! Losses.
 
-use crate::program::lower::{File, Io, Lowering, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, vector};
+use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 
 /// Blocks that share the sum.
@@ -17,12 +19,12 @@ pub(crate) fn mean_squared_error(io: &Io, to: &mut Lowering) {
     let half = a.scalar == Scalar::Bf16 || b.scalar == Scalar::Bf16;
     let (width, parts) = (vector(half, [a.count]), parts(a.count, to.multiprocessors));
     let [s, t, u] = [a, b, y].map(|value| value.scalar.name());
-    let parameters = format!("const {s}* a, const {t}* b, {u}* y, float* partial, u32* ticket");
     let body = format!(
         "mean_squared_error<{s}, {t}, {u}, {width}, {}ull, {parts}u>(a, b, y, partial, ticket);",
         a.count
     );
     let ticket = to.ticket(1);
-    let arguments = vec![a.address.into(), b.address.into(), y.address.into(), io.scratch.into(), ticket];
-    to.launch(File::Loss, &parameters, body, [parts as u32, 1, 1], arguments);
+    let values = Parameters::new().reads("a", a).reads("b", b).writes("y", y);
+    let parameters = values.scratch("partial", io.scratch).tickets("ticket", ticket);
+    to.launch(File::Loss, parameters, body, [parts as u32, 1, 1]);
 }

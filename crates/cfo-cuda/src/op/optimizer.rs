@@ -1,6 +1,8 @@
 //! Gradient norm, Adam, assignment, counters. Many tensors are one launch over a table of pieces.
 
-use crate::program::lower::{Argument, File, Io, Lowering, Value, blocks};
+use crate::program::kernel::File;
+use crate::program::launch::{Argument, Parameters, blocks};
+use crate::program::lowering::{Io, Lowering, Value};
 use crate::program::scalar::Scalar;
 use cfo_engine::ops::{Adam, Schedule};
 
@@ -48,13 +50,16 @@ pub(crate) fn norm_scratch(lengths: impl Iterator<Item = usize>) -> usize {
 pub(crate) fn global_norm(io: &Io, to: &mut Lowering) {
     let slots: Vec<Slot> = io.inputs.iter().map(|&value| gradient(value)).collect();
     let ([rows, pieces], blocks) = tables(&slots, to);
-    let parameters =
-        "const Slot* slots, const Piece* pieces, u32 blocks, float* y, float* partial, u32* ticket";
     let body = "global_norm(slots, pieces, blocks, y, partial, ticket);".to_owned();
     let ticket = to.ticket(1);
-    let arguments =
-        vec![rows, pieces, (blocks as u32).into(), io.outputs[0].address.into(), io.scratch.into(), ticket];
-    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1], arguments);
+    let parameters = Parameters::new()
+        .with("const Slot*", "slots", rows)
+        .with("const Piece*", "pieces", pieces)
+        .u32("blocks", blocks as u32)
+        .writes("y", io.outputs[0])
+        .scratch("partial", io.scratch)
+        .tickets("ticket", ticket);
+    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
 /// One step of Adam; `advances` says whether the counter moves as well.
@@ -97,25 +102,21 @@ pub(crate) fn adam(op: &Adam, advances: bool, io: &Io, to: &mut Lowering) {
     let mut settings: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     settings.extend(schedule.to_le_bytes());
     let settings = to.table(settings);
-    let parameters = "const Slot* slots, const Piece* pieces, const Settings* settings, u32* counter, const float* norm, \
-                      u32 blocks, u32* ticket";
     let body = format!(
         "adam<{}, {}, {advances}>(slots, pieces, settings, counter, norm, blocks, ticket);",
         config.clip.is_some(),
         config.ema.is_some()
     );
-    let norm = config.clip.map_or(0, |_| io.inputs[1].address);
     let ticket = to.ticket(1);
-    let arguments = vec![
-        rows,
-        pieces,
-        settings,
-        io.inputs[0].address.into(),
-        norm.into(),
-        (blocks as u32).into(),
-        ticket,
-    ];
-    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1], arguments);
+    let parameters = Parameters::new()
+        .with("const Slot*", "slots", rows)
+        .with("const Piece*", "pieces", pieces)
+        .with("const Settings*", "settings", settings)
+        .writes("counter", io.inputs[0])
+        .reads("norm", config.clip.map(|_| io.inputs[1]))
+        .u32("blocks", blocks as u32)
+        .tickets("ticket", ticket);
+    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
 /// Single-precision tensors to be rounded to bf16 copies: `(from, to, count)`.
@@ -128,19 +129,14 @@ pub(crate) fn round_copies(copies: &[(u64, u64, usize)], to: &mut Lowering) {
     if blocks == 0 {
         return;
     }
-    let parameters = "const Slot* slots, const Piece* pieces";
-    to.launch(
-        File::Optimizer,
-        parameters,
-        "round_copies(slots, pieces);".to_owned(),
-        [blocks as u32, 1, 1],
-        vec![rows, pieces],
-    );
+    let parameters =
+        Parameters::new().with("const Slot*", "slots", rows).with("const Piece*", "pieces", pieces);
+    let body = "round_copies(slots, pieces);".to_owned();
+    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
 pub(crate) fn assign(io: &Io, to: &mut Lowering) {
     let (target, value) = (io.inputs[0], io.inputs[1]);
-    let parameters = format!("{}* y, const {}* x", target.scalar.name(), value.scalar.name());
     let convert = match target.scalar {
         Scalar::F32 => "real(x[at])",
         _ => "x[at]",
@@ -149,11 +145,11 @@ pub(crate) fn assign(io: &Io, to: &mut Lowering) {
         "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;\nif (at < {}ull) y[at] = {convert};",
         target.count
     );
-    let arguments = vec![target.address.into(), value.address.into()];
-    to.launch(File::Prelude, &parameters, body, blocks(target.count), arguments);
+    let parameters = Parameters::new().writes("y", target).reads("x", value);
+    to.launch(File::Prelude, parameters, body, blocks(target.count));
 }
 
 pub(crate) fn advance(io: &Io, to: &mut Lowering) {
     let body = "if (threadIdx.x == 0) *counter += 1u;".to_owned();
-    to.launch(File::Prelude, "u32* counter", body, [1, 1, 1], vec![io.inputs[0].address.into()]);
+    to.launch(File::Prelude, Parameters::new().writes("counter", io.inputs[0]), body, [1, 1, 1]);
 }

@@ -2,7 +2,9 @@
 
 use crate::op::expression;
 use crate::program::instruction::Sum;
-use crate::program::lower::{Argument, File, Io, Lowering, Value, blocks, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Argument, Parameters, blocks, vector};
+use crate::program::lowering::{Io, Lowering, Value};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 
@@ -75,10 +77,9 @@ pub(crate) fn scratch(op: &Sum, input: &Shape, multiprocessors: u32) -> usize {
     }
 }
 
-/// What is summed, as the kernels see it: parameters, arguments, and how V neighbours are read.
+/// What is summed, as the kernels see it: its parameters, and how V neighbours are read.
 struct Source {
-    parameters: String,
-    addresses: Vec<Argument>,
+    parameters: Parameters,
     half: bool,
     /// The elements at `at` go to `value`, `WIDTH` of them.
     read: String,
@@ -87,15 +88,13 @@ struct Source {
 impl Source {
     fn of(op: &Sum, io: &Io) -> Self {
         let inputs = &io.inputs;
-        let parameters = inputs.iter().enumerate();
-        let parameters: String =
-            parameters.map(|(i, input)| format!("const {}* in{i}, ", input.scalar.name())).collect();
+        let parameters = Parameters::new().reads_all("in", inputs);
         let half = inputs.iter().any(|input| input.scalar == Scalar::Bf16);
         let read = match &op.of {
             None => "load<WIDTH>(in0 + at, value);".into(),
             Some((expression, _)) => expression::at(expression),
         };
-        Self { parameters, addresses: inputs.iter().map(|input| input.address.into()).collect(), half, read }
+        Self { parameters, half, read }
     }
 
     /// The kernel's first lines: a thing with a method that reads.
@@ -114,11 +113,9 @@ impl Source {
 pub(crate) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
     let y = io.outputs[0];
     let source = Source::of(op, io);
-    let parameters = format!("{}{}* y, float* partial, u32* tickets", source.parameters, y.scalar.name());
-    let arguments = |tickets: Argument| {
-        let mut arguments = source.addresses.clone();
-        arguments.extend([y.address.into(), io.scratch.into(), tickets]);
-        arguments
+    let parameters = |tickets: Argument| {
+        let inputs = source.parameters.clone();
+        inputs.writes("y", y).scratch("partial", io.scratch).tickets("tickets", tickets)
     };
     let name = y.scalar.name();
     match SumAlgorithm::of(op, input, to.multiprocessors) {
@@ -136,7 +133,7 @@ pub(crate) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
                     "sum_columns<Source, {name}, {width}, {lanes}, {outer}u, {reduced}u, {kept}u, {chunks}u>(source, y, partial, tickets);"
                 );
             let grid = [across as u32, chunks as u32, outer as u32];
-            to.launch(File::Reduce, &parameters, body, grid, arguments(tickets));
+            to.launch(File::Reduce, parameters(tickets), body, grid);
         }
         SumAlgorithm::Rows { kept, reduced, chunks } if kept < 65_536 => {
             let width = vector(source.half, [reduced]);
@@ -145,17 +142,17 @@ pub(crate) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
                 + &format!(
                     "sum_rows<Source, {name}, {width}, {kept}u, {reduced}u, {chunks}u>(source, y, partial, tickets);"
                 );
-            to.launch(File::Reduce, &parameters, body, [chunks as u32, kept as u32, 1], arguments(tickets));
+            to.launch(File::Reduce, parameters(tickets), body, [chunks as u32, kept as u32, 1]);
         }
         SumAlgorithm::Rows { kept, reduced, .. } | SumAlgorithm::ShortRows { kept, reduced } => {
             let body = source.object(&io.inputs, 1)
                 + &format!("sum_short_rows<Source, {name}, {kept}u, {reduced}u>(source, y);");
             let grid = [kept.div_ceil(8) as u32, 1, 1];
-            to.launch(File::Reduce, &parameters, body, grid, arguments(0u64.into()));
+            to.launch(File::Reduce, parameters(0u64.into()), body, grid);
         }
         SumAlgorithm::General(groups) => {
             let body = source.object(&io.inputs, 1) + &general(&groups, y.scalar);
-            to.launch(File::Prelude, &parameters, body, blocks(y.count), arguments(0u64.into()));
+            to.launch(File::Prelude, parameters(0u64.into()), body, blocks(y.count));
         }
     }
 }

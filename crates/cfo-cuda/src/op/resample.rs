@@ -1,6 +1,8 @@
 //! Resampling and its transpose, each a gather.
 
-use crate::program::lower::{File, Io, Lowering, blocks, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, blocks, vector};
+use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::ResampleMode;
@@ -25,6 +27,5 @@ pub(crate) fn lower(
         y.scalar.name(),
         mode == ResampleMode::Bilinear
     );
-    let parameters = format!("const {}* x, {}* y", x.scalar.name(), y.scalar.name());
-    to.launch(File::Resample, &parameters, body, blocks(count), vec![x.address.into(), y.address.into()]);
+    to.launch(File::Resample, Parameters::new().reads("x", x).writes("y", y), body, blocks(count));
 }

@@ -1,6 +1,8 @@
 //! The batch sampler: one launch that draws, weighs and gathers.
 
-use crate::program::lower::{File, Io, Lowering};
+use crate::program::kernel::File;
+use crate::program::launch::Parameters;
+use crate::program::lowering::{Io, Lowering};
 use cfo_engine::Shape;
 use cfo_engine::ops::{PathData, SamplePath};
 
@@ -20,20 +22,20 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
     };
     let noisy = noise.is_some_and(|noise| noise.amplitude != 0.0);
     let scalar = io.outputs[1].scalar.name();
-    let parameters = format!(
-        "const float* values, const double* times, const u32* offsets, const u32* counter, float* time, {scalar}* state, \
-         {scalar}* target, u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent"
-    );
-    let mut arguments: Vec<_> =
-        io.inputs.iter().chain(&io.outputs).map(|value| value.address.into()).collect();
-    arguments.extend::<[crate::program::lower::Argument; 6]>([
-        ((offsets.len() - 1) as u32).into(),
-        op.draw.stream.into(),
-        (op.draw.seed as u32).into(),
-        ((op.draw.seed >> 32) as u32).into(),
-        noise.map_or(0.0, |noise| noise.amplitude).into(),
-        noise.map_or(0, |noise| noise.exponent).into(),
-    ]);
+    let mut parameters = Parameters::new();
+    for (name, &value) in ["values", "times", "offsets", "counter"].into_iter().zip(&io.inputs) {
+        parameters = parameters.reads(name, value);
+    }
+    for (name, &value) in ["time", "state", "target", "chosen"].into_iter().zip(&io.outputs) {
+        parameters = parameters.writes(name, value);
+    }
+    let parameters = parameters
+        .u32("trajectories", (offsets.len() - 1) as u32)
+        .u32("stream", op.draw.stream)
+        .u32("key0", op.draw.seed as u32)
+        .u32("key1", (op.draw.seed >> 32) as u32)
+        .f64("amplitude", noise.map_or(0.0, |noise| noise.amplitude))
+        .u32("exponent", noise.map_or(0, |noise| noise.exponent));
     let (kind, last, grid, threads) = match size <= POINTS {
         true => ("points", op.batch, [op.batch.div_ceil(64) as u32, 1, 1], 64),
         false => {
@@ -47,5 +49,5 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
         "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
          time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent);"
     );
-    to.launch_with(File::SamplePath, &parameters, body, (grid, threads, 0), arguments);
+    to.launch_with(File::SamplePath, parameters, body, (grid, threads, 0));
 }

@@ -1,6 +1,8 @@
 //! Wavelet transforms: a launch for each level and axis, from one buffer to another and back.
 
-use crate::program::lower::{File, Io, Lowering, blocks, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, blocks, vector};
+use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::Wavelet;
@@ -43,8 +45,11 @@ pub(crate) fn lower(op: &Wavelet, shape: &Shape, io: &Io, to: &mut Lowering) {
             op.inverse,
             taps.len()
         );
-        let parameters = format!("const {source}* x, {target}* y, const float* taps");
-        to.launch(File::Wavelet, &parameters, body, blocks(count), vec![from.0.into(), into.into(), table]);
+        let parameters = Parameters::new()
+            .with(&format!("const {source}*"), "x", from.0)
+            .with(&format!("{target}*"), "y", into)
+            .with("const float*", "taps", table);
+        to.launch(File::Wavelet, parameters, body, blocks(count));
         from = (into, y.scalar);
     }
 }

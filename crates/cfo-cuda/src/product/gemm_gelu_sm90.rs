@@ -3,7 +3,9 @@
 //! finish their rows while others compute, and the sums over rows of the slopes come with them.
 
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::lower::{File, Io, Lowering, Value};
+use crate::program::kernel::File;
+use crate::program::launch::Parameters;
+use crate::program::lowering::{Io, Lowering, Value};
 use crate::program::scalar::Scalar;
 use cfo_engine::ops::Activation;
 
@@ -73,14 +75,7 @@ pub(crate) fn lower(op: &MatMul, further: &Further, io: &Io, to: &mut Lowering) 
     if !stored || shares == 0 || shared > to.shared as usize {
         return false;
     }
-    let name = |value: Option<Value>| value.map_or("float", |value| value.scalar.name());
-    let address = |value: Option<Value>| value.map_or(0, |value| value.address);
     let panels = op.columns / WIDE;
-    let parameters = format!(
-        "const bf16* a, const bf16* weight, const {}* bias, bf16* kept, bf16* out, {}* sums, float* partial, u32* tickets",
-        name(further.bias),
-        name(further.totals)
-    );
     let body = format!(
         "gelu_product<{}u, {}u, {}u, {}, {}, {}>(a, weight, bias, kept, out, sums, partial, tickets);",
         op.rows,
@@ -91,17 +86,16 @@ pub(crate) fn lower(op: &MatMul, further: &Further, io: &Io, to: &mut Lowering) 
         further.totals.is_some()
     );
     let tickets = to.ticket(if further.totals.is_some() { panels } else { 0 });
-    let arguments = vec![
-        io.inputs[0].address.into(),
-        io.inputs[1].address.into(),
-        address(further.bias).into(),
-        address(further.kept).into(),
-        io.outputs[0].address.into(),
-        address(further.totals).into(),
-        io.scratch.into(),
-        tickets,
-    ];
+    let parameters = Parameters::new()
+        .reads("a", io.inputs[0])
+        .reads("weight", io.inputs[1])
+        .reads("bias", further.bias)
+        .writes("kept", further.kept)
+        .writes("out", io.outputs[0])
+        .writes("sums", further.totals)
+        .scratch("partial", io.scratch)
+        .tickets("tickets", tickets);
     let grid = [(panels * shares) as u32, 1, 1];
-    to.launch_with(File::GemmGeluSm90, &parameters, body, (grid, THREADS, shared as u32), arguments);
+    to.launch_with(File::GemmGeluSm90, parameters, body, (grid, THREADS, shared as u32));
     true
 }

@@ -11,7 +11,9 @@
 use crate::norm::group_norm::activation_number;
 use crate::product::matmul::{Extra, batch_stride, batches};
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::lower::{Argument, File, Io, Lowering, Target, Value};
+use crate::program::kernel::File;
+use crate::program::launch::Parameters;
+use crate::program::lowering::{Io, Lowering, Target, Value};
 use crate::program::scalar::Scalar;
 use cfo_engine::Precision;
 use cfo_engine::ops::{Activation, Operand};
@@ -70,7 +72,7 @@ impl Factor {
             _ => return None,
         };
         let (length, step) = if along { (terms.0, side.1) } else { (side.0, terms.1) };
-        let vector = crate::program::lower::vector(false, [length, step, batch]);
+        let vector = crate::program::launch::vector(false, [length, step, batch]);
         let small = [step, batch].iter().all(|&distance| u32::try_from(distance).is_ok());
         small.then_some(Self { along, step, batch, vector })
     }
@@ -175,7 +177,7 @@ impl SplitProduct {
 /// Neighbours of the result that may be written at once.
 fn outputs_vector(op: &MatMul) -> usize {
     let batch = if batch(op).is_some_and(|count| count > 1) { batch_stride(op, op.c) } else { 0 };
-    crate::program::lower::vector(false, [op.columns, op.c.row, batch])
+    crate::program::launch::vector(false, [op.columns, op.c.row, batch])
 }
 
 /// Bytes of scratch memory.
@@ -188,23 +190,19 @@ pub(crate) fn scratch(op: &MatMul, target: Target) -> usize {
     }
 }
 
-const PARAMETERS: &str = "const float* a, const float* b, const float* bias, const float* add, const float* slope, float* kept, float* y, \
-                          float* sums, float* partial";
 const OPERANDS: &str = "Operands{a, b, bias, add, slope, kept, y, sums, partial}";
 
-fn arguments(extra: &Extra, io: &Io) -> Vec<Argument> {
-    let address = |value: Option<Value>| value.map_or(0, |value| value.address).into();
-    vec![
-        io.inputs[0].address.into(),
-        io.inputs[1].address.into(),
-        address(extra.bias),
-        address(extra.add),
-        address(extra.slope),
-        address(extra.kept),
-        io.outputs[0].address.into(),
-        address(extra.sums),
-        io.scratch.into(),
-    ]
+fn parameters(extra: &Extra, io: &Io) -> Parameters {
+    Parameters::new()
+        .reads("a", io.inputs[0])
+        .reads("b", io.inputs[1])
+        .reads("bias", extra.bias)
+        .reads("add", extra.add)
+        .reads("slope", extra.slope)
+        .writes("kept", extra.kept)
+        .writes("y", io.outputs[0])
+        .writes("sums", extra.sums)
+        .scratch("partial", io.scratch)
 }
 
 /// What is done on the way out, as the kernels take it.
@@ -265,13 +263,11 @@ fn resident(
     let most = (to.multiprocessors as usize / (across * form.batch)).max(1);
     let blocks = op.rows.div_ceil(ROWS * groups).min(most);
     let grid = [blocks as u32, across as u32, form.batch as u32];
-    let arguments = arguments(extra, io);
     to.launch_with(
         File::GemmSplitTf32Resident,
-        PARAMETERS,
+        parameters(extra, io),
         body,
         (grid, 128 * groups as u32, shared as u32),
-        arguments,
     );
 }
 
@@ -281,18 +277,12 @@ fn wgrad(op: &MatMul, form: &SplitProduct, chunks: usize, extra: &Extra, io: &Io
     let grid = [op.columns.div_ceil(ACROSS), op.rows.div_ceil(ACROSS), form.batch * chunks].map(|n| n as u32);
     // Two buffers of one factor in two parts, three of both as they come.
     let shared = 4 * TERMS * ACROSS * (2 * 2 + 3 * 2);
-    to.launch_with(
-        File::GemmSplitTf32Resident,
-        PARAMETERS,
-        body,
-        (grid, 256, shared as u32),
-        arguments(extra, io),
-    );
+    to.launch_with(File::GemmSplitTf32Resident, parameters(extra, io), body, (grid, 256, shared as u32));
     let count = form.batch * op.rows * op.columns;
     let sums = if op.extras.sums { op.columns } else { 0 };
     let body = format!("wgrad_gather<{chunks}u, {count}u, {sums}u>(partial, y, sums);");
     let grid = [(count + sums).div_ceil(128) as u32, 1, 1];
-    to.launch(File::GemmSplitTf32Resident, PARAMETERS, body, grid, arguments(extra, io));
+    to.launch(File::GemmSplitTf32Resident, parameters(extra, io), body, grid);
 }
 
 fn tiles(op: &MatMul, form: &SplitProduct, cut: Cut, extra: &Extra, io: &Io, to: &mut Lowering) {
@@ -306,5 +296,5 @@ fn tiles(op: &MatMul, form: &SplitProduct, cut: Cut, extra: &Extra, io: &Io, to:
     );
     let grid = [op.columns.div_ceil(n), op.rows.div_ceil(m), form.batch].map(|n| n as u32);
     let shape = (grid, (32 * down * across) as u32, (4 * TERMS * (m + n) * stages) as u32);
-    to.launch_resident(File::GemmSplitTf32, PARAMETERS, body, shape, resident, arguments(extra, io));
+    to.launch_resident(File::GemmSplitTf32, parameters(extra, io), body, shape, resident);
 }

@@ -2,7 +2,9 @@
 //! our own that pass over the long side once.
 
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::lower::{File, Io, Lowering, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, vector};
+use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 use cfo_engine::ops::Activation;
 
@@ -106,14 +108,12 @@ pub(crate) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
     }
 }
 
-/// Parameters, types and arguments of a product with a bias.
-fn interface(op: &MatMul, io: &Io) -> (String, String, Vec<crate::program::lower::Argument>) {
+/// Parameters of a product with a bias, and their types.
+fn interface(op: &MatMul, io: &Io) -> (Parameters, String) {
     let bias = if op.bias { io.inputs[2] } else { io.inputs[1] };
-    let names = [io.inputs[0], io.inputs[1], bias, io.outputs[0]].map(|value| value.scalar.name());
-    let [a, b, s, y] = names;
-    let parameters = format!("const {a}* a, const {b}* b, const {s}* bias, {y}* y");
-    let arguments = [io.inputs[0], io.inputs[1], bias, io.outputs[0]].map(|value| value.address.into());
-    (parameters, names.join(", "), arguments.to_vec())
+    let [a, b, y] = [io.inputs[0], io.inputs[1], io.outputs[0]];
+    let types = [a, b, bias, y].map(|value| value.scalar.name()).join(", ");
+    (Parameters::new().reads("a", a).reads("b", b).reads("bias", bias).writes("y", y), types)
 }
 
 fn thin_columns(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
@@ -123,12 +123,12 @@ fn thin_columns(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
     if steps * width * op.columns > KEPT {
         return false;
     }
-    let (parameters, types, arguments) = interface(op, io);
+    let (parameters, types) = interface(op, io);
     let body = format!(
         "thin_columns<{types}, {width}, {}u, {}u, {}, {lanes}, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
         op.rows, op.inner, op.columns, op.a.row, op.b.row, op.b.column, op.c.row, op.bias
     );
-    to.launch(File::GemmThin, &parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors), arguments);
+    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors));
     true
 }
 
@@ -138,12 +138,12 @@ fn thin_terms(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
     if lanes > 256 || width * op.inner > KEPT {
         return false;
     }
-    let (parameters, types, arguments) = interface(op, io);
+    let (parameters, types) = interface(op, io);
     let body = format!(
         "thin_terms<{types}, {width}, {}u, {}, {}u, {}u, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
         op.rows, op.inner, op.columns, op.a.row, op.a.column, op.b.row, op.b.column, op.c.row, op.bias
     );
-    to.launch(File::GemmThin, &parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors), arguments);
+    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors));
     true
 }
 
@@ -165,26 +165,22 @@ fn gradient(op: &MatMul, second: bool, io: &Io, to: &mut Lowering) -> bool {
     let chunks = chunks(op, to.multiprocessors);
     let tickets = to.ticket(usize::from(chunks > 1));
     let names = [wide, thin, y].map(|value| value.scalar.name());
-    let parameters = format!(
-        "const {}* wide, const {}* thin, {}* y, float* partial, u32* ticket",
-        names[0], names[1], names[2]
-    );
+    let values = Parameters::new().reads("wide", wide).reads("thin", thin).writes("y", y);
+    let parameters = values.scratch("partial", io.scratch).tickets("ticket", tickets);
     let body = format!(
         "thin_gradients<{}, {pack}, {}u, {width}u, {count}, {wide_row}u, {thin_row}u, {wide_step}u, {thin_step}u, {chunks}u>(wide, thin, \
          y, partial, ticket);",
         names.join(", "),
         op.inner
     );
-    let arguments =
-        vec![wide.address.into(), thin.address.into(), y.address.into(), io.scratch.into(), tickets];
-    to.launch(File::GemmThin, &parameters, body, [chunks as u32, 1, 1], arguments);
+    to.launch(File::GemmThin, parameters, body, [chunks as u32, 1, 1]);
     true
 }
 
 fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) -> bool {
     let (m, x, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
     let names = [m, x, y].map(|value| value.scalar.name());
-    let parameters = format!("const {}* m, const {}* x, {}* y", names[0], names[1], names[2]);
+    let parameters = Parameters::new().reads("m", m).reads("x", x).writes("y", y);
     let body = format!(
         "{}<{}, {}u, {}u, {}u, {}u, {}u>(m, x, y);",
         if rows { "thin_rows" } else { "thin_inputs" },
@@ -196,6 +192,6 @@ fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) -> bool {
         op.a.column
     );
     let grid = [(op.columns / TILE) as u32, op.batch[0] as u32, 1];
-    to.launch(File::GemmThin, &parameters, body, grid, [m, x, y].map(|value| value.address.into()).to_vec());
+    to.launch(File::GemmThin, parameters, body, grid);
     true
 }

@@ -9,7 +9,9 @@ use crate::product::gemm_gelu_sm90;
 use crate::product::gemm_split_tf32;
 use crate::product::gemm_thin;
 use crate::program::instruction::{Extras, MatMul, Sum};
-use crate::program::lower::{File, Io, Lowering, Target, Value, Work, blocks, vector};
+use crate::program::kernel::File;
+use crate::program::launch::{Parameters, blocks, vector};
+use crate::program::lowering::{Io, Lowering, Target, Value, Work};
 use crate::program::scalar::Scalar;
 use cfo_engine::Precision;
 use cfo_engine::Shape;
@@ -314,14 +316,13 @@ fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &Io, to: &mut Lo
     let (from, y) = (extra.kept.unwrap_or(io.outputs[0]), io.outputs[0]);
     let width = vector(y.scalar == Scalar::Bf16, [op.columns, op.c.row]);
     let total = y.count / width;
-    let mut parameters = format!("{0}* x, {0}* y", y.scalar.name());
-    let mut arguments = vec![from.address.into(), y.address.into()];
+    let mut parameters =
+        Parameters::new().with(&format!("{}*", y.scalar.name()), "x", from.address).writes("y", y);
     let each = |text: &str| format!("#pragma unroll\nfor (int i = 0; i < {width}; ++i) value[i] = {text};\n");
     // Reads a further operand and combines it with the value.
     let mut further = |place: &str, operand: Value, text: &str| {
-        let name = format!("operand{}", arguments.len());
-        parameters += &format!(", const {}* {name}", operand.scalar.name());
-        arguments.push(operand.address.into());
+        let name = format!("operand{}", parameters.len());
+        parameters = std::mem::take(&mut parameters).reads(&name, operand);
         let loaded = format!("float other[{width}];\nload<{width}>({name} + {place} * {width}u, other);\n");
         format!("{{\n{loaded}{}}}\n", each(text))
     };
@@ -350,5 +351,5 @@ float value[{width}];
 load<{width}>(x + at * {width}u, value);
 {steps}store<{width}>(y + at * {width}u, value);"
     );
-    to.launch(File::Prelude, &parameters, body, blocks(total), arguments);
+    to.launch(File::Prelude, parameters, body, blocks(total));
 }

@@ -6,7 +6,7 @@ use crate::convolution::algorithm::is_special;
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::convolution::conv_few_channels;
 use crate::convolution::conv_row;
-use crate::program::lower::{Lowering, Work};
+use crate::program::lowering::{Lowering, Work};
 use crate::program::typed::{Bases, Typed, copied_leaves, lower_all};
 use crate::runtime::compile::Digest;
 use cfo_engine::Plan;
@@ -77,7 +77,7 @@ pub(crate) fn described(head: &str, lowering: &Lowering) -> Listing {
 fn choice(geometry: &Geometry) -> Algorithm {
     let (algorithm, math, workspace) = (1, 1, 4096);
     if conv_row::fits(geometry) {
-        return Algorithm::Line;
+        return Algorithm::ConvRow;
     }
     if geometry.prefers_patches() {
         return Algorithm::Patches;

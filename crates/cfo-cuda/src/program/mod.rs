@@ -3,8 +3,11 @@
 pub(crate) mod code;
 pub(crate) mod executor;
 pub(crate) mod instruction;
+pub(crate) mod kernel;
+pub(crate) mod launch;
 pub(crate) mod listing;
 pub(crate) mod lower;
+pub(crate) mod lowering;
 pub(crate) mod scalar;
 pub(crate) mod schedule;
 pub(crate) mod typed;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::convolution::algorithm;
 use crate::convolution::conv;
-use crate::convolution::conv_few_channels;
 use crate::convolution::conv_row;
 use crate::norm::group_norm;
 use crate::op::expression;
@@ -17,7 +16,8 @@ use crate::passes::types::{self, takes_bf16, with_rounding};
 use crate::passes::{conv_row_norm, periodic};
 use crate::program::code::Code;
 use crate::program::instruction::Instruction;
-use crate::program::lower::{Io, Lowering, Probe, Target, Value, lower, scratch};
+use crate::program::lower::{lower, scratch};
+use crate::program::lowering::{Io, Lowering, Probe, Target, Value};
 use crate::program::scalar::Scalar;
 use crate::program::schedule::Access;
 use crate::runtime::compile;
@@ -86,7 +86,7 @@ impl Typed {
             }
             if let Some(geometry) = conv::Geometry::of(&typed.code, id, precision) {
                 let ways = match conv_row::supported(architecture) && conv_row::fits(&geometry) {
-                    true => conv::Algorithm::Line.into(),
+                    true => conv::Algorithm::ConvRow.into(),
                     false => algorithm::choose(context, &geometry, deterministic)?,
                 };
                 options.insert(id, ways);
@@ -177,15 +177,11 @@ impl Typed {
 
     /// How a convolution is done; by our own kernels where there is no device to ask.
     fn convolution(&self, id: usize) -> conv::Algorithm {
-        if let Some(choice) = self.convolutions.get(&id) {
-            return *choice;
-        }
-        let geometry = conv::Geometry::of(&self.code, id, self.precision);
-        if geometry.is_some_and(|geometry| conv_row::fits(&geometry)) {
-            return conv::Algorithm::Line;
-        }
-        let few = geometry.and_then(|geometry| conv_few_channels::choice(&geometry, self.multiprocessors));
-        few.unwrap_or(if id.is_multiple_of(2) { conv::Algorithm::Plain } else { conv::Algorithm::Patches })
+        let own = || {
+            let geometry = conv::Geometry::of(&self.code, id, self.precision)?;
+            Some(conv::Algorithm::own(&geometry, self.multiprocessors))
+        };
+        self.convolutions.get(&id).copied().or_else(own).unwrap_or(conv::Algorithm::Plain)
     }
 
     fn scalar(&self, node: Node) -> Scalar {

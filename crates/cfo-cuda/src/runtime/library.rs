@@ -284,11 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn every_library_says_how_to_get_it_and_asking_twice_is_one_answer() {
+    fn a_library_that_was_found_has_a_version_and_a_missing_one_a_way_to_get_it() {
         for library in Library::ALL {
-            assert!(!library.install().is_empty());
-            assert_eq!(library.loaded(), library.loaded());
+            let install = library.install();
+            assert!(install.contains(' '), "{}: `{install}` is no command or sentence", library.name());
             assert_eq!(library.loaded(), library.version().is_some(), "{}", library.name());
+            if let Some(file) = library.version().and_then(|_| library.file()) {
+                assert!(file.is_file(), "{} was loaded from {}", library.name(), file.display());
+            }
         }
+        let names: std::collections::BTreeSet<&str> = Library::ALL.map(Library::name).into();
+        assert_eq!(names.len(), Library::ALL.len(), "two libraries share a name");
     }
 }

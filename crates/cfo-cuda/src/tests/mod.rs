@@ -7,7 +7,7 @@ use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::product::matmul::{Epilogue, Product};
 use crate::program::instruction::Instruction;
 use crate::program::listing::described;
-use crate::program::lower::{Command, Lowering, Probe, Work};
+use crate::program::lowering::{Command, Lowering, Probe, Work};
 use crate::program::typed::{Bases, Typed, copied_leaves, lower_all};
 use crate::runtime::compile;
 use crate::runtime::library::Library;
@@ -54,7 +54,15 @@ fn lowered_for(
             }
         }
     }
-    let typed = typed.with_scaled_f16();
+    let mut typed = typed.with_scaled_f16();
+    // Every other one by patches, so that all kernels are seen.
+    for id in 0..typed.code.entries.len() {
+        let Some(geometry) = Geometry::of(&typed.code, id, precision) else { continue };
+        let own = Algorithm::own(&geometry, 132);
+        let turn = if id.is_multiple_of(2) { Algorithm::Plain } else { Algorithm::Patches };
+        let algorithm = if matches!(own, Algorithm::Plain | Algorithm::Patches) { turn } else { own };
+        typed.convolutions.entry(id).or_insert(algorithm);
+    }
     let plan = Plan::new(&typed);
     let leaves: Vec<u64> = (0..typed.code.entries.len() as u64).map(|id| (1 << 40) + (id << 30)).collect();
     let mut copies = vec![None; leaves.len()];

@@ -1,0 +1,242 @@
+//! A program as it is lowered: commands, the kernels that they launch, and what those read.
+
+use std::collections::HashMap;
+
+use cfo_engine::Precision;
+
+use super::kernel::{self, File, Kernel};
+use super::launch::{Argument, Launch, Parameters, THREADS};
+use super::scalar::Scalar;
+use super::schedule::Access;
+use crate::convolution::conv::Convolution;
+use crate::convolution::cudnn_plan::Planned;
+use crate::product::matmul;
+use crate::runtime::compile;
+
+/// What the device does.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Launch(Launch),
+    Product(matmul::Product),
+    Convolution(Convolution),
+    Planned(Planned),
+}
+
+/// One piece of work and where it comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    pub(crate) label: String,
+    /// Whether it changes tensors that outlive the run.
+    pub(crate) effect: bool,
+    pub(crate) access: Access,
+    pub(crate) work: Work,
+}
+
+/// A value on the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value {
+    pub(crate) address: u64,
+    pub(crate) scalar: Scalar,
+    pub(crate) count: usize,
+}
+
+/// What one operation reads and writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Io {
+    pub(crate) inputs: Vec<Value>,
+    pub(crate) outputs: Vec<Value>,
+    /// Address of memory for intermediate results.
+    pub(crate) scratch: u64,
+}
+
+/// What programs are lowered for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) precision: Precision,
+    pub(crate) multiprocessors: u32,
+    /// Whether tensor cores work for warpgroups.
+    pub(crate) warpgroups: bool,
+}
+
+/// The program as it grows.
+#[derive(Debug)]
+pub(crate) struct Lowering {
+    pub(crate) precision: Precision,
+    pub(crate) multiprocessors: u32,
+    /// Bytes of shared memory that a block may have.
+    pub(crate) shared: u32,
+    /// Whether tensor cores work for warpgroups.
+    pub(crate) warpgroups: bool,
+    kernels: Vec<Kernel>,
+    known: HashMap<Kernel, usize>,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) tables: Vec<Vec<u8>>,
+    pub(crate) tickets: usize,
+    label: String,
+    effect: bool,
+    access: Access,
+    supports: Option<Probe>,
+    /// Whether every run must yield the same bits.
+    pub(crate) deterministic: bool,
+    /// Whether blocks wait for each other somewhere, so that no other kernel may take their place on the device.
+    pub(crate) alone: bool,
+}
+
+/// A question about a product.
+type Question<T> = Box<dyn Fn(&matmul::Product) -> T>;
+
+/// Asks the library about products.
+pub(crate) struct Probe {
+    /// Whether it can do one.
+    pub(crate) can: Question<bool>,
+    /// Milliseconds that one takes, if it can do it.
+    pub(crate) time: Question<Option<f32>>,
+}
+
+impl std::fmt::Debug for Probe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Probe")
+    }
+}
+
+impl Lowering {
+    pub(crate) fn new(
+        Target { precision, multiprocessors, warpgroups }: Target,
+        shared: u32,
+        deterministic: bool,
+        supports: Option<Probe>,
+    ) -> Self {
+        Self {
+            deterministic,
+            alone: false,
+            precision,
+            multiprocessors,
+            shared,
+            warpgroups,
+            kernels: Vec::new(),
+            known: HashMap::new(),
+            commands: Vec::new(),
+            tables: Vec::new(),
+            tickets: 0,
+            label: String::new(),
+            effect: false,
+            access: Access::default(),
+            supports,
+        }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        let Self { precision, multiprocessors, warpgroups, .. } = *self;
+        Target { precision, multiprocessors, warpgroups }
+    }
+
+    /// Whether the library can do a product; assumed where there is no device to ask.
+    pub(crate) fn supports(&self, product: &matmul::Product) -> bool {
+        self.supports.as_ref().is_none_or(|probe| (probe.can)(product))
+    }
+
+    /// Whether the library does a product with all that follows no slower than the plain product and a pass of ours over
+    /// so many bytes; assumed where there is no device to ask.
+    pub(crate) fn worthwhile(&self, fused: &matmul::Product, plain: &matmul::Product, bytes: usize) -> bool {
+        /// Milliseconds of a launch.
+        const LAUNCH: f32 = 0.002;
+        /// Bytes a millisecond.
+        const SPEED: f32 = 3.5e9;
+        let Some(probe) = &self.supports else { return true };
+        if self.deterministic {
+            return (probe.can)(fused);
+        }
+        let Some(merged) = (probe.time)(fused) else { return false };
+        let apart = (probe.time)(plain).map_or(f32::INFINITY, |time| time + LAUNCH + bytes as f32 / SPEED);
+        merged <= apart
+    }
+
+    /// Names what is appended next and what it touches.
+    pub(crate) fn begin(&mut self, label: &str, effect: bool, access: Access) {
+        self.label = label.into();
+        self.effect = effect;
+        self.access = access;
+    }
+
+    /// Appends a launch of a kernel of 256 threads; the body is C++.
+    pub(crate) fn launch(&mut self, file: File, parameters: Parameters, body: String, grid: [u32; 3]) {
+        self.launch_with(file, parameters, body, (grid, THREADS, 0));
+    }
+
+    /// The same with other threads a block and with dynamic shared memory.
+    pub(crate) fn launch_with(
+        &mut self,
+        file: File,
+        parameters: Parameters,
+        body: String,
+        shape: ([u32; 3], u32, u32),
+    ) {
+        self.launch_resident(file, parameters, body, shape, 1);
+    }
+
+    /// The same for a kernel that is to leave room for other blocks of its own beside it.
+    pub(crate) fn launch_resident(
+        &mut self,
+        file: File,
+        parameters: Parameters,
+        body: String,
+        shape: ([u32; 3], u32, u32),
+        resident: u32,
+    ) {
+        self.launch_clusters(file, parameters, body, shape, (resident, 1));
+    }
+
+    /// The same in clusters of so many blocks.
+    pub(crate) fn launch_clusters(
+        &mut self,
+        file: File,
+        parameters: Parameters,
+        body: String,
+        (grid, threads, shared): ([u32; 3], u32, u32),
+        (resident, cluster): (u32, u32),
+    ) {
+        let signature = parameters.signature();
+        let kernel = Kernel { file, parameters: signature, body, threads, resident, cluster };
+        let next = self.kernels.len();
+        let kernel = *self.known.entry(kernel.clone()).or_insert_with(|| {
+            self.kernels.push(kernel);
+            next
+        });
+        let arguments = parameters.into_arguments();
+        self.append(Work::Launch(Launch { kernel, grid, threads, shared, cluster, arguments }));
+    }
+
+    pub(crate) fn append(&mut self, work: Work) {
+        let (label, access) = (self.label.clone(), self.access.clone());
+        self.commands.push(Command { label, effect: self.effect, access, work });
+    }
+
+    /// A table to be uploaded with the program.
+    pub(crate) fn table(&mut self, bytes: Vec<u8>) -> Argument {
+        self.tables.push(bytes);
+        Argument::Table(self.tables.len() - 1)
+    }
+
+    /// Counters that are 0 between launches.
+    pub(crate) fn ticket(&mut self, count: usize) -> Argument {
+        let first = self.tickets;
+        self.tickets += count;
+        Argument::Tickets(first)
+    }
+
+    /// Whether functions may be less accurate than single precision.
+    pub(crate) fn fast(&self) -> bool {
+        self.precision != Precision::F32
+    }
+
+    /// A kernel as text.
+    pub(crate) fn signature(&self, kernel: usize) -> String {
+        let Kernel { parameters, body, threads, resident, cluster, .. } = &self.kernels[kernel];
+        format!("({threads}, {resident}, {cluster}) ({parameters}) {{ {} }}", body.replace('\n', "\n    "))
+    }
+
+    /// The sources of all kernels, and for each kernel its unit and its name there.
+    pub(crate) fn units(&self, architecture: u32) -> (Vec<compile::Unit>, Vec<(usize, String)>) {
+        kernel::units(&self.kernels, architecture, self.fast())
+    }
+}
