@@ -56,6 +56,7 @@ impl Steps for Sizing<'_> {
     fn in_place(&self, id: usize) -> Option<usize> {
         match &self.graph.entries()[id].op {
             Op::Expression(expression) => expression::in_place(expression),
+            Op::AllReduce(_) => Some(0),
             _ => None,
         }
     }

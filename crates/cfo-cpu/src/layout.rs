@@ -38,3 +38,10 @@ pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>
         }
     });
 }
+
+/// The first input as the first output, where they are not the same memory.
+pub(super) fn copy<T: Real>(io: &Io<'_>) {
+    if !io.aliased(0) {
+        io.output::<T>(0).copy_from_slice(io.input::<T>(0));
+    }
+}

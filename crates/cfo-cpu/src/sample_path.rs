@@ -47,7 +47,10 @@ pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
                 let gamma = T::of(noise.gamma(weights.segment.tau));
                 let rate = T::of(noise.rate(weights.segment.tau, weights.segment.length));
                 for (block, (state, target)) in state.chunks_mut(4).zip(target.chunks_mut(4)).enumerate() {
-                    let z = normals::<T>(philox4x32([block as u32, step, stream, i as u32 + 1], key));
+                    let z = normals::<T>(philox4x32(
+                        [block as u32, step, stream, op.draw.first + i as u32 + 1],
+                        key,
+                    ));
                     for ((state, target), z) in state.iter_mut().zip(target).zip(z) {
                         *state += gamma * z;
                         *target += rate * z;

@@ -21,7 +21,7 @@ pub(crate) fn draw(model: &Model) -> Result<Draw> {
         }
         ObjectiveConfig::Autoregressive { .. } => PathData::Pair,
     };
-    Ok(Draw { data, seed: model.recipe.train.seed, stream: BATCHES })
+    Ok(Draw { data, seed: model.recipe.train.seed, stream: BATCHES, first: 0 })
 }
 
 /// The graph that draws a batch, and the batch.
@@ -68,7 +68,8 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     let total = graph.input("train.loss", cfo_engine::Shape::scalar())?;
     let sum = graph.add(total, loss)?;
     graph.assign(total, sum)?;
-    graph.adam(loss, counter, train.adam()?)?;
+    let gradients = graph.parameter_gradients(loss)?;
+    graph.adam_step(&gradients, counter, train.adam()?)?;
     Ok((graph, loss))
 }
 

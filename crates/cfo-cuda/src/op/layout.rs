@@ -97,3 +97,21 @@ store<{v}>(y + at * {v}u, value);",
     let parameters = Parameters::new().reads("x", x).reads("index", io.inputs[1]).writes("y", y);
     to.launch(File::Prelude, parameters, body, blocks(total));
 }
+
+/// The first input as the first output, where they are not the same memory.
+pub(crate) fn copy(io: &Io, to: &mut Lowering) {
+    let (x, y) = (io.inputs[0], io.outputs[0]);
+    if x.address == y.address {
+        return;
+    }
+    let v = vector(any_half(io), [y.count]);
+    let total = y.count / v;
+    let body = format!(
+        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+if (at >= {total}ull) return;
+float value[{v}];
+load<{v}>(x + at * {v}u, value);
+store<{v}>(y + at * {v}u, value);"
+    );
+    to.launch(File::Prelude, Parameters::new().reads("x", x).writes("y", y), body, blocks(total));
+}

@@ -35,7 +35,8 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
         .u32("key0", op.draw.seed as u32)
         .u32("key1", (op.draw.seed >> 32) as u32)
         .f64("amplitude", noise.map_or(0.0, |noise| noise.amplitude))
-        .u32("exponent", noise.map_or(0, |noise| noise.exponent));
+        .u32("exponent", noise.map_or(0, |noise| noise.exponent))
+        .u32("first", op.draw.first);
     let (kind, last, grid, threads) = match size <= POINTS {
         true => ("points", op.batch, [op.batch.div_ceil(64) as u32, 1, 1], 64),
         false => {
@@ -47,7 +48,7 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
     let staged = if op.staged { op.draw.data.window() } else { 0 };
     let body = format!(
         "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
-         time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent);"
+         time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent, first);"
     );
     to.launch_with(File::SamplePath, parameters, body, (grid, threads, 0));
 }

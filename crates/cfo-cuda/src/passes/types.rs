@@ -148,6 +148,7 @@ fn kind(op: &Instruction) -> Reader {
         // What an expression reads is not what is summed.
         Instruction::Sum(sum) if sum.of.is_some() => Reader::Other,
         Instruction::Adam(_)
+        | Instruction::AllReduce(_)
         | Instruction::GlobalNorm(_)
         | Instruction::MeanSquaredError(_)
         | Instruction::Sum(_) => Reader::Exact,

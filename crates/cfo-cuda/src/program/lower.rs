@@ -70,6 +70,7 @@ pub(crate) fn lower(
         Instruction::GroupNorm(op) if op.of.is_some() => conv_row_norm::lower(op, code, id, io, to),
         Instruction::GroupNorm(op) => group_norm::lower(op, input(0), io, to),
         Instruction::GroupNormBackward(op) => group_norm::lower_backward(op, input(0), io, to),
+        Instruction::AllReduce(_) => layout::copy(io, to),
         Instruction::GlobalNorm(_) => optimizer::global_norm(io, to),
         Instruction::Adam(op) => optimizer::adam(op, advances, io, to),
         Instruction::Assign(_) => optimizer::assign(io, to),

@@ -234,6 +234,7 @@ impl Steps for Typed {
         let owner = |input: usize| self.code.owner(entry.inputs[input]);
         let input = match &entry.op {
             Instruction::Expression(op) => expression::in_place(op, |a, b| owner(a) == owner(b))?,
+            Instruction::AllReduce(_) => 0,
             // Each thread writes what it alone read before.
             Instruction::GroupNormBackward(op) => op.cotangent(),
             _ => return None,

@@ -8,6 +8,7 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
+mod all_reduce;
 mod attention;
 mod conv;
 mod group_norm;
@@ -25,6 +26,7 @@ mod sample_path;
 mod spectral;
 mod wavelet;
 
+pub use all_reduce::AllReduce;
 pub use attention::{Attention, AttentionBackward};
 pub use conv::{Conv, ConvInput, ConvWeight, Fold, Pad};
 pub use group_norm::{GroupNorm, GroupNormBackward};
@@ -123,7 +125,7 @@ operations! {
     Attention, AttentionBackward,
     Resample, ResampleBackward, Wavelet,
     MeanSquaredError, Random, SamplePath, Gather,
-    GlobalNorm, Adam, Assign, Advance,
+    AllReduce, GlobalNorm, Adam, Assign, Advance,
 }
 
 impl fmt::Display for Op {

@@ -196,21 +196,53 @@ impl Graph {
         self.push_effect(Op::Advance(Advance), &[target])
     }
 
-    /// After the run, one step of Adam on every parameter of the graph against `loss`; the step number is the value
-    /// of `counter`, which is advanced. Returns the gradients' global norm if they are clipped.
+    /// Gradients of a loss with respect to all parameters, in their order.
+    ///
+    /// # Errors
+    /// If the loss is not a scalar or not differentiable.
+    pub fn parameter_gradients(&mut self, loss: Node) -> Result<Vec<Node>> {
+        let nodes: Vec<Node> = self.parameters().iter().map(|parameter| parameter.node).collect();
+        self.gradients(loss, &nodes)
+    }
+
+    /// One step of Adam by a loss's own gradients: [`Graph::parameter_gradients`], then [`Graph::adam_step`].
     ///
     /// # Errors
     /// If the loss is not a scalar or not differentiable.
     pub fn adam(&mut self, loss: Node, counter: Node, config: AdamConfig) -> Result<Option<Node>> {
+        let gradients = self.parameter_gradients(loss)?;
+        self.adam_step(&gradients, counter, config)
+    }
+
+    /// One step of Adam for all parameters by gradients given in their order, at the step of `counter`, which is advanced.
+    /// Returns the gradients' global norm if they are clipped. Where several machines train together, the gradients are
+    /// those that [`Graph::all_reduce`] has summed.
+    ///
+    /// # Errors
+    /// If there is not one gradient of the right shape for each parameter.
+    pub fn adam_step(
+        &mut self,
+        gradients: &[Node],
+        counter: Node,
+        config: AdamConfig,
+    ) -> Result<Option<Node>> {
         let parameters: Vec<_> = self.parameters().to_vec();
-        let nodes: Vec<Node> = parameters.iter().map(|parameter| parameter.node).collect();
-        let gradients = self.gradients(loss, &nodes)?;
+        if gradients.len() != parameters.len() {
+            return Err(EngineError::BadAttribute {
+                operation: "adam",
+                problem: format!(
+                    "{} gradients were given for {} parameters",
+                    gradients.len(),
+                    parameters.len()
+                ),
+            });
+        }
         let norm = match config.clip {
-            Some(_) => Some(self.global_norm(&gradients)?),
+            Some(_) => Some(self.global_norm(gradients)?),
             None => None,
         };
         let mut inputs: Vec<Node> = [counter].into_iter().chain(norm).collect();
-        for (parameter, gradient) in parameters.iter().zip(gradients) {
+        for (parameter, &gradient) in parameters.iter().zip(gradients) {
             let name = &parameter.name;
             inputs.push(parameter.node);
             inputs.push(self.state(&format!("adam.first/{name}"), parameter.shape.clone(), None)?);

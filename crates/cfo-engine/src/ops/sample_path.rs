@@ -35,7 +35,7 @@ impl PathData {
 }
 
 /// How batches are drawn: what from, and with which random numbers. Sample `i` of step `n` draws from Philox's counter
-/// `[i, n, stream, 0]` under the seed.
+/// `[i, n, stream, 0]` under the seed. Samples are counted over all machines that share a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
     /// What is drawn from a trajectory.
@@ -44,6 +44,8 @@ pub struct Draw {
     pub seed: u64,
     /// Which of the seed's streams.
     pub stream: u32,
+    /// The number of the first sample: 0, or as many as the machines before this one draw of the same batch.
+    pub first: u32,
 }
 
 /// One sample before its snapshots are read.
@@ -64,7 +66,7 @@ impl Draw {
     #[inline]
     pub fn sample(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Drawn {
         let key = [self.seed as u32, (self.seed >> 32) as u32];
-        let words = philox4x32([sample as u32, step, self.stream, 0], key);
+        let words = philox4x32([self.first + sample as u32, step, self.stream, 0], key);
         let trajectory = scaled(words[0], offsets.len() - 1);
         let (first, end) = (offsets[trajectory] as usize, offsets[trajectory + 1] as usize);
         match self.data {
@@ -171,9 +173,10 @@ impl Operation for SamplePath {
     }
 
     fn attributes(&self) -> String {
-        let Draw { data, seed, stream } = self.draw;
+        let Draw { data, seed, stream, first } = self.draw;
+        let from = if first == 0 { String::new() } else { format!(" first={first}") };
         let staged = if self.staged { " staged" } else { "" };
-        format!(" batch={} seed={seed} stream={stream} {data:?}{staged}", self.batch)
+        format!(" batch={} seed={seed} stream={stream}{from} {data:?}{staged}", self.batch)
     }
 }
 
@@ -216,7 +219,11 @@ impl Graph {
         (seed, stream): (u64, u32),
         counter: Node,
     ) -> Result<PathSample> {
-        self.sample(SamplePath { draw: Draw { data, seed, stream }, batch, staged: false }, tensors, counter)
+        self.sample(
+            SamplePath { draw: Draw { data, seed, stream, first: 0 }, batch, staged: false },
+            tensors,
+            counter,
+        )
     }
 
     /// The same samples from values that are not all snapshots but those that the batch is made of:

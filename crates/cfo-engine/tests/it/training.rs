@@ -2,8 +2,8 @@
 
 use cfo_device::Device;
 use cfo_engine::{
-    Activation, AdamConfig, Data, Element, Graph, Initial, Memory, Node, PathData, PathTensors, Precision,
-    Program, Result, Shape,
+    Activation, AdamConfig, Data, Draw, Element, Graph, Initial, Memory, Node, PathData, PathTensors,
+    Precision, Program, Result, Shape,
 };
 use cfo_numerics::{NoiseSchedule, Path};
 
@@ -127,4 +127,69 @@ fn bad_use_is_refused_in_words() {
     );
     assert!(Memory::new(Device::Cpu, Precision::Bf16).is_err());
     assert!("gpu".parse::<Device>().is_err());
+}
+
+/// Draws of `batch` samples from `first` on: times, states and trajectories.
+fn draws(first: u32, batch: usize) -> (Vec<f32>, Vec<f32>) {
+    let mut graph = Graph::new();
+    let tensors = PathTensors {
+        values: graph.input("values", [batch * 4, 6]).unwrap(),
+        times: graph.tensor("times", Element::Double, [12]).unwrap(),
+        offsets: graph.tensor("offsets", Element::Index, [3]).unwrap(),
+    };
+    let counter = graph.counter("step").unwrap();
+    let data = PathData::Flow { path: Path::default(), noise: NoiseSchedule { amplitude: 0.1, exponent: 2 } };
+    let draw = Draw { data, seed: 5, stream: 1, first };
+    let sample = graph.sample_staged(tensors, draw, batch, counter).unwrap();
+    let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    memory.initialize(&graph, 1).unwrap();
+    memory.insert_real("values", [batch * 4, 6], &vec![0.0; batch * 24]).unwrap();
+    let times: Vec<f64> = (0..12).map(|k| f64::from(k % 6)).collect();
+    memory.insert("times", Element::Double, [12], Data::F64(&times)).unwrap();
+    memory.insert("offsets", Element::Index, [3], Data::Index(&[0, 6, 12])).unwrap();
+    let mut program = Program::compile(&graph, &[sample.time, sample.state], &memory).unwrap();
+    program.run(&mut memory).unwrap();
+    (program.output(0).unwrap(), program.output(1).unwrap())
+}
+
+/// Two machines that draw halves of a batch draw what one machine draws; with values of 0 a state is its noise.
+#[test]
+fn parts_of_a_batch_are_drawn_as_the_whole() {
+    let (times, states) = draws(0, 8);
+    assert!(states.iter().any(|&noise| noise != 0.0));
+    for (first, batch) in [(0, 3), (3, 5)] {
+        let (part, noise) = draws(first as u32, batch);
+        assert_eq!(part, times[first..first + batch]);
+        assert_eq!(noise, states[6 * first..6 * (first + batch)]);
+    }
+}
+
+/// On one machine a sum over all machines changes nothing and takes no memory, whether the gradients are summed or not.
+#[test]
+fn a_sum_over_one_machine_is_nothing() {
+    let train = |reduced: bool| {
+        let mut graph = Graph::new();
+        let x = graph.input("x", [4, 3]).unwrap();
+        let w = graph.parameter("w", [3, 2], Initial::fan_in(3)).unwrap();
+        let y = graph.matmul(x, w, false, false).unwrap();
+        let square = graph.square(y).unwrap();
+        let loss = graph.mean_all(square).unwrap();
+        let mut gradients = graph.parameter_gradients(loss).unwrap();
+        if reduced {
+            gradients = gradients.into_iter().map(|node| graph.all_reduce(node).unwrap()).collect();
+        }
+        let counter = graph.counter("step").unwrap();
+        graph.adam_step(&gradients, counter, AdamConfig::default()).unwrap();
+        assert!(graph.adam_step(&[], counter, AdamConfig::default()).is_err());
+        let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+        memory.initialize(&graph, 1).unwrap();
+        let values: Vec<f32> = (0..12).map(|i| (i as f32).sin()).collect();
+        memory.insert_real("x", [4, 3], &values).unwrap();
+        let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
+        program.run_many(&mut memory, 3).unwrap();
+        (memory.read("w").unwrap(), program.plan().arena_bytes(), program.plan().len())
+    };
+    let ((plain, bytes, steps), (summed, same, more)) = (train(false), train(true));
+    assert_eq!(plain, summed);
+    assert_eq!((bytes, steps + 1), (same, more), "the planner sees the sum, and gives it no memory");
 }

@@ -1,4 +1,4 @@
-// The batch sampler. Sample i of step n draws from the counter [i, n, stream, 0]; its noise from the counters
+// The batch sampler. Sample i of step n, counted over all machines, draws from the counter [i, n, stream, 0]; its noise from the counters
 // [block, n, stream, i + 1]. Weights are computed as cfo-numerics computes them, in double precision.
 
 #define MAX_WEIGHTS 10
@@ -222,9 +222,9 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
 }
 
 // Writes elements 4 block .. 4 block + 4 of one sample's state and target. With STAGED, `values` holds that many rows for
-// each sample rather than all snapshots.
+// each sample rather than all snapshots. `number` counts samples over all machines that share the batch.
 template <class Y, bool PAIR, bool NOISE, u32 SIZE, u32 STAGED>
-DEVICE void write_block(const Drawn& drawn, u32 sample, u32 block, const float* values, Y* state, Y* target, u32 step, u32 stream,
+DEVICE void write_block(const Drawn& drawn, u32 sample, u32 number, u32 block, const float* values, Y* state, Y* target, u32 step, u32 stream,
     u32 key0, u32 key1) {
     const float* rows = values + (STAGED ? (u64)sample * STAGED : drawn.row) * SIZE + block * 4;
     float u[4] = {}, v[4] = {};
@@ -249,7 +249,7 @@ DEVICE void write_block(const Drawn& drawn, u32 sample, u32 block, const float* 
     if (NOISE && !PAIR) {
         u32 words[4];
         float z[4];
-        philox(block, step, stream, sample + 1, key0, key1, words);
+        philox(block, step, stream, number + 1, key0, key1, words);
         normals(words, z);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -272,11 +272,11 @@ DEVICE void write_block(const Drawn& drawn, u32 sample, u32 block, const float* 
 // Large fields: blocks of threads share one sample's weights.
 template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 EACH, u32 STAGED>
 DEVICE void sample_fields(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
-    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent) {
+    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, u32 first) {
     __shared__ Drawn drawn;
     const u32 sample = blockIdx.y, step = *counter;
     if (threadIdx.x == 0) {
-        draw<SMOOTHNESS, STENCIL, PAIR>(sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, drawn);
+        draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, drawn);
         if (blockIdx.x == 0) {
             time[sample] = drawn.time;
             chosen[sample] = drawn.trajectory;
@@ -286,20 +286,20 @@ DEVICE void sample_fields(const float* values, const double* times, const u32* o
     const u32 blocks = (SIZE + 3) / 4;
     u32 block = blockIdx.x * blockDim.x * EACH + threadIdx.x;
     for (u32 i = 0; i < EACH; ++i, block += blockDim.x) {
-        if (block < blocks) write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, block, values, state, target, step, stream, key0, key1);
+        if (block < blocks) write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
     }
 }
 
 // Small fields: one thread a sample.
 template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 BATCH, u32 STAGED>
 DEVICE void sample_points(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
-    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent) {
+    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, u32 first) {
     const u32 sample = blockIdx.x * blockDim.x + threadIdx.x, step = *counter;
     if (sample >= BATCH) return;
     Drawn drawn;
-    draw<SMOOTHNESS, STENCIL, PAIR>(sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, drawn);
+    draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, drawn);
     time[sample] = drawn.time;
     chosen[sample] = drawn.trajectory;
     for (u32 block = 0; block < (SIZE + 3) / 4; ++block)
-        write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, block, values, state, target, step, stream, key0, key1);
+        write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
 }
