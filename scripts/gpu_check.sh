@@ -4,9 +4,10 @@
 #     cargo test --release -p cfo-engine --test it --no-run         # copy the executable to FOLDER/it
 #     cargo test --release -p cfo --test it --no-run                # to FOLDER/networks
 #     cargo build --release -p cfo-engine --example network_speed   # to FOLDER/network_speed
-#     scripts/gpu_check.sh FOLDER [tests|networks|speed|details|sanitizer|all]
+#     scripts/gpu_check.sh FOLDER [small|tests|networks|speed|details|sanitizer|all]
 #
-# Goes on after failures; a short table comes last. A further argument narrows the tests by name.
+# `small` is for development: a kernel of each room and a training step, in seconds. Goes on after failures; a short table comes
+# last. A further argument narrows the tests by name. Inputs are drawn with the seed that the log names; CFO_SEED repeats it.
 set -u
 folder=${1:?folder of the binaries}
 what=${2:-all}
@@ -22,12 +23,17 @@ binary() {
     shift
     timeout 240 "$folder/$name" "$@" --nocapture > "$log/$name.txt" 2>&1
     echo "$name: exit $?, $SECONDS s"
-    grep -E "^FAILED|panicked|^test result|checks,|skipped|windows of 50|batches$|round [0-9]|FAILED$" "$log/$name.txt" | sort | uniq -c | sort -rn | head -${LINES_OF_TESTS:-70}
+    grep -E "^FAILED|panicked|^test result|checks,|skipped|CFO_SEED|windows of 50|batches$|round [0-9]|FAILED$" "$log/$name.txt" | sort | uniq -c | sort -rn | head -${LINES_OF_TESTS:-70}
     grep -E "^error|DeviceFailure|failed: " "$log/$name.txt" | sort | uniq -c | sort -rn | cut -c1-300 | head -30
 }
 
 tests() {
     binary it "$only"
+}
+
+# One test of each room: products, convolutions, norms, other operations, a program as a whole.
+small() {
+    binary it ${SMALL:-cuda::products_of_our_own cuda::layers::two_channels cuda::lines::odd_normed cuda::tokens::large_layer_norms cuda::the_same_seed cuda::several_steps}
 }
 
 # Whole networks, training and streaming.

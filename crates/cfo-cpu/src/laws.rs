@@ -131,7 +131,7 @@ fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn Steps) {
         let inputs: Vec<Node> = graph.entries()[id].inputs.iter().map(|&node| owner(node)).collect();
         for &input in &inputs {
             let there = range(input).is_none() || present.iter().any(|(node, _)| *node == input);
-            assert!(there, "step %{id} reads %{} after it was overwritten", input.id);
+            assert!(there, "step %{id} reads %{} after it was overwritten", input.index());
         }
         let taken = sizes.in_place(id).map(|input| inputs[input]);
         let (offset, bytes) = plan.scratch(id);
@@ -150,7 +150,7 @@ fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn Steps) {
                     && taken == Some(input)
                     && range(input).is_some_and(|r| r.start == write.start);
                 let clash = range(input).is_some_and(|read| overlap(&read, write));
-                assert!(in_place || !clash, "%{id} overwrites its operand %{}", input.id);
+                assert!(in_place || !clash, "%{id} overwrites its operand %{}", input.index());
             }
             present.retain(|(_, other)| !overlap(other, write));
         }

@@ -1,5 +1,7 @@
 //! What can be tested without a GPU: that every kernel of whole graphs compiles, and what lowering promises.
 
+use std::io::Write as _;
+
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 use rayon::prelude::*;
 
@@ -364,7 +366,9 @@ fn listings_are_written_where_asked() {
 #[test]
 fn every_kernel_compiles() {
     if !Library::Nvrtc.loaded() {
-        eprintln!("skipped: NVRTC was not found; {}", Library::Nvrtc.install());
+        let install = Library::Nvrtc.install();
+        let line = format!("test every_kernel_compiles ... skipped: NVRTC was not found; {install}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
         return;
     }
     let mut compiled = std::collections::BTreeMap::new();

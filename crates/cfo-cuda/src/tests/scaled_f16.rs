@@ -1,4 +1,6 @@
-//! Convolutions of compact operands on the GPU against the CPU; skipped where there is none.
+//! Convolutions of f16 operands on the GPU against the CPU; skipped where there is none.
+
+use std::io::Write as _;
 
 use cfo_numerics::Philox;
 
@@ -27,7 +29,7 @@ fn memory(device: impl Open, precision: Precision, values: &Values) -> Memory {
     memory
 }
 
-/// Outputs of a graph on the GPU with compact operands wherever the library takes them, however long that takes, and the
+/// Outputs of a graph on the GPU with f16 operands wherever the library takes them, however long that takes, and the
 /// number of convolutions that it does so.
 fn found(graph: &Graph, outputs: &[Node], values: &Values) -> (Vec<Vec<f64>>, usize) {
     let mut memory = memory(Cuda(0), Precision::Tf32, values);
@@ -77,7 +79,8 @@ fn numbers(count: usize, seed: u64, size: f64, spread: f64) -> Vec<f32> {
 fn on_gpu(test: &str) -> bool {
     let answer = Cuda(0).open();
     if let Err(error) = &answer {
-        eprintln!("skipped: no CUDA device for `{test}` ({error})");
+        let line = format!("test scaled_f16::{test} ... skipped: {error}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
     answer.is_ok()
 }
@@ -127,8 +130,8 @@ fn convolution(
 }
 
 #[test]
-fn convolutions_of_compact_operands_agree_at_every_scale() {
-    if !on_gpu("convolutions_of_compact_operands_agree_at_every_scale") {
+fn convolutions_of_f16_operands_agree_at_every_scale() {
+    if !on_gpu("convolutions_of_f16_operands_agree_at_every_scale") {
         return;
     }
     let scales = [[1.0, 1.0], [1e-12, 1.0], [1e-12, 1e-12], [1e12, 1e12], [1e-30, 1e20], [1e15, 1e-35]];
@@ -218,7 +221,7 @@ fn what_norms_and_joins_yield_is_made_compact() {
     assert!(compact >= 3, "{compact}");
     for (index, (found, expected)) in found.iter().zip(expected(&graph, &outputs, &values)).enumerate() {
         let error = error(found, &expected);
-        eprintln!("output {index}: {error:.2e}, {compact} of compact operands");
+        eprintln!("output {index}: {error:.2e}, {compact} of f16 operands");
         // Three layers deep, each rounding its operands.
         assert!(error < 3e-3, "output {index}: {error:e}");
     }

@@ -137,9 +137,10 @@ fn sets_that_make_no_sense_are_refused() {
 fn streamed_batches_on_a_gpu_are_those_of_resident_data() {
     let device = Device::Cuda(0);
     if let Err(error) = device.check() {
-        eprintln!(
-            "skipped: no CUDA device for `streamed_batches_on_a_gpu_are_those_of_resident_data` ({error})"
+        let line = format!(
+            "test streaming::streamed_batches_on_a_gpu_are_those_of_resident_data ... skipped: {error}\n"
         );
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         return;
     }
     let set = crate::cuda::planes(10);
