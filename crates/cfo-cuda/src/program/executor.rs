@@ -10,11 +10,12 @@ use crate::convolution::cudnn_plan;
 use crate::product::cublas::{self, Prepared};
 use crate::product::matmul::Product;
 use crate::program::instruction::Instruction;
-use crate::program::launch::Argument;
+use crate::program::launch::{Argument, Launch};
+use crate::program::lowered::{Bases, Lowered, copied_leaves, lower_all};
 use crate::program::lowering::{Command, Probe, Work};
 use crate::program::scalar::{Scalar, f16_to_f64};
 use crate::program::schedule::{Access, Slot, spread};
-use crate::program::typed::{Bases, Lowered, Typed, copied_leaves, lower_all};
+use crate::program::typed::Typed;
 use crate::runtime::compile;
 use crate::runtime::driver::{Allocation, Context, quiet};
 use crate::runtime::replay::{Event, Function, Module, Replay, Stream};
@@ -33,6 +34,115 @@ enum Ready {
     Product(Box<Prepared>),
     Convolution(Box<cudnn::Prepared>),
     Planned(Box<cudnn_plan::Prepared>),
+}
+
+/// Where a program's leaves lie.
+struct Leaves {
+    /// Address of each leaf.
+    addresses: Vec<u64>,
+    /// Address of the bf16 copy of each leaf that has one.
+    copies: Vec<Option<u64>>,
+    /// Constants and copies.
+    buffers: Vec<Allocation>,
+    tensors: Vec<Arc<Allocation>>,
+}
+
+impl Leaves {
+    fn new(context: &Arc<Context>, typed: &Typed, memory: &Memory) -> Result<Self> {
+        let entries = &typed.code.entries;
+        let (mut buffers, mut tensors) = (Vec::new(), Vec::new());
+        let mut addresses = vec![0; entries.len()];
+        for (id, entry) in entries.iter().enumerate() {
+            match &entry.op {
+                Instruction::Tensor(tensor) => {
+                    let tensor = device_tensor(memory, &tensor.name, &entry.outputs[0])?;
+                    addresses[id] = tensor.address();
+                    tensors.push(tensor);
+                }
+                Instruction::Constant(constant) => {
+                    let values: Vec<u8> =
+                        constant.values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+                    let buffer = uploaded(context, &values)?;
+                    addresses[id] = buffer.address();
+                    buffers.push(buffer);
+                }
+                _ => {}
+            }
+        }
+        let mut copies = vec![None; entries.len()];
+        for leaf in copied_leaves(typed) {
+            let buffer = Allocation::zeroed(context, 2 * entries[leaf].outputs[0].shape.len())?;
+            copies[leaf] = Some(buffer.address());
+            buffers.push(buffer);
+        }
+        Ok(Self { addresses, copies, buffers, tensors })
+    }
+}
+
+/// Bytes in memory of their own on the device.
+fn uploaded(context: &Arc<Context>, bytes: &[u8]) -> Result<Allocation> {
+    let buffer = Allocation::zeroed(context, bytes.len())?;
+    buffer.write(bytes)?;
+    Ok(buffer)
+}
+
+/// Asks cuBLASLt about products.
+fn probe(context: &Arc<Context>, workspace: &Arc<Allocation>, deterministic: bool) -> Probe {
+    let (context, workspace) = (Arc::clone(context), Arc::clone(workspace));
+    let prepare = Arc::new(move |product: &Product| Prepared::new(&context, *product, &workspace));
+    let can = Arc::clone(&prepare);
+    let time = move |product: &Product| {
+        let mut prepared = prepare(product).ok()?;
+        prepared.tune(deterministic).ok()?;
+        prepared.time().ok()
+    };
+    Probe { can: Box::new(move |product| can(product).is_ok()), time: Box::new(time) }
+}
+
+/// Kernels and tables on the device.
+struct Loaded<'a> {
+    modules: &'a [Module],
+    /// For each kernel its unit and its name there.
+    places: &'a [(usize, String)],
+    tables: &'a [Allocation],
+    tickets: &'a Allocation,
+}
+
+impl Loaded<'_> {
+    fn launch(&self, launch: &Launch) -> Result<Ready> {
+        let word = |argument: &Argument| match *argument {
+            Argument::Word(word) => word,
+            Argument::Table(table) => self.tables[table].address(),
+            Argument::Tickets(first) => self.tickets.address() + 4 * first as u64,
+        };
+        let (unit, name) = &self.places[launch.kernel];
+        Ok(Ready::Launch {
+            function: self.modules[*unit].function(name, launch.shared, launch.cluster)?,
+            grid: launch.grid,
+            threads: launch.threads,
+            shared: launch.shared,
+            arguments: launch.arguments.iter().map(word).collect(),
+        })
+    }
+}
+
+/// A call of a library, prepared.
+fn called(
+    context: &Arc<Context>,
+    work: &Work,
+    workspace: &Arc<Allocation>,
+    deterministic: bool,
+) -> Result<Ready> {
+    Ok(match work {
+        Work::Launch(_) => unreachable!("launches are not calls of libraries"),
+        Work::Product(product) => {
+            let mut prepared = Prepared::new(context, *product, workspace)?;
+            prepared.tune(deterministic)?;
+            Ready::Product(Box::new(prepared))
+        }
+        Work::Convolution(call) => Ready::Convolution(Box::new(cudnn::Prepared::new(context, call)?)),
+        Work::Planned(call) => Ready::Planned(Box::new(cudnn_plan::Prepared::new(context, call)?)),
+    })
 }
 
 /// A program on a GPU.
@@ -58,34 +168,7 @@ impl std::fmt::Debug for Executor {
 
 impl Executor {
     pub(crate) fn new(context: &Arc<Context>, typed: &Typed, plan: &Plan, memory: &Memory) -> Result<Self> {
-        let code = &typed.code;
-        let mut buffers = Vec::new();
-        let mut tensors: Vec<Arc<Allocation>> = Vec::new();
-        let mut leaves = vec![0; code.entries.len()];
-        for (id, entry) in code.entries.iter().enumerate() {
-            match &entry.op {
-                Instruction::Tensor(tensor) => {
-                    let tensor = device_tensor(memory, &tensor.name, &entry.outputs[0])?;
-                    leaves[id] = tensor.address();
-                    tensors.push(tensor);
-                }
-                Instruction::Constant(constant) => {
-                    let values: Vec<u8> =
-                        constant.values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
-                    let buffer = Allocation::zeroed(context, values.len())?;
-                    buffer.write(&values)?;
-                    leaves[id] = buffer.address();
-                    buffers.push(buffer);
-                }
-                _ => {}
-            }
-        }
-        let mut copies = vec![None; code.entries.len()];
-        for leaf in copied_leaves(typed) {
-            let buffer = Allocation::zeroed(context, 2 * code.entries[leaf].outputs[0].shape.len())?;
-            copies[leaf] = Some(buffer.address());
-            buffers.push(buffer);
-        }
+        let Leaves { addresses, copies, mut buffers, tensors } = Leaves::new(context, typed, memory)?;
         let (available, _) = context.memory()?;
         let needed = (plan.arena_bytes() + STREAMS * cublas::WORKSPACE) as u64;
         if needed > available {
@@ -94,74 +177,31 @@ impl Executor {
         let arena = Allocation::zeroed(context, plan.arena_bytes())?;
         let side_by_side = if plan.arena_bytes() <= SPREAD { STREAMS } else { 1 };
         let workspace = Arc::new(Allocation::zeroed(context, side_by_side * cublas::WORKSPACE)?);
-        let bases = Bases { arena: arena.address(), leaves: &leaves, copies: &copies };
-        let probe = {
-            let (context, workspace, deterministic) =
-                (Arc::clone(context), Arc::clone(&workspace), typed.deterministic);
-            let prepare = Arc::new(move |product: &Product| Prepared::new(&context, *product, &workspace));
-            let can = Arc::clone(&prepare);
-            let time = move |product: &Product| {
-                let mut prepared = prepare(product).ok()?;
-                prepared.tune(deterministic).ok()?;
-                prepared.time().ok()
-            };
-            Probe { can: Box::new(move |product| can(product).is_ok()), time: Box::new(time) }
-        };
+        let bases = Bases { arena: arena.address(), leaves: &addresses, copies: &copies };
+        let probe = probe(context, &workspace, typed.deterministic);
         let Lowered { lowering, requested } = lower_all(typed, plan, &bases, Some(probe));
         let (units, places) = lowering.units(context.properties.architecture);
         let images: Vec<Vec<u8>> = units.par_iter().map(compile::image).collect::<Result<_>>()?;
         let modules: Vec<Module> =
             images.iter().map(|image| Module::load(context, image)).collect::<Result<_>>()?;
-        let tables: Vec<Allocation> = lowering
-            .tables
-            .iter()
-            .map(|table| {
-                let buffer = Allocation::zeroed(context, table.len())?;
-                buffer.write(table)?;
-                Ok(buffer)
-            })
-            .collect::<Result<_>>()?;
+        let tables: Vec<Allocation> =
+            lowering.tables.iter().map(|table| uploaded(context, table)).collect::<Result<_>>()?;
         let tickets = Allocation::zeroed(context, 4 * lowering.tickets.max(1))?;
-        let word = |argument: &Argument| match *argument {
-            Argument::Word(word) => word,
-            Argument::Table(table) => tables[table].address(),
-            Argument::Tickets(first) => tickets.address() + 4 * first as u64,
+        let loaded = Loaded { modules: &modules, places: &places, tables: &tables, tickets: &tickets };
+        let ready = |Command { label, effect, work, .. }: &Command| {
+            let ready = match work {
+                Work::Launch(launch) => loaded.launch(launch)?,
+                work => called(context, work, &workspace, typed.deterministic)?,
+            };
+            Ok((label.clone(), *effect, ready))
         };
-        let commands = lowering
-            .commands
-            .iter()
-            .map(|Command { label, effect, work, .. }| {
-                let ready = match work {
-                    Work::Launch(launch) => {
-                        let (unit, name) = &places[launch.kernel];
-                        Ready::Launch {
-                            function: modules[*unit].function(name, launch.shared, launch.cluster)?,
-                            grid: launch.grid,
-                            threads: launch.threads,
-                            shared: launch.shared,
-                            arguments: launch.arguments.iter().map(word).collect(),
-                        }
-                    }
-                    Work::Product(product) => {
-                        let mut prepared = Prepared::new(context, *product, &workspace)?;
-                        prepared.tune(typed.deterministic)?;
-                        Ready::Product(Box::new(prepared))
-                    }
-                    Work::Convolution(call) => {
-                        Ready::Convolution(Box::new(cudnn::Prepared::new(context, call)?))
-                    }
-                    Work::Planned(call) => {
-                        Ready::Planned(Box::new(cudnn_plan::Prepared::new(context, call)?))
-                    }
-                };
-                Ok((label.clone(), *effect, ready))
-            })
-            .collect::<Result<_>>()?;
+        let commands = lowering.commands.iter().map(ready).collect::<Result<_>>()?;
         cublas::save_tuned();
         let accesses: Vec<Access> = lowering.commands.iter().map(|command| command.access.clone()).collect();
         let streams = if lowering.alone { 1 } else { side_by_side };
         let slots = spread(&accesses, streams);
         let streams = (1..streams).map(|_| Stream::new(context)).collect::<Result<_>>()?;
+        // What asked the library holds the workspace too.
         drop(lowering);
         buffers.push(arena);
         buffers.push(tickets);

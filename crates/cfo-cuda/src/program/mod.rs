@@ -7,6 +7,7 @@ pub(crate) mod kernel;
 pub(crate) mod launch;
 pub(crate) mod listing;
 pub(crate) mod lower;
+pub(crate) mod lowered;
 pub(crate) mod lowering;
 pub(crate) mod scalar;
 pub(crate) mod schedule;

@@ -8,23 +8,21 @@ use crate::convolution::conv;
 use crate::convolution::conv_row;
 use crate::norm::group_norm;
 use crate::op::expression;
-use crate::op::optimizer;
 use crate::passes::merge::merge;
 use crate::passes::recompute::recompute;
 use crate::passes::scaled_f16::with_scaled_f16;
-use crate::passes::types::{self, takes_bf16, with_rounding};
+use crate::passes::types::{self, with_rounding};
 use crate::passes::{conv_row_norm, periodic};
 use crate::program::code::Code;
 use crate::program::instruction::Instruction;
-use crate::program::lower::{lower, scratch};
-use crate::program::lowering::{Io, Lowering, Probe, Target, Value};
+use crate::program::lower::scratch;
+use crate::program::lowering::Target;
 use crate::program::scalar::Scalar;
-use crate::program::schedule::Access;
 use crate::runtime::compile;
 use crate::runtime::driver::Context;
 use cfo_engine::Plan;
 use cfo_engine::Precision;
-use cfo_engine::backend::{Place, StepKind, Steps};
+use cfo_engine::backend::{StepKind, Steps};
 use cfo_engine::{Element, Type};
 use cfo_engine::{EngineError, Result};
 use cfo_engine::{Graph, Node};
@@ -170,13 +168,13 @@ impl Typed {
         Plan::new(&Unworked(self))
     }
 
-    fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         let Self { precision, multiprocessors, warpgroups, .. } = *self;
         Target { precision, multiprocessors, warpgroups }
     }
 
     /// How a convolution is done; by our own kernels where there is no device to ask.
-    fn convolution(&self, id: usize) -> conv::Algorithm {
+    pub(crate) fn convolution(&self, id: usize) -> conv::Algorithm {
         let own = || {
             let geometry = conv::Geometry::of(&self.code, id, self.precision)?;
             Some(conv::Algorithm::own(&geometry, self.multiprocessors))
@@ -184,7 +182,21 @@ impl Typed {
         self.convolutions.get(&id).copied().or_else(own).unwrap_or(conv::Algorithm::Plain)
     }
 
-    fn scalar(&self, node: Node) -> Scalar {
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes of shared memory that a block may have.
+    pub(crate) fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    /// The type of an instruction's first output.
+    pub(crate) fn output_scalar(&self, id: usize) -> Scalar {
+        self.scalars[id].first().copied().unwrap_or(Scalar::F32)
+    }
+
+    pub(crate) fn scalar(&self, node: Node) -> Scalar {
         self.scalars[node.index()][node.output()]
     }
 }
@@ -290,135 +302,4 @@ impl Steps for Unworked<'_> {
     fn unshared_bytes(&self) -> usize {
         self.0.unshared_bytes()
     }
-}
-
-/// The lowered program before it meets a device: addresses are offsets from the bases given.
-pub(crate) struct Lowered {
-    pub(crate) lowering: Lowering,
-    /// Address, type and length of each requested output.
-    pub(crate) requested: Vec<(u64, Scalar, usize)>,
-}
-
-/// Where things lie on the device.
-pub(crate) struct Bases<'a> {
-    pub(crate) arena: u64,
-    /// Address of each leaf.
-    pub(crate) leaves: &'a [u64],
-    /// Address of the bf16 copy of each leaf that has one.
-    pub(crate) copies: &'a [Option<u64>],
-}
-
-/// Leaves that products read, in bf16 programs.
-pub(crate) fn copied_leaves(typed: &Typed) -> Vec<usize> {
-    let mut copied = Vec::new();
-    if typed.precision != Precision::Bf16 {
-        return copied;
-    }
-    for (id, entry) in typed.code.entries.iter().enumerate() {
-        let output = typed.scalars[id].first().copied().unwrap_or(Scalar::F32);
-        for (index, &input) in entry.inputs.iter().enumerate() {
-            let leaf = typed.code.owner(input).index();
-            if takes_bf16(&entry.op, index, output)
-                && typed.code.entries[leaf].op.is_leaf()
-                && !copied.contains(&leaf)
-            {
-                copied.push(leaf);
-            }
-        }
-    }
-    copied
-}
-
-/// Lowers all steps of a plan.
-pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
-    let code = &typed.code;
-    let mut lowering = Lowering::new(typed.target(), typed.shared, typed.deterministic, probe);
-    let value = |node: Node, half: bool| {
-        let (count, mut scalar) = (code.shape(node).len(), typed.scalar(node));
-        let address = match plan.place(node) {
-            Place::Arena(offset) => bases.arena + offset as u64,
-            Place::Leaf(leaf) => match bases.copies[leaf].filter(|_| half) {
-                Some(copy) => {
-                    scalar = Scalar::Bf16;
-                    copy
-                }
-                None => bases.leaves[leaf],
-            },
-        };
-        Value { address, scalar, count }
-    };
-    let copies: Vec<(u64, u64, usize)> = (0..code.entries.len())
-        .filter_map(|leaf| {
-            let count = code.entries[leaf].outputs.first()?.shape.len();
-            bases.copies[leaf].map(|copy| (bases.leaves[leaf], copy, count))
-        })
-        .collect();
-    let range = |address: u64, bytes: usize| (address, address + bytes as u64);
-    let rounding = Access {
-        reads: copies.iter().map(|&(from, _, count)| range(from, 4 * count)).collect(),
-        writes: copies.iter().map(|&(_, to, count)| range(to, 2 * count)).collect(),
-    };
-    lowering.begin("round weights", false, rounding);
-    optimizer::round_copies(&copies, &mut lowering);
-    for (place, &id) in plan.steps().iter().enumerate() {
-        let entry = &code.entries[id];
-        let output = typed.scalars[id].first().copied().unwrap_or(Scalar::F32);
-        let io = Io {
-            inputs: entry
-                .inputs
-                .iter()
-                .enumerate()
-                .map(|(index, &node)| value(node, takes_bf16(&entry.op, index, output)))
-                .collect(),
-            outputs: (0..entry.outputs.len()).map(|output| value(Node::new(id, output), false)).collect(),
-            scratch: bases.arena + plan.scratch(id).0 as u64,
-        };
-        let effect = code.effects.contains(&id);
-        let label = label(&entry.op, entry.outputs.first().map(|output| output.shape.to_string()));
-        lowering.begin(&label, effect, access(&io, plan.scratch(id).1, effect));
-        if let (Instruction::Advance(_), Some(before)) = (&entry.op, place.checked_sub(1)) {
-            let before = &code.entries[plan.steps()[before]];
-            if matches!(before.op, Instruction::Adam(_)) && before.inputs[0] == entry.inputs[0] {
-                continue;
-            }
-        }
-        let advances = plan.steps().get(place + 1).is_some_and(|&next| {
-            let next = &code.entries[next];
-            matches!(next.op, Instruction::Advance(_)) && Some(&next.inputs[0]) == entry.inputs.first()
-        });
-        lower(code, id, typed.convolution(id), advances, &io, &mut lowering);
-    }
-    let requested = code
-        .requested
-        .iter()
-        .map(|&node| {
-            let Value { address, scalar, count } = value(node, false);
-            (address, scalar, count)
-        })
-        .collect();
-    Lowered { lowering, requested }
-}
-
-/// An operation's name without blanks, then what tells it from its like: sizes and result.
-fn label(op: &Instruction, result: Option<String>) -> String {
-    let name = op.name().replace(' ', "_");
-    let attributes = match op {
-        Instruction::MatMul(_) => op.attributes(),
-        Instruction::Sum(sum) => format!(" axes={:?}", sum.axes),
-        _ => String::new(),
-    };
-    result.map_or(name.clone(), |result| format!("{name}{attributes} -> {result}"))
-}
-
-/// What an operation reads and writes; effects may write whatever they are given.
-fn access(io: &Io, scratch: usize, effect: bool) -> Access {
-    let range = |value: &Value| (value.address, value.address + (value.count * value.scalar.bytes()) as u64);
-    let inputs = || io.inputs.iter().map(range);
-    let mut writes: Vec<_> = io.outputs.iter().map(range).collect();
-    writes.push((io.scratch, io.scratch + scratch as u64));
-    if effect {
-        writes.extend(inputs());
-    }
-    writes.retain(|(first, end)| first < end);
-    Access { reads: inputs().collect(), writes }
 }
