@@ -104,7 +104,6 @@ impl Prepared {
     }
 
     pub(crate) fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
-        use sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC as CHANNELS_LAST;
         context.enter()?;
         let handle = context
             .handles
@@ -121,6 +120,13 @@ impl Prepared {
             convolution: null.cast(),
             call: None,
         };
+        it.create(geometry)?;
+        Ok(it)
+    }
+
+    /// Creates and sets the descriptors.
+    fn create(&mut self, geometry: &Geometry) -> Result<()> {
+        use sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC as CHANNELS_LAST;
         let data = match geometry.precision {
             _ if geometry.f16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
             Precision::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
@@ -134,24 +140,24 @@ impl Prepared {
         let ([sh, sw], [ph, pw]) = (geometry.stride.map(|n| n as i32), geometry.padding.map(|n| n as i32));
         // SAFETY: descriptors are created before they are set; the library checks the sizes.
         unsafe {
-            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut it.x))?;
-            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut it.y))?;
-            check("cudnnCreateFilterDescriptor", sys::cudnnCreateFilterDescriptor(&mut it.w))?;
+            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut self.x))?;
+            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut self.y))?;
+            check("cudnnCreateFilterDescriptor", sys::cudnnCreateFilterDescriptor(&mut self.w))?;
             check(
                 "cudnnCreateConvolutionDescriptor",
-                sys::cudnnCreateConvolutionDescriptor(&mut it.convolution),
+                sys::cudnnCreateConvolutionDescriptor(&mut self.convolution),
             )?;
             let set = sys::cudnnSetTensor4dDescriptor;
-            check("cudnnSetTensor4dDescriptor", set(it.x, CHANNELS_LAST, data, b, ci, h, w))?;
-            check("cudnnSetTensor4dDescriptor", set(it.y, CHANNELS_LAST, data, b, co, ho, wo))?;
+            check("cudnnSetTensor4dDescriptor", set(self.x, CHANNELS_LAST, data, b, ci, h, w))?;
+            check("cudnnSetTensor4dDescriptor", set(self.y, CHANNELS_LAST, data, b, co, ho, wo))?;
             check(
                 "cudnnSetFilter4dDescriptor",
-                sys::cudnnSetFilter4dDescriptor(it.w, data, CHANNELS_LAST, co, ci, kh, kw),
+                sys::cudnnSetFilter4dDescriptor(self.w, data, CHANNELS_LAST, co, ci, kh, kw),
             )?;
             check(
                 "cudnnSetConvolution2dDescriptor",
                 sys::cudnnSetConvolution2dDescriptor(
-                    it.convolution,
+                    self.convolution,
                     ph,
                     pw,
                     sh,
@@ -168,9 +174,9 @@ impl Prepared {
                 Precision::Tf32 => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
                 _ => sys::cudnnMathType_t::CUDNN_FMA_MATH,
             };
-            check("cudnnSetConvolutionMathType", sys::cudnnSetConvolutionMathType(it.convolution, math))?;
+            check("cudnnSetConvolutionMathType", sys::cudnnSetConvolutionMathType(self.convolution, math))?;
         }
-        Ok(it)
+        Ok(())
     }
 
     /// The algorithms that the library thinks best, the best first: algorithm, math, workspace, deterministic?
@@ -310,8 +316,8 @@ impl Prepared {
             (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&kept).cast());
         let pointer = |address: u64| address as *mut c_void;
         let [a, b, c] = addresses.map(pointer);
-        let (workspace, bytes) = (pointer(call.workspace.0), call.workspace.1);
-        let Self { handle, x, w, y, convolution, .. } = *self;
+        let (space, bytes) = (pointer(call.workspace.0), call.workspace.1);
+        let Self { handle, x, w, y, convolution: conv, .. } = *self;
         // SAFETY: the handle is alive and used by one thread at a time.
         check("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, stream.cast()) })?;
         // SAFETY: addresses lie in the arena or in tensors that the executor keeps alive; algorithms came from the
@@ -319,64 +325,29 @@ impl Prepared {
         unsafe {
             match call.geometry.form {
                 ConvPass::Forward => {
-                    let algorithm =
-                        std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(call.algorithm);
-                    let status = sys::cudnnConvolutionForward(
-                        handle,
-                        alpha,
-                        x,
-                        a,
-                        w,
-                        b,
-                        convolution,
-                        algorithm,
-                        workspace,
-                        bytes,
-                        beta,
-                        y,
-                        c,
-                    );
-                    check("cudnnConvolutionForward", status)
+                    let run = sys::cudnnConvolutionForward;
+                    let how = std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(call.algorithm);
+                    check(
+                        "cudnnConvolutionForward",
+                        run(handle, alpha, x, a, w, b, conv, how, space, bytes, beta, y, c),
+                    )
                 }
                 ConvPass::Input => {
-                    let algorithm =
-                        std::mem::transmute::<u32, sys::cudnnConvolutionBwdDataAlgo_t>(call.algorithm);
-                    let status = sys::cudnnConvolutionBackwardData(
-                        handle,
-                        alpha,
-                        w,
-                        b,
-                        y,
-                        a,
-                        convolution,
-                        algorithm,
-                        workspace,
-                        bytes,
-                        beta,
-                        x,
-                        c,
-                    );
-                    check("cudnnConvolutionBackwardData", status)
+                    let run = sys::cudnnConvolutionBackwardData;
+                    let how = std::mem::transmute::<u32, sys::cudnnConvolutionBwdDataAlgo_t>(call.algorithm);
+                    check(
+                        "cudnnConvolutionBackwardData",
+                        run(handle, alpha, w, b, y, a, conv, how, space, bytes, beta, x, c),
+                    )
                 }
                 ConvPass::Weight => {
-                    let algorithm =
+                    let run = sys::cudnnConvolutionBackwardFilter;
+                    let how =
                         std::mem::transmute::<u32, sys::cudnnConvolutionBwdFilterAlgo_t>(call.algorithm);
-                    let status = sys::cudnnConvolutionBackwardFilter(
-                        handle,
-                        alpha,
-                        x,
-                        a,
-                        y,
-                        b,
-                        convolution,
-                        algorithm,
-                        workspace,
-                        bytes,
-                        beta,
-                        w,
-                        c,
-                    );
-                    check("cudnnConvolutionBackwardFilter", status)
+                    check(
+                        "cudnnConvolutionBackwardFilter",
+                        run(handle, alpha, x, a, y, b, conv, how, space, bytes, beta, w, c),
+                    )
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Lowering: each operation of a planned graph becomes launches of kernels and calls of libraries with fixed
 //! addresses. Nothing here needs a device, so all kernels can be compiled and looked at without one.
 
-use cfo_engine::Shape;
+use cfo_engine::{Node, Shape};
 
 use super::code::Code;
 use super::instruction::{GroupNorm, Instruction};
@@ -38,11 +38,8 @@ pub(crate) fn lower(
         }
         Instruction::Embed(op) => layout::embed(op, input(0), io, to),
         Instruction::Concat(op) => {
-            let widths: Vec<usize> = op
-                .values(&entry.inputs)
-                .iter()
-                .map(|&value| code.shape(value).axes()[op.axis..].iter().product())
-                .collect();
+            let width = |&value: &Node| code.shape(value).axes()[op.axis..].iter().product();
+            let widths: Vec<usize> = op.values(&entry.inputs).iter().map(width).collect();
             layout::concat(&widths, &op.biased, io, to);
         }
         Instruction::MatMul(op) => matmul::lower(op, io, to),

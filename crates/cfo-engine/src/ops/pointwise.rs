@@ -1,9 +1,9 @@
-//! Arithmetic and functions of single elements, with broadcasting; and whole expressions of them fused into one pass.
+//! Arithmetic and functions of single elements, with broadcasting.
 
 use super::{Derivative, Op, Operation, require};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::{Element, Type};
 
 /// A function of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,7 +130,7 @@ impl Operation for Pointwise {
 }
 
 impl Unary {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Affine { .. } => "affine",
             Self::Reciprocal => "reciprocal",
@@ -197,7 +197,7 @@ impl Unary {
 }
 
 impl Binary {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Add => "add",
             Self::Subtract => "subtract",
@@ -239,61 +239,6 @@ impl Binary {
             Self::AtLeast => [Some(g.scale(dy, 0.0)?), Some(g.scale(dy, 0.0)?)],
             Self::Mask => [Some(g.mask(dy, b)?), when(second, &mut || g.scale(dy, 0.0))?],
         })
-    }
-}
-
-/// One line of a fused expression; its result is named by its position.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Line {
-    /// The element of an operand.
-    Load(usize),
-    /// A function of an earlier line.
-    Unary(Unary, usize),
-    /// A function of two earlier lines.
-    Binary(Binary, usize, usize),
-}
-
-/// How one operand of a fused expression is read: element `offset + sum(index * stride)`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    /// The first element read.
-    pub offset: usize,
-    /// One for each axis of the result; 0 where the operand is broadcast.
-    pub strides: Vec<usize>,
-}
-
-/// A fused chain of pointwise operations; the last line is the result. Made by the fusion pass only.
-#[derive(Clone, Debug)]
-pub struct Expression {
-    /// Shape over which it runs.
-    pub shape: Shape,
-    /// How each operand is read.
-    pub views: Vec<View>,
-    /// The lines.
-    pub code: Vec<Line>,
-}
-
-impl Operation for Expression {
-    fn name(&self) -> &'static str {
-        "expression"
-    }
-
-    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>> {
-        Ok(vec![Type::real(self.shape.clone())])
-    }
-
-    fn attributes(&self) -> String {
-        let mut text = String::from(" {");
-        for (i, line) in self.code.iter().enumerate() {
-            let line = match line {
-                Line::Load(operand) => format!("in{operand}"),
-                Line::Unary(Unary::Affine { scale, shift }, a) => format!("{scale}*r{a}+{shift}"),
-                Line::Unary(function, a) => format!("{}(r{a})", function.name()),
-                Line::Binary(function, a, b) => format!("{}(r{a}, r{b})", function.name()),
-            };
-            text += &format!("{}r{i}={line}", if i == 0 { "" } else { "; " });
-        }
-        text + "}"
     }
 }
 
