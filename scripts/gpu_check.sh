@@ -2,6 +2,7 @@
 # Checks CUDA against the CPU and times training steps, with binaries built elsewhere:
 #
 #     cargo test --release -p cfo-engine --test it --no-run         # copy the executable to FOLDER/it
+#     cargo test --release -p cfo-cuda --lib --no-run               # to FOLDER/cuda
 #     cargo test --release -p cfo --test it --no-run                # to FOLDER/networks
 #     cargo build --release -p cfo-engine --example network_speed   # to FOLDER/network_speed
 #     scripts/gpu_check.sh FOLDER [small|tests|networks|speed|details|sanitizer|all]
@@ -29,6 +30,7 @@ binary() {
 
 tests() {
     binary it "$only"
+    if [ -x "$folder/cuda" ]; then binary cuda tests::; fi
 }
 
 # One test of each room: products, convolutions, norms, other operations, a program as a whole.
