@@ -148,6 +148,8 @@ fn layouts() -> Result<(Graph, Vec<Node>)> {
     outputs.extend(graph.gradients(loss, &[part])?);
     let product = graph.matmul(x, x, false, true)?;
     outputs.push(product);
+    // Both are asked for, so that the sum over machines cannot take the memory over.
+    outputs.push(graph.all_reduce(product)?);
     let target = graph.input("kept", [6, 5, 16])?;
     graph.assign(target, x)?;
     Ok((graph, outputs))
@@ -486,6 +488,20 @@ fn what_follows_a_product_goes_into_it() {
         );
         assert!(poor.commands.len() > rich.commands.len());
     }
+}
+
+#[test]
+fn a_sum_over_one_machine_launches_nothing() {
+    let launches = |reduced: bool| {
+        let (mut graph, _) = long().unwrap();
+        let w = graph.parameters()[0].node;
+        let y = graph.square(w).unwrap();
+        let z = if reduced { graph.all_reduce(y).unwrap() } else { y };
+        let total = graph.exp(z).unwrap();
+        lowered(&graph, &[total], Precision::F32).commands.len()
+    };
+    // Without the sum both functions are one expression.
+    assert_eq!((launches(false), launches(true)), (1, 2));
 }
 
 #[test]

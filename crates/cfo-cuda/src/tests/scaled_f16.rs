@@ -41,11 +41,11 @@ fn found(graph: &Graph, outputs: &[Node], values: &Values) -> (Vec<Vec<f64>>, us
         Precision::Tf32,
         (context.properties.multiprocessors, context.properties.architecture),
     );
-    let mut compact = 0;
+    let mut f16 = 0;
     for id in 0..typed.code.entries.len() {
         if let Some(geometry) = Geometry::of(&typed.code, id, Precision::Tf32) {
             let first = algorithm::first_f16(context, &geometry);
-            compact += usize::from(first.is_some());
+            f16 += usize::from(first.is_some());
             let choice = first.unwrap_or_else(|| algorithm::choose(context, &geometry, false).unwrap().usual);
             typed.convolutions.insert(id, choice);
         }
@@ -55,7 +55,7 @@ fn found(graph: &Graph, outputs: &[Node], values: &Values) -> (Vec<Vec<f64>>, us
     let mut executor = Executor::new(context, &typed, &plan, &memory).unwrap();
     executor.run(&mut memory, 2).unwrap();
     let outputs = (0..typed.code.requested.len()).map(|output| executor.output(output).unwrap());
-    (outputs.collect(), compact)
+    (outputs.collect(), f16)
 }
 
 fn expected(graph: &Graph, outputs: &[Node], values: &Values) -> Vec<Vec<f64>> {
@@ -143,9 +143,9 @@ fn convolutions_of_f16_operands_agree_at_every_scale() {
                     numbers(count, seed + 50 * place as u64, scale[place], spread)
                 };
                 let (graph, result, values) = convolution(sizes, rule);
-                let (found, compact) = found(&graph, &[result], &values);
+                let (found, f16) = found(&graph, &[result], &values);
                 let error = error(&found[0], &expected(&graph, &[result], &values)[0]);
-                eprintln!("{sizes:?} {scale:?} spread {spread}, compact {compact}: {error:.2e}");
+                eprintln!("{sizes:?} {scale:?} spread {spread}, f16 {f16}: {error:.2e}");
                 // The library's own tf32 reaches 1.2e-3 where numbers of very different size are summed.
                 assert!(error < 2e-3, "{sizes:?} {scale:?} {spread}: {error:e}");
             }
@@ -154,8 +154,8 @@ fn convolutions_of_f16_operands_agree_at_every_scale() {
 }
 
 #[test]
-fn compact_zeros_stay_zero_and_what_is_not_finite_stays_so() {
-    if !on_gpu("compact_zeros_stay_zero_and_what_is_not_finite_stays_so") {
+fn f16_zeros_stay_zero_and_what_is_not_finite_stays_so() {
+    if !on_gpu("f16_zeros_stay_zero_and_what_is_not_finite_stays_so") {
         return;
     }
     for sizes in [SIZES[0], SIZES[4], SIZES[7]] {
@@ -175,16 +175,16 @@ fn compact_zeros_stay_zero_and_what_is_not_finite_stays_so() {
                     values
                 };
                 let (graph, result, values) = convolution(sizes, rule);
-                let (found, compact) = found(&graph, &[result], &values);
-                assert!(compact == 0 || found[0].iter().all(|value| !value.is_finite()));
+                let (found, f16) = found(&graph, &[result], &values);
+                assert!(f16 == 0 || found[0].iter().all(|value| !value.is_finite()));
             }
         }
     }
 }
 
 #[test]
-fn what_norms_and_joins_yield_is_made_compact() {
-    if !on_gpu("what_norms_and_joins_yield_is_made_compact") {
+fn what_norms_and_joins_yield_is_made_f16() {
+    if !on_gpu("what_norms_and_joins_yield_is_made_f16") {
         return;
     }
     let mut graph = Graph::new();
@@ -217,11 +217,11 @@ fn what_norms_and_joins_yield_is_made_compact() {
     let loss = g.sum_all(square).unwrap();
     let mut outputs = vec![last];
     outputs.extend(g.gradients(loss, &[x, weights[0], weights[1], weights[2], shift]).unwrap());
-    let (found, compact) = found(&graph, &outputs, &values);
-    assert!(compact >= 3, "{compact}");
+    let (found, f16) = found(&graph, &outputs, &values);
+    assert!(f16 >= 3, "{f16}");
     for (index, (found, expected)) in found.iter().zip(expected(&graph, &outputs, &values)).enumerate() {
         let error = error(found, &expected);
-        eprintln!("output {index}: {error:.2e}, {compact} of f16 operands");
+        eprintln!("output {index}: {error:.2e}, {f16} of f16 operands");
         // Three layers deep, each rounding its operands.
         assert!(error < 3e-3, "output {index}: {error:e}");
     }
