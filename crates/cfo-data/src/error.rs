@@ -4,9 +4,10 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use cfo_numerics::TimeGridError;
 use thiserror::Error;
 
-use crate::Defect;
+use crate::{Defect, TrajectoryError};
 
 /// Where in a file something was found; unknown parts stay `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,17 +141,28 @@ pub enum DataError {
         needed: String,
     },
     /// Times do not increase, or one is not finite.
-    #[error("`{path}`: {place}: time {time} after {previous}; times must increase strictly", path = path.display())]
+    #[error("`{path}`: {place}: {source}", path = path.display())]
     Times {
         /// The path as given.
         path: PathBuf,
-        /// Where.
+        /// The trajectory.
         place: Box<Place>,
-        /// The time before; `-inf` for the first.
-        previous: f64,
-        /// The offending time.
-        time: f64,
+        /// What is wrong with them.
+        source: TimeGridError,
     },
+    /// A trajectory that was to be written does not fit its file.
+    #[error("`{path}`: {place}: {source}", path = path.display())]
+    Misfit {
+        /// The output as given.
+        path: PathBuf,
+        /// The trajectory.
+        place: Box<Place>,
+        /// What does not fit.
+        source: TrajectoryError,
+    },
+    /// Numbers given by a program make no trajectory.
+    #[error(transparent)]
+    Trajectory(#[from] TrajectoryError),
     /// A value is NaN or infinite.
     #[error("`{path}`: {place} is {value}; values must be finite", path = path.display())]
     NotFinite {
@@ -265,6 +277,7 @@ impl DataError {
                 "pad the trajectories to the longest, in one array, and store how long each is as `lengths`, one whole number a trajectory"
             }
             Self::Parameter { .. } => "correct the parameter, or leave the trajectory out",
+            Self::Trajectory(source) | Self::Misfit { source, .. } => return source.hint(),
             Self::Unfit { .. } | Self::OutOfRange { .. } | Self::Argument { .. } => return None,
             Self::Times { .. } => {
                 "sort each trajectory by time and drop repeated frames; if trajectories differ in length, store `lengths`"
@@ -288,7 +301,12 @@ impl DataError {
         let path = path.to_owned();
         match defect {
             Defect::Time { place, previous, time } => {
-                Self::Times { path, place: Box::new(place), previous, time }
+                let index = place.frame.unwrap_or(0);
+                let source = match time.is_finite() {
+                    true => TimeGridError::NotIncreasing { index, value: time, previous },
+                    false => TimeGridError::NotFinite { index, value: time },
+                };
+                Self::Times { path, place: Box::new(Place { frame: None, ..place }), source }
             }
             Defect::Value { place, value } => Self::NotFinite { path, place: Box::new(place), value },
             Defect::Parameter { place, column, value } => {

@@ -19,4 +19,6 @@ pub use normalize::{Normalization, Statistics};
 pub use sampling::{Rebuilt, SamplingAudit};
 pub use split::Split;
 pub use time_dependence::TimeDependence;
-pub use trajectory::{Defect, Defects, Description, FieldShape, Trajectory};
+pub use trajectory::{
+    Defect, Defects, Description, FieldShape, StoredTrajectory, Trajectory, TrajectoryError,
+};

@@ -207,23 +207,24 @@ pub fn noise_of_file(file: &TrajectoryFile, deviation: &[f64]) -> Result<Vec<Cha
 }
 
 /// Mean time between neighbouring snapshots; 1 if there are none.
-pub fn mean_interval(times: &[Vec<f64>]) -> f64 {
-    let span = |times: &Vec<f64>| times.last().zip(times.first()).map_or(0.0, |(last, first)| last - first);
-    let intervals: usize = times.iter().map(|times| times.len().saturating_sub(1)).sum();
-    let mean = times.iter().map(span).sum::<f64>() / intervals.max(1) as f64;
+pub fn mean_interval(times: &[impl AsRef<[f64]>]) -> f64 {
+    let times = || times.iter().map(AsRef::as_ref);
+    let span = |times: &[f64]| times.last().zip(times.first()).map_or(0.0, |(last, first)| last - first);
+    let intervals: usize = times().map(|times| times.len().saturating_sub(1)).sum();
+    let mean = times().map(span).sum::<f64>() / intervals.max(1) as f64;
     if mean > 0.0 && mean.is_finite() { mean } else { 1.0 }
 }
 
 #[cfg(test)]
 mod tests {
-    use cfo_numerics::Philox;
+    use cfo_numerics::{Philox, TimeGrid};
 
     use super::*;
     use crate::simulate::{Burgers, Equation, KuramotoSivashinsky, Lorenz};
     use crate::{Trajectory, thin};
 
     fn shape(width: usize, channels: usize) -> FieldShape {
-        FieldShape { axes: usize::from(width > 1), height: 1, width, channels }
+        if width > 1 { FieldShape::line(width, channels) } else { FieldShape::system(channels) }
     }
 
     /// The noise of trajectories to which `share` of each channel's deviation is added.
@@ -232,7 +233,7 @@ mod tests {
         let mut statistics = crate::Statistics::new(channels);
         trajectories.iter().for_each(|trajectory| statistics.add(&trajectory.values));
         let deviation = statistics.normalization().deviation;
-        let times: Vec<Vec<f64>> = trajectories.iter().map(|trajectory| trajectory.times.clone()).collect();
+        let times: Vec<&TimeGrid> = trajectories.iter().map(|trajectory| &trajectory.times).collect();
         let mut estimator = NoiseEstimator::new(shape, mean_interval(&times), trajectories.len());
         for (index, trajectory) in trajectories.iter().enumerate() {
             let mut random = Philox::new(3, index as u64);
@@ -271,11 +272,8 @@ mod tests {
                 let phase = f64::from(i);
                 let times = irregular(100, 12.0, phase);
                 let state = |t: f64| [(t + phase).sin() as f32, 20.0 * (1.3 * t + phase).cos() as f32];
-                Trajectory {
-                    values: times.iter().flat_map(|&t| state(t)).collect(),
-                    times,
-                    parameters: vec![],
-                }
+                let values = times.iter().flat_map(|&t| state(t)).collect();
+                Trajectory::new(times, values, vec![]).unwrap()
             })
             .collect();
         assert_found(shape(1, 2), &trajectories);
@@ -290,11 +288,8 @@ mod tests {
                 let kept = thin::kept(times.len(), 0.25, 0, index as usize);
                 let values =
                     kept.iter().flat_map(|&frame| values[3 * frame..3 * frame + 3].to_vec()).collect();
-                Trajectory {
-                    times: kept.iter().map(|&frame| times[frame]).collect(),
-                    values,
-                    parameters: vec![],
-                }
+                let times: Vec<f64> = kept.iter().map(|&frame| times[frame]).collect();
+                Trajectory::new(times, values, vec![]).unwrap()
             })
             .collect();
         assert_found(shape(1, 3), &trajectories);
@@ -305,7 +300,7 @@ mod tests {
         let burgers = Burgers { grid: 64, frames: 61, ..Default::default() };
         let lines: Vec<Trajectory> = (0..4).map(|index| burgers.trajectory(0, index).unwrap()).collect();
         assert_found(shape(64, 1), &lines);
-        let square = FieldShape { axes: 2, height: 6, width: 8, channels: 2 };
+        let square = FieldShape::plane(6, 8, 2);
         let waves: Vec<Trajectory> = (0..3)
             .map(|i| {
                 let times = irregular(50, 6.0, f64::from(i));
@@ -313,7 +308,7 @@ mod tests {
                     ((j / 2) as f64 * 0.4 + t + f64::from(i)).sin() * (1 + j % 2 * 9) as f64
                 };
                 let values = times.iter().flat_map(|&t| (0..96).map(move |j| place(t, j) as f32)).collect();
-                Trajectory { times, values, parameters: vec![] }
+                Trajectory::new(times, values, vec![]).unwrap()
             })
             .collect();
         assert_found(square, &waves);
@@ -335,8 +330,7 @@ mod tests {
 
     #[test]
     fn a_few_snapshots_say_nothing() {
-        let trajectory =
-            Trajectory { times: vec![0.0, 1.0, 2.0], values: vec![0.3, 0.9, 0.1], parameters: vec![] };
+        let trajectory = Trajectory::new(vec![0.0, 1.0, 2.0], vec![0.3, 0.9, 0.1], vec![]).unwrap();
         let noise = found(shape(1, 1), &[trajectory], 0.0)[0];
         assert_eq!((noise.relative, noise.resolved), (0.0, false));
     }

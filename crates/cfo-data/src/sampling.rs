@@ -202,7 +202,7 @@ mod tests {
         let path = folder.path().join("a.h5");
         let description = Description {
             system: String::new(),
-            shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+            shape: FieldShape::system(2),
             periodic: vec![],
             domain: vec![],
             channel_names: vec![],
@@ -211,7 +211,7 @@ mod tests {
         };
         let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default()).unwrap();
         let values = times.iter().flat_map(|&t| state(t).map(|u| u as f32)).collect();
-        writer.push(&Trajectory { times: times.to_vec(), values, parameters: vec![] }, None).unwrap();
+        writer.push(&Trajectory::new(times.to_vec(), values, vec![]).unwrap(), None).unwrap();
         writer.finish().unwrap();
         SamplingAudit::new(&TrajectoryFile::open(&path).unwrap(), &[1.0, 1.0], &[noise; 2]).unwrap()
     }

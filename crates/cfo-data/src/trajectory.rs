@@ -1,5 +1,8 @@
 //! What a trajectory is: snapshots of one field at its own increasing times.
 
+use cfo_numerics::{TimeGrid, TimeGridError};
+use thiserror::Error;
+
 use crate::Place;
 
 /// The shape of one snapshot, channels last: `[height, width, channels]`.
@@ -19,6 +22,31 @@ pub struct FieldShape {
 }
 
 impl FieldShape {
+    /// The state of an ODE system, without space.
+    pub const fn system(channels: usize) -> Self {
+        Self { axes: 0, height: 1, width: 1, channels }
+    }
+
+    /// A field along a line of points.
+    pub const fn line(points: usize, channels: usize) -> Self {
+        Self { axes: 1, height: 1, width: points, channels }
+    }
+
+    /// A field in the plane.
+    pub const fn plane(height: usize, width: usize, channels: usize) -> Self {
+        Self { axes: 2, height, width, channels }
+    }
+
+    /// A shape by its [`dimensions`](Self::dimensions); `None` if there is no channel or there are more than two space axes.
+    pub fn from_dimensions(dimensions: &[usize]) -> Option<Self> {
+        match *dimensions {
+            [channels] => Some(Self::system(channels)),
+            [points, channels] => Some(Self::line(points, channels)),
+            [height, width, channels] => Some(Self::plane(height, width, channels)),
+            _ => None,
+        }
+    }
+
     /// Numbers in one snapshot.
     pub fn len(&self) -> usize {
         self.height * self.width * self.channels
@@ -48,18 +76,116 @@ impl FieldShape {
     }
 }
 
-/// One trajectory: strictly increasing times and a snapshot for each, flattened `[frames, height, width, channels]`.
+/// One trajectory: its times and a snapshot for each, flattened `[frames, height, width, channels]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trajectory {
-    /// Strictly increasing, finite, in the user's units.
-    pub times: Vec<f64>,
-    /// `times.len() * shape.len()` numbers.
+    /// When the snapshots were taken, in the user's units.
+    pub times: TimeGrid,
+    /// As many numbers as a snapshot has, for each time; none where they were left in a file.
     pub values: Vec<f32>,
     /// PDE parameters of this trajectory, in the order of [`Description::parameter_names`].
     pub parameters: Vec<f64>,
 }
 
 impl Trajectory {
+    /// A trajectory of these snapshots.
+    ///
+    /// ```
+    /// use cfo_data::Trajectory;
+    ///
+    /// let decay = Trajectory::new(vec![0.0, 0.5], vec![1.0, 0.6], vec![])?;
+    /// assert_eq!(decay.times[1], 0.5);
+    /// let unsorted = Trajectory::new(vec![0.5, 0.0], vec![0.6, 1.0], vec![]).unwrap_err();
+    /// assert_eq!(unsorted.hint().unwrap(), "sort the snapshots by time, each trajectory by itself");
+    /// # Ok::<(), cfo_data::TrajectoryError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the times are no [`TimeGrid`], the snapshots have not all the same number of values, or a parameter is not finite.
+    pub fn new(times: Vec<f64>, values: Vec<f32>, parameters: Vec<f64>) -> Result<Self, TrajectoryError> {
+        let times = TimeGrid::new(times)?;
+        let (found, frames) = (values.len(), times.len());
+        if found == 0 || found % frames != 0 {
+            return Err(TrajectoryError::Values { found, frames, size: None });
+        }
+        let trajectory = Self { times, values, parameters };
+        trajectory.check_parameters(trajectory.parameters.len())?;
+        Ok(trajectory)
+    }
+
+    /// Whether there are so many parameters, all finite.
+    fn check_parameters(&self, needed: usize) -> Result<(), TrajectoryError> {
+        if self.parameters.len() != needed {
+            return Err(TrajectoryError::Parameters { found: self.parameters.len(), needed });
+        }
+        match self.parameters.iter().position(|value| !value.is_finite()) {
+            Some(column) => Err(TrajectoryError::Parameter { column, value: self.parameters[column] }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why numbers make no trajectory.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum TrajectoryError {
+    /// The times do not increase, are not finite, or there is none.
+    #[error(transparent)]
+    Times(#[from] TimeGridError),
+    /// The number of values is not that of the snapshots.
+    #[error(
+        "there are {found} values for {frames} times; needed: {} for each time",
+        size.map_or_else(|| "the same number of values".to_string(), |size| format!("{size} values"))
+    )]
+    Values {
+        /// How many there are.
+        found: usize,
+        /// Snapshots of the trajectory.
+        frames: usize,
+        /// Numbers in a snapshot, where a description says it.
+        size: Option<usize>,
+    },
+    /// Another number of parameters than there are names for.
+    #[error("there are {found} parameters where {needed} are named")]
+    Parameters {
+        /// How many there are.
+        found: usize,
+        /// How many the description names.
+        needed: usize,
+    },
+    /// A parameter is NaN or infinite.
+    #[error("parameter {column} is {value}; parameters must be finite")]
+    Parameter {
+        /// Which of them, counted from 0.
+        column: usize,
+        /// The value itself.
+        value: f64,
+    },
+}
+
+impl TrajectoryError {
+    /// What to change.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Times(error) => error.hint(),
+            Self::Values { .. } => Some("values are flattened `[frames, height, width, channels]`".into()),
+            Self::Parameters { .. } => Some("give each trajectory one number for each name".into()),
+            Self::Parameter { .. } => Some("correct the parameter, or leave the trajectory out".into()),
+        }
+    }
+}
+
+/// A trajectory as a file stores it, whatever is wrong with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredTrajectory {
+    /// One time for each snapshot.
+    pub times: Vec<f64>,
+    /// As many numbers as a snapshot has, for each time.
+    pub values: Vec<f32>,
+    /// PDE parameters.
+    pub parameters: Vec<f64>,
+}
+
+impl StoredTrajectory {
     /// What is wrong with the times, the values and the parameters.
     pub fn defects(&self, shape: &FieldShape) -> Defects {
         let mut defects = Defects::default();
@@ -186,4 +312,87 @@ pub struct Description {
     pub channel_units: Vec<String>,
     /// Names of the per-trajectory PDE parameters; empty when there are none.
     pub parameter_names: Vec<String>,
+}
+
+impl Description {
+    /// Whether a trajectory with its values in memory has the shape and the parameters described here.
+    ///
+    /// # Errors
+    /// If a snapshot has another number of values, or there is not one finite parameter for each name.
+    pub fn check(&self, trajectory: &Trajectory) -> Result<(), TrajectoryError> {
+        let (found, frames, size) = (trajectory.values.len(), trajectory.times.len(), self.shape.len());
+        if found != frames * size {
+            return Err(TrajectoryError::Values { found, frames, size: Some(size) });
+        }
+        self.check_parameters(trajectory)
+    }
+
+    /// Whether a trajectory has one finite parameter for each name.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check_parameters(&self, trajectory: &Trajectory) -> Result<(), TrajectoryError> {
+        trajectory.check_parameters(self.parameter_names.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(parameters: usize) -> Description {
+        Description {
+            system: String::new(),
+            shape: FieldShape::line(3, 2),
+            periodic: vec![true],
+            domain: vec![[0.0, 1.0]],
+            channel_names: vec![],
+            channel_units: vec![],
+            parameter_names: (0..parameters).map(|i| i.to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn shapes_have_names() {
+        assert_eq!(FieldShape::system(3).dimensions(), [3]);
+        assert_eq!(FieldShape::line(8, 2).dimensions(), [8, 2]);
+        assert_eq!(FieldShape::plane(4, 8, 2).dimensions(), [4, 8, 2]);
+        for shape in [FieldShape::system(3), FieldShape::line(1, 2), FieldShape::plane(1, 1, 2)] {
+            assert_eq!(FieldShape::from_dimensions(&shape.dimensions()), Some(shape));
+        }
+        assert_eq!(FieldShape::from_dimensions(&[2, 2, 2, 1]), None);
+    }
+
+    /// What trained in silence or panicked before: times that are none, out of order, repeated or not finite.
+    #[test]
+    fn times_are_checked_when_a_trajectory_is_made() {
+        for times in [vec![], vec![0.0, 2.0, 1.0], vec![0.0, 0.0], vec![0.0, f64::NAN]] {
+            let values = vec![0.0; 2 * times.len()];
+            let error = Trajectory::new(times.clone(), values, vec![]).unwrap_err();
+            assert!(matches!(error, TrajectoryError::Times(_)), "{times:?}: {error}");
+            assert!(error.hint().is_some(), "{times:?}");
+        }
+    }
+
+    #[test]
+    fn snapshots_have_equally_many_values() {
+        for count in [0, 1, 3, 5] {
+            let error = Trajectory::new(vec![0.0, 1.0], vec![0.0; count], vec![]).unwrap_err();
+            assert_eq!(error, TrajectoryError::Values { found: count, frames: 2, size: None });
+        }
+        let bad = Trajectory::new(vec![0.0], vec![0.0], vec![f64::INFINITY]).unwrap_err();
+        assert_eq!(bad, TrajectoryError::Parameter { column: 0, value: f64::INFINITY });
+    }
+
+    #[test]
+    fn a_description_asks_for_its_shape_and_parameters() {
+        let trajectory = |size: usize, parameters: Vec<f64>| {
+            Trajectory::new(vec![0.0, 1.0], vec![0.0; 2 * size], parameters).unwrap()
+        };
+        assert_eq!(described(1).check(&trajectory(6, vec![2.0])), Ok(()));
+        let error = described(0).check(&trajectory(5, vec![])).unwrap_err();
+        assert_eq!(error.to_string(), "there are 10 values for 2 times; needed: 6 values for each time");
+        let error = described(2).check(&trajectory(6, vec![1.0])).unwrap_err();
+        assert_eq!(error, TrajectoryError::Parameters { found: 1, needed: 2 });
+    }
 }

@@ -12,7 +12,7 @@ use cfo_data::{DataError, Description, FieldShape, Split, Trajectory};
 fn write(path: &Path, layout: OutputLayout, compression: Compression) {
     let description = Description {
         system: "flips".to_string(),
-        shape: FieldShape { axes: 2, height: 2, width: 3, channels: 1 },
+        shape: FieldShape::plane(2, 3, 1),
         periodic: vec![true, false],
         domain: vec![[0.0, 1.0]; 2],
         channel_names: vec!["u".to_string()],
@@ -27,7 +27,7 @@ fn write(path: &Path, layout: OutputLayout, compression: Compression) {
         let values = (0..frames * 6).map(|position| (index + position) as f32).collect();
         let times = (0..frames).map(|frame| frame as f64 * 0.5).collect();
         let split = if index == 0 { Split::Train } else { Split::Test };
-        writer.push(&Trajectory { times, values, parameters: vec![2.0] }, Some(split)).unwrap();
+        writer.push(&Trajectory::new(times, values, vec![2.0]).unwrap(), Some(split)).unwrap();
     }
     writer.finish().unwrap();
 }

@@ -12,7 +12,7 @@ use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWrite
 use cfo_data::{Description, FieldShape, Trajectory};
 use common::peak_of;
 
-const SHAPE: FieldShape = FieldShape { axes: 2, height: 32, width: 32, channels: 2 };
+const SHAPE: FieldShape = FieldShape::plane(32, 32, 2);
 const FRAMES: usize = 16;
 /// 131,072 bytes.
 const TRAJECTORY: usize = FRAMES * 32 * 32 * 2 * 4;
@@ -35,7 +35,7 @@ fn write(path: &Path, count: usize, layout: OutputLayout, compression: Compressi
         // The second half has times of its own, so that rows of times are written too.
         let shift = if layout != OutputLayout::Pdebench && index >= count / 2 { index as f64 } else { 0.0 };
         let times = (0..FRAMES).map(|frame| shift + frame as f64).collect();
-        writer.push(&Trajectory { times, values, parameters: vec![] }, None).unwrap();
+        writer.push(&Trajectory::new(times, values, vec![]).unwrap(), None).unwrap();
     }
     writer.finish().unwrap();
 }

@@ -45,10 +45,10 @@ fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
             if layout == OutputLayout::Npz && gzip {
                 continue;
             }
-            let height = if axes == 2 { 3 } else { 1 };
+            let shape = if axes == 2 { FieldShape::plane(3, 5, 1) } else { FieldShape::line(5, 1) };
             let description = Description {
                 system: "seed".to_string(),
-                shape: FieldShape { axes, height, width: 5, channels: 1 },
+                shape,
                 periodic: vec![true; axes],
                 domain: vec![[0.0, 1.0]; axes],
                 channel_names: vec!["u".to_string()],
@@ -59,9 +59,9 @@ fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
             let options = WriteOptions { layout, compression, ..WriteOptions::default() };
             let mut writer = TrajectoryWriter::create(&path, &description, options).unwrap();
             for index in 0..3 {
-                let values = (0..4 * height * 5).map(|position| (index + position) as f32).collect();
+                let values = (0..4 * shape.len()).map(|position| (index + position) as f32).collect();
                 let times = vec![0.0, 0.5, 1.0, 2.0];
-                writer.push(&Trajectory { times, values, parameters: vec![2.0] }, None).unwrap();
+                writer.push(&Trajectory::new(times, values, vec![2.0]).unwrap(), None).unwrap();
             }
             writer.finish().unwrap();
             paths.push(path);

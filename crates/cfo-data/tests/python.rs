@@ -13,9 +13,9 @@ use cfo_data::{Description, FieldShape, Split, Trajectory};
 
 const M: usize = 3;
 const N: usize = 5;
-const ODE: FieldShape = FieldShape { axes: 0, height: 1, width: 1, channels: 3 };
-const LINE: FieldShape = FieldShape { axes: 1, height: 1, width: 6, channels: 1 };
-const PLANE: FieldShape = FieldShape { axes: 2, height: 4, width: 6, channels: 2 };
+const ODE: FieldShape = FieldShape::system(3);
+const LINE: FieldShape = FieldShape::line(6, 1);
+const PLANE: FieldShape = FieldShape::plane(4, 6, 2);
 const LENGTHS: [usize; M] = [5, 2, 4];
 
 /// An interpreter with h5py and NumPy; `None`, with a line that says so, when there is none outside CI.
@@ -208,11 +208,9 @@ fn files_that_we_write_are_read_by_python() {
             for (i, split) in Split::ALL.into_iter().enumerate() {
                 let frames = if ragged { LENGTHS[i] } else { N };
                 let start = if ragged { i as f64 } else { 0.0 };
-                let trajectory = Trajectory {
-                    times: (0..frames).map(|n| start + 0.25 * n as f64).collect(),
-                    values: values(i, frames, &shape),
-                    parameters: vec![i as f64, i as f64 + 1.0],
-                };
+                let times = (0..frames).map(|n| start + 0.25 * n as f64).collect();
+                let parameters = vec![i as f64, i as f64 + 1.0];
+                let trajectory = Trajectory::new(times, values(i, frames, &shape), parameters).unwrap();
                 writer.push(&trajectory, Some(split)).unwrap();
             }
             writer.finish().unwrap();

@@ -107,15 +107,15 @@ fn contradictions_are_refused_with_their_place() {
         ),
         (
             Parts { times: Some(vec![0.0, 2.0, 1.0]), ..sound() },
-            "`bad.h5`: trajectory 0, frame 2: time 1 after 2; times must increase strictly",
+            "`bad.h5`: trajectory 0: frame 2 has time 1, not after 2 of frame 1; times must increase",
         ),
         (
             Parts { times: Some(vec![0.0, 0.5, 1.0, 0.0, 0.5, 0.5]), times_shape: vec![2, 3], ..sound() },
-            "`bad.h5`: trajectory 1, frame 2: time 0.5 after 0.5; times must increase strictly",
+            "`bad.h5`: trajectory 1: frame 2 has time 0.5, not after 0.5 of frame 1; times must increase",
         ),
         (
             Parts { times: Some(vec![0.0, f64::NAN, 1.0]), ..sound() },
-            "`bad.h5`: trajectory 0, frame 1: time NaN after 0; times must increase strictly",
+            "`bad.h5`: trajectory 0: frame 1 has time NaN; times must be finite",
         ),
         (
             Parts { values: with(18, f64::NAN), ..sound() },
@@ -228,7 +228,7 @@ fn extents_beyond_the_file_are_refused_before_they_are_allocated() {
 fn description() -> Description {
     Description {
         system: String::new(),
-        shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+        shape: FieldShape::system(2),
         periodic: vec![],
         domain: vec![],
         channel_names: vec![],
@@ -239,7 +239,7 @@ fn description() -> Description {
 
 fn trajectory(frames: usize) -> Trajectory {
     let times = (0..frames).map(|frame| frame as f64).collect();
-    Trajectory { times, values: vec![0.5; 2 * frames], parameters: vec![] }
+    Trajectory::new(times, vec![0.5; 2 * frames], vec![]).unwrap()
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -301,13 +301,12 @@ fn what_cannot_be_read_back_is_not_written() {
         bad.values[4] = f32::NAN;
         assert!(matches!(writer.push(&bad, None), Err(DataError::NotFinite { .. })));
         bad = trajectory(3);
-        bad.times[2] = 1.0;
-        assert!(matches!(writer.push(&bad, None), Err(DataError::Times { .. })));
-        bad = trajectory(3);
         bad.values.pop();
-        assert!(matches!(writer.push(&bad, None), Err(DataError::Unfit { .. })));
+        assert!(matches!(writer.push(&bad, None), Err(DataError::Misfit { .. })));
+        bad = trajectory(3);
+        bad.parameters.push(1.0);
+        assert!(matches!(writer.push(&bad, None), Err(DataError::Misfit { .. })));
         assert!(writer.push(&trajectory(6), None).is_err(), "longer than announced");
-        assert!(writer.push(&trajectory(0), None).is_err());
         // None of these spoilt the file.
         writer.push(&trajectory(3), Some(Split::Test)).unwrap();
         assert!(writer.push(&trajectory(3), None).is_err(), "a part for some but not for all");
@@ -339,7 +338,7 @@ fn write_until_full() {
     let layout = std::env::var("CFO_TEST_LAYOUT").unwrap().parse().unwrap();
     let mut described = description();
     if layout == OutputLayout::Pdebench {
-        described.shape = FieldShape { axes: 2, height: 1, width: 1, channels: 2 };
+        described.shape = FieldShape::plane(1, 1, 2);
         (described.periodic, described.domain) = (vec![false; 2], vec![[0.0, 1.0]; 2]);
     }
     let options = WriteOptions { layout, ..WriteOptions::default() };

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         series.push(value.trim().parse::<f64>()?);
     }
     let grid = TimeGrid::new(times)?;
-    let (times, unit) = (grid.times(), grid.span() / grid.segments() as f64);
+    let (times, unit) = (&*grid, grid.span() / grid.segments() as f64);
     let mut evidence = Evidence::new(unit);
     evidence.add(times, &series, 1);
     let noise = evidence.fit();

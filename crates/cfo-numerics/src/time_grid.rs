@@ -1,10 +1,21 @@
 //! The times of a trajectory's snapshots, checked once.
 
+use std::ops::{Deref, Range};
+
 use thiserror::Error;
 
-/// The knots `t_0 < t_1 < ... < t_N` of one trajectory: at least two, finite, strictly increasing, spaced as they please.
+/// The knots `t_0 < t_1 < ... < t_N` of one trajectory: at least one, finite, strictly increasing, at any distances.
 ///
-/// The invariant is checked by [`TimeGrid::new`] alone; whoever holds a grid may rely on it.
+/// [`TimeGrid::new`] is the only place that checks this; whoever holds a grid may rely on it. A grid reads as a slice of its times.
+///
+/// ```
+/// use cfo_numerics::TimeGrid;
+///
+/// let grid = TimeGrid::new(vec![0.0, 0.1, 0.4])?;
+/// assert_eq!((grid.len(), grid[1], grid.span()), (3, 0.1, 0.4));
+/// assert!(TimeGrid::new(vec![0.0, 0.4, 0.1]).is_err());
+/// # Ok::<(), cfo_numerics::TimeGridError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeGrid {
     times: Vec<f64>,
@@ -13,14 +24,11 @@ pub struct TimeGrid {
 /// Why a list of times is no grid.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TimeGridError {
-    /// Fewer than two times.
-    #[error("found {found} snapshot times; a trajectory needs at least 2")]
-    TooShort {
-        /// Times given.
-        found: usize,
-    },
+    /// No time at all.
+    #[error("there is no time; a trajectory needs at least one snapshot")]
+    Empty,
     /// A time that is NaN or infinite.
-    #[error("time {index} is `{value}`; times must be finite")]
+    #[error("frame {index} has time {value}; times must be finite")]
     NotFinite {
         /// Its place.
         index: usize,
@@ -28,7 +36,7 @@ pub enum TimeGridError {
         value: f64,
     },
     /// A time that does not exceed the one before it.
-    #[error("time {index} is `{value}`, not after time {} which is `{previous}`; times must increase", index - 1)]
+    #[error("frame {index} has time {value}, not after {previous} of frame {}; times must increase", index - 1)]
     NotIncreasing {
         /// Place of the offending time.
         index: usize,
@@ -51,12 +59,14 @@ impl TimeGridError {
     /// What to do about it, in one line.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::TooShort { .. } => Some("keep at least two snapshots of every trajectory".into()),
-            Self::NotFinite { .. } => None,
+            Self::Empty => Some("leave out trajectories without snapshots".into()),
+            Self::NotFinite { .. } => Some("leave out the snapshots without a time".into()),
             Self::NotIncreasing { value, previous, .. } if value == previous => {
                 Some("drop one of the two snapshots that share a time".into())
             }
-            Self::NotIncreasing { .. } => Some("sort the snapshots by time".into()),
+            Self::NotIncreasing { .. } => {
+                Some("sort the snapshots by time, each trajectory by itself".into())
+            }
             Self::TooWide { .. } => Some("measure time in larger units".into()),
         }
     }
@@ -88,13 +98,13 @@ impl Segment {
 }
 
 impl TimeGrid {
-    /// Takes the times if they are at least two, finite and strictly increasing.
+    /// Takes the times if there is one at least and they are finite and strictly increasing.
     pub fn new(times: Vec<f64>) -> Result<Self, TimeGridError> {
         if let Some((index, &value)) = times.iter().enumerate().find(|(_, t)| !t.is_finite()) {
             return Err(TimeGridError::NotFinite { index, value });
         }
-        let [first, .., last] = times[..] else {
-            return Err(TimeGridError::TooShort { found: times.len() });
+        let (Some(&first), Some(&last)) = (times.first(), times.last()) else {
+            return Err(TimeGridError::Empty);
         };
         if let Some(index) = (1..times.len()).find(|&i| times[i] <= times[i - 1]) {
             return Err(TimeGridError::NotIncreasing {
@@ -109,12 +119,26 @@ impl TimeGrid {
         Ok(Self { times })
     }
 
-    /// The times.
-    pub fn times(&self) -> &[f64] {
-        &self.times
+    /// The times alone.
+    pub fn into_vec(self) -> Vec<f64> {
+        self.times
     }
 
-    /// Number of knots, at least 2.
+    /// Some neighbouring knots.
+    ///
+    /// # Errors
+    /// If there are none.
+    ///
+    /// # Panics
+    /// If the range goes beyond the last knot.
+    pub fn part(&self, range: Range<usize>) -> Result<Self, TimeGridError> {
+        match self.times[range].to_vec() {
+            times if times.is_empty() => Err(TimeGridError::Empty),
+            times => Ok(Self { times }),
+        }
+    }
+
+    /// Number of knots, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a grid is never empty")]
     pub fn len(&self) -> usize {
         self.times.len()
@@ -140,7 +164,7 @@ impl TimeGrid {
         self.last() - self.first()
     }
 
-    /// Shortest and longest segment.
+    /// Shortest and longest segment; infinity and 0 if there is none.
     pub fn lengths(&self) -> (f64, f64) {
         self.times
             .windows(2)
@@ -150,28 +174,23 @@ impl TimeGrid {
 
     /// Whether all segments have the same length, up to `tolerance` relative to the mean length.
     pub fn is_uniform(&self, tolerance: f64) -> bool {
-        let mean = self.span() / self.segments() as f64;
+        let mean = self.span() / self.segments().max(1) as f64;
         let (low, high) = self.lengths();
         high - mean <= tolerance * mean && mean - low <= tolerance * mean
     }
 
-    /// The segment of a time, in O(log n). A knot belongs to the segment at its right, the last knot to the last
-    /// segment; a time outside the grid gets the nearer end segment and a `tau` outside `[0, 1]`.
-    pub fn locate(&self, t: f64) -> Segment {
-        Segment::locate(&self.times, t)
+    /// The segment of a time, in O(log n); `None` if there is one knot alone. A knot belongs to the segment at its right, the last knot
+    /// to the last segment; a time outside the grid gets the nearer end segment and a `tau` outside `[0, 1]`.
+    pub fn locate(&self, t: f64) -> Option<Segment> {
+        (self.segments() > 0).then(|| Segment::locate(&self.times, t))
     }
+}
 
-    /// As [`locate`](Self::locate), trying first the segment `hint` and its two neighbours: O(1) for a walk along the
-    /// grid that passes on the last index it got, O(log n) otherwise.
-    pub fn locate_near(&self, t: f64, hint: usize) -> Segment {
-        let last = self.segments() - 1;
-        let holds = |i: usize| (i == 0 || self.times[i] <= t) && (i == last || t < self.times[i + 1]);
-        let middle = hint.min(last);
-        let near = [middle, (middle + 1).min(last), middle.saturating_sub(1)];
-        match near.into_iter().find(|&i| holds(i)) {
-            Some(index) => Segment::new(&self.times, index, t),
-            None => self.locate(t),
-        }
+impl Deref for TimeGrid {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.times
     }
 }
 
@@ -196,8 +215,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_grid() {
-        assert_eq!(TimeGrid::new(vec![]), Err(TimeGridError::TooShort { found: 0 }));
-        assert_eq!(TimeGrid::new(vec![1.0]), Err(TimeGridError::TooShort { found: 1 }));
+        assert_eq!(TimeGrid::new(vec![]), Err(TimeGridError::Empty));
         let infinite = TimeGrid::new(vec![0.0, f64::INFINITY]);
         assert_eq!(infinite, Err(TimeGridError::NotFinite { index: 1, value: f64::INFINITY }));
         assert!(matches!(
@@ -205,7 +223,7 @@ mod tests {
             Err(TimeGridError::NotFinite { index: 0, value }) if value.is_nan()
         ));
         let repeated = TimeGrid::new(vec![0.0, 1.0, 1.0]).unwrap_err();
-        assert_eq!(repeated.to_string(), "time 2 is `1`, not after time 1 which is `1`; times must increase");
+        assert_eq!(repeated.to_string(), "frame 2 has time 1, not after 1 of frame 1; times must increase");
         assert!(repeated.hint().unwrap().contains("share a time"));
         assert!(TimeGrid::new(vec![0.0, 1.0, 0.5]).unwrap_err().hint().unwrap().contains("sort"));
         assert!(matches!(TimeGrid::new(vec![-f64::MAX, f64::MAX]), Err(TimeGridError::TooWide { .. })));
@@ -214,15 +232,29 @@ mod tests {
     #[test]
     fn knots_belong_to_the_right_and_the_last_to_the_left() {
         let grid = TimeGrid::new(vec![-1.0, 0.0, 0.5, 4.0]).unwrap();
-        assert_eq!(grid.locate(-1.0), Segment { index: 0, tau: 0.0, length: 1.0 });
-        assert_eq!(grid.locate(0.0), Segment { index: 1, tau: 0.0, length: 0.5 });
-        assert_eq!(grid.locate(4.0), Segment { index: 2, tau: 1.0, length: 3.5 });
-        assert_eq!(grid.locate(-3.0), Segment { index: 0, tau: -2.0, length: 1.0 });
-        assert_eq!(grid.locate(7.5), Segment { index: 2, tau: 2.0, length: 3.5 });
-        assert!(grid.locate(f64::NAN).tau.is_nan());
+        assert_eq!(grid.locate(-1.0), Some(Segment { index: 0, tau: 0.0, length: 1.0 }));
+        assert_eq!(grid.locate(0.0), Some(Segment { index: 1, tau: 0.0, length: 0.5 }));
+        assert_eq!(grid.locate(4.0), Some(Segment { index: 2, tau: 1.0, length: 3.5 }));
+        assert_eq!(grid.locate(-3.0), Some(Segment { index: 0, tau: -2.0, length: 1.0 }));
+        assert_eq!(grid.locate(7.5), Some(Segment { index: 2, tau: 2.0, length: 3.5 }));
+        assert!(grid.locate(f64::NAN).unwrap().tau.is_nan());
         assert_eq!((grid.lengths(), grid.span()), ((0.5, 3.5), 5.0));
         assert!(!grid.is_uniform(0.1));
         assert!(TimeGrid::new((0..101).map(|i| i as f64 * 0.05).collect()).unwrap().is_uniform(1e-12));
+    }
+
+    #[test]
+    fn one_time_is_a_grid_without_segments() {
+        let grid = TimeGrid::new(vec![2.5]).unwrap();
+        assert_eq!((grid.len(), grid.segments(), grid.span(), grid.locate(2.5)), (1, 0, 0.0, None));
+        assert!(grid.is_uniform(0.0));
+    }
+
+    #[test]
+    fn parts_are_grids_or_empty() {
+        let grid = TimeGrid::new(vec![0.0, 1.0, 3.0]).unwrap();
+        assert_eq!(grid.part(1..3).unwrap().into_vec(), [1.0, 3.0]);
+        assert_eq!(grid.part(2..2), Err(TimeGridError::Empty));
     }
 
     proptest! {
@@ -231,7 +263,6 @@ mod tests {
             steps in prop::collection::vec(1e-9..1e3_f64, 1..40),
             start in -1e3..1e3_f64,
             at in -0.2..1.2_f64,
-            hint in 0..60_usize,
         ) {
             let mut times = vec![start];
             for step in &steps {
@@ -241,10 +272,8 @@ mod tests {
             let grid = TimeGrid::new(times.clone()).unwrap();
             for t in times.iter().copied().chain([start + at * grid.span()]) {
                 let slow = (0..grid.segments()).rev().find(|&i| times[i] <= t).unwrap_or(0);
-                let segment = grid.locate(t);
+                let segment = grid.locate(t).unwrap();
                 prop_assert_eq!(segment.index, slow);
-                prop_assert_eq!(segment, grid.locate_near(t, hint));
-                prop_assert_eq!(segment, grid.locate_near(t, slow));
                 let back = times[slow] + segment.tau * segment.length;
                 prop_assert!((back - t).abs() <= 4.0 * f64::EPSILON * (t.abs() + grid.span() + start.abs()));
             }

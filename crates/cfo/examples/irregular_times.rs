@@ -32,11 +32,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (0..frames).map(|_| random.uniform_between(0.05, 5.95)).chain([0.0, 6.0]).collect();
         times.sort_by(f64::total_cmp);
         times.dedup_by(|a, b| *a - *b < 1e-2);
-        trajectories.push(Trajectory { values: pendulum(start, &times)?, times, parameters: vec![] });
+        let values = pendulum(start, &times)?;
+        trajectories.push(Trajectory::new(times, values, vec![])?);
     }
     let description = Description {
         system: "pendulum".into(),
-        shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+        shape: FieldShape::system(2),
         periodic: vec![],
         domain: vec![],
         channel_names: vec!["angle".into(), "velocity".into()],

@@ -26,15 +26,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         times.dedup_by(|a, b| *a - *b < 1e-3);
         let steps = Steps::Adaptive(Controller::new(1e-9, 1e-9));
         let solution = integrate(&foxes_and_rabbits, &DOPRI5, 0.0, &start, &times, steps)?;
-        Ok(Trajectory {
-            times,
-            values: solution.states.iter().map(|&u| u as f32).collect(),
-            parameters: vec![],
-        })
+        let values = solution.states.iter().map(|&u| u as f32).collect();
+        Ok(Trajectory::new(times, values, vec![])?)
     });
     let description = Description {
         system: "predator-prey".into(),
-        shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+        shape: FieldShape::system(2),
         periodic: vec![],
         domain: vec![],
         channel_names: vec!["rabbits".into(), "foxes".into()],

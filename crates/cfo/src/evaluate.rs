@@ -248,7 +248,7 @@ impl<'a> Evaluation<'a> {
             {
                 let trajectory = trajectories[i].1;
                 let truth = Trajectory {
-                    times: judged.times.clone(),
+                    times: trajectory.times.part(first..trajectory.times.len()).expect("checked above"),
                     values: trajectory.values[first * size..].to_vec(),
                     parameters: trajectory.parameters.clone(),
                 };

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{Description, Split, Trajectory};
+use cfo_data::{Description, Split, Trajectory, TrajectoryError};
 use rayon::prelude::*;
 
 use crate::error::{CfoError, Result};
@@ -48,19 +48,8 @@ impl TrajectorySet {
     /// # Errors
     /// If a trajectory does not fit the description.
     pub fn new(description: Description, trajectories: Vec<Trajectory>) -> Result<Self> {
-        let size = description.shape.len();
         for (i, trajectory) in trajectories.iter().enumerate() {
-            check_times_and_parameters(i, trajectory, description.parameter_names.len())?;
-            if trajectory.values.len() != trajectory.times.len() * size {
-                return Err(CfoError::BadData {
-                    problem: format!(
-                        "trajectory {i} has {} values for {} times of {size} values each",
-                        trajectory.values.len(),
-                        trajectory.times.len()
-                    ),
-                    hint: "values are flattened `[frames, height, width, channels]`".into(),
-                });
-            }
+            description.check(trajectory).map_err(|error| misfit(i, &error))?;
         }
         let count = trajectories.len();
         let splits = by_default(count);
@@ -99,7 +88,7 @@ impl TrajectorySet {
         for i in 0..count {
             let trajectory =
                 Trajectory { times: file.times(i)?, values: Vec::new(), parameters: file.parameters(i)? };
-            check_times_and_parameters(i, &trajectory, file.description().parameter_names.len())?;
+            file.description().check_parameters(&trajectory).map_err(|error| misfit(i, &error))?;
             trajectories.push(trajectory);
         }
         let found = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
@@ -170,7 +159,10 @@ impl TrajectorySet {
             for (length, split) in lengths.into_iter().zip(Split::ALL).filter(|(length, _)| *length > 0) {
                 let values = trajectory.values.get(first * size..(first + length) * size);
                 trajectories.push(Trajectory {
-                    times: trajectory.times[first..first + length].to_vec(),
+                    times: trajectory
+                        .times
+                        .part(first..first + length)
+                        .expect("parts without times are left out"),
                     values: values.map(<[f32]>::to_vec).unwrap_or_default(),
                     parameters: trajectory.parameters.clone(),
                 });
@@ -352,44 +344,10 @@ pub(crate) fn available_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// Times must increase, and there must be as many parameters as are named.
-fn check_times_and_parameters(index: usize, trajectory: &Trajectory, parameters: usize) -> Result<()> {
-    let bad = |problem: String, hint: &str| Err(CfoError::BadData { problem, hint: hint.into() });
-    let times = &trajectory.times;
-    if times.is_empty() {
-        return bad(format!("trajectory {index} has no snapshot"), "leave it out");
-    }
-    if let Some(frame) = times.iter().position(|time| !time.is_finite()) {
-        return bad(
-            format!("time {frame} of trajectory {index} is {}, not a finite number", times[frame]),
-            "leave out the snapshots without a time",
-        );
-    }
-    if let Some(frame) = times.windows(2).position(|pair| pair[1] <= pair[0]) {
-        return bad(
-            format!(
-                "time {} of trajectory {index} is {}, not after {}",
-                frame + 1,
-                times[frame + 1],
-                times[frame]
-            ),
-            "sort the snapshots by time and leave out repeated ones",
-        );
-    }
-    if trajectory.parameters.len() != parameters {
-        return bad(
-            format!(
-                "trajectory {index} has {} parameters; {parameters} are named",
-                trajectory.parameters.len()
-            ),
-            "give each trajectory one number for each name",
-        );
-    }
-    match trajectory.parameters.iter().position(|value| !value.is_finite()) {
-        Some(which) => bad(
-            format!("parameter {which} of trajectory {index} is {}", trajectory.parameters[which]),
-            "leave the trajectory out, or give its parameter",
-        ),
-        None => Ok(()),
+/// That a trajectory does not fit the description of its set.
+fn misfit(index: usize, error: &TrajectoryError) -> CfoError {
+    CfoError::BadData {
+        problem: format!("trajectory {index}: {error}"),
+        hint: error.hint().unwrap_or_else(|| "leave it out".into()),
     }
 }

@@ -33,7 +33,7 @@ fn lotka_volterra(start: [f64; 2], times: &[f64]) -> Vec<[f64; 2]> {
 fn write(folder: &Folder, name: &str, share: f64) {
     let description = Description {
         system: "lotka-volterra".into(),
-        shape: FieldShape { axes: 0, height: 1, width: 1, channels: 2 },
+        shape: FieldShape::system(2),
         periodic: vec![],
         domain: vec![],
         channel_names: vec!["prey".into(), "hunters".into()],
@@ -56,7 +56,7 @@ fn write(folder: &Folder, name: &str, share: f64) {
             .into_iter()
             .flat_map(|state| [0, 1].map(|k| (state[k] + share * deviation[k] * noise.normal()) as f32));
         let values = values.collect();
-        writer.push(&Trajectory { times, values, parameters: vec![] }, None).unwrap();
+        writer.push(&Trajectory::new(times, values, vec![]).unwrap(), None).unwrap();
     }
     writer.finish().unwrap();
 }

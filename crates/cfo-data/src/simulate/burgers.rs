@@ -78,7 +78,7 @@ impl Equation for Burgers {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape { axes: 1, height: 1, width: self.grid, channels: 1 },
+            shape: FieldShape::line(self.grid, 1),
             periodic: vec![true],
             domain: vec![[0.0, 1.0]],
             channel_names: vec!["u".into()],
@@ -98,7 +98,7 @@ impl Equation for Burgers {
         self.field.draw(&mut Philox::new(seed, index), &mut start);
         let times = self.times();
         let values = self.integrate(&mut grid, start, &times, interrupt)?;
-        Ok(Trajectory { times, values, parameters: vec![self.viscosity] })
+        Ok(Trajectory::new(times, values, vec![self.viscosity])?)
     }
 }
 

@@ -85,7 +85,7 @@ impl Equation for DiffusionReaction {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape { axes: 2, height: self.grid, width: self.grid, channels: 2 },
+            shape: FieldShape::plane(self.grid, self.grid, 2),
             periodic: vec![false; 2],
             domain: vec![[-1.0, 1.0]; 2],
             channel_names: vec!["activator".into(), "inhibitor".into()],
@@ -104,7 +104,7 @@ impl Equation for DiffusionReaction {
         let start: Vec<f64> = (0..2 * self.grid * self.grid).map(|_| random.normal()).collect();
         let times = self.times();
         let values = self.integrate(&start, &times, interrupt)?;
-        Ok(Trajectory { times, values, parameters: Vec::new() })
+        Ok(Trajectory::new(times, values, Vec::new())?)
     }
 }
 

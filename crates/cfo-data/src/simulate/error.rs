@@ -1,6 +1,7 @@
 //! What can go wrong in a simulation.
 
 use super::options::MAX_VALUES;
+use crate::TrajectoryError;
 
 /// Why a simulation could not be started or finished.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -56,6 +57,9 @@ pub enum SimulationError {
         /// Points of the internal grid.
         points: usize,
     },
+    /// What was simulated is no trajectory: its times are too close to be told apart.
+    #[error(transparent)]
+    NotATrajectory(#[from] TrajectoryError),
     /// The caller asked to stop.
     #[error("the simulation was interrupted")]
     Interrupted,
@@ -83,6 +87,7 @@ impl SimulationError {
             Self::Unresolved { points, .. } => {
                 Some(format!("raise `resolution` above {points}, or raise `viscosity`"))
             }
+            Self::NotATrajectory(error) => error.hint(),
             Self::Interrupted => None,
             Self::Trajectory { cause, .. } => cause.hint(),
         }

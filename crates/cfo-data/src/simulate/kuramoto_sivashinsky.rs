@@ -101,7 +101,7 @@ impl Equation for KuramotoSivashinsky {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape { axes: 1, height: 1, width: self.grid, channels: 1 },
+            shape: FieldShape::line(self.grid, 1),
             periodic: vec![true],
             domain: vec![[0.0, self.length]],
             channel_names: vec!["u".into()],
@@ -132,7 +132,7 @@ impl Equation for KuramotoSivashinsky {
         let mut keep = |grid: &mut PeriodicGrid, modes: &Modes| store(grid, modes, self.grid, &mut values);
         keep(&mut grid, &modes).ok_or(advance.diverged())?;
         advance.by(interval, self.frames - 1, &mut grid, &mut modes, keep)?;
-        Ok(Trajectory { times, values, parameters: vec![length, self.viscosity, interval] })
+        Ok(Trajectory::new(times, values, vec![length, self.viscosity, interval])?)
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
             let trajectory = equation.trajectory(0, index).unwrap();
             let [length, viscosity, step] = trajectory.parameters[..] else { panic!("three parameters") };
             assert!((57.6..=70.4).contains(&length) && (0.18..=0.22).contains(&step) && viscosity == 1.0);
-            assert_eq!(trajectory.times, [0.0, step, 2.0 * step]);
+            assert_eq!(*trajectory.times, [0.0, step, 2.0 * step]);
             seen.push(length);
         }
         seen.sort_by(f64::total_cmp);
@@ -252,7 +252,7 @@ mod tests {
         let fixed = KuramotoSivashinsky { length_jitter: 0.0, time_jitter: 0.0, ..equation };
         let trajectory = fixed.trajectory(0, 1).unwrap();
         assert_eq!(trajectory.parameters, [64.0, 1.0, 0.2]);
-        assert_eq!(trajectory.times, fixed.times());
+        assert_eq!(*trajectory.times, fixed.times());
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Equation for Lorenz {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape { axes: 0, height: 1, width: 1, channels: 3 },
+            shape: FieldShape::system(3),
             periodic: Vec::new(),
             domain: Vec::new(),
             channel_names: ["x", "y", "z"].map(String::from).into(),
@@ -67,7 +67,7 @@ impl Equation for Lorenz {
             std::array::from_fn(|_| f64::from(random.uniform_between(-self.spread, self.spread) as f32));
         let times = self.times();
         let values = self.integrate(start, &times, interrupt)?;
-        Ok(Trajectory { times, values, parameters: Vec::new() })
+        Ok(Trajectory::new(times, values, Vec::new())?)
     }
 }
 

@@ -45,7 +45,7 @@ use crate::{Description, Trajectory};
 ///
 /// let lorenz = Lorenz { frames: 11, ..Lorenz::default() };
 /// let trajectory = lorenz.trajectory(0, 3)?;
-/// assert_eq!(trajectory.times, lorenz.times());
+/// assert_eq!(*trajectory.times, lorenz.times());
 /// assert_eq!(trajectory.values.len(), 11 * 3);
 /// # Ok::<(), cfo_data::simulate::SimulationError>(())
 /// ```

@@ -107,7 +107,7 @@ impl Equation for ShallowWater {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape { axes: 2, height: self.grid, width: self.grid, channels: 1 },
+            shape: FieldShape::plane(self.grid, self.grid, 1),
             periodic: vec![false; 2],
             domain: vec![[-HALF_SIDE, HALF_SIDE]; 2],
             channel_names: vec!["depth".into()],
@@ -147,7 +147,7 @@ impl Equation for ShallowWater {
             water.store(&mut values);
         }
         let parameters = vec![dam.radius, dam.center[0], dam.center[1], dam.depth];
-        Ok(Trajectory { times, values, parameters })
+        Ok(Trajectory::new(times, values, parameters)?)
     }
 }
 

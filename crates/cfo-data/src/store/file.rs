@@ -3,9 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
+use cfo_numerics::TimeGrid;
+
 use super::layout::{self, Layout, Source};
 use crate::trajectory::{Defects, first_not_finite};
-use crate::{DataError, Description, Place, Split, Trajectory};
+use crate::{DataError, Description, Place, Split, StoredTrajectory, Trajectory};
 
 /// An open trajectory file.
 ///
@@ -85,24 +87,14 @@ impl TrajectoryFile {
         self.source.frames(trajectory)
     }
 
-    /// The times of a trajectory; they increase strictly.
-    pub fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+    /// The times of a trajectory.
+    pub fn times(&self, trajectory: usize) -> Result<TimeGrid, DataError> {
         self.check_trajectory(trajectory)?;
-        let times = self.source.times(trajectory)?;
-        let mut previous = f64::NEG_INFINITY;
-        for (frame, &time) in times.iter().enumerate() {
-            if !time.is_finite() || time <= previous {
-                let place = Place::trajectory(trajectory).at_frame(frame);
-                return Err(DataError::Times {
-                    path: self.path().to_owned(),
-                    place: Box::new(place),
-                    previous,
-                    time,
-                });
-            }
-            previous = time;
-        }
-        Ok(times)
+        TimeGrid::new(self.source.times(trajectory)?).map_err(|source| DataError::Times {
+            path: self.path().to_owned(),
+            place: Box::new(Place::trajectory(trajectory)),
+            source,
+        })
     }
 
     /// The PDE parameters of a trajectory, in the order of [`Description::parameter_names`]; they are finite.
@@ -130,12 +122,12 @@ impl TrajectoryFile {
     }
 
     /// A whole trajectory as it is stored, with what is wrong with it: for tools that report rather than stop.
-    pub fn audit(&self, trajectory: usize) -> Result<(Trajectory, Defects), DataError> {
+    pub fn audit(&self, trajectory: usize) -> Result<(StoredTrajectory, Defects), DataError> {
         self.check_trajectory(trajectory)?;
         let times = self.source.times(trajectory)?;
         let values = self.source.values(trajectory, 0, times.len())?;
         let parameters = self.source.parameters(trajectory)?;
-        let trajectory = Trajectory { times, values, parameters };
+        let trajectory = StoredTrajectory { times, values, parameters };
         let defects = trajectory.defects(&self.description().shape);
         Ok((trajectory, defects))
     }

@@ -35,7 +35,7 @@ fn found(
                 (t, u) = step(t, &u, 0.01, &velocity);
             }
         }
-        writer.push(&Trajectory { times, values, parameters: vec![] }, None).unwrap();
+        writer.push(&Trajectory::new(times, values, vec![]).unwrap(), None).unwrap();
     }
     writer.finish().unwrap();
     let file = TrajectoryFile::open(&path).unwrap();
@@ -62,8 +62,8 @@ fn step(t: f64, u: &[f64], h: f64, velocity: &impl Fn(f64, &[f64]) -> Vec<f64>) 
     (t + h, ahead(&slope, h))
 }
 
-const SYSTEM: FieldShape = FieldShape { axes: 0, height: 1, width: 1, channels: 2 };
-const LINE: FieldShape = FieldShape { axes: 1, height: 1, width: 21, channels: 1 };
+const SYSTEM: FieldShape = FieldShape::system(2);
+const LINE: FieldShape = FieldShape::line(21, 1);
 
 fn oscillator(forcing: f64) -> impl Fn(f64, &[f64]) -> Vec<f64> {
     move |t, u| vec![u[1], -0.2 * u[1] - u[0] - u[0].powi(3) + forcing * (1.7 * t).cos()]

@@ -247,7 +247,7 @@ fn deterministic_runs_yield_the_same_bits() {
 /// Travelling waves on a plane of 32 x 32 points.
 pub fn planes(count: usize) -> TrajectorySet {
     use cfo::data::{Description, FieldShape, Trajectory};
-    let shape = FieldShape { axes: 2, height: 32, width: 32, channels: 2 };
+    let shape = FieldShape::plane(32, 32, 2);
     let description = Description {
         system: "waves".into(),
         shape,
@@ -262,7 +262,7 @@ pub fn planes(count: usize) -> TrajectorySet {
         let values = times.iter().flat_map(|t| {
             (0..shape.len()).map(move |j| ((0.1 + 0.01 * i as f64) * j as f64 + 5.0 * t).sin() as f32)
         });
-        Trajectory { values: values.collect(), times: times.clone(), parameters: vec![] }
+        Trajectory::new(times.clone(), values.collect(), vec![]).unwrap()
     };
     TrajectorySet::new(description, (0..count).map(trajectory).collect()).unwrap()
 }

@@ -30,7 +30,7 @@ fn ragged(seed: u64, count: usize) -> TrajectorySet {
             times.push(time);
         }
         let values = (0..2 * frames).map(|i| (1e-3 * random.normal() + (i % 2) as f64) as f32).collect();
-        Trajectory { times, values, parameters: vec![] }
+        Trajectory::new(times, values, vec![]).unwrap()
     });
     described(2, trajectories.collect())
 }
@@ -97,10 +97,10 @@ fn the_number_of_threads_does_not_matter() {
 fn a_dropped_first_snapshot_is_not_measured() {
     let set = ragged(8, 20);
     let spoilt = set.trajectories.iter().map(|trajectory| {
-        let mut spoilt = trajectory.clone();
-        spoilt.times.insert(0, spoilt.times[0] - 100.0);
-        spoilt.values.splice(0..0, [1e6, -1e6]);
-        spoilt
+        let (mut times, mut values) = (trajectory.times.to_vec(), trajectory.values.clone());
+        times.insert(0, times[0] - 100.0);
+        values.splice(0..0, [1e6, -1e6]);
+        Trajectory::new(times, values, vec![]).unwrap()
     });
     let spoilt = described(2, spoilt.collect());
     for keys in [&[][..], &["data.normalize=range"], &["objective.kind=autoregressive"]] {
@@ -159,11 +159,14 @@ fn turning() -> TrajectorySet {
     let trajectories = (0..20).map(|i| {
         let phase = Philox::new(2, i).uniform_between(0.0, std::f64::consts::TAU);
         let times: Vec<f64> = (0..=2000).map(|k| f64::from(k) * 1.5e-3).collect();
-        let values = times.iter().flat_map(|t| {
-            let angle = 188.5 * t + phase;
-            [angle.cos() as f32, angle.sin() as f32]
-        });
-        Trajectory { values: values.collect(), times, parameters: vec![] }
+        let values: Vec<f32> = times
+            .iter()
+            .flat_map(|t| {
+                let angle = 188.5 * t + phase;
+                [angle.cos() as f32, angle.sin() as f32]
+            })
+            .collect();
+        Trajectory::new(times, values, vec![]).unwrap()
     });
     described(2, trajectories.collect())
 }
@@ -244,11 +247,14 @@ fn decaying() -> TrajectorySet {
         let mut random = Philox::new(4, i);
         let sizes: [f64; 2] = std::array::from_fn(|_| random.uniform_between(0.5, 2.0));
         let times: Vec<f64> = (0..=100).map(|k| 0.03 * (f64::from(k) / 100.0).powi(2) * 100.0).collect();
-        let values = times.iter().flat_map(|t| {
-            let slow = sizes[1] * (-0.5 * t).exp();
-            [sizes[0] * (-40.0 * t).exp() + slow, slow]
-        });
-        Trajectory { values: values.map(|value| value as f32).collect(), times, parameters: vec![] }
+        let values: Vec<f32> = times
+            .iter()
+            .flat_map(|t| {
+                let slow = sizes[1] * (-0.5 * t).exp();
+                [sizes[0] * (-40.0 * t).exp() + slow, slow].map(|value| value as f32)
+            })
+            .collect();
+        Trajectory::new(times, values, vec![]).unwrap()
     });
     described(2, trajectories.collect())
 }

@@ -101,7 +101,7 @@ fn data_and_training_have_seeds_of_their_own() {
 fn one_long_trajectory_is_cut_in_time() {
     let times: Vec<f64> = (0..200).map(|k| f64::from(k) * 0.05).collect();
     let values = times.iter().flat_map(|t| [t.sin() as f32, t.cos() as f32]).collect();
-    let one = Trajectory { times: times.clone(), values, parameters: vec![] };
+    let one = Trajectory::new(times.clone(), values, vec![]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), "one.h5", std::slice::from_ref(&one), None);
     let recipe = with_keys(&["train.validate_every=10"]);
@@ -111,7 +111,7 @@ fn one_long_trajectory_is_cut_in_time() {
     assert_eq!(lengths, [(Split::Train, 160), (Split::Validation, 20), (Split::Test, 20)]);
     let streamed = trained(&recipe, &set, None, false).unwrap();
     set.load(&Split::ALL).unwrap();
-    assert_eq!(set.trajectories[2].times, times[180..]);
+    assert_eq!(*set.trajectories[2].times, times[180..]);
     assert_eq!(set.trajectories[2].values, one.values[360..]);
     let loaded = trained(&recipe, &set, None, false).unwrap();
     assert!(streamed.loss == loaded.loss && streamed.model.scaling.last() == times[159]);

@@ -110,14 +110,8 @@ fn sets_that_make_no_sense_are_refused() {
         TrajectorySet::new(good.description.clone(), trajectories)
     };
     assert!(with(&|_| {}).is_ok());
-    let cases: [(&str, Change); 6] = [
-        ("no snapshot", &|one| (one.times, one.values) = (vec![], vec![])),
-        ("not after", &|one| one.times.swap(3, 4)),
-        ("not after", &|one| one.times[4] = one.times[3]),
-        ("not a finite", &|one| one.times[5] = f64::NAN),
-        ("parameters", &|one| one.parameters.push(1.0)),
-        ("values for", &|one| one.values.truncate(7)),
-    ];
+    let cases: [(&str, Change); 2] =
+        [("parameters", &|one| one.parameters.push(1.0)), ("values for", &|one| one.values.truncate(7))];
     for (problem, change) in cases {
         let refused = with(change).unwrap_err();
         assert!(refused.to_string().contains(problem) && refused.to_string().contains('2'), "{refused}");

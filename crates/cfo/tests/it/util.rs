@@ -18,7 +18,7 @@ pub fn oscillators(count: usize) -> TrajectorySet {
 pub fn described(channels: usize, trajectories: Vec<Trajectory>) -> TrajectorySet {
     let description = Description {
         system: "oscillator".into(),
-        shape: FieldShape { axes: 0, height: 1, width: 1, channels },
+        shape: FieldShape::system(channels),
         periodic: vec![],
         domain: vec![],
         channel_names: (0..channels).map(|channel| format!("x{channel}")).collect(),
@@ -35,14 +35,15 @@ fn oscillator(random: &mut Philox, frames: usize) -> Trajectory {
     times.sort_by(f64::total_cmp);
     times.dedup_by(|a, b| *a - *b < 1e-3);
     let (damping, frequency) = (0.25, (4.0_f64 - 0.0625).sqrt());
-    let values = times.iter().flat_map(|t| {
+    let state = |t: &f64| {
         let (sine, cosine) = (frequency * t).sin_cos();
         let envelope = (-damping * t).exp();
         let x = envelope * (a * cosine + b * sine);
         let v = envelope * frequency * (b * cosine - a * sine) - damping * x;
         [x as f32, v as f32]
-    });
-    Trajectory { values: values.collect(), times, parameters: vec![] }
+    };
+    let values = times.iter().flat_map(state).collect();
+    Trajectory::new(times, values, vec![]).unwrap()
 }
 
 pub fn recipe(steps: u32) -> Recipe {

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use anyhow::Result;
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{DataError, Defect, Statistics, Trajectory};
+use cfo_data::{DataError, Defect, Statistics};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -107,7 +107,7 @@ impl Scan {
         }
         Ok(Self {
             trajectories: 1,
-            digests: HashSet::from([digest(&trajectory)]),
+            digests: HashSet::from([digest(&trajectory.values)]),
             frames: (trajectory.times.len(), trajectory.times.len()),
             times: Times::new(index, &trajectory.times, first_times),
             statistics,
@@ -146,15 +146,15 @@ fn chosen(file: &TrajectoryFile, full: bool) -> Result<Vec<usize>, DataError> {
 
 /// Equal for trajectories whose values are equal, and for others only by chance (2^-64 a pair). The parameters do not
 /// count: a dam of another radius that floods the same cells is the same trajectory.
-fn digest(trajectory: &Trajectory) -> u64 {
+fn digest(values: &[f32]) -> u64 {
     let mut hasher = DefaultHasher::new();
     // Whole words: twice as fast as single values.
-    for pair in trajectory.values.chunks(2) {
+    for pair in values.chunks(2) {
         let low = pair[0].to_bits();
         let high = pair.get(1).map_or(0, |value| value.to_bits());
         hasher.write_u64(u64::from(high) << 32 | u64::from(low));
     }
-    hasher.write_usize(trajectory.values.len());
+    hasher.write_usize(values.len());
     hasher.finish()
 }
 

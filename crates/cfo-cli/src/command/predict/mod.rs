@@ -126,7 +126,7 @@ impl Initial {
                 None => parameters.push(*value),
             }
         }
-        let mut one = Trajectory { times: vec![time], values, parameters: parameters.clone() };
+        let mut one = Trajectory::new(vec![time], values, parameters.clone())?;
         self.alignment.align(&mut one);
         Ok(Start { index, time, state: one.values, conditions: one.parameters, parameters })
     }
@@ -327,9 +327,9 @@ impl Course<'_, '_> {
             if times.is_empty() {
                 (times, values) = (vec![start.time], start.state.clone());
             }
-            Trajectory { times, values, parameters: start.parameters.clone() }
+            Ok(Trajectory::new(times, values, start.parameters.clone())?)
         });
-        Ok(joined.collect())
+        joined.collect()
     }
 
     /// Integrates one way; for each trajectory what was found of its times, and the evaluations that took.

@@ -271,15 +271,13 @@ fn shortened(set: &TrajectorySet, share: f64) -> TrajectorySet {
     let size = set.description.shape.len();
     let mut short = set.clone();
     for (trajectory, split) in short.trajectories.iter_mut().zip(&set.splits) {
-        let (Some(&first), Some(&last)) = (trajectory.times.first(), trajectory.times.last()) else {
-            continue;
-        };
+        let (first, last) = (trajectory.times.first(), trajectory.times.last());
         if *split != Split::Test {
             let end = first + share * (last - first);
             let kept =
                 trajectory.times.iter().take_while(|&&time| time <= end + 1e-9 * (last - first)).count();
-            trajectory.times.truncate(kept);
-            trajectory.values.truncate(kept * size);
+            trajectory.times = trajectory.times.part(0..kept.max(1)).expect("the first time at least");
+            trajectory.values.truncate(kept.max(1) * size);
         }
     }
     short

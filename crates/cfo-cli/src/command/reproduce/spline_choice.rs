@@ -207,7 +207,7 @@ impl Sample {
                 *sums = [sums[0] + 1.0, sums[1] + value, sums[2] + value * value];
             }
             let parameters = trajectory.parameters.clone();
-            writer.push(&Trajectory { times, values, parameters }, None)?;
+            writer.push(&Trajectory::new(times, values, parameters)?, None)?;
         }
         writer.finish()?;
         let deviation: Vec<f64> =

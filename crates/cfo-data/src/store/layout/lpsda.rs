@@ -49,7 +49,7 @@ impl Lpsda {
         }
         let description = Description {
             system: String::new(),
-            shape: FieldShape { axes: 1, height: 1, width, channels: 1 },
+            shape: FieldShape::line(width, 1),
             periodic: vec![true],
             domain: vec![[0.0, first.length(0)?]],
             channel_names: Vec::new(),

@@ -33,12 +33,7 @@ impl Groups {
                 .unfit(shape_text(extent), "[frames, (one or two space axes,) channels]"));
         }
         let axes = extent.len() - 2;
-        let shape = FieldShape {
-            axes,
-            height: if axes == 2 { extent[1] } else { 1 },
-            width: extent[axes],
-            channels: extent[axes + 1],
-        };
+        let shape = FieldShape::from_dimensions(&extent[1..]).expect("one or two space axes");
         let grid = |axis: &str| coordinates(&file, &format!("{}/grid/{axis}", names[0]));
         let x = grid("x")?;
         let domain = if axes == 1 {
@@ -173,11 +168,9 @@ impl Fields {
             }
         }
         let axes = rank - 2;
-        let shape = FieldShape {
-            axes,
-            height: if axes == 2 { extent[2] } else { 1 },
-            width: extent[rank - 1],
-            channels: names.len(),
+        let shape = match extent[2..] {
+            [height, width] => FieldShape::plane(height, width, names.len()),
+            _ => FieldShape::line(extent[rank - 1], names.len()),
         };
         let axis_names = ["x-coordinate", "y-coordinate"];
         let mut domains = Vec::new();

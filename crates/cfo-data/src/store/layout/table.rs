@@ -264,10 +264,9 @@ impl Labels {
         let numbered = || (0..parameters).map(|index| format!("parameter {index}")).collect();
         let parameter_names = self.parameter_names.unwrap_or_else(numbered);
         fits("names", parameter_names.len(), parameters)?;
-        let space = |back: usize| if axes >= back { field[axes - back] } else { 1 };
         Ok(Description {
             system: self.system.unwrap_or_default(),
-            shape: FieldShape { axes, height: space(2), width: space(1), channels },
+            shape: FieldShape::from_dimensions(field).expect("at most two space axes"),
             periodic: periodic.iter().map(|&flag| flag != 0.0).collect(),
             domain,
             channel_names,

@@ -118,10 +118,13 @@ fn describe(file: &Hdf5, axes: &[String]) -> Result<Description, DataError> {
         }
     }
     let system = file.group_texts("/", "dataset_name")?.and_then(|texts| texts.into_iter().next());
-    let height = if axes.len() == 2 { extents[0] } else { 1 };
+    let shape = match extents[..] {
+        [height, width] => FieldShape::plane(height, width, 0),
+        _ => FieldShape::line(extents[0], 0),
+    };
     Ok(Description {
         system: system.unwrap_or_default(),
-        shape: FieldShape { axes: axes.len(), height, width: extents[axes.len() - 1], channels: 0 },
+        shape,
         periodic,
         domain: domains,
         channel_names: Vec::new(),

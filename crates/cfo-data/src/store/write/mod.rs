@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use tempfile::TempPath;
 
+use crate::trajectory::first_not_finite;
 use crate::{DataError, Description, Place, Split, Trajectory};
 use npz::NpzOutput;
 use pdebench::PdebenchOutput;
@@ -88,7 +89,7 @@ pub struct WriteOptions {
 /// # let path = directory.path().join("decay.h5");
 /// let description = Description {
 ///     system: "decay".to_string(),
-///     shape: FieldShape { axes: 0, height: 1, width: 1, channels: 1 },
+///     shape: FieldShape::system(1),
 ///     periodic: vec![],
 ///     domain: vec![],
 ///     channel_names: vec!["u".to_string()],
@@ -96,7 +97,7 @@ pub struct WriteOptions {
 ///     parameter_names: vec![],
 /// };
 /// let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default())?;
-/// let trajectory = Trajectory { times: vec![0.0, 0.5], values: vec![1.0, 0.6], parameters: vec![] };
+/// let trajectory = Trajectory::new(vec![0.0, 0.5], vec![1.0, 0.6], vec![])?;
 /// writer.push(&trajectory, Some(Split::Train))?;
 /// writer.finish()?;
 ///
@@ -171,7 +172,7 @@ impl TrajectoryWriter {
         self.count == 0
     }
 
-    /// Add a trajectory: finite values, strictly increasing times, a part for all trajectories or for none.
+    /// Add a trajectory with finite values; all trajectories have a part or none has.
     pub fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
         self.check(trajectory, split)?;
         let output = self.output.as_mut().expect("the output lives until `finish`");
@@ -213,26 +214,26 @@ impl TrajectoryWriter {
     }
 
     fn check(&self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
-        let shape = &self.description.shape;
+        let place = || Place::trajectory(self.count);
+        self.description.check(trajectory).map_err(|source| DataError::Misfit {
+            path: self.target.clone(),
+            place: Box::new(place()),
+            source,
+        })?;
         let frames = trajectory.times.len();
-        if frames == 0 || trajectory.values.len() != frames * shape.len() {
-            let found = format!("{} values for {frames} times", trajectory.values.len());
-            return Err(self.misfit(&found, &format!("{} values for each of at least one time", shape.len())));
-        }
         if let Some(most) = self.frames.filter(|&most| frames > most) {
             return Err(self.misfit(&format!("{frames} frames"), &format!("at most {most}, as announced")));
-        }
-        let parameters = self.description.parameter_names.len();
-        if trajectory.parameters.len() != parameters {
-            let found = format!("{} parameters", trajectory.parameters.len());
-            return Err(self.misfit(&found, &format!("{parameters}, as described")));
         }
         if self.has_splits.is_some_and(|has_splits| has_splits != split.is_some()) {
             return Err(self.misfit("a part for some trajectories", "a part for all of them or for none"));
         }
-        match trajectory.defects(shape).first.into_iter().next() {
+        match first_not_finite(&trajectory.values) {
             None => Ok(()),
-            Some(defect) => Err(DataError::defect(&self.target, defect.in_trajectory(self.count))),
+            Some(position) => Err(DataError::NotFinite {
+                path: self.target.clone(),
+                place: Box::new(self.description.shape.place(position).in_trajectory(self.count)),
+                value: trajectory.values[position],
+            }),
         }
     }
 

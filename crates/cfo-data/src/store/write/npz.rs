@@ -73,8 +73,8 @@ impl NpzOutput {
         self.checksum.update(&bytes);
         self.file.write_all(&bytes)?;
         if self.columns.lengths.is_empty() {
-            self.first_times = trajectory.times.clone();
-        } else if self.spool.is_none() && trajectory.times != self.first_times {
+            self.first_times = trajectory.times.to_vec();
+        } else if self.spool.is_none() && *trajectory.times != self.first_times {
             let directory = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
             let mut spool = BufWriter::new(tempfile::tempfile_in(directory.unwrap_or(Path::new(".")))?);
             for _ in 0..self.columns.lengths.len() {

@@ -77,8 +77,8 @@ impl PdebenchOutput {
         if self.count == 0 {
             let row = [trajectory.times.len(), self.description.shape.width];
             self.tensor = Some(self.file.growing("tensor", &row, 0f32, false, self.compression)?);
-            self.times = trajectory.times.clone();
-        } else if trajectory.times != self.times {
+            self.times = trajectory.times.to_vec();
+        } else if *trajectory.times != self.times {
             return Err(DataError::Unfit {
                 path: self.target.clone(),
                 place: Box::new(Place::trajectory(self.count)),
