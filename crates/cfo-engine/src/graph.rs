@@ -6,6 +6,7 @@ use std::fmt;
 use crate::error::{EngineError, Result};
 use crate::initial::Initial;
 use crate::ops::{Constant, Op, Tensor};
+use crate::role::Role;
 use crate::shape::{Element, Shape, Type};
 
 /// A value of a graph: one output of one operation. Cheap to copy; meaningful only for the graph that made it.
@@ -54,6 +55,26 @@ pub struct Parameter {
     pub shape: Shape,
     /// How it is drawn before training.
     pub initial: Initial,
+    /// Whether its last axis holds real and imaginary parts.
+    pub complex: bool,
+}
+
+impl Parameter {
+    /// Its trainable numbers; a complex one counts once.
+    pub fn count(&self) -> usize {
+        self.shape.len() / if self.complex { 2 } else { 1 }
+    }
+}
+
+/// A tensor of real numbers that a graph keeps between runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<'a> {
+    /// Its name in [`Memory`](crate::Memory).
+    pub name: &'a str,
+    /// Its shape.
+    pub shape: &'a Shape,
+    /// What it is for.
+    pub role: Role,
 }
 
 /// A tensor that a program keeps between runs beside the parameters.
@@ -61,6 +82,7 @@ pub struct Parameter {
 pub(crate) struct State {
     pub(crate) name: String,
     pub(crate) shape: Shape,
+    pub(crate) role: Role,
     /// The parameter whose first value it takes; zeros otherwise.
     pub(crate) copy_of: Option<String>,
 }
@@ -127,12 +149,29 @@ impl Graph {
     /// # Errors
     /// If the name already stands for another tensor.
     pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>, initial: Initial) -> Result<Node> {
-        let shape = shape.into();
+        self.declare(name, shape.into(), initial, false)
+    }
+
+    /// A trainable tensor of complex numbers: the first half of the last axis are their real parts, the second half the
+    /// imaginary ones.
+    ///
+    /// # Errors
+    /// If the name already stands for another tensor.
+    pub fn complex_parameter(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+        initial: Initial,
+    ) -> Result<Node> {
+        self.declare(name, shape.into(), initial, true)
+    }
+
+    fn declare(&mut self, name: &str, shape: Shape, initial: Initial, complex: bool) -> Result<Node> {
         let name = &format!("{}{name}", self.prefix);
         let known = self.tensors.contains_key(name);
         let node = self.tensor(name, Element::Real, shape.clone())?;
         if !known {
-            self.parameters.push(Parameter { name: name.clone(), node, shape, initial });
+            self.parameters.push(Parameter { name: name.clone(), node, shape, initial, complex });
         }
         Ok(node)
     }
@@ -150,16 +189,18 @@ impl Graph {
         let known = self.tensors.contains_key(name);
         let node = self.tensor(name, Element::Real, shape.clone())?;
         if !known {
-            self.states.push(State { name: name.into(), shape, copy_of: copy_of.map(Into::into) });
+            let role = if copy_of.is_some() { Role::Average } else { Role::Optimizer };
+            self.states.push(State { name: name.into(), shape, role, copy_of: copy_of.map(Into::into) });
         }
         Ok(node)
     }
 
-    /// Names and shapes of the real tensors that are kept between runs: parameters, and the optimiser's state.
-    pub fn kept(&self) -> impl Iterator<Item = (&str, &Shape)> {
-        let parameters =
-            self.parameters().iter().map(|parameter| (parameter.name.as_str(), &parameter.shape));
-        parameters.chain(self.states().iter().map(|state| (state.name.as_str(), &state.shape)))
+    /// The real tensors that are kept between runs: parameters, their averages, and the optimiser's state.
+    pub fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
+        let weights =
+            self.parameters().iter().map(|Parameter { name, shape, .. }| (name, shape, Role::Weight));
+        let states = self.states().iter().map(|State { name, shape, role, .. }| (name, shape, *role));
+        weights.chain(states).map(|(name, shape, role)| Kept { name, shape, role })
     }
 
     pub(crate) fn states(&self) -> &[State] {

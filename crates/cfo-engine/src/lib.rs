@@ -19,13 +19,14 @@ pub mod ops;
 mod plan;
 mod precision;
 mod program;
+mod role;
 mod shape;
 
 pub use data::{Data, Number};
 pub use drain::Drain;
 pub use error::{EngineError, Result};
 pub use feed::{Feed, Page};
-pub use graph::{Graph, Node, Parameter};
+pub use graph::{Graph, Kept, Node, Parameter};
 pub use initial::Initial;
 pub use memory::Memory;
 pub use ops::{
@@ -35,4 +36,5 @@ pub use ops::{
 pub use plan::Plan;
 pub use precision::Precision;
 pub use program::Program;
+pub use role::Role;
 pub use shape::{Element, Shape, Type};

@@ -13,6 +13,7 @@ use crate::graph::Graph;
 use crate::initial::Initial;
 use crate::ops::Op;
 use crate::precision::Precision;
+use crate::role::Role;
 use crate::shape::{Element, Shape, Type};
 
 /// One tensor: what it is and where its elements are.
@@ -20,6 +21,7 @@ use crate::shape::{Element, Shape, Type};
 struct Stored {
     name: String,
     value_type: Type,
+    role: Role,
     storage: Box<dyn Storage>,
 }
 
@@ -118,6 +120,19 @@ impl Memory {
         self.tensors.iter().map(|tensor| tensor.name.as_str())
     }
 
+    /// What a tensor is for.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn role(&self, name: &str) -> Result<Role> {
+        Ok(self.tensors[self.find(name)?].role)
+    }
+
+    /// Names of the tensors whose role is as asked, in the order in which they came.
+    pub fn names_where(&self, chosen: impl Fn(Role) -> bool) -> impl Iterator<Item = &str> {
+        self.tensors.iter().filter(move |tensor| chosen(tensor.role)).map(|tensor| tensor.name.as_str())
+    }
+
     /// Whether there is a tensor of that name.
     pub fn contains(&self, name: &str) -> bool {
         self.names.contains_key(name)
@@ -136,7 +151,7 @@ impl Memory {
         self.tensors.iter().map(|tensor| tensor.storage.len()).sum()
     }
 
-    /// Adds a tensor, or replaces the values of one of the same type.
+    /// Adds a tensor as [`Role::Data`], or replaces the values of one of the same type, which keeps its role.
     ///
     /// # Errors
     /// If the data do not fit the shape, or the name stands for a tensor of another type.
@@ -147,20 +162,37 @@ impl Memory {
         shape: impl Into<Shape>,
         data: Data<'_>,
     ) -> Result<()> {
+        let role = self.role(name).unwrap_or(Role::Data);
+        self.insert_as(role, name, element, shape, data)
+    }
+
+    /// Adds a tensor of a role, or gives the role and the values to one of the same type.
+    ///
+    /// # Errors
+    /// If the data do not fit the shape, or the name stands for a tensor of another type.
+    pub fn insert_as(
+        &mut self,
+        role: Role,
+        name: &str,
+        element: Element,
+        shape: impl Into<Shape>,
+        data: Data<'_>,
+    ) -> Result<()> {
         let value_type = Type { shape: shape.into(), element };
         self.check_data(name, &value_type, data)?;
         if let Some(&index) = self.names.get(name) {
             self.check_type(index, &value_type)?;
+            self.tensors[index].role = role;
         } else {
             let bytes = value_type.shape.len() * self.element_bytes(element);
             let storage = self.backend.allocate(bytes)?;
             self.names.insert(name.into(), self.tensors.len());
-            self.tensors.push(Stored { name: name.into(), value_type, storage });
+            self.tensors.push(Stored { name: name.into(), value_type, role, storage });
         }
         self.write(name, data)
     }
 
-    /// Adds a real tensor, or replaces its values.
+    /// Adds a real tensor as [`Role::Data`], or replaces the values of one, which keeps its role.
     ///
     /// # Errors
     /// If the data do not fit the shape.
@@ -168,7 +200,7 @@ impl Memory {
         self.insert(name, Element::Real, shape, Data::F32(values))
     }
 
-    /// Adds a real tensor whose values are computed in place, where memory keeps single precision on the host, or on their
+    /// Adds a real tensor as [`Role::Data`] whose values are computed in place, where memory keeps single precision on the host, or on their
     /// way to it.
     ///
     /// # Errors
@@ -201,7 +233,7 @@ impl Memory {
             }
         };
         self.names.insert(name.into(), self.tensors.len());
-        self.tensors.push(Stored { name: name.into(), value_type, storage });
+        self.tensors.push(Stored { name: name.into(), value_type, role: Role::Data, storage });
         Ok(found)
     }
 
@@ -264,7 +296,8 @@ impl Memory {
     }
 
     /// Adds what a graph keeps between runs and memory does not hold yet: parameters drawn from `seed`, optimiser
-    /// state, counters at 0. A parameter's draw depends on the seed and on its position among the parameters.
+    /// state, counters at 0. A parameter's draw depends on the seed and on its position among the parameters. Tensors
+    /// that memory holds already get the roles that the graph declares.
     ///
     /// # Errors
     /// If a name stands for a tensor of another type, or all of it does not fit the memory that there is.
@@ -273,7 +306,8 @@ impl Memory {
         for (position, parameter) in graph.parameters().iter().enumerate() {
             if !self.contains(&parameter.name) {
                 let values = draw(parameter.initial, parameter.shape.len(), seed, position as u64);
-                self.insert(&parameter.name, Element::Real, parameter.shape.clone(), Data::F64(&values))?;
+                let shape = parameter.shape.clone();
+                self.insert_as(Role::Weight, &parameter.name, Element::Real, shape, Data::F64(&values))?;
             }
         }
         for state in graph.states() {
@@ -282,15 +316,21 @@ impl Memory {
                     Some(parameter) => self.read_f64(parameter)?,
                     None => vec![0.0; state.shape.len()],
                 };
-                self.insert(&state.name, Element::Real, state.shape.clone(), Data::F64(&values))?;
+                let shape = state.shape.clone();
+                self.insert_as(state.role, &state.name, Element::Real, shape, Data::F64(&values))?;
             }
+        }
+        for kept in graph.kept() {
+            let index = self.find(kept.name)?;
+            self.tensors[index].role = kept.role;
         }
         for entry in graph.entries() {
             if let Op::Tensor(tensor) = &entry.op
                 && entry.outputs[0] == (Type { shape: Shape::scalar(), element: Element::Index })
                 && !self.contains(&tensor.name)
             {
-                self.insert(&tensor.name, Element::Index, Shape::scalar(), Data::Index(&[0]))?;
+                let (shape, zero) = (Shape::scalar(), Data::Index(&[0]));
+                self.insert_as(Role::Optimizer, &tensor.name, Element::Index, shape, zero)?;
             }
         }
         Ok(())
@@ -298,10 +338,10 @@ impl Memory {
 
     /// Refuses what a graph keeps between runs if the device has no room for it.
     fn check_fits(&self, graph: &Graph) -> Result<()> {
-        let missing = graph.kept().filter(|(name, _)| !self.contains(name));
+        let missing = graph.kept().filter(|kept| !self.contains(kept.name));
         // Sizes from outside may be larger than any machine counts.
-        let numbers = missing.map(|(_, shape)| {
-            shape.axes().iter().fold(1u128, |count, &extent| count.saturating_mul(extent as u128))
+        let numbers = missing.map(|kept| {
+            kept.shape.axes().iter().fold(1u128, |count, &extent| count.saturating_mul(extent as u128))
         });
         let numbers = numbers.fold(0u128, u128::saturating_add);
         let bytes = numbers.saturating_mul(self.element_bytes(Element::Real) as u128);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use cfo_engine::{Data, Element, Memory, Shape};
+use cfo_engine::{Data, Element, Kept, Memory, Role};
 use fs_err as fs;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -131,17 +131,17 @@ impl Checkpoints {
     pub(crate) fn check_tensors<'a>(
         &self,
         name: &str,
-        needed: impl Iterator<Item = (&'a str, &'a Shape)>,
+        needed: impl Iterator<Item = Kept<'a>>,
         memory: &Memory,
     ) -> Result<()> {
-        let file = |tensor: &str| if is_weight(tensor) { WEIGHTS } else { OPTIMIZER };
-        let refused = |tensor: &str, problem| Err(bad(&self.folder.join(name).join(file(tensor)), problem));
-        for (tensor, shape) in needed {
+        for Kept { name: tensor, shape, role } in needed {
+            let file = if role.is_network() { WEIGHTS } else { OPTIMIZER };
+            let refused = |problem| Err(bad(&self.folder.join(name).join(file), problem));
             match memory.value_type(tensor) {
-                Err(_) => return refused(tensor, format!("it lacks `{tensor}`, which the network needs")),
+                Err(_) => return refused(format!("it lacks `{tensor}`, which the network needs")),
                 Ok(found) if found.shape != *shape => {
                     let found = &found.shape;
-                    return refused(tensor, format!("`{tensor}` is {found}, but the network needs {shape}"));
+                    return refused(format!("`{tensor}` is {found}, but the network needs {shape}"));
                 }
                 Ok(_) => {}
             }
@@ -213,9 +213,9 @@ impl Checkpoints {
     }
 
     fn fill(&self, folder: &Path, memory: &Memory, state: &mut State) -> Result<()> {
-        for (file, chosen) in [(WEIGHTS, true), (OPTIMIZER, false)] {
-            let names = memory.names().filter(|name| is_weight(name) == chosen && is_kept(name));
-            let bytes = pack(memory, names)?;
+        let is_optimizer: fn(Role) -> bool = |role| role == Role::Optimizer;
+        for (file, chosen) in [(WEIGHTS, Role::is_network as fn(Role) -> bool), (OPTIMIZER, is_optimizer)] {
+            let bytes = pack(memory, chosen)?;
             state.files.insert(file.into(), hash(&bytes));
             write_synced(&folder.join(file), &bytes)?;
         }
@@ -269,7 +269,10 @@ impl Checkpoints {
     /// If a file is missing, torn or changed since it was written.
     pub fn load(&self, name: &str, state: &State, memory: &mut Memory, optimizer: bool) -> Result<()> {
         let files = self.files(name, state, optimizer)?;
-        files.iter().try_for_each(|(path, bytes)| unpack(path, bytes, memory))
+        files
+            .iter()
+            .zip([Role::Weight, Role::Optimizer])
+            .try_for_each(|((path, bytes), role)| unpack(path, bytes, role, memory))
     }
 
     /// Reads a checkpoint's tensor files; the optimiser's only if asked.
@@ -310,19 +313,21 @@ impl Checkpoints {
     }
 }
 
-/// Parameters and their averages; not optimiser state.
-pub(crate) fn is_weight(name: &str) -> bool {
-    !name.starts_with("adam.") && !name.starts_with("train.")
+/// The key in a file of weights whose value names the averages among them, as a list in JSON.
+const AVERAGES: &str = "averages";
+
+/// The names of the averages in a file of weights. Earlier versions did not write them down: a prefix told.
+fn averages(path: &Path, bytes: &[u8]) -> Result<Vec<String>> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| bad(path, error))?;
+    match header.metadata().as_ref().and_then(|metadata| metadata.get(AVERAGES)) {
+        Some(list) => serde_json::from_str(list).map_err(|error| bad(path, error)),
+        None => Ok(header.tensors().into_keys().filter(|name| name.starts_with("ema/")).collect()),
+    }
 }
 
-/// What a checkpoint keeps: not data sets, not the tensors of rollouts.
-pub(crate) fn is_kept(name: &str) -> bool {
-    !name.starts_with("data.") && !name.starts_with("rollout.")
-}
-
-fn pack<'a>(memory: &Memory, names: impl Iterator<Item = &'a str>) -> Result<Vec<u8>> {
+fn pack(memory: &Memory, chosen: fn(Role) -> bool) -> Result<Vec<u8>> {
     let mut tensors = Vec::new();
-    for name in names {
+    for name in memory.names_where(chosen) {
         let value_type = memory.value_type(name)?;
         let (dtype, bytes) = match value_type.element {
             Element::Index => {
@@ -337,21 +342,32 @@ fn pack<'a>(memory: &Memory, names: impl Iterator<Item = &'a str>) -> Result<Vec
     });
     let views =
         views.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| bad(Path::new(WEIGHTS), error))?;
-    safetensors::serialize(views, None).map_err(|error| bad(Path::new(WEIGHTS), error))
+    let mut averages: Vec<&str> = memory.names_where(|role| role == Role::Average).collect();
+    averages.sort_unstable();
+    let metadata = chosen(Role::Average)
+        .then(|| [(AVERAGES.to_owned(), serde_json::json!(averages).to_string())].into());
+    safetensors::serialize(views, metadata).map_err(|error| bad(Path::new(WEIGHTS), error))
 }
 
-fn unpack(path: &Path, bytes: &[u8], memory: &mut Memory) -> Result<()> {
+/// Reads the tensors of a file, whose role is the one given or, among weights, that of an average.
+fn unpack(path: &Path, bytes: &[u8], role: Role, memory: &mut Memory) -> Result<()> {
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| bad(path, error))?;
+    let averages = averages(path, bytes)?;
     for (name, view) in tensors.iter() {
+        let role = if role == Role::Weight && averages.iter().any(|average| average == name) {
+            Role::Average
+        } else {
+            role
+        };
         let words = view.data().chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]);
         match view.dtype() {
             Dtype::F32 => {
                 let values: Vec<f32> = words.map(f32::from_le_bytes).collect();
-                memory.insert_real(name, view.shape(), &values)?;
+                memory.insert_as(role, name, Element::Real, view.shape(), Data::F32(&values))?;
             }
             Dtype::U32 => {
                 let values: Vec<u32> = words.map(u32::from_le_bytes).collect();
-                memory.insert(name, Element::Index, view.shape(), Data::Index(&values))?;
+                memory.insert_as(role, name, Element::Index, view.shape(), Data::Index(&values))?;
             }
             other => return Err(bad(path, format!("tensor `{name}` has type {other:?}"))),
         }

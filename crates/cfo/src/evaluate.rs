@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use cfo_data::Trajectory;
 use cfo_device::Device;
-use cfo_engine::{Element, Memory};
+use cfo_engine::{Data, Memory, Role};
 use cfo_numerics::metric::{Summary, relative_l2, relative_l2_per_time};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{is_kept, is_weight};
 use crate::error::{CfoError, Result};
 use crate::metrics::{Metrics, Sums};
 use crate::model::Model;
@@ -124,11 +123,10 @@ pub(crate) fn weights_for_rollouts(model: &Model, memory: &Memory) -> Result<Opt
         return Ok(None);
     }
     let mut copy = Memory::new(device, precision)?.with_determinism(model.recipe.train.deterministic);
-    for name in memory.names().filter(|name| is_weight(name) && is_kept(name)) {
-        let value_type = memory.value_type(name)?;
-        if value_type.element != Element::Index {
-            copy.insert_real(name, value_type.shape.clone(), &memory.read(name)?)?;
-        }
+    for name in memory.names_where(Role::is_network) {
+        let (value_type, values) = (memory.value_type(name)?, memory.read(name)?);
+        let shape = value_type.shape.clone();
+        copy.insert_as(memory.role(name)?, name, value_type.element, shape, Data::F32(&values))?;
     }
     Ok(Some(copy))
 }

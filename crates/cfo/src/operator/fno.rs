@@ -77,7 +77,7 @@ impl Operator for Fno {
         for block in 0..blocks {
             let name = format!("block.{block}.spectral");
             let initial = Initial::Uniform(1.0 / width as f64);
-            let weight = graph.parameter(&name, [count, width, 2 * width], initial)?;
+            let weight = graph.complex_parameter(&name, [count, width, 2 * width], initial)?;
             let spectral = graph.spectral(x, weight, kept)?;
             let local = linear(graph, &format!("block.{block}.local"), x, width, Activation::Identity)?;
             let sum = graph.add(spectral, local)?;

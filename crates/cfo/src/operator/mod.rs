@@ -9,7 +9,7 @@ mod tests;
 mod unet;
 
 use cfo_data::FieldShape;
-use cfo_engine::{Graph, Node};
+use cfo_engine::{Graph, Node, Parameter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -135,9 +135,5 @@ impl OperatorConfig {
 
 /// Trainable numbers of a graph's parameters; the two halves of a complex weight count as one.
 pub fn parameter_count(graph: &Graph) -> usize {
-    graph
-        .parameters()
-        .iter()
-        .map(|parameter| parameter.shape.len() / if parameter.name.ends_with(".spectral") { 2 } else { 1 })
-        .sum()
+    graph.parameters().iter().map(Parameter::count).sum()
 }

@@ -1,6 +1,6 @@
 //! What a rollout runs on the device: one step of every trajectory, and the move to its end.
 
-use cfo_engine::{Graph, Memory, Node};
+use cfo_engine::{Data, Element, Graph, Memory, Node, Role, Shape};
 use cfo_numerics::ode::Tableau;
 
 use crate::error::Result;
@@ -244,24 +244,27 @@ pub(super) fn insert_tensors(
     tableau: &Tableau,
     batch: usize,
 ) -> Result<()> {
+    let mut insert = |name: &str, shape: Shape| {
+        let zeros = vec![0.0_f32; shape.len()];
+        memory.insert_as(Role::Scratch, name, Element::Real, shape, Data::F32(&zeros))
+    };
     let shape = model.batch_shape(batch);
-    let zeros = vec![0.0_f32; shape.iter().product::<usize>()];
     let mut fields = vec![names.state.clone(), names.candidate.clone(), names.output.clone()];
     let stages = tableau.stages();
     if !model.is_autoregressive() {
         fields.extend((0..stages).map(|stage| names.slope_of_stage(stage, tableau)));
-        memory.insert_real(&names.dense_weights, [batch, stages], &vec![0.0; batch * stages])?;
+        insert(&names.dense_weights, [batch, stages].into())?;
     }
     for name in &fields {
-        memory.insert_real(name, shape, &zeros)?;
+        insert(name, shape.into())?;
     }
     for name in [&names.time, &names.step, &names.accept, &names.keep] {
-        memory.insert_real(name, [batch], &vec![0.0; batch])?;
+        insert(name, [batch].into())?;
     }
-    memory.insert_real(&names.tolerance, [2], &[0.0; 2])?;
+    insert(&names.tolerance, [2].into())?;
     let count = model.setting.conditions;
     if count > 0 {
-        memory.insert_real(&names.conditions, [batch, count], &vec![0.0; batch * count])?;
+        insert(&names.conditions, [batch, count].into())?;
     }
     Ok(())
 }

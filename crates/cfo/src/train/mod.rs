@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use cfo_data::Split;
 use cfo_device::Device;
-use cfo_engine::{Memory, Precision, Program};
+use cfo_engine::{Data, Element, Kept, Memory, Precision, Program, Role, Shape};
 
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
@@ -107,11 +107,8 @@ impl Trained {
         let (network, prefix) = (state.model.graph()?, prefix(&state.model));
         let named = network.parameters().iter().map(|one| (format!("{prefix}{}", one.name), &one.shape));
         let named: Vec<_> = named.collect();
-        checkpoints.check_tensors(
-            checkpoint,
-            named.iter().map(|(name, shape)| (name.as_str(), *shape)),
-            &memory,
-        )?;
+        let needed = named.iter().map(|(name, shape)| Kept { name, shape, role: Role::Weight });
+        checkpoints.check_tensors(checkpoint, needed, &memory)?;
         Ok(Self::of(&state, memory))
     }
 }
@@ -245,7 +242,8 @@ impl Attempt<'_> {
         if let Some(folder) = self.folder {
             folder.write_recipe(self.recipe)?;
         }
-        memory.insert_real("train.loss", cfo_engine::Shape::scalar(), &[0.0])?;
+        let zero = Data::F32(&[0.0]);
+        memory.insert_as(Role::Optimizer, "train.loss", Element::Real, Shape::scalar(), zero)?;
         timed(&mut time.reading, || data.upload(&model, &mut memory))?;
         let refuse = |error| CfoError::of_step(error, recipe.train.batch);
         let compiled = timed(&mut time.compiling, || Program::compile(&graph, &[], &memory));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cfo_device::Device;
-use cfo_engine::{Graph, Memory, Precision, Shape};
+use cfo_engine::{Graph, Memory, Precision, Role, Shape};
 
 use super::prefix;
 use crate::checkpoint::{Checkpoints, State};
@@ -47,7 +47,8 @@ pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<
         }
     }
     let needed = |name: &str| graph.parameters().iter().any(|parameter| parameter.name == name);
-    let left = found.names().filter_map(|name| name.strip_prefix(prefix)).filter(|name| !name.contains('/'));
+    let read = if prefix.is_empty() { Role::Weight } else { Role::Average };
+    let left = found.names_where(|role| role == read).filter_map(|name| name.strip_prefix(prefix));
     misfits.extend(left.filter(|name| !needed(name)).map(|name| format!("it also has `{name}`")));
     if misfits.is_empty() {
         return Ok(());

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use cfo::engine::{Device, Memory, Precision};
+use cfo::engine::{AdamConfig, Data, Device, Element, Graph, Initial, Memory, Precision, Program, Role};
 use cfo::{Checkpoints, Course, Ending, Recipe, Session, State, StepReport, Trained, train};
 
 use crate::util::{oscillators, recipe, trained};
@@ -127,7 +127,8 @@ fn a_missing_tensor_is_named_to_its_user() {
     let folder = tempfile::tempdir().unwrap();
     let whole = trained(&recipe(40), &set, Some(&folder.path().join("whole")), false).unwrap();
     let mut some = Memory::new(Device::Cpu, Precision::F32).unwrap();
-    some.insert_real("ema/hidden.0.weight", [2, 32], &[0.0; 64]).unwrap();
+    let zeros = Data::F32(&[0.0; 64]);
+    some.insert_as(Role::Average, "ema/hidden.0.weight", Element::Real, [2, 32], zeros).unwrap();
     let run = folder.path().join("odd");
     let state = State::new(&whole.model, 40, "", None, Course::default());
     Checkpoints::of(&run).save(&some, state, false).unwrap();
@@ -165,4 +166,42 @@ fn an_observer_ends_a_training() {
     let resumed = trained(&recipe(120), &set, Some(&ended), true).unwrap();
     assert_eq!((resumed.steps, resumed.ending), (120, Ending::Complete));
     assert_eq!(weights(&ended), weights(&whole));
+}
+
+/// What a checkpoint keeps is told by what a tensor is for, not by its name.
+#[test]
+fn a_parameter_is_kept_whatever_its_name_is() {
+    const NAMES: [&str; 5] = ["data.gain", "rollout.gain", "train.gain", "adam.gain", "ema/gain"];
+    let folder = tempfile::tempdir().unwrap();
+    let mut graph = Graph::new();
+    let gains: Vec<_> =
+        NAMES.iter().map(|name| graph.parameter(name, [3], Initial::Normal(1.0)).unwrap()).collect();
+    let all = graph.concat(&gains, 0).unwrap();
+    let loss = graph.sum_all(all).unwrap();
+    let counter = graph.counter("step").unwrap();
+    graph.adam(loss, counter, AdamConfig { ema: Some(0.9), ..AdamConfig::default() }).unwrap();
+    let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    memory.initialize(&graph, 7).unwrap();
+    memory.insert_real("hidden.weight", [2], &[1.0, 2.0]).unwrap();
+    Program::compile(&graph, &[], &memory).unwrap().run(&mut memory).unwrap();
+
+    let model = trained(&recipe(1), &oscillators(12), None, false).unwrap().model;
+    let checkpoints = Checkpoints::of(folder.path());
+    checkpoints.save(&memory, State::new(&model, 1, "", None, Course::default()), false).unwrap();
+    let state = checkpoints.state("latest").unwrap();
+    for optimizer in [false, true] {
+        let mut found = Memory::new(Device::Cpu, Precision::F32).unwrap();
+        checkpoints.load("latest", &state, &mut found, optimizer).unwrap();
+        for name in NAMES {
+            assert_eq!(found.read(name).ok(), memory.read(name).ok(), "{name}");
+            assert_eq!(found.role(name).unwrap(), Role::Weight, "{name}");
+            let average = format!("ema/{name}");
+            assert_eq!(found.read(&average).ok(), memory.read(&average).ok());
+            assert_eq!(found.role(&average).unwrap(), Role::Average);
+            let moment = format!("adam.first/{name}");
+            assert_eq!(found.read(&moment).ok(), memory.read(&moment).ok().filter(|_| optimizer));
+        }
+        assert_eq!(found.contains("step"), optimizer);
+        assert!(!found.contains("hidden.weight"), "data are not the network's");
+    }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use cfo::data::simulate::Lorenz;
-use cfo::engine::{Data, Device, Memory, Precision, Program};
+use cfo::engine::{Data, Device, Memory, Precision, Program, Role};
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, Steps, TSIT5, Tableau, integrate};
 use cfo::{
@@ -16,9 +16,7 @@ use crate::util::{oscillators, recipe, trained};
 /// The same weights in double precision, so that rounding does not hide what a solver does.
 fn in_double(trained: &Trained) -> Memory {
     let mut memory = Memory::new(Device::Cpu, Precision::F64).unwrap();
-    for name in
-        trained.memory.names().filter(|name| !name.starts_with("data.") && !name.starts_with("train."))
-    {
+    for name in trained.memory.names_where(Role::is_network) {
         let shape = trained.memory.value_type(name).unwrap().shape.clone();
         memory.insert_real(name, shape, &trained.memory.read(name).unwrap()).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use cfo::data::Split;
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
-use cfo::engine::{Data, Device, Memory, Program, Shape};
+use cfo::engine::{Data, Device, Memory, Program, Role, Shape};
 use cfo::{Model, Recipe, TrainingData, TrajectorySet, training_step};
 
 use crate::util::{oscillators, recipe, trained};
@@ -10,9 +10,8 @@ use crate::util::{oscillators, recipe, trained};
 /// All weights of a run.
 fn weights(recipe: &Recipe, set: &TrajectorySet) -> Vec<Vec<f32>> {
     let trained = trained(recipe, set, None, false).unwrap();
-    let names: Vec<String> =
-        trained.memory.names().filter(|name| !name.starts_with("data.")).map(Into::into).collect();
-    names.iter().filter(|name| *name != "train.step").map(|name| trained.memory.read(name).unwrap()).collect()
+    let names = trained.memory.names_where(|role| role.is_network() || role == Role::Optimizer);
+    names.filter(|name| *name != "train.step").map(|name| trained.memory.read(name).unwrap()).collect()
 }
 
 #[test]
