@@ -31,6 +31,15 @@ impl Node {
     pub fn output(self) -> usize {
         self.output as usize
     }
+
+    /// The value whose memory a value shares: `source` gives what a reshaped value was before, and nothing for others.
+    pub fn owner(self, source: impl Fn(Self) -> Option<Self>) -> Self {
+        let mut node = self;
+        while let Some(before) = source(node) {
+            node = before;
+        }
+        node
+    }
 }
 
 /// An operation together with what it reads and what it yields.
@@ -288,11 +297,8 @@ impl Graph {
     }
 
     /// The value whose memory a value shares: what was reshaped, else the value itself.
-    pub fn owner(&self, mut node: Node) -> Node {
-        while let Op::Reshape(_) = self.entry(node).op {
-            node = self.entry(node).inputs[0];
-        }
-        node
+    pub fn owner(&self, node: Node) -> Node {
+        node.owner(|node| matches!(self.entry(node).op, Op::Reshape(_)).then(|| self.entry(node).inputs[0]))
     }
 
     fn leaf(&mut self, op: Op, output: Type) -> Node {

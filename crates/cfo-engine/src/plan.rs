@@ -65,11 +65,8 @@ pub trait Steps {
     fn unshared_bytes(&self) -> usize;
 
     /// The value whose memory a value shares: what was reshaped, else the value itself.
-    fn owner(&self, mut node: Node) -> Node {
-        while self.kind(node.index()) == StepKind::View {
-            node = self.inputs(node.index())[0];
-        }
-        node
+    fn owner(&self, node: Node) -> Node {
+        node.owner(|node| (self.kind(node.index()) == StepKind::View).then(|| self.inputs(node.index())[0]))
     }
 }
 

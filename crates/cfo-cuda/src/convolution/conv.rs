@@ -11,6 +11,7 @@ use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks, vector};
 use crate::program::lowering::{Io, Lowering, Value, Work};
 use crate::program::scalar::Scalar;
+use crate::program::select::Selected;
 use cfo_engine::Precision;
 use cfo_engine::Shape;
 use cfo_engine::ops::{MatMul, Operand, PadMode};
@@ -108,7 +109,7 @@ impl Geometry {
     }
 
     /// Bytes of scratch memory.
-    pub(crate) fn scratch(&self, choice: Algorithm) -> usize {
+    fn scratch(&self, choice: Algorithm) -> usize {
         match choice {
             Algorithm::Library { workspace, .. } => workspace,
             Algorithm::Planned { workspace } | Algorithm::PlannedF16 { workspace } => workspace,
@@ -201,7 +202,12 @@ pub(crate) struct Convolution {
     pub(crate) addresses: [u64; 3],
 }
 
-pub(crate) fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lowering) {
+/// A convolution by an algorithm that was chosen for it.
+pub(crate) fn select(geometry: Geometry, choice: Algorithm) -> Selected<'static> {
+    Selected::new(geometry.scratch(choice), move |io, to| lower(&geometry, choice, io, to))
+}
+
+fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lowering) {
     let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
     match choice {
         Algorithm::Library { algorithm, math, workspace } => {
@@ -294,7 +300,9 @@ fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
     if geometry.form != ConvPass::Input {
         move_patches(to);
     }
-    matmul::lower(&product.into(), &product_io, to);
+    let scalars = product_io.scalars();
+    // Scratch memory is for the patches.
+    matmul::select(&product.into(), &scalars, false, to.target).lower(&product_io, to);
     if geometry.form == ConvPass::Input {
         move_patches(to);
     }

@@ -170,7 +170,7 @@ pub(crate) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
         let (sum, shape) = parts.sum(geometry);
         let from = Value { address: io.scratch, scalar: Scalar::F32, count: shape.len() };
         let io = Io { inputs: vec![from], outputs: vec![c], scratch: 0 };
-        reduce::lower(&sum, &shape, &io, to);
+        reduce::select(&sum, &shape, to.target).lower(&io, to);
         return;
     }
     let body = format!("{shared}{}().run(x, w, y, shared);", product(geometry));

@@ -5,7 +5,8 @@ use crate::op::layout;
 use crate::program::instruction::ScaleF16;
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering, Value};
+use crate::program::lowering::{Io, Lowering, Target, Value};
+use crate::program::select::Selected;
 use cfo_engine::Shape;
 
 /// Elements that a block looks at, at least.
@@ -13,17 +14,19 @@ const PIECE: usize = 1 << 13;
 /// Blocks that a multiprocessor holds at once.
 const RESIDENT: usize = 8;
 
-fn grid(count: usize, multiprocessors: u32) -> usize {
-    count.div_ceil(PIECE).clamp(1, RESIDENT * multiprocessors as usize)
-}
-
-/// Bytes of scratch memory: each block's largest number.
-pub(crate) fn scratch(count: usize, multiprocessors: u32) -> usize {
-    4 * grid(count, multiprocessors)
+/// By as many blocks as run at once, with scratch memory for each block's largest number.
+pub(crate) fn select<'a>(
+    op: &'a ScaleF16,
+    inputs: Vec<&'a Shape>,
+    count: usize,
+    target: Target,
+) -> Selected<'a> {
+    let blocks = count.div_ceil(PIECE).clamp(1, RESIDENT * target.multiprocessors as usize);
+    Selected::new(4 * blocks, move |io, to| lower(op, &inputs, blocks, io, to))
 }
 
 /// The scale, then the rounded numbers. Both passes read what is rounded in the same way.
-pub(crate) fn lower(op: &ScaleF16, inputs: &[&Shape], io: &Io, to: &mut Lowering) {
+fn lower(op: &ScaleF16, inputs: &[&Shape], blocks: usize, io: &Io, to: &mut Lowering) {
     let (y, inverse) = (io.outputs[0], io.outputs[1]);
     let (width, read) = match &op.joined {
         Some(concat) => {
@@ -39,7 +42,7 @@ pub(crate) fn lower(op: &ScaleF16, inputs: &[&Shape], io: &Io, to: &mut Lowering
         }
     };
     let count = y.count;
-    let grid = [grid(count, to.multiprocessors) as u32, 1, 1];
+    let grid = [blocks as u32, 1, 1];
     let fields = if op.norm.is_some() { 1 } else { inputs.len() };
     let values = || {
         let fields = io.inputs[..fields].iter().enumerate();

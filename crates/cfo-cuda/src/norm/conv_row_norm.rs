@@ -15,7 +15,7 @@ pub(crate) fn lower(op: &GroupNorm, code: &Code, id: usize, io: &Io, to: &mut Lo
     let conv = op.of.as_ref().expect("merged with a convolution");
     let filter = code.shape(*entry.inputs.last().expect("the weight"));
     let shapes = [code.shape(entry.inputs[0]), filter, &entry.outputs[3].shape];
-    let geometry = Geometry::within(conv, shapes, to.precision);
+    let geometry = Geometry::within(conv, shapes, to.target.precision);
     let body = format!(
         "extern __shared__ __align__(16) char shared[];
 conv_row_norm<{}, float, {}u, {}, {}, {}>(x, w, scale, bias, offset, shift, y, mean, inverse, kept, epsilon, shared);",

@@ -5,8 +5,9 @@ use crate::norm::group_norm_plan::{self, GroupNormPlan};
 use crate::program::instruction::GroupNormBackward;
 use crate::program::kernel::File;
 use crate::program::launch::{Argument, Parameters, vector};
-use crate::program::lowering::{Io, Lowering, Value};
+use crate::program::lowering::{Io, Lowering, Target, Value};
 use crate::program::scalar::Scalar;
+use crate::program::select::{Scalars, Selected};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
 
@@ -48,6 +49,11 @@ impl Cut {
         format!("{width}, {positions}u, {channels}u, {groups}u, {chunks}u, {rows}")
     }
 
+    /// Numbers of scratch memory for the chunks' sums.
+    fn sums(&self) -> usize {
+        2 * self.batch * self.chunks * self.channels
+    }
+
     fn grid(&self) -> [u32; 3] {
         [self.chunks as u32, self.batch as u32, 1]
     }
@@ -58,23 +64,50 @@ pub(crate) fn supported(x: &Shape) -> bool {
     x.last() <= 1024 && x.axes()[0] < 65_536
 }
 
-/// Bytes of scratch memory: the chunks' sums or those of teams.
-pub(crate) fn scratch(op: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
-    let teams = group_norm_plan::scratch(op, x.last(), multiprocessors);
-    4 * chunk_sums(x, multiprocessors).max(teams)
+/// How a norm is done: with its fields kept, or in passes over chunks of them.
+#[derive(Clone, Copy, Debug)]
+struct Algorithm {
+    kept: Option<GroupNormPlan>,
+    cut: Cut,
 }
 
-fn chunk_sums(x: &Shape, multiprocessors: u32) -> usize {
-    let (batch, channels) = (x.axes()[0], x.last());
-    let positions = x.len() / (batch * channels).max(1);
-    batch * Cut::chunks(batch, positions, channels, multiprocessors) * 2 * channels
+/// The forward operation, with scratch memory for the sums of chunks or of teams.
+pub(crate) fn select<'a>(op: &'a GroupNorm, x: &'a Shape, scalars: &Scalars, target: Target) -> Selected<'a> {
+    let pair = [scalars.inputs[0], scalars.outputs[0]];
+    let cut = Cut::new(op, x, pair.contains(&Scalar::Bf16), target.multiprocessors);
+    let kept = GroupNormPlan::of(op, x, (pair, 1), (target.multiprocessors, target.shared));
+    let numbers = match kept {
+        Some(GroupNormPlan::Cluster { .. }) => 0,
+        Some(GroupNormPlan::Persistent { .. }) => {
+            group_norm_plan::scratch(op, cut.channels, target.multiprocessors)
+        }
+        None => cut.sums(),
+    };
+    Selected::new(4 * numbers, move |io, to| lower(op, x, Algorithm { kept, cut }, io, to))
 }
 
-/// Bytes of scratch memory: the chunks' sums, each group's coefficients, each sample's share of the gradients.
-pub(crate) fn scratch_backward(op: &GroupNorm, x: &Shape, multiprocessors: u32) -> usize {
-    let (batch, channels) = (x.axes()[0], x.last());
-    let chunks = 2 * chunk_sums(x, multiprocessors) + batch * (2 * op.groups + 3 * channels);
-    4 * chunks.max(group_norm_plan::scratch(op, channels, multiprocessors))
+/// The backward operation, with scratch memory for the sums, each group's coefficients and each sample's share of the
+/// gradients.
+pub(crate) fn select_backward<'a>(
+    backward: &'a GroupNormBackward,
+    x: &'a Shape,
+    scalars: &Scalars,
+    target: Target,
+) -> Selected<'a> {
+    let op = &backward.forward;
+    let pair = [scalars.inputs[0], scalars.inputs[backward.cotangent()]];
+    let half = pair.contains(&Scalar::Bf16) || scalars.outputs[0] == Scalar::Bf16;
+    let cut = Cut::new(op, x, half, target.multiprocessors);
+    let kept = GroupNormPlan::of(op, x, (pair, 2), (target.multiprocessors, target.shared));
+    let Cut { batch, groups, channels, .. } = cut;
+    let numbers = match kept {
+        Some(GroupNormPlan::Cluster { .. }) => 3 * batch * channels,
+        Some(GroupNormPlan::Persistent { .. }) => {
+            group_norm_plan::scratch(op, channels, target.multiprocessors)
+        }
+        None => 2 * cut.sums() + batch * (2 * groups + 3 * channels),
+    };
+    Selected::new(4 * numbers, move |io, to| lower_backward(backward, x, Algorithm { kept, cut }, io, to))
 }
 
 pub(crate) fn activation_number(activation: Activation) -> u32 {
@@ -86,15 +119,11 @@ pub(crate) fn activation_number(activation: Activation) -> u32 {
     }
 }
 
-pub(crate) fn lower(op: &GroupNorm, shape: &Shape, io: &Io, to: &mut Lowering) {
+fn lower(op: &GroupNorm, shape: &Shape, Algorithm { kept, cut }: Algorithm, io: &Io, to: &mut Lowering) {
     let (x, y) = (io.inputs[0], io.outputs[0]);
-    let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
-    let cut = Cut::new(op, shape, half, to.multiprocessors);
     let offset = op.offset.then(|| io.inputs[3]);
     let shift = op.shift.then(|| io.inputs[3 + usize::from(op.offset)]);
     let shift_scalar = shift.map_or("float", |value| value.scalar.name());
-    let chip = (to.multiprocessors, to.shared);
-    let kept = GroupNormPlan::of(op, shape, ([x.scalar, y.scalar], 1), chip);
     let tickets = tickets(kept, cut, to);
     let parameters = Parameters::new()
         .reads("x", x)
@@ -204,19 +233,21 @@ fn backward_passes(backward: &GroupNormBackward, scalars: &str, cut: Cut) -> [St
     [sums, apply]
 }
 
-pub(crate) fn lower_backward(backward: &GroupNormBackward, shape: &Shape, io: &Io, to: &mut Lowering) {
+fn lower_backward(
+    backward: &GroupNormBackward,
+    shape: &Shape,
+    Algorithm { kept, cut }: Algorithm,
+    io: &Io,
+    to: &mut Lowering,
+) {
     let op = &backward.forward;
     let (x, dy, dx) = (io.inputs[0], io.inputs[backward.cotangent()], io.outputs[0]);
     let again = backward.result().map(|output| io.outputs[output]);
     let shift = again.filter(|_| op.shift).map(|_| io.inputs[backward.cotangent() + 1]);
-    let half = [x, dy, dx].iter().any(|value| value.scalar == Scalar::Bf16);
-    let cut = Cut::new(op, shape, half, to.multiprocessors);
     let offset = op.offset.then(|| io.inputs[5]);
     let dshift = op.shift.then(|| io.outputs[3 + usize::from(op.offset)]);
     let name = |value: Option<Value>| value.map_or("float", |value| value.scalar.name());
     let (dshift_scalar, shift_scalar, again_scalar) = (name(dshift), name(shift), name(again));
-    let chip = (to.multiprocessors, to.shared);
-    let kept = GroupNormPlan::of(op, shape, ([x.scalar, dy.scalar], 2), chip);
     let tickets = tickets(kept, cut, to);
     let parts = kept.map_or(cut.batch, |kept| kept.parts(shape));
     let totals = io.scratch;

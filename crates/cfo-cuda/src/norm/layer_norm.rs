@@ -4,7 +4,8 @@
 use crate::program::instruction::{LayerNorm, LayerNormBackward};
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, vector};
-use crate::program::lowering::{Io, Lowering};
+use crate::program::lowering::{Io, Lowering, Target};
+use crate::program::select::Selected;
 use cfo_engine::Shape;
 
 fn sizes(x: &Shape) -> [usize; 3] {
@@ -22,9 +23,11 @@ fn sums(op: &LayerNormBackward) -> usize {
     2 * usize::from(op.modulated) + usize::from(op.gated)
 }
 
-pub(crate) fn scratch_backward(op: &LayerNormBackward, x: &Shape, multiprocessors: u32) -> usize {
+/// The backward operation, with scratch memory for the sums of each block.
+pub(crate) fn select_backward<'a>(op: &'a LayerNormBackward, x: &'a Shape, target: Target) -> Selected<'a> {
     let [batch, _, width] = sizes(x);
-    4 * batch * chunks(x, multiprocessors) * sums(op) * width
+    let chunks = chunks(x, target.multiprocessors);
+    Selected::new(4 * batch * chunks * sums(op) * width, move |io, to| lower_backward(op, x, chunks, io, to))
 }
 
 pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
@@ -58,9 +61,8 @@ pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
     to.launch(File::LayerNorm, parameters, body, grid);
 }
 
-pub(crate) fn lower_backward(op: &LayerNormBackward, x: &Shape, io: &Io, to: &mut Lowering) {
+fn lower_backward(op: &LayerNormBackward, x: &Shape, chunks: usize, io: &Io, to: &mut Lowering) {
     let [batch, tokens, width] = sizes(x);
-    let chunks = chunks(x, to.multiprocessors);
     let mut inputs = io.inputs.iter().copied();
     let mut input = |there: bool| there.then(|| inputs.next().expect("an input for each part"));
     let [x, scale, mean, inverse, dy] = [true, op.modulated, true, true, true].map(&mut input);

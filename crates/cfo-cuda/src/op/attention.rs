@@ -3,8 +3,9 @@
 
 use crate::program::kernel::File;
 use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering};
+use crate::program::lowering::{Io, Lowering, Target};
 use crate::program::scalar::Scalar;
+use crate::program::select::Selected;
 use cfo_engine::Shape;
 
 /// Threads a block, except where whole heads are in shared memory.
@@ -66,10 +67,21 @@ impl WholeHeads {
     }
 }
 
-/// Bytes of scratch memory of the backward operation: a number a query.
-pub(crate) fn scratch_backward(heads: usize, qkv: &Shape) -> usize {
-    let [batch, tokens, _] = sizes(heads, qkv);
-    4 * batch * heads * tokens
+/// The backward operation: whole heads in shared memory, else with scratch memory for a number a query.
+pub(crate) fn select_backward(
+    heads: usize,
+    qkv: &Shape,
+    scalar: Scalar,
+    target: Target,
+) -> Selected<'static> {
+    let all @ [batch, tokens, _] = sizes(heads, qkv);
+    match WholeHeads::of(all, scalar, target.shared) {
+        Some(whole) => Selected::new(0, move |io, to| lower_whole_backward(heads, all, &whole, io, to)),
+        None => {
+            let scratch = 4 * batch * heads * tokens;
+            Selected::new(scratch, move |io, to| lower_backward(heads, all, io, to))
+        }
+    }
 }
 
 pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
@@ -81,7 +93,7 @@ pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
         .writes("out", io.outputs[0])
         .writes("log_sum_exp", io.outputs[1])
         .f32("scale", scale);
-    if let Some(whole) = WholeHeads::of(all, scalar, to.shared) {
+    if let Some(whole) = WholeHeads::of(all, scalar, to.target.shared) {
         let body = format!("attention_heads<{tokens}u, {heads}u, {head}>(qkv, out, log_sum_exp, scale);");
         let (threads, shared) = whole.forward;
         let (shape, resident) =
@@ -95,13 +107,9 @@ pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
     to.launch_with(file, parameters, body, (grid, THREADS, 0));
 }
 
-pub(crate) fn lower_backward(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
-    let all @ [batch, tokens, head] = sizes(heads, qkv);
+fn lower_backward(heads: usize, all: [usize; 3], io: &Io, to: &mut Lowering) {
+    let [batch, tokens, head] = all;
     let scale = (1.0 / (head as f64).sqrt()) as f32;
-    if let Some(whole) = WholeHeads::of(all, io.inputs[0].scalar, to.shared) {
-        lower_whole_backward(heads, all, &whole, io, to);
-        return;
-    }
     let (file, suffix, numbers, rows) = rows_shared(heads, all, io.inputs[0].scalar);
     let grid = [tokens.div_ceil(rows) as u32, (batch * heads) as u32, 1];
     let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index]);
@@ -138,8 +146,9 @@ fn lower_whole_backward(
     let units = (batch * heads) as u32;
     // The driver keeps a kilobyte of each block's shared memory.
     let (threads, shared) = whole.backward;
-    let resident = ((to.shared + 1024) / (shared + 1024)).min(WholeHeads::RESIDENT[1] / threads).max(1);
-    let blocks = units.min(to.multiprocessors * resident);
+    let resident =
+        ((to.target.shared + 1024) / (shared + 1024)).min(WholeHeads::RESIDENT[1] / threads).max(1);
+    let blocks = units.min(to.target.multiprocessors * resident);
     let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index]);
     let parameters = Parameters::new()
         .reads("qkv", qkv)

@@ -2,22 +2,20 @@
 
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, vector};
-use crate::program::lowering::{Io, Lowering};
+use crate::program::lowering::{Io, Lowering, Target};
 use crate::program::scalar::Scalar;
+use crate::program::select::Selected;
 
-/// Blocks that share the sum.
-fn parts(count: usize, multiprocessors: u32) -> usize {
-    count.div_ceil(4096).clamp(1, 2 * multiprocessors as usize)
+/// The mean squared error of so many numbers: some blocks share the sum, with scratch memory for their parts.
+pub(crate) fn select(count: usize, target: Target) -> Selected<'static> {
+    let parts = count.div_ceil(4096).clamp(1, 2 * target.multiprocessors as usize);
+    Selected::new(4 * parts, move |io, to| mean_squared_error(parts, io, to))
 }
 
-pub(crate) fn scratch(count: usize, multiprocessors: u32) -> usize {
-    4 * parts(count, multiprocessors)
-}
-
-pub(crate) fn mean_squared_error(io: &Io, to: &mut Lowering) {
+fn mean_squared_error(parts: usize, io: &Io, to: &mut Lowering) {
     let (a, b, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
     let half = a.scalar == Scalar::Bf16 || b.scalar == Scalar::Bf16;
-    let (width, parts) = (vector(half, [a.count]), parts(a.count, to.multiprocessors));
+    let width = vector(half, [a.count]);
     let [s, t, u] = [a, b, y].map(|value| value.scalar.name());
     let body = format!(
         "mean_squared_error<{s}, {t}, {u}, {width}, {}ull, {parts}u>(a, b, y, partial, ticket);",

@@ -4,6 +4,7 @@ use crate::program::kernel::File;
 use crate::program::launch::{Argument, Parameters, blocks};
 use crate::program::lowering::{Io, Lowering, Value};
 use crate::program::scalar::Scalar;
+use crate::program::select::Selected;
 use cfo_engine::ops::{Adam, Schedule};
 
 /// Elements that one block handles; `PIECE` of the kernels.
@@ -42,12 +43,12 @@ fn gradient(value: Value) -> Slot {
     Slot { gradient: value.address, count: value.count, half_gradient, ..Slot::default() }
 }
 
-/// Bytes of scratch memory for the norm of values of the given lengths.
-pub(crate) fn norm_scratch(lengths: impl Iterator<Item = usize>) -> usize {
-    4 * lengths.map(|length| length.div_ceil(PIECE)).sum::<usize>()
+/// The norm of values of the given lengths, with scratch memory for the sum of each piece.
+pub(crate) fn select_norm(lengths: impl Iterator<Item = usize>) -> Selected<'static> {
+    Selected::new(4 * lengths.map(|length| length.div_ceil(PIECE)).sum::<usize>(), global_norm)
 }
 
-pub(crate) fn global_norm(io: &Io, to: &mut Lowering) {
+fn global_norm(io: &Io, to: &mut Lowering) {
     let slots: Vec<Slot> = io.inputs.iter().map(|&value| gradient(value)).collect();
     let ([rows, pieces], blocks) = tables(&slots, to);
     let body = "global_norm(slots, pieces, blocks, y, partial, ticket);".to_owned();

@@ -4,8 +4,9 @@ use crate::op::expression;
 use crate::program::instruction::Sum;
 use crate::program::kernel::File;
 use crate::program::launch::{Argument, Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering, Value};
+use crate::program::lowering::{Io, Lowering, Target, Value};
 use crate::program::scalar::Scalar;
+use crate::program::select::Selected;
 use cfo_engine::Shape;
 
 /// How a sum is done. `chunks` blocks share one output.
@@ -68,13 +69,15 @@ fn groups(op: &Sum, input: &Shape) -> Vec<(bool, usize)> {
     if groups.is_empty() { vec![(true, 1)] } else { groups }
 }
 
-/// Bytes of scratch memory: partial sums in single precision.
-pub(crate) fn scratch(op: &Sum, input: &Shape, multiprocessors: u32) -> usize {
-    match SumAlgorithm::of(op, input, multiprocessors) {
+/// How a sum is done, with scratch memory for partial sums in single precision.
+pub(crate) fn select<'a>(op: &'a Sum, input: &Shape, target: Target) -> Selected<'a> {
+    let algorithm = SumAlgorithm::of(op, input, target.multiprocessors);
+    let scratch = match algorithm {
         SumAlgorithm::Columns { outer, kept, chunks, .. } if chunks > 1 => 4 * outer * kept * chunks,
         SumAlgorithm::Rows { kept, chunks, .. } if chunks > 1 => 4 * kept * chunks,
         _ => 0,
-    }
+    };
+    Selected::new(scratch, move |io, to| lower(op, algorithm, io, to))
 }
 
 /// What is summed, as the kernels see it: its parameters, and how V neighbours are read.
@@ -110,7 +113,7 @@ impl Source {
     }
 }
 
-pub(crate) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
+fn lower(op: &Sum, algorithm: SumAlgorithm, io: &Io, to: &mut Lowering) {
     let y = io.outputs[0];
     let source = Source::of(op, io);
     let parameters = |tickets: Argument| {
@@ -118,7 +121,7 @@ pub(crate) fn lower(op: &Sum, input: &Shape, io: &Io, to: &mut Lowering) {
         inputs.writes("y", y).scratch("partial", io.scratch).tickets("tickets", tickets)
     };
     let name = y.scalar.name();
-    match SumAlgorithm::of(op, input, to.multiprocessors) {
+    match algorithm {
         SumAlgorithm::Columns { outer, reduced, kept, lanes, chunks } => {
             let mut width = vector(source.half, [kept]).min(if lanes > COLUMNS { 8 } else { 4 });
             while lanes % width != 0 {

@@ -4,15 +4,16 @@ use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks, vector};
 use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
+use crate::program::select::Selected;
 use cfo_engine::Shape;
 use cfo_engine::ops::Wavelet;
 
-/// Bytes of scratch memory: a copy of the field.
-pub(crate) fn scratch(shape: &Shape) -> usize {
-    4 * shape.len()
+/// With scratch memory for a copy of the field.
+pub(crate) fn select<'a>(op: &'a Wavelet, shape: &'a Shape) -> Selected<'a> {
+    Selected::new(4 * shape.len(), move |io, to| lower(op, shape, io, to))
 }
 
-pub(crate) fn lower(op: &Wavelet, shape: &Shape, io: &Io, to: &mut Lowering) {
+fn lower(op: &Wavelet, shape: &Shape, io: &Io, to: &mut Lowering) {
     let [h, w, c] = [1, 2, 3].map(|axis| shape.axes()[axis]);
     let (x, y) = (io.inputs[0], io.outputs[0]);
     let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;

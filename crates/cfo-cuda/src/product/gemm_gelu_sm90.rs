@@ -2,11 +2,13 @@
 //! tensor cores work for warpgroups. The library's epilogues take as long as the product again; here some warpgroups
 //! finish their rows while others compute, and the sums over rows of the slopes come with them.
 
+use crate::product::matmul::Extra;
 use crate::program::instruction::{Extras, MatMul};
 use crate::program::kernel::File;
 use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering, Value};
+use crate::program::lowering::{Io, Lowering, Target};
 use crate::program::scalar::Scalar;
+use crate::program::select::Scalars;
 use cfo_engine::ops::Activation;
 
 /// Columns of the short matrix that a block keeps; `WIDE` of the kernel.
@@ -44,58 +46,61 @@ pub(crate) fn fits(op: &MatMul) -> bool {
         && (turned || dense(op.b, columns))
 }
 
-/// Blocks that share a panel of columns.
-fn shares(op: &MatMul, multiprocessors: u32) -> usize {
-    multiprocessors as usize / (op.columns / WIDE)
+/// A product for this kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GeluProduct {
+    /// Blocks that share a panel of columns.
+    shares: usize,
+    /// Bytes of shared memory.
+    shared: usize,
 }
 
-/// Bytes of scratch memory: sums of each block.
-pub(crate) fn scratch(op: &MatMul, multiprocessors: u32) -> usize {
-    if op.extras.totals && fits(op) { 4 * shares(op, multiprocessors) * op.columns } else { 0 }
-}
-
-/// What the kernel reads and writes besides the factors and the result.
-pub(crate) struct Further {
-    pub(crate) bias: Option<Value>,
-    /// The value before the activation: written, or read for a slope.
-    pub(crate) kept: Option<Value>,
-    pub(crate) totals: Option<Value>,
-}
-
-/// Appends the product if it is one for this kernel.
-pub(crate) fn lower(op: &MatMul, further: &Further, io: &Io, to: &mut Lowering) -> bool {
-    if !to.warpgroups || !fits(op) {
-        return false;
+impl GeluProduct {
+    /// `None` where a product is not one of these, or the device cannot.
+    pub(crate) fn of(op: &MatMul, scalars: &Scalars, target: Target) -> Option<Self> {
+        if !target.warpgroups || !fits(op) {
+            return None;
+        }
+        let extra = Extra::of(op, &scalars.inputs, &scalars.outputs);
+        let stored = [Some(scalars.inputs[0]), Some(scalars.inputs[1]), Some(scalars.outputs[0])];
+        let half = stored.into_iter().chain([extra.kept.or(extra.slope)]);
+        let half = half.into_iter().all(|scalar| scalar == Some(Scalar::Bf16));
+        // The columns, the chunks and two barriers for each chunk.
+        let shared = op.inner * WIDE * 2 + 2 * RING * (8192 + 16);
+        let shares = target.multiprocessors as usize / (op.columns / WIDE);
+        (half && shares > 0 && shared <= target.shared as usize).then_some(Self { shares, shared })
     }
-    // The columns, the chunks and two barriers for each chunk.
-    let shared = op.inner * WIDE * 2 + 2 * RING * (8192 + 16);
-    let shares = shares(op, to.multiprocessors);
-    let half = [Some(io.inputs[0]), Some(io.inputs[1]), Some(io.outputs[0]), further.kept];
-    let stored = half.into_iter().all(|value| value.is_some_and(|value| value.scalar == Scalar::Bf16));
-    if !stored || shares == 0 || shared > to.shared as usize {
-        return false;
+
+    /// Bytes of scratch memory: sums of each block.
+    pub(crate) fn scratch(&self, op: &MatMul) -> usize {
+        if op.extras.totals { 4 * self.shares * op.columns } else { 0 }
     }
-    let panels = op.columns / WIDE;
-    let body = format!(
-        "gelu_product<{}u, {}u, {}u, {}, {}, {}>(a, weight, bias, kept, out, sums, partial, tickets);",
-        op.rows,
-        op.columns,
-        op.inner,
-        op.b.row == 1,
-        op.extras.slope.is_some(),
-        further.totals.is_some()
-    );
-    let tickets = to.ticket(if further.totals.is_some() { panels } else { 0 });
-    let parameters = Parameters::new()
-        .reads("a", io.inputs[0])
-        .reads("weight", io.inputs[1])
-        .reads("bias", further.bias)
-        .writes("kept", further.kept)
-        .writes("out", io.outputs[0])
-        .writes("sums", further.totals)
-        .scratch("partial", io.scratch)
-        .tickets("tickets", tickets);
-    let grid = [(panels * shares) as u32, 1, 1];
-    to.launch_with(File::GemmGeluSm90, parameters, body, (grid, THREADS, shared as u32));
-    true
+
+    /// Appends the product with all that follows.
+    pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
+        let Self { shares, shared } = self;
+        let panels = op.columns / WIDE;
+        let body = format!(
+            "gelu_product<{}u, {}u, {}u, {}, {}, {}>(a, weight, bias, kept, out, sums, partial, tickets);",
+            op.rows,
+            op.columns,
+            op.inner,
+            op.b.row == 1,
+            op.extras.slope.is_some(),
+            extra.totals.is_some()
+        );
+        let tickets = to.ticket(if extra.totals.is_some() { panels } else { 0 });
+        let parameters = Parameters::new()
+            .reads("a", io.inputs[0])
+            .reads("weight", io.inputs[1])
+            .reads("bias", extra.bias)
+            // The value before the activation: written, or read for a slope.
+            .writes("kept", extra.kept.or(extra.slope))
+            .writes("out", io.outputs[0])
+            .writes("sums", extra.totals)
+            .scratch("partial", io.scratch)
+            .tickets("tickets", tickets);
+        let grid = [(panels * shares) as u32, 1, 1];
+        to.launch_with(File::GemmGeluSm90, parameters, body, (grid, THREADS, shared as u32));
+    }
 }

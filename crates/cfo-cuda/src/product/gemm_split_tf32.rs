@@ -15,6 +15,7 @@ use crate::program::kernel::File;
 use crate::program::launch::Parameters;
 use crate::program::lowering::{Io, Lowering, Target, Value};
 use crate::program::scalar::Scalar;
+use crate::program::select::Scalars;
 use cfo_engine::Precision;
 use cfo_engine::ops::{Activation, Operand};
 
@@ -84,7 +85,7 @@ impl Factor {
 
 /// A product that these kernels can do.
 #[derive(Clone, Copy, Debug)]
-struct SplitProduct {
+pub(crate) struct SplitProduct {
     batch: usize,
     a: Factor,
     b: Factor,
@@ -100,8 +101,10 @@ fn batch(op: &MatMul) -> Option<usize> {
 }
 
 impl SplitProduct {
-    fn of(op: &MatMul, target: Target) -> Option<Self> {
-        if target.precision != Precision::F32 || !target.warpgroups || op.extras.totals {
+    /// `None` where a product is not one of these. A gradient needs scratch memory.
+    pub(crate) fn of(op: &MatMul, scalars: &Scalars, has_scratch: bool, target: Target) -> Option<Self> {
+        let single = scalars.inputs.iter().chain(&scalars.outputs).all(|&scalar| scalar == Scalar::F32);
+        if target.precision != Precision::F32 || !target.warpgroups || op.extras.totals || !single {
             return None;
         }
         let batch = batch(op)?;
@@ -119,7 +122,28 @@ impl SplitProduct {
             .tiles(op, target)
             .or_else(|| form.resident(op, target))
             .or_else(|| form.wgrad(op, target))?;
-        Some(form)
+        (has_scratch || !matches!(form.kind, SplitAlgorithm::Wgrad { .. })).then_some(form)
+    }
+
+    /// Bytes of scratch memory.
+    pub(crate) fn scratch(&self, op: &MatMul) -> usize {
+        match self.kind {
+            SplitAlgorithm::Wgrad { chunks } => 4 * chunks * (self.batch * op.rows * op.columns + op.columns),
+            _ => 0,
+        }
+    }
+
+    /// Appends the product with all that follows.
+    pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
+        let aligned = |value: &Value| value.address.is_multiple_of(16);
+        assert!(io.inputs.iter().chain(&io.outputs).all(aligned), "values start where the planner put them");
+        match self.kind {
+            SplitAlgorithm::Resident { columns, groups } => {
+                resident(op, &self, (columns, groups), extra, io, to)
+            }
+            SplitAlgorithm::Wgrad { chunks } => wgrad(op, &self, chunks, extra, io, to),
+            SplitAlgorithm::Tiles { cut } => tiles(op, &self, cut, extra, io, to),
+        }
     }
 
     /// Many rows with a matrix of moderate size.
@@ -180,16 +204,6 @@ fn outputs_vector(op: &MatMul) -> usize {
     crate::program::launch::vector(false, [op.columns, op.c.row, batch])
 }
 
-/// Bytes of scratch memory.
-pub(crate) fn scratch(op: &MatMul, target: Target) -> usize {
-    match SplitProduct::of(op, target) {
-        Some(SplitProduct { kind: SplitAlgorithm::Wgrad { chunks }, batch, .. }) => {
-            4 * chunks * (batch * op.rows * op.columns + op.columns)
-        }
-        _ => 0,
-    }
-}
-
 const OPERANDS: &str = "Operands{a, b, bias, add, slope, kept, y, sums, partial}";
 
 fn parameters(extra: &Extra, io: &Io) -> Parameters {
@@ -224,23 +238,6 @@ fn sizes(op: &MatMul, chunks: usize) -> String {
     format!("Sizes<{}u, {}u, {}u, {chunks}u>", op.rows, op.columns, op.inner)
 }
 
-/// Appends the product with all that follows if it is one of these; whether it was.
-pub(crate) fn lower(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) -> bool {
-    let Some(form) = SplitProduct::of(op, to.target()) else { return false };
-    let single = |value: &Value| value.scalar == Scalar::F32 && value.address.is_multiple_of(16);
-    let chunked = matches!(form.kind, SplitAlgorithm::Wgrad { .. });
-    // Products that stand for convolutions come without scratch memory of their own.
-    if !io.inputs.iter().chain(&io.outputs).all(single) || chunked && io.scratch == 0 {
-        return false;
-    }
-    match form.kind {
-        SplitAlgorithm::Resident { columns, groups } => resident(op, &form, (columns, groups), extra, io, to),
-        SplitAlgorithm::Wgrad { chunks } => wgrad(op, &form, chunks, extra, io, to),
-        SplitAlgorithm::Tiles { cut } => tiles(op, &form, cut, extra, io, to),
-    }
-    true
-}
-
 /// Bytes of shared memory: the second factor in two parts, and for every four warps its rows and what the result meets.
 fn resident_shared(op: &MatMul, columns: usize, groups: usize) -> usize {
     let meets = usize::from(op.extras.add) + usize::from(op.extras.slope.is_some());
@@ -260,7 +257,7 @@ fn resident(
         format!("resident_product<{}, {a}, {b}, {epilogue}, {columns}, {groups}>({OPERANDS});", sizes(op, 1));
     let shared = resident_shared(op, columns, groups);
     let across = op.columns / columns;
-    let most = (to.multiprocessors as usize / (across * form.batch)).max(1);
+    let most = (to.target.multiprocessors as usize / (across * form.batch)).max(1);
     let blocks = op.rows.div_ceil(ROWS * groups).min(most);
     let grid = [blocks as u32, across as u32, form.batch as u32];
     to.launch_with(

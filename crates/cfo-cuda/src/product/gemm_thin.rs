@@ -6,6 +6,7 @@ use crate::program::kernel::File;
 use crate::program::launch::{Parameters, vector};
 use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
+use crate::program::select::Scalars;
 use cfo_engine::ops::Activation;
 
 /// The most elements of a short side, and the fewest of a long one.
@@ -16,14 +17,22 @@ const MIDDLE: std::ops::RangeInclusive<usize> = 16..=512;
 /// Numbers of the short factor that a thread may keep.
 const KEPT: usize = 64;
 
-/// Which side is short.
+/// Which side is short. `width` neighbours are read or written at once, by so many lanes a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ThinSide {
-    Columns,
-    Terms,
-    /// A gradient of a weight; whether the second factor is the thin one.
+pub(crate) enum ThinProduct {
+    Columns {
+        width: usize,
+        lanes: usize,
+    },
+    Terms {
+        width: usize,
+        lanes: usize,
+    },
+    /// A gradient of a weight, whose rows some blocks share; whether the second factor is the thin one.
     Gradient {
         second: bool,
+        width: usize,
+        chunks: usize,
     },
     /// One matrix of few rows or few columns for a whole batch.
     Shared {
@@ -39,7 +48,7 @@ const MATRIX: usize = 5000;
 const TILE: usize = 64;
 
 /// The form of a product of one dense matrix with each of a batch of dense matrices.
-fn shared(op: &MatMul) -> Option<ThinSide> {
+fn shared(op: &MatMul) -> Option<ThinProduct> {
     let [rows, inner, columns] = [op.rows, op.inner, op.columns];
     let plain = op.activation == Activation::Identity && op.extras == Extras::default() && !op.bias;
     let batched = op.batch[1] == 1 && op.batch[0] > 1 && op.batch[0] < 65_536 && op.a.batch[0] == 0;
@@ -52,59 +61,81 @@ fn shared(op: &MatMul) -> Option<ThinSide> {
     }
     let short = rows.min(inner);
     let matrix = short.next_multiple_of(4) * rows.max(inner);
-    (short <= SHARED && matrix <= MATRIX).then_some(ThinSide::Shared { rows: rows <= inner })
+    (short <= SHARED && matrix <= MATRIX).then_some(ThinProduct::Shared { rows: rows <= inner })
 }
 
-fn form(op: &MatMul) -> Option<ThinSide> {
-    if let Some(form) = shared(op) {
-        return Some(form);
-    }
-    let extras = Extras { sums: false, ..op.extras };
-    let plain = op.batch == [1, 1] && op.activation == Activation::Identity && extras == Extras::default();
-    if !plain || op.keep_input || op.c.column != 1 {
-        return None;
-    }
-    let [rows, inner, columns] = [op.rows, op.inner, op.columns];
-    if rows >= LONG && columns <= FEW && MIDDLE.contains(&inner) && op.a.column == 1 {
-        return Some(ThinSide::Columns);
-    }
-    if rows >= LONG && inner <= FEW && MIDDLE.contains(&columns) {
-        return Some(ThinSide::Terms);
-    }
-    let gradient = inner >= LONG && op.a.row == 1 && op.b.column == 1 && !op.bias;
-    match (gradient, rows, columns) {
-        (true, wide, thin) if thin <= FEW && MIDDLE.contains(&wide) => {
-            Some(ThinSide::Gradient { second: true })
+impl ThinProduct {
+    /// `None` where a product is not one of these, or a thread would have to keep too much. A gradient needs scratch memory.
+    pub(crate) fn of(
+        op: &MatMul,
+        scalars: &Scalars,
+        has_scratch: bool,
+        multiprocessors: u32,
+    ) -> Option<Self> {
+        if let Some(shared) = shared(op) {
+            return Some(shared);
         }
-        (true, thin, wide) if thin <= FEW && MIDDLE.contains(&wide) => {
-            Some(ThinSide::Gradient { second: false })
+        let extras = Extras { sums: false, ..op.extras };
+        let plain =
+            op.batch == [1, 1] && op.activation == Activation::Identity && extras == Extras::default();
+        if !plain || op.keep_input || op.c.column != 1 {
+            return None;
         }
-        _ => None,
+        let [rows, inner, columns] = [op.rows, op.inner, op.columns];
+        if rows >= LONG && columns <= FEW && MIDDLE.contains(&inner) && op.a.column == 1 {
+            return Self::columns(op, scalars.inputs[0]);
+        }
+        if rows >= LONG && inner <= FEW && MIDDLE.contains(&columns) {
+            return Self::terms(op, scalars.outputs[0]);
+        }
+        let gradient = inner >= LONG && op.a.row == 1 && op.b.column == 1 && !op.bias && has_scratch;
+        let second = columns <= FEW && MIDDLE.contains(&rows);
+        let first = rows <= FEW && MIDDLE.contains(&columns);
+        match gradient && (first || second) {
+            true => Self::gradient(op, second, scalars, multiprocessors),
+            false => None,
+        }
     }
-}
 
-/// Blocks that share the rows of a gradient.
-fn chunks(op: &MatMul, multiprocessors: u32) -> usize {
-    op.inner.div_ceil(512).clamp(1, 2 * multiprocessors as usize)
-}
-
-/// Bytes of scratch memory.
-pub(crate) fn scratch(op: &MatMul, multiprocessors: u32) -> usize {
-    match form(op) {
-        Some(ThinSide::Gradient { .. }) => 4 * chunks(op, multiprocessors) * op.rows * op.columns,
-        _ => 0,
+    fn columns(op: &MatMul, a: Scalar) -> Option<Self> {
+        let width = vector(a == Scalar::Bf16, [op.inner, op.a.row]);
+        let lanes = (op.inner / width).next_power_of_two().min(32);
+        let steps = op.inner.div_ceil(width * lanes);
+        (steps * width * op.columns <= KEPT).then_some(Self::Columns { width, lanes })
     }
-}
 
-/// Appends the product if it is one of these; whether it was.
-pub(crate) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
-    match form(op) {
-        Some(ThinSide::Columns) => thin_columns(op, io, to),
-        Some(ThinSide::Terms) => thin_terms(op, io, to),
-        Some(ThinSide::Shared { rows }) => shared_matrix(op, rows, io, to),
-        // Products that stand for convolutions come without scratch memory of their own.
-        Some(ThinSide::Gradient { second }) if io.scratch != 0 => gradient(op, second, io, to),
-        _ => false,
+    fn terms(op: &MatMul, y: Scalar) -> Option<Self> {
+        let width = vector(y == Scalar::Bf16, [op.columns, op.c.row]);
+        let lanes = op.columns / width;
+        (lanes <= 256 && width * op.inner <= KEPT).then_some(Self::Terms { width, lanes })
+    }
+
+    fn gradient(op: &MatMul, second: bool, scalars: &Scalars, multiprocessors: u32) -> Option<Self> {
+        let (wide, length, row, count) = match second {
+            true => (scalars.inputs[0], op.rows, op.a.column, op.columns),
+            false => (scalars.inputs[1], op.columns, op.b.row, op.rows),
+        };
+        let width = vector(wide == Scalar::Bf16, [length, row]);
+        let chunks = op.inner.div_ceil(512).clamp(1, 2 * multiprocessors as usize);
+        (length / width <= 256 && width * count <= KEPT).then_some(Self::Gradient { second, width, chunks })
+    }
+
+    /// Bytes of scratch memory.
+    pub(crate) fn scratch(&self, op: &MatMul) -> usize {
+        match self {
+            Self::Gradient { chunks, .. } => 4 * chunks * op.rows * op.columns,
+            _ => 0,
+        }
+    }
+
+    /// Appends the product.
+    pub(crate) fn lower(self, op: &MatMul, io: &Io, to: &mut Lowering) {
+        match self {
+            Self::Columns { width, lanes } => thin_columns(op, (width, lanes), io, to),
+            Self::Terms { width, lanes } => thin_terms(op, (width, lanes), io, to),
+            Self::Gradient { second, width, chunks } => gradient(op, second, (width, chunks), io, to),
+            Self::Shared { rows } => shared_matrix(op, rows, io, to),
+        }
     }
 }
 
@@ -116,35 +147,22 @@ fn interface(op: &MatMul, io: &Io) -> (Parameters, String) {
     (Parameters::new().reads("a", a).reads("b", b).reads("bias", bias).writes("y", y), types)
 }
 
-fn thin_columns(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
-    let width = vector(io.inputs[0].scalar == Scalar::Bf16, [op.inner, op.a.row]);
-    let lanes = (op.inner / width).next_power_of_two().min(32);
-    let steps = op.inner.div_ceil(width * lanes);
-    if steps * width * op.columns > KEPT {
-        return false;
-    }
+fn thin_columns(op: &MatMul, (width, lanes): (usize, usize), io: &Io, to: &mut Lowering) {
     let (parameters, types) = interface(op, io);
     let body = format!(
         "thin_columns<{types}, {width}, {}u, {}u, {}, {lanes}, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
         op.rows, op.inner, op.columns, op.a.row, op.b.row, op.b.column, op.c.row, op.bias
     );
-    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors));
-    true
+    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.target.multiprocessors));
 }
 
-fn thin_terms(op: &MatMul, io: &Io, to: &mut Lowering) -> bool {
-    let width = vector(io.outputs[0].scalar == Scalar::Bf16, [op.columns, op.c.row]);
-    let lanes = op.columns / width;
-    if lanes > 256 || width * op.inner > KEPT {
-        return false;
-    }
+fn thin_terms(op: &MatMul, (width, lanes): (usize, usize), io: &Io, to: &mut Lowering) {
     let (parameters, types) = interface(op, io);
     let body = format!(
         "thin_terms<{types}, {width}, {}u, {}, {}u, {}u, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
         op.rows, op.inner, op.columns, op.a.row, op.a.column, op.b.row, op.b.column, op.c.row, op.bias
     );
-    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.multiprocessors));
-    true
+    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.target.multiprocessors));
 }
 
 /// Blocks that walk over rows, so many at a time: enough to fill the device, each with several rounds.
@@ -152,17 +170,12 @@ fn walk(rows: usize, each: usize, multiprocessors: u32) -> [u32; 3] {
     [rows.div_ceil(each).min(16 * multiprocessors as usize) as u32, 1, 1]
 }
 
-fn gradient(op: &MatMul, second: bool, io: &Io, to: &mut Lowering) -> bool {
+fn gradient(op: &MatMul, second: bool, (pack, chunks): (usize, usize), io: &Io, to: &mut Lowering) {
     let (a, b, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
     let first = (a, op.rows, op.a.column, op.c.row);
     let last = (b, op.columns, op.b.row, 1);
     let ((wide, width, wide_row, wide_step), (thin, count, thin_row, thin_step)) =
         if second { (first, last) } else { (last, first) };
-    let pack = vector(wide.scalar == Scalar::Bf16, [width, wide_row]);
-    if width / pack > 256 || pack * count > KEPT {
-        return false;
-    }
-    let chunks = chunks(op, to.multiprocessors);
     let tickets = to.ticket(usize::from(chunks > 1));
     let names = [wide, thin, y].map(|value| value.scalar.name());
     let values = Parameters::new().reads("wide", wide).reads("thin", thin).writes("y", y);
@@ -174,10 +187,9 @@ fn gradient(op: &MatMul, second: bool, io: &Io, to: &mut Lowering) -> bool {
         op.inner
     );
     to.launch(File::GemmThin, parameters, body, [chunks as u32, 1, 1]);
-    true
 }
 
-fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) -> bool {
+fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) {
     let (m, x, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
     let names = [m, x, y].map(|value| value.scalar.name());
     let parameters = Parameters::new().reads("m", m).reads("x", x).writes("y", y);
@@ -193,5 +205,4 @@ fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) -> bool {
     );
     let grid = [(op.columns / TILE) as u32, op.batch[0] as u32, 1];
     to.launch(File::GemmThin, parameters, body, grid);
-    true
 }

@@ -5,14 +5,15 @@
 
 use crate::op::expression;
 use crate::op::reduce;
-use crate::product::gemm_gelu_sm90;
-use crate::product::gemm_split_tf32;
-use crate::product::gemm_thin;
+use crate::product::gemm_gelu_sm90::GeluProduct;
+use crate::product::gemm_split_tf32::SplitProduct;
+use crate::product::gemm_thin::ThinProduct;
 use crate::program::instruction::{Extras, MatMul, Sum};
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks, vector};
 use crate::program::lowering::{Io, Lowering, Target, Value, Work};
 use crate::program::scalar::Scalar;
+use crate::program::select::{Scalars, Selected};
 use cfo_engine::Precision;
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, Operand, Unary};
@@ -61,19 +62,20 @@ pub(crate) struct Product {
     pub(crate) added: u64,
 }
 
-/// The operands and results of a product beside its factors and itself, in the order in which the operation has them.
-pub(crate) struct Extra {
-    pub(crate) bias: Option<Value>,
-    pub(crate) add: Option<Value>,
-    pub(crate) slope: Option<Value>,
-    pub(crate) kept: Option<Value>,
-    pub(crate) sums: Option<Value>,
-    pub(crate) totals: Option<Value>,
+/// The operands and results of a product beside its factors and itself, in the order in which the operation has them:
+/// their values, or their types.
+pub(crate) struct Extra<T = Value> {
+    pub(crate) bias: Option<T>,
+    pub(crate) add: Option<T>,
+    pub(crate) slope: Option<T>,
+    pub(crate) kept: Option<T>,
+    pub(crate) sums: Option<T>,
+    pub(crate) totals: Option<T>,
 }
 
-impl Extra {
-    fn of(op: &MatMul, io: &Io) -> Self {
-        let (mut inputs, mut outputs) = (io.inputs[2..].iter(), io.outputs[1..].iter());
+impl<T: Copy> Extra<T> {
+    pub(crate) fn of(op: &MatMul, inputs: &[T], outputs: &[T]) -> Self {
+        let (mut inputs, mut outputs) = (inputs[2..].iter(), outputs[1..].iter());
         let mut input = |there: bool| there.then(|| *inputs.next().expect("an input for each extra"));
         let mut output = |there: bool| there.then(|| *outputs.next().expect("an output for each extra"));
         Self {
@@ -87,22 +89,67 @@ impl Extra {
     }
 }
 
-pub(crate) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
+/// How a product is done.
+enum Algorithm {
+    /// One side is short.
+    Thin(ThinProduct),
+    /// bf16 rows with GELU or its gradient behind them.
+    GeluSm90(GeluProduct),
+    /// Single precision on tensor cores.
+    SplitTf32(SplitProduct),
+    /// By the library, and by passes of ours over what it leaves undone.
+    Library,
+}
+
+impl Algorithm {
+    fn of(op: &MatMul, scalars: &Scalars, has_scratch: bool, target: Target) -> Self {
+        let thin = || ThinProduct::of(op, scalars, has_scratch, target.multiprocessors).map(Self::Thin);
+        let gelu = || GeluProduct::of(op, scalars, target).map(Self::GeluSm90);
+        let split = || SplitProduct::of(op, scalars, has_scratch, target).map(Self::SplitTf32);
+        thin().or_else(gelu).or_else(split).unwrap_or(Self::Library)
+    }
+
+    /// Bytes of scratch memory.
+    fn scratch(&self, op: &MatMul, target: Target) -> usize {
+        let sum = |(sum, shape): (Sum, Shape)| reduce::select(&sum, &shape, target).scratch;
+        let row_sums = || if op.extras.sums { sum(row_sum(op)) } else { 0 };
+        match self {
+            Self::Thin(product) => product.scratch(op).max(row_sums()),
+            Self::GeluSm90(product) => product.scratch(op),
+            Self::SplitTf32(product) => product.scratch(op),
+            Self::Library => row_sums().max(if op.extras.totals { sum(total(op)) } else { 0 }),
+        }
+    }
+}
+
+/// A product. Those that stand for convolutions come without scratch memory of their own.
+pub(crate) fn select<'a>(
+    op: &'a MatMul,
+    scalars: &Scalars,
+    has_scratch: bool,
+    target: Target,
+) -> Selected<'a> {
     if op.inner == 0 {
-        return;
+        return Selected::new(0, |_, _| {});
     }
-    let extra = Extra::of(op, io);
-    if gemm_thin::lower(op, io, to) {
-        sum_rows(op, &extra, io, to);
-        return;
-    }
-    let further =
-        gemm_gelu_sm90::Further { bias: extra.bias, kept: extra.kept.or(extra.slope), totals: extra.totals };
-    if gemm_gelu_sm90::lower(op, &further, io, to) || gemm_split_tf32::lower(op, &extra, io, to) {
-        return;
-    }
+    let algorithm = Algorithm::of(op, scalars, has_scratch, target);
+    Selected::new(algorithm.scratch(op, target), move |io, to| {
+        let extra = Extra::of(op, &io.inputs, &io.outputs);
+        match algorithm {
+            Algorithm::Thin(product) => {
+                product.lower(op, io, to);
+                sum_rows(op, &extra, io, to);
+            }
+            Algorithm::GeluSm90(product) => product.lower(op, &extra, io, to),
+            Algorithm::SplitTf32(product) => product.lower(op, &extra, io, to),
+            Algorithm::Library => by_library(op, &extra, io, to),
+        }
+    })
+}
+
+fn by_library(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
     let (outer, inner_batch) = batches(op);
-    let fused = fused(op, &extra, io, to);
+    let fused = fused(op, extra, io, to);
     let (epilogue, whole) = fused.map_or((Epilogue::None, false), |(epilogue, whole)| (epilogue, whole));
     // Without a fused activation the product goes where the activation reads it.
     let target = if whole { io.outputs[0] } else { extra.kept.unwrap_or(io.outputs[0]) };
@@ -114,22 +161,22 @@ pub(crate) fn lower(op: &MatMul, io: &Io, to: &mut Lowering) {
         let x = (address(io.inputs[0].address, io.inputs[0].scalar, a), io.inputs[0].scalar);
         let y = (address(io.inputs[1].address, io.inputs[1].scalar, b), io.inputs[1].scalar);
         let z = (address(target.address, target.scalar, c), target.scalar);
-        let mut product = product(op, to.precision, (x, y, z), inner_batch);
+        let mut product = product(op, to.target.precision, (x, y, z), inner_batch);
         product.added = added.map_or(0, |add| add.address);
-        finish_by_library(&mut product, epilogue, &extra);
+        finish_by_library(&mut product, epilogue, extra);
         to.append(Work::Product(product));
     }
     if !whole {
         let added = extra.add.filter(|_| added.is_none());
-        finish(op, &extra, added, io, to);
+        finish(op, extra, added, io, to);
     }
     if epilogue != Epilogue::Sums {
-        sum_rows(op, &extra, io, to);
+        sum_rows(op, extra, io, to);
     }
     if let Some(totals) = extra.totals {
         let (sum, shape) = total(op);
         let io = Io { inputs: vec![io.outputs[0]], outputs: vec![totals], scratch: io.scratch };
-        reduce::lower(&sum, &shape, &io, to);
+        reduce::select(&sum, &shape, to.target).lower(&io, to);
     }
 }
 
@@ -163,7 +210,7 @@ fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue
     }
     let at = |value: Value| (value.address, value.scalar);
     let mut plain =
-        product(op, to.precision, (at(io.inputs[0]), at(io.inputs[1]), at(result)), batches(op).1);
+        product(op, to.target.precision, (at(io.inputs[0]), at(io.inputs[1]), at(result)), batches(op).1);
     plain.added = extra.add.map_or(0, |add| add.address);
     let mut product = plain;
     finish_by_library(&mut product, epilogue, extra);
@@ -242,7 +289,7 @@ fn sum_rows(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
     if let Some(sums) = extra.sums {
         let (sum, shape) = row_sum(op);
         let io = Io { inputs: vec![io.inputs[1]], outputs: vec![sums], scratch: io.scratch };
-        reduce::lower(&sum, &shape, &io, to);
+        reduce::select(&sum, &shape, to.target).lower(&io, to);
     }
 }
 
@@ -254,16 +301,6 @@ fn row_sum(op: &MatMul) -> (Sum, Shape) {
 /// The sum over the rows of the result, and the result's shape.
 fn total(op: &MatMul) -> (Sum, Shape) {
     (Sum { axes: vec![0], of: None }, Shape::from([op.rows, op.columns]))
-}
-
-/// Bytes of scratch memory.
-pub(crate) fn scratch(op: &MatMul, target: Target) -> usize {
-    let multiprocessors = target.multiprocessors;
-    let sums = [op.extras.sums.then(|| row_sum(op)), op.extras.totals.then(|| total(op))];
-    let sums = sums.into_iter().flatten().map(|(sum, shape)| reduce::scratch(&sum, &shape, multiprocessors));
-    let own = gemm_thin::scratch(op, multiprocessors).max(gemm_gelu_sm90::scratch(op, multiprocessors));
-    let own = own.max(gemm_split_tf32::scratch(op, target));
-    sums.fold(own, usize::max)
 }
 
 type Address = (u64, Scalar);

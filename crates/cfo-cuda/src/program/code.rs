@@ -52,11 +52,9 @@ impl Code {
     }
 
     /// The value whose memory a value shares: what was reshaped, else the value itself.
-    pub(crate) fn owner(&self, mut node: Node) -> Node {
-        while let Instruction::Reshape(_) = self.entry(node).op {
-            node = self.entry(node).inputs[0];
-        }
-        node
+    pub(crate) fn owner(&self, node: Node) -> Node {
+        let reshaped = |node: Node| matches!(self.entry(node).op, Instruction::Reshape(_));
+        node.owner(|node| reshaped(node).then(|| self.entry(node).inputs[0]))
     }
 }
 

@@ -1,17 +1,16 @@
 //! A planned program lowered to commands, before it meets a device.
 
 use cfo_engine::backend::Place;
-use cfo_engine::{Node, Plan, Precision};
+use cfo_engine::{Node, Plan};
 
 use super::code::Code;
 use super::instruction::Instruction;
-use super::lower::lower;
 use super::lowering::{Io, Lowering, Probe, Value};
 use super::scalar::Scalar;
 use super::schedule::Access;
+use super::select::select;
 use super::typed::Typed;
 use crate::op::optimizer;
-use crate::passes::types::takes_bf16;
 
 /// The lowered program before it meets a device: addresses are offsets from the bases given.
 pub(crate) struct Lowered {
@@ -67,17 +66,10 @@ fn round_leaves(code: &Code, bases: &Bases<'_>, lowering: &mut Lowering) {
 /// Leaves that products read, in bf16 programs.
 pub(crate) fn copied_leaves(typed: &Typed) -> Vec<usize> {
     let mut copied = Vec::new();
-    if typed.precision() != Precision::Bf16 {
-        return copied;
-    }
     for (id, entry) in typed.code.entries.iter().enumerate() {
-        let output = typed.output_scalar(id);
         for (index, &input) in entry.inputs.iter().enumerate() {
             let leaf = typed.code.owner(input).index();
-            if takes_bf16(&entry.op, index, output)
-                && typed.code.entries[leaf].op.is_leaf()
-                && !copied.contains(&leaf)
-            {
+            if typed.reads_copy(id, index) && !copied.contains(&leaf) {
                 copied.push(leaf);
             }
         }
@@ -88,18 +80,17 @@ pub(crate) fn copied_leaves(typed: &Typed) -> Vec<usize> {
 /// Lowers all steps of a plan.
 pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
     let code = &typed.code;
-    let mut lowering = Lowering::new(typed.target(), typed.shared(), typed.deterministic, probe);
+    let mut lowering = Lowering::new(typed.target(), typed.deterministic, probe);
     let value = |node: Node, half: bool| bases.value(typed, plan, node, half);
     round_leaves(code, bases, &mut lowering);
     for (place, &id) in plan.steps().iter().enumerate() {
         let entry = &code.entries[id];
-        let output = typed.output_scalar(id);
         let io = Io {
             inputs: entry
                 .inputs
                 .iter()
                 .enumerate()
-                .map(|(index, &node)| value(node, takes_bf16(&entry.op, index, output)))
+                .map(|(index, &node)| value(node, typed.reads_copy(id, index)))
                 .collect(),
             outputs: (0..entry.outputs.len()).map(|output| value(Node::new(id, output), false)).collect(),
             scratch: bases.arena + plan.scratch(id).0 as u64,
@@ -117,7 +108,7 @@ pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
             let next = &code.entries[next];
             matches!(next.op, Instruction::Advance(_)) && Some(&next.inputs[0]) == entry.inputs.first()
         });
-        lower(code, id, typed.convolution(id), advances, &io, &mut lowering);
+        select(typed, id, advances).lower(&io, &mut lowering);
     }
     let requested = code
         .requested

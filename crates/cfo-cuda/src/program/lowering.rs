@@ -8,6 +8,7 @@ use super::kernel::{self, File, Kernel};
 use super::launch::{Argument, Launch, Parameters, THREADS};
 use super::scalar::Scalar;
 use super::schedule::Access;
+use super::select::Scalars;
 use crate::convolution::conv::Convolution;
 use crate::convolution::cudnn_plan::Planned;
 use crate::product::matmul;
@@ -49,11 +50,21 @@ pub(crate) struct Io {
     pub(crate) scratch: u64,
 }
 
+impl Io {
+    /// The types of all values.
+    pub(crate) fn scalars(&self) -> Scalars {
+        let of = |values: &[Value]| values.iter().map(|value| value.scalar).collect();
+        Scalars { inputs: of(&self.inputs), outputs: of(&self.outputs) }
+    }
+}
+
 /// What programs are lowered for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) precision: Precision,
     pub(crate) multiprocessors: u32,
+    /// Bytes of shared memory that a block may have.
+    pub(crate) shared: u32,
     /// Whether tensor cores work for warpgroups.
     pub(crate) warpgroups: bool,
 }
@@ -61,12 +72,7 @@ pub(crate) struct Target {
 /// The program as it grows.
 #[derive(Debug)]
 pub(crate) struct Lowering {
-    pub(crate) precision: Precision,
-    pub(crate) multiprocessors: u32,
-    /// Bytes of shared memory that a block may have.
-    pub(crate) shared: u32,
-    /// Whether tensor cores work for warpgroups.
-    pub(crate) warpgroups: bool,
+    pub(crate) target: Target,
     kernels: Vec<Kernel>,
     known: HashMap<Kernel, usize>,
     pub(crate) commands: Vec<Command>,
@@ -100,19 +106,11 @@ impl std::fmt::Debug for Probe {
 }
 
 impl Lowering {
-    pub(crate) fn new(
-        Target { precision, multiprocessors, warpgroups }: Target,
-        shared: u32,
-        deterministic: bool,
-        supports: Option<Probe>,
-    ) -> Self {
+    pub(crate) fn new(target: Target, deterministic: bool, supports: Option<Probe>) -> Self {
         Self {
             deterministic,
             alone: false,
-            precision,
-            multiprocessors,
-            shared,
-            warpgroups,
+            target,
             kernels: Vec::new(),
             known: HashMap::new(),
             commands: Vec::new(),
@@ -123,11 +121,6 @@ impl Lowering {
             access: Access::default(),
             supports,
         }
-    }
-
-    pub(crate) fn target(&self) -> Target {
-        let Self { precision, multiprocessors, warpgroups, .. } = *self;
-        Target { precision, multiprocessors, warpgroups }
     }
 
     /// Whether the library can do a product; assumed where there is no device to ask.
@@ -226,7 +219,7 @@ impl Lowering {
 
     /// Whether functions may be less accurate than single precision.
     pub(crate) fn fast(&self) -> bool {
-        self.precision != Precision::F32
+        self.target.precision != Precision::F32
     }
 
     /// A kernel as text.

@@ -15,9 +15,9 @@ use crate::passes::types::{self, with_rounding};
 use crate::passes::{conv_row_norm, periodic};
 use crate::program::code::Code;
 use crate::program::instruction::Instruction;
-use crate::program::lower::scratch;
 use crate::program::lowering::Target;
 use crate::program::scalar::Scalar;
+use crate::program::select::{Scalars, select};
 use crate::runtime::compile;
 use crate::runtime::driver::Context;
 use cfo_engine::Plan;
@@ -169,8 +169,8 @@ impl Typed {
     }
 
     pub(crate) fn target(&self) -> Target {
-        let Self { precision, multiprocessors, warpgroups, .. } = *self;
-        Target { precision, multiprocessors, warpgroups }
+        let Self { precision, multiprocessors, shared, warpgroups, .. } = *self;
+        Target { precision, multiprocessors, shared, warpgroups }
     }
 
     /// How a convolution is done; by our own kernels where there is no device to ask.
@@ -182,15 +182,6 @@ impl Typed {
         self.convolutions.get(&id).copied().or_else(own).unwrap_or(conv::Algorithm::Plain)
     }
 
-    pub(crate) fn precision(&self) -> Precision {
-        self.precision
-    }
-
-    /// Bytes of shared memory that a block may have.
-    pub(crate) fn shared(&self) -> u32 {
-        self.shared
-    }
-
     /// The type of an instruction's first output.
     pub(crate) fn output_scalar(&self, id: usize) -> Scalar {
         self.scalars[id].first().copied().unwrap_or(Scalar::F32)
@@ -198,6 +189,24 @@ impl Typed {
 
     pub(crate) fn scalar(&self, node: Node) -> Scalar {
         self.scalars[node.index()][node.output()]
+    }
+
+    /// Whether an instruction reads an input, or the leaf that it is a view of, from a bf16 copy.
+    pub(crate) fn reads_copy(&self, id: usize, input: usize) -> bool {
+        let (op, node) = (&self.code.entries[id].op, self.code.entries[id].inputs[input]);
+        self.precision == Precision::Bf16
+            && types::takes_bf16(op, input, self.output_scalar(id))
+            && self.code.entry(self.code.owner(node)).op.is_leaf()
+    }
+
+    /// The types in which an instruction reads and writes its values.
+    pub(crate) fn scalars_of(&self, id: usize) -> Scalars {
+        let inputs = &self.code.entries[id].inputs;
+        let read = |(index, &node): (usize, &Node)| match self.reads_copy(id, index) {
+            true => Scalar::Bf16,
+            false => self.scalar(node),
+        };
+        Scalars { inputs: inputs.iter().enumerate().map(read).collect(), outputs: self.scalars[id].clone() }
     }
 }
 
@@ -235,10 +244,7 @@ impl Steps for Typed {
     }
 
     fn scratch_bytes(&self, id: usize) -> usize {
-        match conv::Geometry::of(&self.code, id, self.precision) {
-            Some(geometry) => geometry.scratch(self.convolution(id)),
-            None => scratch(&self.code, id, self.target()),
-        }
+        select(self, id, false).scratch
     }
 
     fn in_place(&self, id: usize) -> Option<usize> {
