@@ -171,33 +171,42 @@ impl Array for Hdf5Array {
 
     fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
         let failed = |error| failure(&self.origin.path, self.origin.place(), error);
-        let single = match self.dataset.dtype() {
-            Datatype::FloatingPoint { size: 4, byte_order: ByteOrder::BigEndian } => f32::from_be_bytes,
-            Datatype::FloatingPoint { size: 4, .. } => f32::from_le_bytes,
+        let chunks = self.chunks().map_err(failed)?.filter(|_| block.len() > 0);
+        // One copy for each byte order, so that each compiles to a loop without calls.
+        let read = match (self.dataset.dtype(), chunks) {
+            (Datatype::FloatingPoint { size: 4, byte_order }, Some(chunks)) => {
+                self.check_size(&block.count)?;
+                match byte_order {
+                    ByteOrder::BigEndian => read_singles(chunks, block, out, f32::from_be_bytes),
+                    ByteOrder::LittleEndian => read_singles(chunks, block, out, f32::from_le_bytes),
+                }
+            }
             _ => {
                 out.copy_from_slice(&self.read_f32(block)?);
                 return Ok(());
             }
         };
-        match self.chunks().map_err(failed)? {
-            Some(chunks) if block.len() > 0 => {
-                self.check_size(&block.count)?;
-                let number = |word: &[u8]| single([word[0], word[1], word[2], word[3]]);
-                if let Some(fill) = chunks.gaps() {
-                    out.fill(number(fill));
-                }
-                let mut copy = |place: usize, piece: &[u8]| {
-                    let words = piece.chunks_exact(4).map(number);
-                    out[place / 4..].iter_mut().zip(words).for_each(|(to, value)| *to = value);
-                };
-                chunks.visit(block, &mut copy).map_err(failed)
-            }
-            _ => {
-                out.copy_from_slice(&self.read_f32(block)?);
-                Ok(())
-            }
-        }
+        read.map_err(failed)
     }
+}
+
+/// Reads a block of numbers of four bytes each into a place of its own.
+fn read_singles(
+    chunks: &Chunks,
+    block: &Block,
+    out: &mut [f32],
+    number: impl Fn([u8; 4]) -> f32,
+) -> Result<(), Error> {
+    let (fill, []) = chunks.gaps().unwrap_or_default().as_chunks() else {
+        return Err(Error::InvalidData("its fill value is no number of four bytes".to_string()));
+    };
+    if let [fill] = *fill {
+        out.fill(number(fill));
+    }
+    chunks.visit(block, &mut |place, piece| {
+        let (words, _) = piece.as_chunks();
+        out[place / 4..].iter_mut().zip(words).for_each(|(to, &word)| *to = number(word));
+    })
 }
 
 /// How many bytes of numbers a stored byte of this dataset can stand for.
