@@ -127,10 +127,11 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             match error {
                 // Transparent: it hides the error below it from the chain.
                 CfoError::Io(error) => io_hint(error),
+                CfoError::Data(error) => data_hint(error),
                 error => error.hint(),
             }
         } else if let Some(error) = cause.downcast_ref::<DataError>() {
-            error.hint()
+            data_hint(error)
         } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
             error.hint()
         } else if let Some(error) = cause.downcast_ref::<Incomplete>() {
@@ -141,6 +142,17 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             None
         }
     })
+}
+
+/// What the library says, in the words of this command line where it has any.
+fn data_hint(error: &DataError) -> Option<String> {
+    let own = match error {
+        DataError::Missing { .. } => "check the path, or make a file with `cfo simulate`",
+        DataError::Exists { .. } => "choose another name or pass `--force` to replace it",
+        DataError::NotFinite { .. } => "`cfo inspect` lists all such places; cut or drop these trajectories",
+        other => return other.hint(),
+    };
+    Some(own.into())
 }
 
 fn io_hint(error: &io::Error) -> Option<String> {
@@ -221,6 +233,19 @@ mod tests {
         assert!(hint(&full).is_some());
         let missing = Err::<(), _>(io::Error::from(io::ErrorKind::NotFound)).context("opening").unwrap_err();
         assert_eq!(code(&missing), BAD_INPUT);
+    }
+
+    #[test]
+    fn the_command_line_adds_its_words_to_those_of_the_libraries() {
+        let exists = || DataError::Exists { path: "a.h5".into() };
+        let missing = || DataError::Missing { path: "a.h5".into() };
+        for (error, word) in [(exists(), "--force"), (missing(), "cfo simulate")] {
+            assert!(!error.hint().unwrap().contains(word), "{error}");
+            let bare = anyhow::Error::new(error).context("simulating");
+            assert!(hint(&bare).unwrap().contains(word));
+        }
+        let wrapped = anyhow::Error::new(CfoError::from(exists()));
+        assert!(hint(&wrapped).unwrap().contains("--force"));
     }
 
     #[test]

@@ -261,11 +261,11 @@ impl DataError {
     /// What the user can change.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::Missing { .. } => "check the path, or make a file with `cfo simulate`",
+            Self::Missing { .. } => "check the path",
             Self::NotAFile { path } if path.is_dir() => "give one of the files in that directory",
             Self::NotAFile { .. } => return None,
             Self::Empty { .. } => "the file was probably never finished; write or download it again",
-            Self::Exists { .. } => "choose another name or pass `--force` to replace it",
+            Self::Exists { .. } => "choose another name, or allow it to be replaced",
             Self::UnknownLayout { .. } => {
                 "trajectory files are HDF5 with `/values` and `/times`, `.npz` with the same arrays, PDEBench or The Well"
             }
@@ -282,7 +282,7 @@ impl DataError {
             Self::Times { .. } => {
                 "sort each trajectory by time and drop repeated frames; if trajectories differ in length, store `lengths`"
             }
-            Self::NotFinite { .. } => "`cfo inspect` lists all such places; cut or drop these trajectories",
+            Self::NotFinite { .. } => "cut or drop the trajectories with such values",
             Self::Unsupported { .. } => "convert the file to the layout `cfo`",
             Self::DiskFull { .. } => "free some space or choose another directory; nothing was left behind",
             Self::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {

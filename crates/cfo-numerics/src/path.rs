@@ -126,7 +126,7 @@ impl PathError {
     /// What to do about it, in one line.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::StencilTooNarrow { needed, .. } => Some(format!("set `path.stencil` to {needed} or more")),
+            Self::StencilTooNarrow { needed, .. } => Some(format!("use stencils of {needed} points or more")),
             Self::StencilTooWide { .. } => Some("3 points are the paper's choice".into()),
             Self::TooSmooth { .. } => Some("`quintic` is the paper's choice".into()),
             Self::UnknownSpline { .. } => None,

@@ -349,6 +349,28 @@ fn close_state(lorenz: &Lorenz, initial: &[f64]) -> Vec<f64> {
     integrate(lorenz, &TSIT5, 0.0, initial, &[0.01], adaptive(1e-10)).expect("Lorenz is tame").states
 }
 
+/// A first step that is given is taken, within the limit on steps; outputs stop steps only where that is asked for.
+#[test]
+fn first_step_and_outputs_are_honoured() {
+    let lengths = |controller: Controller, outputs: &[f64]| {
+        let times = std::cell::RefCell::new(Vec::new());
+        let field = |t: f64, u: &[f64], out: &mut [f64]| {
+            times.borrow_mut().push(t);
+            out[0] = -u[0];
+        };
+        let solution = integrate(&field, &TSIT5, 0.0, &[1.0], outputs, Steps::Adaptive(controller)).unwrap();
+        // The last stage of a step stands at its end.
+        (times.into_inner()[6], solution.steps)
+    };
+    let loose = Controller::new(1e-1, 1e-1);
+    let short = Controller { first_step: Some(1e-3), ..loose };
+    assert_eq!(lengths(short, &[1.0]).0, 1e-3);
+    assert_eq!(lengths(Controller { max_step: 1e-4, max_steps: 1 << 20, ..short }, &[1.0]).0, 1e-4);
+    let outputs: Vec<f64> = (1..=50).map(|i| f64::from(i) / 50.0).collect();
+    assert!(lengths(loose, &outputs).1 < 10);
+    assert!(lengths(Controller { stop_at_outputs: true, ..loose }, &outputs).1 >= 50);
+}
+
 /// A limit on the step is kept, also where the error would allow more.
 #[test]
 fn longest_step_is_kept() {

@@ -48,7 +48,7 @@ fn names_go_there_and_back() {
 fn unsuitable_stencils_are_refused() {
     let narrow = Path::new(Spline::Quintic, 2).unwrap_err();
     assert_eq!(narrow.to_string(), "a quintic spline needs stencils of 3 points or more; found 2");
-    assert_eq!(narrow.hint().unwrap(), "set `path.stencil` to 3 or more");
+    assert_eq!(narrow.hint().unwrap(), "use stencils of 3 points or more");
     assert!(Path::new(Spline::Cubic, 0).is_err() && Path::new(Spline::Linear, 0).is_ok());
     assert_eq!(Path::new(Spline::Linear, 10), Err(PathError::StencilTooWide { found: 10 }));
     let smooth = Spline::Hermite { smoothness: 9 };
