@@ -1,5 +1,7 @@
 //! Trajectories and where they come from: files that users already have, and the simulators of the paper's systems.
 
+#![warn(clippy::too_many_lines)]
+
 mod changes;
 mod error;
 mod noise;

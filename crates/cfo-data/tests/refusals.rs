@@ -85,6 +85,13 @@ fn a_sound_file_is_not_refused() {
     read_all(&path).unwrap();
 }
 
+/// Each file is refused in these words.
+fn refused<const N: usize>(cases: [(Parts, &str); N]) {
+    for (parts, expected) in cases {
+        assert_eq!(parts.refusal(), expected);
+    }
+}
+
 #[test]
 fn contradictions_are_refused_with_their_place() {
     let ramp = |count: usize| Some((0..count).map(|index| index as f64).collect::<Vec<f64>>());
@@ -94,7 +101,7 @@ fn contradictions_are_refused_with_their_place() {
         Some(values)
     };
     let sound = Parts::default;
-    let cases = [
+    refused([
         (Parts { values: None, ..sound() }, "`bad.h5` has no `values`; it has `times`"),
         (Parts { times: None, ..sound() }, "`bad.h5` has no `times`; it has `values`"),
         (
@@ -126,6 +133,13 @@ fn contradictions_are_refused_with_their_place() {
             Parts { values: with(1, 1e300), ..sound() },
             "`bad.h5`: trajectory 0, frame 0, point (0, 1), channel 0 is inf; values must be finite",
         ),
+    ]);
+}
+
+#[test]
+fn labels_that_contradict_the_values_are_refused() {
+    let sound = Parts::default;
+    refused([
         (
             Parts { lengths: Some(vec![3, 4]), ..sound() },
             "`bad.h5`: `lengths`, trajectory 1 has length 4; needed: 1 to 3, the frames that `values` has",
@@ -158,10 +172,7 @@ fn contradictions_are_refused_with_their_place() {
             Parts { domain: vec![1.0, 0.0, 2.0], ..sound() },
             "`bad.h5`: `domain` has 3 entries; needed: 2, as many as `values` asks for",
         ),
-    ];
-    for (parts, expected) in cases {
-        assert_eq!(parts.refusal(), expected);
-    }
+    ]);
 }
 
 #[test]

@@ -18,6 +18,8 @@
 //!
 //! Times, weights and metrics are `f64` throughout; fields may be `f32`.
 
+#![warn(clippy::too_many_lines)]
+
 mod energy;
 mod hermite;
 pub mod metric;

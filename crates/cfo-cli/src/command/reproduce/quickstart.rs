@@ -164,6 +164,25 @@ fn record(
     losses: Vec<Series>,
     budget: &Budget,
 ) -> Record<Document<Row>> {
+    let (table, verdict) = (table(&rows), verdict(&rows));
+    let seeds = arguments.training_seeds().len();
+    let setting = format!(
+        "Lorenz, {} training trajectories, {} steps of 512 samples, {seeds} seeds, rollouts of 1000 steps from the first snapshot.",
+        budget.split[0], budget.steps,
+    );
+    let text = format!("{setting}\n\n{}\n{verdict}\n", table.text());
+    let markdown = format!(
+        "# Quickstart\n\n{setting} The autoregressive network predicts the next state, as the paper's does.\n\n{}\n{verdict}\n\n\
+         ![error over time](error-over-time.png)\n\n![training loss](training-loss.png)\n\n    cfo reproduce quickstart --seed {} --seeds {seeds}\n",
+        table.markdown(),
+        arguments.seed,
+    );
+    let (target, scale) = (arguments.target.name(), arguments.scale);
+    let document = Document { target, scale, notes: vec![], rows };
+    Record { document, text, markdown, figures: figures(curves, losses) }
+}
+
+fn table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         ("method", Alignment::Left),
         ("relative L2", Alignment::Right),
@@ -184,27 +203,20 @@ fn record(
             scientific(row.paper),
         ]);
     }
+    table
+}
+
+fn verdict(rows: &[Row]) -> String {
     let error = |at: usize| rows.get(at).and_then(|row: &Row| row.error.relative_l2).unwrap_or(f64::NAN);
     let reduction = 100.0 * (1.0 - error(0) / error(1));
     let word = if reduction >= 0.0 { "less" } else { "more" };
-    let verdict = format!(
+    format!(
         "CFO on a quarter of the times has {:.0} % {word} error than next-step prediction on all (the paper: 25 % less).",
         reduction.abs()
-    );
-    let setting = format!(
-        "Lorenz, {} training trajectories, {} steps of 512 samples, {} seeds, rollouts of 1000 steps from the first snapshot.",
-        budget.split[0],
-        budget.steps,
-        arguments.training_seeds().len()
-    );
-    let text = format!("{setting}\n\n{}\n{verdict}\n", table.text());
-    let markdown = format!(
-        "# Quickstart\n\n{setting} The autoregressive network predicts the next state, as the paper's does.\n\n{}\n{verdict}\n\n\
-         ![error over time](error-over-time.png)\n\n![training loss](training-loss.png)\n\n    cfo reproduce quickstart --seed {} --seeds {}\n",
-        table.markdown(),
-        arguments.seed,
-        arguments.training_seeds().len()
-    );
+    )
+}
+
+fn figures(curves: Vec<Series>, losses: Vec<Series>) -> Vec<(String, Figure)> {
     let axis = |label: &str, scale| Axis { label: label.into(), scale };
     let over_time = Figure {
         title: "Rollout error on the Lorenz system".into(),
@@ -220,12 +232,5 @@ fn record(
         series: losses,
         size: (640, 400),
     };
-    let (target, scale) = (arguments.target.name(), arguments.scale);
-    let document = Document { target, scale, notes: vec![], rows };
-    Record {
-        document,
-        text,
-        markdown,
-        figures: vec![("error-over-time".into(), over_time), ("training-loss".into(), loss)],
-    }
+    vec![("error-over-time".into(), over_time), ("training-loss".into(), loss)]
 }
