@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use cfo_data::simulate::SimulationError;
 use cfo_engine::EngineError;
 
+use crate::recipe::near;
+
 /// Every failure of this crate; each says what was found and what was needed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,6 +32,16 @@ pub enum CfoError {
         key: String,
         /// What is wrong.
         problem: String,
+    },
+    /// A key has a word that stands for nothing.
+    #[error("`{key}`: `{found}` is none of `{}`", known.join("`, `"))]
+    UnknownChoice {
+        /// Its path.
+        key: String,
+        /// What was found.
+        found: String,
+        /// The words that there are.
+        known: Vec<String>,
     },
     /// The data do not fit what was asked of them.
     #[error("{problem}")]
@@ -125,6 +137,11 @@ pub enum CfoError {
 }
 
 impl CfoError {
+    /// A key with a value out of range.
+    pub(crate) fn invalid(key: &str, problem: impl Into<String>) -> Self {
+        Self::InvalidKey { key: key.into(), problem: problem.into() }
+    }
+
     /// The engine's refusal of a training step, in terms of its batch.
     pub(crate) fn of_step(error: EngineError, batch: usize) -> Self {
         match error {
@@ -150,6 +167,12 @@ impl CfoError {
         match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
             Self::InvalidKey { key, .. } => Some(key_hint(key)),
+            Self::UnknownChoice { key, .. } if key == "evaluate.solver" => Some(key_hint(key)),
+            Self::UnknownChoice { key, found, known } => {
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                let meant = near(found, &known).map(|word| format!("did you mean `{word}`?"));
+                Some(meant.unwrap_or_else(|| key_hint(key)))
+            }
             Self::BadData { hint, .. } => Some(hint.clone()),
             Self::BadGrid { .. } => Some("choose another operator or its sizes, or resample the data".into()),
             Self::BatchTooLarge { batch, needed, available } => {

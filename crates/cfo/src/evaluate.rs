@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CfoError, Result};
 use crate::metrics::{Metrics, Sums};
 use crate::model::Model;
+use crate::recipe::RolloutPrecision;
 use crate::rollout::{Budget, Divergence, Request, Rollout, Solver};
 
 /// Trajectories of a rollout batch at most.
@@ -118,8 +119,8 @@ pub fn evaluate(
 /// A copy of the weights in the precision of rollouts, where that is another one than in training.
 pub(crate) fn weights_for_rollouts(model: &Model, memory: &Memory) -> Result<Option<Memory>> {
     let device = Device::of(memory)?;
-    let precision = model.recipe.rollout_precision_on(device)?;
-    if model.recipe.evaluate.precision == "same" || precision == memory.precision() {
+    let precision = model.recipe.rollout_precision_on(device);
+    if model.recipe.evaluate.precision == RolloutPrecision::Same || precision == memory.precision() {
         return Ok(None);
     }
     let mut copy = Memory::new(device, precision)?.with_determinism(model.recipe.train.deterministic);
@@ -280,7 +281,7 @@ impl<'a> Evaluation<'a> {
                         trajectory.values.len(),
                         trajectory.times.len()
                     ),
-                    hint: "values that were left in their file are read by `TrajectorySet::load`".into(),
+                    hint: "values that were left in their file are read by `Trajectories::load`".into(),
                 });
             }
             request.start.push(trajectory.times[first]);

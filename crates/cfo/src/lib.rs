@@ -1,6 +1,6 @@
 //! Learn the continuous-time dynamics of PDEs and ODEs by flow matching on temporal splines.
 //!
-//! The way of the data: a [`TrajectorySet`] is scaled and thinned into [`TrainingData`]; [`training_step`] appends the
+//! The way of the data: a [`Trajectories`] is scaled and thinned into [`TrainingData`]; [`training_step`] appends the
 //! drawing of a batch from its splines, the network and the optimiser to one graph; [`train`] runs it; a checkpoint keeps it; a [`Rollout`]
 //! integrates the learned field to any time; [`evaluate`] compares it with the truth.
 
@@ -8,16 +8,16 @@ mod alignment;
 mod checkpoint;
 mod error;
 mod evaluate;
+mod method;
 mod metrics;
 mod model;
-mod objective;
-mod operator;
+pub mod objective;
+pub mod operator;
 pub mod paper;
 mod partition;
 mod profile;
 mod proposal;
-mod recipe;
-mod reference;
+pub mod recipe;
 mod rollout;
 mod scaling;
 mod selection;
@@ -33,21 +33,22 @@ pub use error::{CfoError, Result};
 pub use evaluate::{Evaluation, RelativeL2, Report, TimeError, Worst, evaluate};
 pub use metrics::{Bands, Metrics};
 pub use model::Model;
-pub use objective::{sampler, training_step};
+pub use objective::ObjectiveConfig;
 pub use operator::{
-    DitConfig, FnoConfig, MlpActivation, MlpConfig, Operator, OperatorConfig, OperatorInputs, Padding,
-    Setting, UnetConfig, parameter_count,
+    Dit as DitConfig, Fno as FnoConfig, Mlp as MlpConfig, MlpActivation, Operator, OperatorConfig,
+    OperatorInputs, Padding, Setting, Unet as UnetConfig, parameter_count,
 };
 pub use partition::Portions;
 pub use profile::Profile;
 pub use proposal::{Machine, Proposal};
-pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, ObjectiveConfig, PathConfig, Recipe, TrainConfig};
+pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, PathConfig, Recipe, TrainConfig};
 pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
 pub use scaling::{Normalize, Scaling};
 pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
 pub use train::{Ending, Observer, Reply, Session, StepReport, Trained, WallTime, train};
+pub use train::{sampler, training_step};
 pub use training_data::TrainingData;
-pub use trajectories::TrajectorySet;
+pub use trajectories::{Trajectories, Trajectories as TrajectorySet};
 
 /// The README's example, compiled.
 #[cfg(doctest)]

@@ -1,17 +1,22 @@
 //! A model: the recipe, what it must know of the data, and how its network enters a graph.
 
+use std::sync::Arc;
+
 use cfo_data::{Description, FieldShape, Split};
 use cfo_engine::{Graph, Memory, Node};
+use cfo_numerics::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
-use crate::operator::{Operator, OperatorConfig, OperatorInputs, Setting, parameter_count};
-use crate::recipe::{ObjectiveConfig, Recipe};
+use crate::method::{Foreign, Method};
+use crate::objective::{Motion, Objective, Point, Unit};
+use crate::operator::{Operator, OperatorInputs, Setting, parameter_count};
+use crate::recipe::Recipe;
 use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
 use crate::survey::Survey;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 
 /// A network with everything needed to train it further or to predict with it, except its weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +28,7 @@ pub struct Model {
     /// Space axes of the data.
     pub axes: usize,
     /// What the network must know of the data.
-    pub setting: Setting,
+    pub setting: StateSpace,
     /// Between the user's units and the network's.
     pub scaling: Scaling,
     /// What takes the noise off the training snapshots, where the recipe asks for it and there is any.
@@ -40,6 +45,28 @@ pub struct Model {
     /// Lower and upper end of each space axis of the training data; empty in runs of earlier versions.
     #[serde(default)]
     pub domain: Vec<[f64; 2]>,
+    /// What the recipe has no words for.
+    #[serde(flatten)]
+    foreign: Foreign,
+}
+
+/// The shape of the states and what else the data say of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateSpace {
+    /// Height, width and channels of a snapshot.
+    pub field: [usize; 3],
+    /// Whether each of the two axes is periodic.
+    pub periodic: [bool; 2],
+    /// PDE parameters that the network is conditioned on.
+    pub conditions: usize,
+}
+
+impl StateSpace {
+    pub(crate) fn new(shape: FieldShape, periodic: &[bool], conditions: usize) -> Self {
+        let lead = 2 - shape.axes;
+        let axis = |i: usize| i >= lead && periodic.get(i - lead).copied().unwrap_or(false);
+        Self { field: [shape.height, shape.width, shape.channels], periodic: [axis(0), axis(1)], conditions }
+    }
 }
 
 impl Model {
@@ -47,19 +74,20 @@ impl Model {
     ///
     /// # Errors
     /// If the data do not suit the recipe.
-    pub fn new(recipe: &Recipe, set: &TrajectorySet) -> Result<Self> {
-        let mut model = Self::unmeasured(recipe, set)?;
+    pub fn new(recipe: &Recipe, set: &Trajectories) -> Result<Self> {
+        let mut model = Self::unmeasured(&Method::of(recipe), set)?;
         let selections = Selection::of_set(recipe, set)?;
         model.denoiser = Denoiser::new(recipe.path.smoothing, set, &selections)?;
-        let survey = Survey::new(recipe, (set, model.denoiser.as_ref()), &selections, None)?;
-        model.scaling = Scaling::new(recipe, set, &selections, &survey, model.is_timed());
+        let survey = Survey::new(model.path(), (set, model.denoiser.as_ref()), &selections, None)?;
+        model.scaling = Scaling::new(&model, set, &selections, &survey);
         Ok(model)
     }
 
     /// The same before its units are measured, which costs no look at the values.
-    pub(crate) fn unmeasured(recipe: &Recipe, set: &TrajectorySet) -> Result<Self> {
+    pub(crate) fn unmeasured(method: &Method, set: &Trajectories) -> Result<Self> {
         let Description { system, shape, periodic, domain, channel_names, parameter_names, .. } =
             &set.description;
+        let recipe = &method.recipe;
         let conditions = if recipe.data.condition { parameter_names.len() } else { 0 };
         if recipe.data.condition && conditions == 0 {
             return Err(CfoError::BadData {
@@ -71,15 +99,16 @@ impl Model {
             recipe: recipe.clone(),
             system: system.clone(),
             axes: shape.axes,
-            setting: Setting::new(*shape, periodic, conditions),
+            setting: StateSpace::new(*shape, periodic, conditions),
             scaling: Scaling::default(),
             denoiser: None,
             channel_names: channel_names.clone(),
             parameter_names: parameter_names.clone(),
             parameter_ranges: parameter_ranges(set),
             domain: domain.clone(),
+            foreign: method.foreign.clone(),
         };
-        model.operator()?;
+        model.operator().check(&model.operator_setting())?;
         Ok(model)
     }
 
@@ -98,7 +127,7 @@ impl Model {
         if found == needed {
             return Ok(self.clone());
         }
-        let free = matches!(self.recipe.operator, OperatorConfig::Fno(_));
+        let free = self.operator().takes_any_grid();
         if !free || found.axes != needed.axes || found.channels != needed.channels {
             return Err(CfoError::BadData {
                 problem: format!(
@@ -113,34 +142,50 @@ impl Model {
             });
         }
         let field = [found.height, found.width, found.channels];
-        let model = Self { setting: Setting { field, ..self.setting.clone() }, ..self.clone() };
-        model.operator()?;
+        let model = Self { setting: StateSpace { field, ..self.setting.clone() }, ..self.clone() };
+        model.operator().check(&model.operator_setting())?;
         Ok(model)
     }
 
     /// The network.
-    ///
-    /// # Errors
-    /// If the grid does not suit it.
-    pub fn operator(&self) -> Result<Box<dyn Operator>> {
-        self.recipe.operator.build(&self.setting)
+    pub fn operator(&self) -> &dyn Operator {
+        self.foreign.operator(&self.recipe)
     }
 
-    /// Whether one step of the network leads to the next snapshot rather than being a velocity.
-    pub fn is_autoregressive(&self) -> bool {
-        matches!(self.recipe.objective, ObjectiveConfig::Autoregressive { .. })
+    /// What it is trained for.
+    pub fn objective(&self) -> Arc<dyn Objective> {
+        self.foreign.objective(&self.recipe)
+    }
+
+    /// The same with the operator and the objective that trained it, where its recipe has no words for them.
+    pub(crate) fn with(mut self, given: &Foreign) -> Result<Self> {
+        self.foreign.take_from(given)?;
+        Ok(self)
+    }
+
+    /// The path whose velocity is measured.
+    pub(crate) fn path(&self) -> Path {
+        self.objective().draw().path()
+    }
+
+    /// What the network must know.
+    pub fn operator_setting(&self) -> Setting {
+        let StateSpace { field: [height, width, channels], periodic, conditions } = self.setting;
+        let [inputs, outputs] = self.objective().channels(channels);
+        Setting { grid: [height, width], inputs, outputs, periodic, conditions }
     }
 
     /// Whether the network is told the time.
     pub fn is_timed(&self) -> bool {
-        self.recipe.operator.time_embedding() && !self.is_autoregressive()
+        self.operator().sees_time() && self.objective().sees_time()
     }
 
     /// Whether the loss is relative: 1 for a network whose output is 0, which predicts that nothing changes.
     pub fn has_relative_loss(&self) -> bool {
-        match self.recipe.objective {
-            ObjectiveConfig::FlowMatching => !self.scaling.velocity.is_empty(),
-            ObjectiveConfig::Autoregressive { residual } => residual,
+        match self.objective().unit() {
+            Unit::State => false,
+            Unit::Change => true,
+            Unit::Velocity | Unit::VelocityAtTime => !self.scaling.velocity.is_empty(),
         }
     }
 
@@ -150,39 +195,62 @@ impl Model {
         [batch, height, width, channels]
     }
 
-    /// Appends the network; time is left out where the objective or the recipe says so.
-    pub(crate) fn network(
+    /// Appends the network on a field `[batch, height, width, inputs]`; the time is left out where the objective or the network says so.
+    ///
+    /// # Errors
+    /// If the network cannot take the field.
+    pub fn network(
         &self,
         graph: &mut Graph,
-        [time, state]: [Node; 2],
+        time: Node,
+        field: Node,
         conditions: Option<Node>,
     ) -> Result<Node> {
+        self.foreign.check()?;
         let time = self.is_timed().then_some(time);
-        Ok(self.operator()?.velocity(graph, &OperatorInputs { time, state, conditions })?)
+        let inputs = OperatorInputs { time, field, conditions };
+        self.operator().apply(graph, &self.operator_setting(), &inputs)
     }
 
-    /// Appends the network with its output in the units of the normalised state a unit of time. An autoregressive
-    /// network's output is left as it is.
-    pub(crate) fn velocity(
-        &self,
-        graph: &mut Graph,
-        [time, state]: [Node; 2],
-        conditions: Option<Node>,
-    ) -> Result<Node> {
-        let output = self.network(graph, [time, state], conditions)?;
-        match self.velocity_scale(graph, time)? {
-            Some(scale) => Ok(graph.multiply(output, scale)?),
-            None => Ok(output),
+    /// Appends a target at times `[batch]` in the unit of the network's output.
+    ///
+    /// # Errors
+    /// If the shapes do not fit.
+    pub fn in_units(&self, graph: &mut Graph, time: Node, target: Node) -> Result<Node> {
+        match self.unit(graph, time)? {
+            Some(scale) => Ok(graph.divide(target, scale)?),
+            None => Ok(target),
+        }
+    }
+
+    /// Appends what the network, on the state alone, moves it to: the velocity in normalised units, or the state a step later.
+    ///
+    /// # Errors
+    /// If the network cannot take the state.
+    pub fn moved(&self, graph: &mut Graph, point: &Point) -> Result<Node> {
+        let &Point { time, state, conditions } = point;
+        let objective = self.objective();
+        let output = self.network(graph, time, state, conditions)?;
+        let output = match self.unit(graph, time)? {
+            Some(scale) => graph.multiply(output, scale)?,
+            None => output,
+        };
+        match (objective.motion(), objective.unit()) {
+            (Motion::Step, Unit::Change) => Ok(graph.add(state, output)?),
+            _ => Ok(output),
         }
     }
 
     /// Appends what the network's output is multiplied by at times `[batch]`, if it is.
-    pub(crate) fn velocity_scale(&self, graph: &mut Graph, time: Node) -> Result<Option<Node>> {
-        let Scaling { velocity, profile, .. } = &self.scaling;
-        if velocity.is_empty() {
-            return Ok(None);
-        }
-        let scale = graph.constant([velocity.len()], velocity.clone())?;
+    fn unit(&self, graph: &mut Graph, time: Node) -> Result<Option<Node>> {
+        let Scaling { velocity, change, profile, .. } = &self.scaling;
+        let scale = match self.objective().unit() {
+            Unit::State => return Ok(None),
+            // Runs of earlier versions did not measure it.
+            Unit::Velocity | Unit::VelocityAtTime if velocity.is_empty() => return Ok(None),
+            Unit::Velocity | Unit::VelocityAtTime => graph.constant([velocity.len()], velocity.clone())?,
+            Unit::Change => graph.constant([change.len()], change.clone())?,
+        };
         Ok(Some(match profile {
             Some(profile) => {
                 let speed = profile.at(graph, time)?;
@@ -192,19 +260,7 @@ impl Model {
         }))
     }
 
-    /// Appends the state that follows one of an autoregressive model.
-    pub(crate) fn next_state(&self, graph: &mut Graph, state: Node, output: Node) -> Result<Node> {
-        match self.recipe.objective {
-            ObjectiveConfig::Autoregressive { residual: true } => {
-                let change = graph.constant([self.scaling.change.len()], self.scaling.change.clone())?;
-                let scaled = graph.multiply(output, change)?;
-                Ok(graph.add(state, scaled)?)
-            }
-            _ => Ok(output),
-        }
-    }
-
-    /// The network alone, on a batch of states that it puts into memory.
+    /// What moves a batch of states, alone, on inputs that it puts into memory.
     ///
     /// # Errors
     /// If memory holds other tensors under the names `forward.*`.
@@ -223,8 +279,8 @@ impl Model {
                 Some(graph.input("forward.conditions", [batch, count])?)
             }
         };
-        let velocity = self.velocity(&mut graph, [time, state], conditions)?;
-        Ok((graph, velocity))
+        let moved = self.objective().moved(&mut graph, self, &Point { time, state, conditions })?;
+        Ok((graph, moved))
     }
 
     /// Trainable numbers, a complex weight counted once.
@@ -235,7 +291,7 @@ impl Model {
         Ok(parameter_count(&self.graph()?))
     }
 
-    /// The graph of the network on one state.
+    /// The graph of what moves one state.
     pub(crate) fn graph(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let time = graph.input("time", [1])?;
@@ -244,13 +300,13 @@ impl Model {
             0 => None,
             count => Some(graph.input("conditions", [1, count])?),
         };
-        self.velocity(&mut graph, [time, state], conditions)?;
+        self.objective().moved(&mut graph, self, &Point { time, state, conditions })?;
         Ok(graph)
     }
 }
 
 /// Least and greatest value of each PDE parameter in training.
-fn parameter_ranges(set: &TrajectorySet) -> Vec<[f64; 2]> {
+fn parameter_ranges(set: &Trajectories) -> Vec<[f64; 2]> {
     let range = |p: usize| {
         let values = set.part(Split::Train).map(|(_, trajectory)| trajectory.parameters[p]);
         values.fold([f64::INFINITY, f64::NEG_INFINITY], |[least, greatest], value| {

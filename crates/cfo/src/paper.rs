@@ -175,7 +175,7 @@ mod tests {
             for edition in [Edition::Paper, Edition::Ours] {
                 let recipe = system.recipe(edition);
                 assert_eq!(recipe.data.simulate.as_deref(), Some(system.name));
-                recipe.operator.build(&setting).unwrap();
+                recipe.operator.operator().check(&setting).unwrap();
             }
         }
         let unknown = System::find("lorentz").unwrap_err();

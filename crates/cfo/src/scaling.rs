@@ -5,11 +5,12 @@ use cfo_numerics::metric::Summary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::model::Model;
+use crate::objective::Unit;
 use crate::profile::Profile;
-use crate::recipe::{ObjectiveConfig, Recipe};
 use crate::selection::{Selection, Times};
 use crate::survey::Survey;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 
 /// How the values of each channel are shifted and scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -89,30 +90,24 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// From what a survey of the training trajectories found; `timed` says whether the network is told the time.
-    pub(crate) fn new(
-        recipe: &Recipe,
-        set: &TrajectorySet,
-        selections: &[Selection],
-        survey: &Survey,
-        timed: bool,
-    ) -> Self {
-        let Normalization { mean, deviation } = match recipe.data.normalize {
+    /// Of a model, from what a survey of the training trajectories found.
+    pub(crate) fn new(model: &Model, set: &Trajectories, selections: &[Selection], survey: &Survey) -> Self {
+        let Normalization { mean, deviation } = match model.recipe.data.normalize {
             Normalize::Standard => survey.values.normalization(),
             Normalize::Range => survey.values.range_normalization(),
             Normalize::None => Normalization::identity(set.description.shape.channels),
         };
-        let span = if timed { survey.times.duration } else { survey.times.longest };
+        let span = if model.is_timed() { survey.times.duration } else { survey.times.longest };
         let moves = survey.moves();
         let relative = |roots: Vec<f64>, unit: f64| -> Vec<f64> {
             let scaled = roots.iter().zip(&deviation).map(|(root, deviation)| root * unit / deviation);
             scaled.zip(&moves).map(|(scale, &moves)| if moves { scale } else { 1.0 }).collect()
         };
         let change = relative(survey.change(), 1.0);
-        let matches = recipe.objective == ObjectiveConfig::FlowMatching;
-        let velocity = match matches && recipe.path.scale_velocity {
-            true => relative(survey.velocity(), span),
-            false => Vec::new(),
+        let unit = model.objective().unit();
+        let velocity = match unit {
+            Unit::Velocity | Unit::VelocityAtTime => relative(survey.velocity(), span),
+            Unit::State | Unit::Change => Vec::new(),
         };
         let conditions = (0..set.description.parameter_names.len())
             .map(|p| {
@@ -122,8 +117,7 @@ impl Scaling {
                 [mean, if deviation > 0.0 { deviation } else { 1.0 }]
             })
             .collect();
-        let profile = matches && recipe.path.time_balance.is_some();
-        let profile = profile.then(|| survey.profile.profile());
+        let profile = (unit == Unit::VelocityAtTime).then(|| survey.profile.profile());
         let Times { start, duration, interval, .. } = survey.times;
         Self { profile, mean, deviation, change, velocity, start, span, duration, interval, conditions }
     }

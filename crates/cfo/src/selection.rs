@@ -5,7 +5,7 @@ use cfo_data::{Split, thin};
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
 use crate::smoothing::Denoiser;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 
 /// The snapshots of one training trajectory that are left after dropping and thinning.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ impl Selection {
     ///
     /// # Errors
     /// If a trajectory is too short.
-    pub(crate) fn of_set(recipe: &Recipe, set: &TrajectorySet) -> Result<Vec<Self>> {
+    pub(crate) fn of_set(recipe: &Recipe, set: &Trajectories) -> Result<Vec<Self>> {
         let (config, seed) = (&recipe.data, recipe.data_seed());
         let first = usize::from(config.drop_first);
         let of = |(trajectory, times): (usize, &[f64])| {
@@ -48,7 +48,7 @@ impl Selection {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub(crate) fn snapshots(&self, set: &TrajectorySet, denoiser: Option<&Denoiser>) -> Result<Vec<f32>> {
+    pub(crate) fn snapshots(&self, set: &Trajectories, denoiser: Option<&Denoiser>) -> Result<Vec<f32>> {
         let mut snapshots = set.frames(self.trajectory, &self.frames)?;
         if let Some(denoiser) = denoiser {
             denoiser.smooth(&self.times(&set.trajectories[self.trajectory].times), &mut snapshots);
@@ -76,7 +76,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn of(selections: &[Selection], set: &TrajectorySet) -> Result<Self> {
+    pub(crate) fn of(selections: &[Selection], set: &Trajectories) -> Result<Self> {
         let (mut start, mut end) = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut longest, mut lengths, mut intervals) = (0.0_f64, 0.0, 0);
         for selection in selections {

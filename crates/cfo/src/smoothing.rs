@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::error::{CfoError, Result};
 use crate::selection::Selection;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 
 /// Points of a field that are smoothed side by side.
 const BLOCK: usize = 64;
@@ -119,7 +119,7 @@ impl Denoiser {
     /// If the values cannot be read.
     pub(crate) fn new(
         smoothing: Smoothing,
-        set: &TrajectorySet,
+        set: &Trajectories,
         selections: &[Selection],
     ) -> Result<Option<Self>> {
         let known = match smoothing {

@@ -1,16 +1,15 @@
 //! One pass over what training sees: every value is read once, measured, hashed and put in its place.
 
 use cfo_data::{ChangeProducts, Statistics};
-use cfo_numerics::{Energy, Path, Spline};
+use cfo_numerics::{Energy, Path};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::error::Result;
 use crate::profile::ProfileSums;
-use crate::recipe::{ObjectiveConfig, Recipe};
 use crate::selection::{Selection, Times};
 use crate::smoothing::Denoiser;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 
 /// Says which definition a fingerprint has; those of earlier versions, of normalised values, have none.
 pub(crate) const FINGERPRINT: &str = "2:";
@@ -47,19 +46,19 @@ type Known = Option<(Vec<f64>, Energy)>;
 impl Survey {
     /// Reads trajectories in parallel and joins what was found in their order, so that the result does not depend on
     /// the number of threads. The values, without their noise if there is something that takes it off, go to `place`, which has room for just
-    /// these, or nowhere.
+    /// these, or nowhere. The velocity that is measured is that of `path`.
     ///
     /// # Errors
     /// If values cannot be read or are not finite.
     pub(crate) fn new(
-        recipe: &Recipe,
-        (set, denoiser): (&TrajectorySet, Option<&Denoiser>),
+        path: Path,
+        (set, denoiser): (&Trajectories, Option<&Denoiser>),
         selections: &[Selection],
         place: Option<&mut [f32]>,
     ) -> Result<Self> {
         let times = Times::of(selections, set)?;
         let size = set.description.shape.len();
-        let surveyor = Surveyor { set, denoiser, path: path(recipe)?, times, size };
+        let surveyor = Surveyor { set, denoiser, path, times, size };
         let found = match place {
             Some(place) => {
                 let mut places = Vec::with_capacity(selections.len());
@@ -76,7 +75,7 @@ impl Survey {
         Ok(Self::join(set, selections, times, found))
     }
 
-    fn join(set: &TrajectorySet, selections: &[Selection], times: Times, found: Vec<Found>) -> Self {
+    fn join(set: &Trajectories, selections: &[Selection], times: Times, found: Vec<Found>) -> Self {
         let channels = set.description.shape.channels;
         let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
@@ -121,17 +120,9 @@ impl Survey {
     }
 }
 
-/// The path whose velocity is measured; for other objectives one whose only products are the squares of the changes.
-fn path(recipe: &Recipe) -> Result<Path> {
-    match recipe.objective {
-        ObjectiveConfig::FlowMatching => recipe.path.path(),
-        ObjectiveConfig::Autoregressive { .. } => Ok(Path { spline: Spline::Linear, stencil: 2 }),
-    }
-}
-
 /// Reads and measures trajectories.
 struct Surveyor<'a> {
-    set: &'a TrajectorySet,
+    set: &'a Trajectories,
     denoiser: Option<&'a Denoiser>,
     path: Path,
     times: Times,

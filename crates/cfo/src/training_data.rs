@@ -6,15 +6,17 @@ use cfo_engine::{Data, Element, Memory};
 use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
-use crate::error::{CfoError, Result};
+use crate::error::Result;
+use crate::method::Method;
 use crate::model::Model;
-use crate::objective::draw;
-use crate::recipe::{ObjectiveConfig, Recipe};
+use crate::objective::Draw;
+use crate::recipe::Recipe;
 use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
 use crate::survey::Survey;
-use crate::trajectories::{TrajectorySet, available_memory};
+use crate::train::draw;
+use crate::trajectories::{Trajectories, available_memory};
 
 /// The tensor of all snapshots.
 const VALUES: &str = "data.values";
@@ -49,14 +51,14 @@ impl TrainingData {
     ///
     /// # Errors
     /// If a trajectory is too short, its grid does not suit the objective, or values cannot be read.
-    pub fn new(model: &Model, set: &TrajectorySet) -> Result<Self> {
+    pub fn new(model: &Model, set: &Trajectories) -> Result<Self> {
         let mut data = Self::streamed(model, set)?;
         if model.recipe.data.stream.unwrap_or(false) {
             return Ok(data);
         }
         let selections = Selection::of_set(&model.recipe, set)?;
         let mut values = vec![0.0; data.rows() * model.shape().len()];
-        Survey::new(&model.recipe, (set, model.denoiser.as_ref()), &selections, Some(&mut values))?;
+        Survey::new(model.path(), (set, model.denoiser.as_ref()), &selections, Some(&mut values))?;
         normalize(&model.scaling, &mut values);
         data.values = Values::Host(values);
         Ok(data)
@@ -66,10 +68,9 @@ impl TrainingData {
     ///
     /// # Errors
     /// As [`TrainingData::new`], but for reading.
-    pub fn streamed(model: &Model, set: &TrajectorySet) -> Result<Self> {
-        let selections = Selection::of_set(&model.recipe, set)?;
-        check_grids(model, set, &selections)?;
-        Self::rows_of(model, set, &selections)
+    pub fn streamed(model: &Model, set: &Trajectories) -> Result<Self> {
+        model.objective().check(set, &model.recipe)?;
+        Ok(Self::rows_of(model, set, &Selection::of_set(&model.recipe, set)?))
     }
 
     /// One pass over the training part of a set: measures the units of a model unless they are known, and leaves the scaled
@@ -79,13 +80,24 @@ impl TrainingData {
     /// As [`TrainingData::new`], or if the data do not suit the recipe.
     pub fn load(
         recipe: &Recipe,
-        set: &TrajectorySet,
+        set: &Trajectories,
         memory: &mut Memory,
         known: Option<&Model>,
     ) -> Result<(Model, Self, String)> {
-        let mut model = Model::unmeasured(recipe, set)?;
+        Self::load_by(&Method::of(recipe), set, memory, known)
+    }
+
+    /// The same by a method, which need not be a recipe's.
+    pub(crate) fn load_by(
+        method: &Method,
+        set: &Trajectories,
+        memory: &mut Memory,
+        known: Option<&Model>,
+    ) -> Result<(Model, Self, String)> {
+        let recipe = &method.recipe;
+        let mut model = Model::unmeasured(method, set)?;
+        model.objective().check(set, recipe)?;
         let selections = Selection::of_set(recipe, set)?;
-        check_grids(&model, set, &selections)?;
         let rows: usize = selections.iter().map(|selection| selection.frames.len()).sum();
         let shape = model.batch_shape(rows);
         let streamed = is_streamed(recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
@@ -96,22 +108,22 @@ impl TrainingData {
         let source = (set, model.denoiser.as_ref());
         let units = |survey: &Survey| match known {
             Some(known) => known.scaling.clone(),
-            None => Scaling::new(recipe, set, &selections, survey, model.is_timed()),
+            None => Scaling::new(&model, set, &selections, survey),
         };
         let (scaling, survey) = match streamed {
             true => {
-                let survey = Survey::new(recipe, source, &selections, None)?;
+                let survey = Survey::new(model.path(), source, &selections, None)?;
                 (units(&survey), survey)
             }
             false => memory.insert_filled(VALUES, shape, |values| -> Result<_> {
-                let survey = Survey::new(recipe, source, &selections, Some(&mut *values))?;
+                let survey = Survey::new(model.path(), source, &selections, Some(&mut *values))?;
                 let scaling = units(&survey);
                 normalize(&scaling, values);
                 Ok((scaling, survey))
             })?,
         };
         model.scaling = scaling;
-        let mut data = Self::rows_of(&model, set, &selections)?;
+        let mut data = Self::rows_of(&model, set, &selections);
         if !streamed {
             data.values = Values::Loaded;
         }
@@ -122,12 +134,13 @@ impl TrainingData {
     ///
     /// # Errors
     /// If the values cannot be read.
-    pub fn fingerprint(recipe: &Recipe, set: &TrajectorySet) -> Result<String> {
-        Ok(Survey::new(recipe, (set, None), &Selection::of_set(recipe, set)?, None)?.fingerprint)
+    pub fn fingerprint(recipe: &Recipe, set: &Trajectories) -> Result<String> {
+        let path = recipe.path.path();
+        Ok(Survey::new(path, (set, None), &Selection::of_set(recipe, set)?, None)?.fingerprint)
     }
 
     /// Times, places and conditions of the rows, whose values stay in the set.
-    fn rows_of(model: &Model, set: &TrajectorySet, selections: &[Selection]) -> Result<Self> {
+    fn rows_of(model: &Model, set: &Trajectories, selections: &[Selection]) -> Self {
         let mut data = Self {
             values: Values::Streamed,
             sources: Vec::new(),
@@ -147,11 +160,10 @@ impl TrainingData {
                 data.conditions.push(((value - mean) / deviation) as f32);
             }
         }
-        if let (Some(denoiser), ObjectiveConfig::FlowMatching) = (&model.denoiser, &model.recipe.objective) {
-            data.trust =
-                denoiser.trust(model.recipe.path.path()?, model.scaling.span, &data.times, &data.offsets);
+        if let (Some(denoiser), Draw::PathPoint { path, .. }) = (&model.denoiser, model.objective().draw()) {
+            data.trust = denoiser.trust(path, model.scaling.span, &data.times, &data.offsets);
         }
-        Ok(data)
+        data
     }
 
     /// Snapshots of all trajectories.
@@ -170,7 +182,7 @@ impl TrainingData {
     }
 
     /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
-    fn gather(&self, rows: Range<usize>, model: &Model, set: &TrajectorySet, to: &mut [f32]) -> Result<()> {
+    fn gather(&self, rows: Range<usize>, model: &Model, set: &Trajectories, to: &mut [f32]) -> Result<()> {
         let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
         let frames = |rows: Range<usize>| -> Vec<usize> {
             self.sources[rows].iter().map(|&(_, frame)| frame as usize).collect()
@@ -195,8 +207,8 @@ impl TrainingData {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub(crate) fn fill(&self, step: u32, model: &Model, set: &TrajectorySet, page: &mut [f32]) -> Result<()> {
-        let (draw, size) = (draw(model)?, model.shape().len());
+    pub(crate) fn fill(&self, step: u32, model: &Model, set: &Trajectories, page: &mut [f32]) -> Result<()> {
+        let (draw, size) = (draw(model), model.shape().len());
         let window = size * draw.data.window();
         page.par_chunks_mut(window).enumerate().try_for_each(|(sample, place)| {
             let rows = draw.rows(sample, step, &self.times, &self.offsets);
@@ -209,7 +221,7 @@ impl TrainingData {
     ///
     /// # Errors
     /// If the values cannot be read.
-    pub(crate) fn earlier_fingerprint(&self, model: &Model, set: &TrajectorySet) -> Result<String> {
+    pub(crate) fn earlier_fingerprint(&self, model: &Model, set: &Trajectories) -> Result<String> {
         let size = model.shape().len();
         let mut failed = None;
         let values = (0..self.trajectories()).map(|trajectory| {
@@ -237,7 +249,7 @@ impl TrainingData {
                 memory.insert_real(VALUES, [self.rows(), height, width, channels], values)?;
             }
             Values::Streamed => {
-                let shape = self.values_shape(model)?;
+                let shape = self.values_shape(model);
                 memory.insert_real(VALUES, shape, &vec![0.0; shape.iter().product()])?;
             }
         }
@@ -254,18 +266,18 @@ impl TrainingData {
     }
 
     /// Shape of the values that the sampler reads: all snapshots, or those of a batch.
-    pub(crate) fn values_shape(&self, model: &Model) -> Result<[usize; 4]> {
+    pub(crate) fn values_shape(&self, model: &Model) -> [usize; 4] {
         let rows = match self.is_streamed() {
-            true => model.recipe.train.batch * draw(model)?.data.window(),
+            true => model.recipe.train.batch * draw(model).data.window(),
             false => self.rows(),
         };
-        Ok(model.batch_shape(rows))
+        model.batch_shape(rows)
     }
 }
 
 /// Whether batches are gathered one by one: if the recipe says so, else if so many bytes would take more than 60 % of what
 /// a GPU has free, or more than 70 % of the host's memory where they are not in it yet.
-fn is_streamed(recipe: &Recipe, set: &TrajectorySet, bytes: u64, memory: &Memory) -> Result<bool> {
+fn is_streamed(recipe: &Recipe, set: &Trajectories, bytes: u64, memory: &Memory) -> Result<bool> {
     if let Some(stream) = recipe.data.stream {
         return Ok(stream);
     }
@@ -280,60 +292,4 @@ fn normalize(scaling: &Scaling, values: &mut [f32]) {
     values
         .par_chunks_mut(POINTS * scaling.mean.len().max(1))
         .for_each(|part| scaling.normalize_in_place(part));
-}
-
-/// An autoregressive model needs equal steps, the same in all trajectories or told.
-fn check_grids(model: &Model, set: &TrajectorySet, selections: &[Selection]) -> Result<()> {
-    if !model.is_autoregressive() {
-        return Ok(());
-    }
-    let mut steps = Vec::with_capacity(selections.len());
-    for selection in selections {
-        let times = &set.trajectories[selection.trajectory].times[selection.first..];
-        let step = uniform_step(selection.trajectory, times, model.recipe.data.keep_rate)?;
-        steps.push((selection.trajectory, step));
-    }
-    check_steps(&steps, set, model.recipe.data.condition)
-}
-
-/// Steps that differ by less than this share are equal: times may be rounded.
-const EQUAL: f64 = 1e-3;
-
-/// The step of a trajectory for an autoregressive model, which needs all of its steps to be equal.
-fn uniform_step(index: usize, times: &[f64], keep_rate: f64) -> Result<f64> {
-    let expected = times[1] - times[0];
-    let uneven = times.windows(2).find(|pair| ((pair[1] - pair[0]) / expected - 1.0).abs() > EQUAL);
-    match uneven {
-        None if keep_rate >= 1.0 => Ok(expected),
-        None => Err(CfoError::InvalidKey {
-            key: "data.keep_rate".into(),
-            problem: format!("{keep_rate} leaves irregular times, and `autoregressive` needs a uniform grid"),
-        }),
-        Some(pair) => Err(CfoError::BadData {
-            problem: format!(
-                "trajectory {index} steps by {} after time {}, but `autoregressive` needs steps of {expected} throughout",
-                pair[1] - pair[0],
-                pair[0]
-            ),
-            hint: "use `objective.kind = \"flow-matching\"`, which takes irregular times".into(),
-        }),
-    }
-}
-
-/// An autoregressive model must know by how much it steps: by the same in all trajectories, or it is told, by a parameter
-/// that is the step.
-fn check_steps(steps: &[(usize, f64)], set: &TrajectorySet, told: bool) -> Result<()> {
-    let Some(&(first, expected)) = steps.first() else { return Ok(()) };
-    let same = |found: f64, expected: f64| (found / expected - 1.0).abs() <= EQUAL;
-    let Some(&(index, step)) = steps.iter().find(|(_, step)| !same(*step, expected)) else { return Ok(()) };
-    let is_step = |p: usize| steps.iter().all(|&(i, step)| same(set.trajectories[i].parameters[p], step));
-    if told && (0..set.description.parameter_names.len()).any(is_step) {
-        return Ok(());
-    }
-    Err(CfoError::BadData {
-        problem: format!(
-            "trajectory {first} steps by {expected} and trajectory {index} by {step}, which `autoregressive` must be told"
-        ),
-        hint: "store each trajectory's step among the `/parameters` and set `data.condition = true`, or use `objective.kind = \"flow-matching\"`".into(),
-    })
 }

@@ -18,10 +18,10 @@ use crate::recipe::Recipe;
 
 /// Trajectories with what holds for all of them and the part each belongs to.
 #[derive(Clone, Debug)]
-pub struct TrajectorySet {
+pub struct Trajectories {
     /// What holds for all.
     pub description: Description,
-    /// The trajectories. One that was left in its file has no values here; [`TrajectorySet::load`] reads them.
+    /// The trajectories. One that was left in its file has no values here; [`Trajectories::load`] reads them.
     pub trajectories: Vec<Trajectory>,
     /// The part of each.
     pub splits: Vec<Split>,
@@ -42,7 +42,7 @@ fn origins(count: usize) -> Vec<Origin> {
     (0..count).map(|number| Origin { number, first: 0 }).collect()
 }
 
-impl TrajectorySet {
+impl Trajectories {
     /// Trajectories with 80 % for training, 10 % for validation and 10 % for test, in their order.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl TrajectorySet {
         Ok(set)
     }
 
-    /// The trajectories of a file, all values left in it to be read when they are needed ([`TrajectorySet::trajectory`]): for files
+    /// The trajectories of a file, all values left in it to be read when they are needed ([`Trajectories::trajectory`]): for files
     /// larger than memory. `split` says how much is for training, validation and test, in the order of the file, where the file's
     /// parts are not wanted.
     ///

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use cfo::data::{Description, Split, Trajectory};
 use cfo::engine::{Device, Precision};
-use cfo::numerics::ode::Tableau;
 use cfo::{
     CfoError, Checkpoints, EvaluateConfig, Evaluation, Metrics, Model, Report, Solver, Trained,
     TrajectorySet, write_atomically,
@@ -172,7 +171,7 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, Solver
         None => Trained::load(run, &checkpoint, device)?,
         Some("same") => {
             let recipe = checkpoints.state(&checkpoint)?.model.recipe;
-            Trained::load_in(run, &checkpoint, device, recipe.train.precision_on(device)?)?
+            Trained::load_in(run, &checkpoint, device, recipe.train.precision_on(device))?
         }
         Some(name) => {
             let precision = Precision::from_str(name).map_err(|error| CfoError::InvalidKey {
@@ -190,21 +189,21 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, Solver
 fn solver(defaults: &EvaluateConfig, options: &Integration) -> Result<Solver> {
     let adaptive = options.rtol.is_some() || options.atol.is_some();
     let config = EvaluateConfig {
-        solver: options.solver.clone().unwrap_or_else(|| defaults.solver.clone()),
+        solver: options.solver.as_deref().map_or(Ok(defaults.solver), Solver::method)?,
         nfe: options.nfe.unwrap_or(if adaptive { 0 } else { defaults.nfe }),
         rtol: options.rtol.unwrap_or(defaults.rtol),
         atol: options.atol.unwrap_or(defaults.atol),
         ..defaults.clone()
     };
-    match Tableau::by_name(&config.solver) {
-        Some(tableau) if adaptive && !tableau.estimates_error() => bail!(CfoError::InvalidKey {
+    match config.solver {
+        tableau if adaptive && !tableau.estimates_error() => bail!(CfoError::InvalidKey {
             key: "--rtol".into(),
             problem: format!(
                 "`{}` has fixed steps; tolerances need `--solver dopri5`, `tsit5` or `heun`",
                 tableau.name
             ),
         }),
-        Some(tableau) if adaptive => Ok(Solver::adaptive(tableau, config.rtol, config.atol)?),
+        tableau if adaptive => Ok(Solver::adaptive(tableau, config.rtol, config.atol)?),
         _ => Ok(Solver::from_config(&config)?),
     }
 }

@@ -244,7 +244,7 @@ fn summary(report: &Report) -> String {
 }
 
 fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> Result<()> {
-    let precision = recipe.train.precision_on(device)?;
+    let precision = recipe.train.precision_on(device);
     let mut memory = Memory::new(device, precision).map_err(cfo::CfoError::from)?;
     let (model, data, _) = TrainingData::load(recipe, set, &mut memory, None)?;
     let (graph, _) = training_step(&model, &data)?;

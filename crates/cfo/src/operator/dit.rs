@@ -7,17 +7,17 @@ use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::layers::{Boundary, Padding, crop, linear_drawn, sinusoids};
-use super::{Operator, OperatorInputs, Setting};
+use super::layers::{Padding, crop, linear_drawn, sinusoids};
+use super::{Operator, OperatorConfig, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
 /// Added to the variance in layer normalisation.
 const EPSILON: f64 = 1e-6;
 
-/// Sizes of the transformer; the default is the paper's, 13.6 M trainable parameters on a plane with two channels.
+/// A diffusion transformer; the default is the paper's, 13.6 M trainable parameters on a plane with two channels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct DitConfig {
+pub struct Dit {
     /// Side of a patch.
     pub patch: usize,
     /// Width of a token.
@@ -34,7 +34,7 @@ pub struct DitConfig {
     pub time_embedding: bool,
 }
 
-impl Default for DitConfig {
+impl Default for Dit {
     fn default() -> Self {
         Self {
             patch: 8,
@@ -46,28 +46,6 @@ impl Default for DitConfig {
             time_embedding: true,
         }
     }
-}
-
-impl DitConfig {
-    pub(super) fn build(&self, setting: &Setting) -> Result<Dit> {
-        let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio, self.time_features];
-        if sizes.contains(&0) || !self.hidden.is_multiple_of(self.heads) || !self.hidden.is_multiple_of(4) {
-            return Err(CfoError::InvalidKey {
-                key: "operator".into(),
-                problem: format!(
-                    "sizes must be positive and `hidden` = {} divisible by `heads` and by 4",
-                    self.hidden
-                ),
-            });
-        }
-        Ok(Dit { config: self.clone(), boundary: Padding::Auto.boundary(setting) })
-    }
-}
-
-/// The network.
-pub(super) struct Dit {
-    config: DitConfig,
-    boundary: Boundary,
 }
 
 impl Dit {
@@ -88,11 +66,11 @@ impl Dit {
 
     /// The conditioning vector `[batch, hidden]`, already through SiLU.
     fn code(&self, graph: &mut Graph, inputs: &OperatorInputs, batch: usize) -> Result<Node, EngineError> {
-        let hidden = self.config.hidden;
+        let hidden = self.hidden;
         let small = [Initial::Normal(0.02), Initial::ZEROS];
         let mut code = match inputs.time {
             Some(time) => {
-                let features = sinusoids(graph, time, self.config.time_features)?;
+                let features = sinusoids(graph, time, self.time_features)?;
                 let x = linear_drawn(graph, "time.0", features, hidden, Activation::Silu, small)?;
                 linear_drawn(graph, "time.1", x, hidden, Activation::Identity, small)?
             }
@@ -118,7 +96,7 @@ impl Dit {
     }
 
     fn block(&self, graph: &mut Graph, name: &str, x: Node, code: Node) -> Result<Node, EngineError> {
-        let width = self.config.hidden;
+        let width = self.hidden;
         let modulation = Self::zero(graph, &format!("{name}.modulation"), code, 6 * width)?;
         let mut part = [x; 6];
         for (i, part) in part.iter_mut().enumerate() {
@@ -127,31 +105,50 @@ impl Dit {
         let [shift, scale, gate, shift_mlp, scale_mlp, gate_mlp] = part;
         let y = graph.layer_norm(x, Some((shift, scale)), EPSILON)?;
         let qkv = Self::xavier(graph, &format!("{name}.qkv"), y, 3 * width, Activation::Identity)?;
-        let y = graph.attention(qkv, self.config.heads)?;
+        let y = graph.attention(qkv, self.heads)?;
         let y = Self::xavier(graph, &format!("{name}.out"), y, width, Activation::Identity)?;
         let x = Self::gated(graph, x, gate, y)?;
         let y = graph.layer_norm(x, Some((shift_mlp, scale_mlp)), EPSILON)?;
-        let y = Self::xavier(
-            graph,
-            &format!("{name}.mlp.0"),
-            y,
-            self.config.mlp_ratio * width,
-            Activation::Gelu,
-        )?;
+        let y = Self::xavier(graph, &format!("{name}.mlp.0"), y, self.mlp_ratio * width, Activation::Gelu)?;
         let y = Self::xavier(graph, &format!("{name}.mlp.1"), y, width, Activation::Identity)?;
         Self::gated(graph, x, gate_mlp, y)
     }
 }
 
 impl Operator for Dit {
-    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
-        let DitConfig { patch, hidden, depth, .. } = self.config;
-        let field = graph.shape(inputs.state).axes().to_vec();
-        let state = self.boundary.fill(graph, inputs.state, [patch; 2])?;
-        let axes = graph.shape(state).axes().to_vec();
-        let [batch, h, w, channels] = [axes[0], axes[1], axes[2], axes[3]];
+    fn name(&self) -> &str {
+        "dit"
+    }
+
+    fn sees_time(&self) -> bool {
+        self.time_embedding
+    }
+
+    fn config(&self) -> Option<OperatorConfig> {
+        Some(OperatorConfig::Dit(self.clone()))
+    }
+
+    fn check(&self, _: &Setting) -> Result<()> {
+        let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio, self.time_features];
+        if sizes.contains(&0) || !self.hidden.is_multiple_of(self.heads) || !self.hidden.is_multiple_of(4) {
+            return Err(CfoError::InvalidKey {
+                key: "operator".into(),
+                problem: format!(
+                    "sizes must be positive and `hidden` = {} divisible by `heads` and by 4",
+                    self.hidden
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+        let Self { patch, hidden, depth, .. } = *self;
+        let filled = Padding::Auto.boundary(setting).fill(graph, inputs.field, [patch; 2])?;
+        let axes = graph.shape(filled).axes().to_vec();
+        let [batch, h, w] = [axes[0], axes[1], axes[2]];
         let code = self.code(graph, inputs, batch)?;
-        let patches = graph.patches(state, patch)?;
+        let patches = graph.patches(filled, patch)?;
         let tokens = Self::xavier(graph, "embed", patches, hidden, Activation::Identity)?;
         let position = position_code(h / patch, w / patch, hidden);
         let position = graph.constant([1, (h / patch) * (w / patch), hidden], position)?;
@@ -163,9 +160,9 @@ impl Operator for Dit {
         let shift = graph.slice(modulation, 1, 0, hidden)?;
         let scale = graph.slice(modulation, 1, hidden, hidden)?;
         let x = graph.layer_norm(x, Some((shift, scale)), EPSILON)?;
-        let x = Self::zero(graph, "head", x, patch * patch * channels)?;
-        let velocity = graph.unpatch(x, patch, h, w)?;
-        crop(graph, velocity, [field[1], field[2]])
+        let x = Self::zero(graph, "head", x, patch * patch * setting.outputs)?;
+        let whole = graph.unpatch(x, patch, h, w)?;
+        Ok(crop(graph, whole, setting.grid)?)
     }
 }
 

@@ -5,13 +5,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
-use super::{Operator, OperatorInputs, Setting};
+use super::{Operator, OperatorConfig, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
-/// Sizes of the operator; the default is the paper's, 591,105 parameters on a line with a complex weight counted once.
+/// A Fourier neural operator: lift, spectral blocks, head. The time code is added to the lifted field, without weights of its own. The
+/// default is the paper's, 591,105 parameters on a line with a complex weight counted once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct FnoConfig {
+pub struct Fno {
     /// Channels inside.
     pub width: usize,
     /// Spectral blocks.
@@ -22,15 +23,31 @@ pub struct FnoConfig {
     pub time_embedding: bool,
 }
 
-impl Default for FnoConfig {
+impl Default for Fno {
     fn default() -> Self {
         Self { width: 128, blocks: 5, modes: 6, time_embedding: true }
     }
 }
 
-impl FnoConfig {
-    pub(super) fn build(&self, setting: &Setting) -> Result<Fno> {
-        let [height, width, _] = setting.field;
+impl Operator for Fno {
+    fn name(&self) -> &str {
+        "fno"
+    }
+
+    fn sees_time(&self) -> bool {
+        self.time_embedding
+    }
+
+    fn takes_any_grid(&self) -> bool {
+        true
+    }
+
+    fn config(&self) -> Option<OperatorConfig> {
+        Some(OperatorConfig::Fno(self.clone()))
+    }
+
+    fn check(&self, setting: &Setting) -> Result<()> {
+        let [height, width] = setting.grid;
         let shortest = if height > 1 { height.min(width) } else { width };
         if self.modes == 0 || self.width < 2 || !self.width.is_multiple_of(2) || self.blocks == 0 {
             return Err(CfoError::InvalidKey {
@@ -45,21 +62,13 @@ impl FnoConfig {
                 needed: format!("{} modes need sides of {} points or more", self.modes, 2 * self.modes - 1),
             });
         }
-        Ok(Fno { config: self.clone() })
+        Ok(())
     }
-}
 
-/// The network: lift, spectral blocks, head. The time's code is added to the lifted field, without weights of its own.
-pub(super) struct Fno {
-    config: FnoConfig,
-}
-
-impl Operator for Fno {
-    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
-        let FnoConfig { width, blocks, modes, .. } = self.config;
-        let axes = graph.shape(inputs.state).axes().to_vec();
-        let [batch, h, w, channels] = [axes[0], axes[1], axes[2], axes[3]];
-        let mut parts = vec![inputs.state, coordinates(graph, batch, h, w)?];
+    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+        let Self { width, blocks, modes, .. } = *self;
+        let (batch, [h, w]) = (graph.shape(inputs.field).axes()[0], setting.grid);
+        let mut parts = vec![inputs.field, coordinates(graph, batch, h, w)?];
         if let Some(conditions) = inputs.conditions {
             let count = graph.shape(conditions).last();
             let wide = graph.reshape(conditions, [batch, 1, 1, count])?;
@@ -84,7 +93,7 @@ impl Operator for Fno {
             x = graph.gelu(sum)?;
         }
         let hidden = linear(graph, "head.0", x, width, Activation::Gelu)?;
-        linear(graph, "head.1", hidden, channels, Activation::Identity)
+        Ok(linear(graph, "head.1", hidden, setting.outputs, Activation::Identity)?)
     }
 }
 

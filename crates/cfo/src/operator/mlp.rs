@@ -1,17 +1,18 @@
 //! The multilayer perceptron: for ODE systems and small one-dimensional fields.
 
-use cfo_engine::{Activation, EngineError, Graph, Node};
+use cfo_engine::{Activation, Graph, Node};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
-use super::{Operator, OperatorInputs, Setting};
+use super::{Operator, OperatorConfig, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
-/// Sizes of the perceptron; the default is the paper's for Lorenz, 202,499 parameters.
+/// A multilayer perceptron: state, time code and conditions side by side, then layers with their activation. The default is the paper's
+/// for Lorenz, 202,499 parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct MlpConfig {
+pub struct Mlp {
     /// Widths of the hidden layers.
     pub hidden: Vec<usize>,
     /// What follows each hidden layer.
@@ -22,7 +23,7 @@ pub struct MlpConfig {
     pub time_embedding: bool,
 }
 
-impl Default for MlpConfig {
+impl Default for Mlp {
     fn default() -> Self {
         Self {
             hidden: vec![128, 256, 256, 256, 128],
@@ -57,8 +58,20 @@ impl From<MlpActivation> for Activation {
     }
 }
 
-impl MlpConfig {
-    pub(super) fn build(&self, _: &Setting) -> Result<Mlp> {
+impl Operator for Mlp {
+    fn name(&self) -> &str {
+        "mlp"
+    }
+
+    fn sees_time(&self) -> bool {
+        self.time_embedding
+    }
+
+    fn config(&self) -> Option<OperatorConfig> {
+        Some(OperatorConfig::Mlp(self.clone()))
+    }
+
+    fn check(&self, _: &Setting) -> Result<()> {
         let invalid = |key: &str, problem: &str| {
             Err(CfoError::InvalidKey { key: format!("operator.{key}"), problem: problem.into() })
         };
@@ -71,31 +84,24 @@ impl MlpConfig {
                 "0 bands cannot code the time; set `operator.time_embedding = false` instead",
             );
         }
-        Ok(Mlp { config: self.clone() })
+        Ok(())
     }
-}
 
-/// The network: state, time code and conditions side by side, then layers with their activation.
-pub(super) struct Mlp {
-    config: MlpConfig,
-}
-
-impl Operator for Mlp {
-    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
-        let shape = graph.shape(inputs.state).clone();
+    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+        let shape = graph.shape(inputs.field).clone();
         let batch = shape.axes()[0];
-        let size = shape.len() / batch;
-        let mut parts = vec![graph.reshape(inputs.state, [batch, size])?];
+        let mut parts = vec![graph.reshape(inputs.field, [batch, shape.len() / batch])?];
         if let Some(time) = inputs.time {
-            parts.push(sinusoids(graph, time, 2 * self.config.bands)?);
+            parts.push(sinusoids(graph, time, 2 * self.bands)?);
         }
         parts.extend(inputs.conditions);
         let mut x = graph.concat(&parts, 1)?;
-        for (layer, &width) in self.config.hidden.iter().enumerate() {
-            x = linear(graph, &format!("hidden.{layer}"), x, width, self.config.activation.into())?;
+        for (layer, &width) in self.hidden.iter().enumerate() {
+            x = linear(graph, &format!("hidden.{layer}"), x, width, self.activation.into())?;
         }
-        let velocity = linear(graph, "head", x, size, Activation::Identity)?;
-        graph.reshape(velocity, shape)
+        let [height, width] = setting.grid;
+        let output = linear(graph, "head", x, height * width * setting.outputs, Activation::Identity)?;
+        Ok(graph.reshape(output, [batch, height, width, setting.outputs])?)
     }
 }
 
@@ -106,12 +112,12 @@ mod tests {
 
     fn parameters(timed: bool) -> usize {
         let mut graph = Graph::new();
-        let setting = Setting { field: [1, 1, 3], periodic: [false; 2], conditions: 0 };
-        let mlp = MlpConfig::default().build(&setting).unwrap();
+        let setting = Setting::square([1, 1, 3], [false; 2], 0);
         let time = timed.then(|| graph.input("time", [7]).unwrap());
-        let state = graph.input("state", [7, 1, 1, 3]).unwrap();
-        let velocity = mlp.velocity(&mut graph, &OperatorInputs { time, state, conditions: None }).unwrap();
-        assert_eq!(graph.shape(velocity), graph.shape(state));
+        let field = graph.input("state", [7, 1, 1, 3]).unwrap();
+        let inputs = OperatorInputs { time, field, conditions: None };
+        let velocity = Mlp::default().apply(&mut graph, &setting, &inputs).unwrap();
+        assert_eq!(graph.shape(velocity), graph.shape(field));
         parameter_count(&graph)
     }
 

@@ -1,4 +1,7 @@
-//! Operators: networks that map a time and a state to a velocity by appending themselves to a graph.
+//! Operators: networks that append themselves to a graph.
+//!
+//! An operator maps a field, a time and conditions to a field. What its input and its output mean is the objective's business: for flow
+//! matching a state and its velocity, for next-step prediction a state and the next one.
 
 mod dit;
 mod fno;
@@ -14,55 +17,89 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::model::StateSpace;
 
-pub use dit::DitConfig;
-pub use fno::FnoConfig;
+pub use dit::Dit;
+pub use fno::Fno;
 pub use layers::Padding;
-pub use mlp::{MlpActivation, MlpConfig};
-pub use unet::UnetConfig;
+pub use mlp::{Mlp, MlpActivation};
+pub use unet::Unet;
 
 /// What an operator is given.
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorInputs {
     /// `[batch]`: times in [0, 1]; `None` for a network that does not see time.
     pub time: Option<Node>,
-    /// `[batch, height, width, channels]`: normalised states.
-    pub state: Node,
-    /// `[batch, parameters]`: normalised PDE parameters, if the network is conditioned on them.
+    /// `[batch, height, width, inputs]`: what the objective feeds it, for most a normalised state.
+    pub field: Node,
+    /// `[batch, conditions]`: normalised PDE parameters, if the network is conditioned on them.
     pub conditions: Option<Node>,
 }
 
-/// A network: a function that appends nodes. A user's own architecture is one more implementor.
+/// A network: a function that appends nodes. A user's own architecture is one more implementor; `examples/own_operator.rs` trains one.
 ///
 /// ```
-/// use cfo::{Operator, OperatorInputs};
-/// use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
+/// use cfo::engine::{Activation, Graph, Initial, Node};
+/// use cfo::operator::{Operator, OperatorInputs, Setting};
 ///
 /// /// A single matrix: exact for linear systems.
 /// struct Matrix;
 ///
 /// impl Operator for Matrix {
-///     fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
-///         let channels = graph.shape(inputs.state).last();
-///         let weight = graph.parameter("matrix", [channels, channels], Initial::ZEROS)?;
-///         graph.linear(inputs.state, weight, None, Activation::Identity)
+///     fn name(&self) -> &str {
+///         "matrix"
+///     }
+///
+///     fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> cfo::Result<Node> {
+///         let weight = graph.parameter("matrix", [setting.inputs, setting.outputs], Initial::ZEROS)?;
+///         Ok(graph.linear(inputs.field, weight, None, Activation::Identity)?)
 ///     }
 /// }
 /// # let _ = Matrix;
 /// ```
 pub trait Operator: Send + Sync {
-    /// Appends the velocity, shaped like the state.
+    /// Its name in reports and checkpoints. A run is loaded only with an operator of the name that trained it.
+    fn name(&self) -> &str;
+
+    /// Appends itself; the result is `[batch, height, width, outputs]`.
     ///
     /// # Errors
-    /// If the state's shape is not one that the network takes.
-    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, cfo_engine::EngineError>;
+    /// If it cannot take the setting.
+    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node>;
+
+    /// Refuses data or sizes that it cannot take, before anything is built.
+    ///
+    /// # Errors
+    /// What was found and what it takes.
+    fn check(&self, _setting: &Setting) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether it is given the time.
+    fn sees_time(&self) -> bool {
+        true
+    }
+
+    /// Whether the same weights serve grids of any size.
+    fn takes_any_grid(&self) -> bool {
+        false
+    }
+
+    /// How a recipe spells it; `None` if recipes have no words for it.
+    fn config(&self) -> Option<OperatorConfig> {
+        None
+    }
 }
 
-/// What an operator must know of the data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What an operator must know of what it is given and what is wanted of it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Height, width and channels of a snapshot.
-    pub field: [usize; 3],
+    /// Height and width of the grid: 1 x width on a line, 1 x 1 for a system of equations.
+    pub grid: [usize; 2],
+    /// Channels of the field that it is given.
+    pub inputs: usize,
+    /// Channels of the field that it returns.
+    pub outputs: usize,
     /// Whether each of the two axes is periodic.
     pub periodic: [bool; 2],
     /// PDE parameters that it is conditioned on.
@@ -70,11 +107,15 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting of a data set.
+    /// For data of a shape, whose space axes are periodic or not.
     pub fn new(shape: FieldShape, periodic: &[bool], conditions: usize) -> Self {
-        let lead = 2 - shape.axes;
-        let axis = |i: usize| i >= lead && periodic.get(i - lead).copied().unwrap_or(false);
-        Self { field: [shape.height, shape.width, shape.channels], periodic: [axis(0), axis(1)], conditions }
+        let StateSpace { field, periodic, conditions } = StateSpace::new(shape, periodic, conditions);
+        Self::square(field, periodic, conditions)
+    }
+
+    /// For an operator that returns as many channels as it is given.
+    pub fn square([height, width, channels]: [usize; 3], periodic: [bool; 2], conditions: usize) -> Self {
+        Self { grid: [height, width], inputs: channels, outputs: channels, periodic, conditions }
     }
 }
 
@@ -83,32 +124,29 @@ impl Setting {
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OperatorConfig {
     /// A multilayer perceptron on the whole state.
-    Mlp(MlpConfig),
+    Mlp(Mlp),
     /// A Fourier neural operator.
-    Fno(FnoConfig),
+    Fno(Fno),
     /// A U-Net.
-    Unet(UnetConfig),
+    Unet(Unet),
     /// A diffusion transformer.
-    Dit(DitConfig),
+    Dit(Dit),
 }
 
 impl Default for OperatorConfig {
     fn default() -> Self {
-        Self::Mlp(MlpConfig::default())
+        Self::Mlp(Mlp::default())
     }
 }
 
 impl OperatorConfig {
-    /// The network for data of a setting.
-    ///
-    /// # Errors
-    /// If the grid does not fit its strides or patches.
-    pub fn build(&self, setting: &Setting) -> Result<Box<dyn Operator>> {
+    /// The network that it describes.
+    pub fn operator(&self) -> &dyn Operator {
         match self {
-            Self::Mlp(config) => Ok(Box::new(config.build(setting)?)),
-            Self::Fno(config) => Ok(Box::new(config.build(setting)?)),
-            Self::Unet(config) => Ok(Box::new(config.build(setting)?)),
-            Self::Dit(config) => Ok(Box::new(config.build(setting)?)),
+            Self::Mlp(mlp) => mlp,
+            Self::Fno(fno) => fno,
+            Self::Unet(unet) => unet,
+            Self::Dit(dit) => dit,
         }
     }
 
@@ -124,12 +162,7 @@ impl OperatorConfig {
 
     /// Whether the network sees the time.
     pub fn time_embedding(&self) -> bool {
-        match self {
-            Self::Mlp(config) => config.time_embedding,
-            Self::Fno(config) => config.time_embedding,
-            Self::Unet(config) => config.time_embedding,
-            Self::Dit(config) => config.time_embedding,
-        }
+        self.operator().sees_time()
     }
 }
 

@@ -7,27 +7,24 @@ use super::*;
 
 /// Each network with its setting and the size that the paper gives it, with the time and without.
 fn networks() -> Vec<(OperatorConfig, Setting, usize)> {
-    let setting = |field| Setting { field, periodic: [false, true], conditions: 0 };
+    let setting = |field| Setting::square(field, [false, true], 0);
     vec![
-        (OperatorConfig::Mlp(MlpConfig::default()), setting([1, 1, 3]), 202_499),
-        (OperatorConfig::Fno(FnoConfig::default()), setting([1, 100, 1]), 591_105),
-        (OperatorConfig::Unet(UnetConfig::default()), setting([1, 100, 1]), 602_433),
-        (OperatorConfig::Unet(UnetConfig::default()), setting([16, 8, 2]), 8_161_794),
-        (OperatorConfig::Dit(DitConfig::default()), setting([128, 128, 2]), 13_643_264),
+        (OperatorConfig::Mlp(Mlp::default()), setting([1, 1, 3]), 202_499),
+        (OperatorConfig::Fno(Fno::default()), setting([1, 100, 1]), 591_105),
+        (OperatorConfig::Unet(Unet::default()), setting([1, 100, 1]), 602_433),
+        (OperatorConfig::Unet(Unet::default()), setting([16, 8, 2]), 8_161_794),
+        (OperatorConfig::Dit(Dit::default()), setting([128, 128, 2]), 13_643_264),
     ]
 }
 
 /// Small networks of each kind, with what they take.
 fn small_networks() -> Vec<(OperatorConfig, Setting)> {
-    let setting = |field, periodic| Setting { field, periodic, conditions: 2 };
-    let unet = UnetConfig { channels: Some(vec![4, 8]), groups: 2, ..UnetConfig::default() };
-    let fno = FnoConfig { width: 6, blocks: 2, modes: 3, ..FnoConfig::default() };
-    let dit = DitConfig { patch: 2, hidden: 8, depth: 2, heads: 2, mlp_ratio: 2, ..DitConfig::default() };
+    let setting = |field, periodic| Setting::square(field, periodic, 2);
+    let unet = Unet { channels: Some(vec![4, 8]), groups: 2, ..Unet::default() };
+    let fno = Fno { width: 6, blocks: 2, modes: 3, ..Fno::default() };
+    let dit = Dit { patch: 2, hidden: 8, depth: 2, heads: 2, mlp_ratio: 2, ..Dit::default() };
     vec![
-        (
-            OperatorConfig::Mlp(MlpConfig { hidden: vec![5, 7], ..MlpConfig::default() }),
-            setting([1, 1, 3], [false; 2]),
-        ),
+        (OperatorConfig::Mlp(Mlp { hidden: vec![5, 7], ..Mlp::default() }), setting([1, 1, 3], [false; 2])),
         (OperatorConfig::Fno(fno.clone()), setting([1, 9, 1], [false, true])),
         (OperatorConfig::Fno(fno), setting([8, 7, 2], [true; 2])),
         (OperatorConfig::Unet(unet.clone()), setting([1, 12, 1], [false, true])),
@@ -48,14 +45,15 @@ fn append(
     setting: &Setting,
     timed: bool,
 ) -> [cfo_engine::Node; 2] {
-    let [h, w, c] = setting.field;
+    let ([h, w], c) = (setting.grid, setting.inputs);
     let time = timed.then(|| graph.input("time", [3]).unwrap());
-    let state = graph.input("state", [3, h, w, c]).unwrap();
+    let field = graph.input("state", [3, h, w, c]).unwrap();
     let conditions =
         (setting.conditions > 0).then(|| graph.input("conditions", [3, setting.conditions]).unwrap());
-    let velocity =
-        config.build(setting).unwrap().velocity(graph, &OperatorInputs { time, state, conditions }).unwrap();
-    [state, velocity]
+    config.operator().check(setting).unwrap();
+    let inputs = OperatorInputs { time, field, conditions };
+    let output = config.operator().apply(graph, setting, &inputs).unwrap();
+    [field, output]
 }
 
 #[test]
@@ -100,7 +98,7 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
             for (i, parameter) in parameters.iter().enumerate() {
                 let gradient = program.output(i).unwrap();
                 let alive = gradient.iter().all(|g| g.is_finite()) && gradient.iter().any(|&g| g != 0.0);
-                assert!(alive, "{} {:?}: {}", config.name(), setting.field, parameter.name);
+                assert!(alive, "{} {:?}: {}", config.name(), setting.grid, parameter.name);
             }
         }
     }
@@ -108,27 +106,24 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
 
 #[test]
 fn grids_that_do_not_fit_are_refused_in_words() {
-    let setting = |field| Setting { field, periodic: [false; 2], conditions: 0 };
+    let setting = |field| Setting::square(field, [false; 2], 0);
     for (config, field, said) in [
-        (OperatorConfig::Unet(UnetConfig::default()), [1, 1, 3], "it convolves along a line or a plane"),
+        (OperatorConfig::Unet(Unet::default()), [1, 1, 3], "it convolves along a line or a plane"),
         (
-            OperatorConfig::Unet(UnetConfig { groups: 7, ..UnetConfig::default() }),
+            OperatorConfig::Unet(Unet { groups: 7, ..Unet::default() }),
             [1, 64, 1],
             "multiple of `operator.groups` = 7",
         ),
-        (OperatorConfig::Fno(FnoConfig::default()), [1, 10, 1], "6 modes need sides of 11 points"),
+        (OperatorConfig::Fno(Fno::default()), [1, 10, 1], "6 modes need sides of 11 points"),
         (
-            OperatorConfig::Dit(DitConfig { heads: 5, ..DitConfig::default() }),
+            OperatorConfig::Dit(Dit { heads: 5, ..Dit::default() }),
             [64, 64, 1],
             "`hidden` = 384 divisible by `heads`",
         ),
-        (
-            OperatorConfig::Mlp(MlpConfig { hidden: vec![0], ..MlpConfig::default() }),
-            [1, 1, 1],
-            "at least one unit",
-        ),
+        (OperatorConfig::Mlp(Mlp { hidden: vec![0], ..Mlp::default() }), [1, 1, 1], "at least one unit"),
     ] {
-        let refused = config.build(&setting(field)).err().expect("the grid does not fit").to_string();
+        let refused =
+            config.operator().check(&setting(field)).err().expect("the grid does not fit").to_string();
         assert!(refused.contains(said), "{refused}");
     }
 }
@@ -141,11 +136,11 @@ fn draw(count: usize, seed: u64) -> Vec<f32> {
 
 /// The velocity of a state without time or parameters, with weights that depend on their names' order alone.
 fn velocity(config: &OperatorConfig, setting: &Setting, state: &[f32]) -> Vec<f32> {
-    let [h, w, c] = setting.field;
+    let ([h, w], c) = (setting.grid, setting.inputs);
     let mut graph = Graph::new();
     let node = graph.input("state", [1, h, w, c]).unwrap();
-    let inputs = OperatorInputs { time: None, state: node, conditions: None };
-    let velocity = config.build(setting).unwrap().velocity(&mut graph, &inputs).unwrap();
+    let inputs = OperatorInputs { time: None, field: node, conditions: None };
+    let velocity = config.operator().apply(&mut graph, setting, &inputs).unwrap();
     let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
     for (i, parameter) in graph.parameters().iter().enumerate() {
         let values: Vec<f32> = draw(parameter.shape.len(), i as u64).iter().map(|v| 0.3 * v).collect();
@@ -159,9 +154,9 @@ fn velocity(config: &OperatorConfig, setting: &Setting, state: &[f32]) -> Vec<f3
 
 #[test]
 fn a_transformer_sees_a_grid_that_does_not_divide_as_one_that_goes_on() {
-    let dit = DitConfig { patch: 4, hidden: 8, depth: 1, heads: 2, mlp_ratio: 2, ..DitConfig::default() };
+    let dit = Dit { patch: 4, hidden: 8, depth: 1, heads: 2, mlp_ratio: 2, ..Dit::default() };
     let config = OperatorConfig::Dit(dit);
-    let setting = |field| Setting { field, periodic: [true, false], conditions: 0 };
+    let setting = |field| Setting::square(field, [true, false], 0);
     let (small, large) = ([5, 7], [8, 8]);
     let state = draw(small[0] * small[1], 9);
     // Periodic along the height, the last value along the width.
@@ -176,12 +171,12 @@ fn a_transformer_sees_a_grid_that_does_not_divide_as_one_that_goes_on() {
 #[test]
 fn a_convolution_of_an_odd_periodic_line_finds_its_neighbours_across_the_edge() {
     // One scale: what is at the edge reaches the other edge through convolutions of the full grid.
-    let unet = UnetConfig { channels: Some(vec![4]), groups: 1, ..UnetConfig::default() };
+    let unet = Unet { channels: Some(vec![4]), groups: 1, ..Unet::default() };
     let config = OperatorConfig::Unet(unet);
     let field = [1, 11, 1];
     let mut state = draw(11, 3);
     let moved = |periodic: bool, state: &mut Vec<f32>| {
-        let setting = Setting { field, periodic: [false, periodic], conditions: 0 };
+        let setting = Setting::square(field, [false, periodic], 0);
         // A step function of a difference: normalisation spreads any change over the line, so neighbours are compared with far ones.
         let before = velocity(&config, &setting, state);
         state[10] += 1e-2;

@@ -12,14 +12,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Boundary, Padding, crop, linear, sinusoids};
-use super::{Operator, OperatorInputs, Setting};
+use super::{Operator, OperatorConfig, OperatorInputs, Setting};
 use crate::error::{CfoError, Result};
 
-/// Sizes of the U-Net; unset ones follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
+/// A U-Net; unset sizes follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
 /// on a plane (8.16 M).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct UnetConfig {
+pub struct Unet {
     /// Channels of each scale; each halves the grid, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<usize>>,
@@ -37,7 +37,7 @@ pub struct UnetConfig {
     pub time_embedding: bool,
 }
 
-impl Default for UnetConfig {
+impl Default for Unet {
     fn default() -> Self {
         Self {
             channels: None,
@@ -50,9 +50,10 @@ impl Default for UnetConfig {
     }
 }
 
-impl UnetConfig {
-    pub(super) fn build(&self, setting: &Setting) -> Result<Unet> {
-        let [height, width, _] = setting.field;
+impl Unet {
+    /// The sizes that suit a grid.
+    fn scales(&self, setting: &Setting) -> Result<Scales> {
+        let [height, width] = setting.grid;
         let planar = height > 1;
         let channels =
             self.channels.clone().unwrap_or(if planar { vec![64, 128, 256] } else { vec![64, 128] });
@@ -73,7 +74,7 @@ impl UnetConfig {
                 needed: "it convolves along a line or a plane; `mlp` suits systems of equations".into(),
             });
         }
-        Ok(Unet {
+        Ok(Scales {
             channels,
             time_features: self.time_features.unwrap_or(if planar { 256 } else { 64 }),
             time_hidden: self.time_hidden.unwrap_or(if planar { 256 } else { 128 }),
@@ -84,8 +85,8 @@ impl UnetConfig {
     }
 }
 
-/// The network.
-pub(super) struct Unet {
+/// The network with the sizes of its scales.
+struct Scales {
     channels: Vec<usize>,
     time_features: usize,
     time_hidden: usize,
@@ -94,7 +95,7 @@ pub(super) struct Unet {
     planar: bool,
 }
 
-impl Unet {
+impl Scales {
     /// A side of the plane or the line: kernels and strides are 1 along a height of 1.
     fn sides(&self, side: usize, height: usize) -> [usize; 2] {
         if self.planar { [side, side] } else { [height, side] }
@@ -190,10 +191,36 @@ impl Unet {
 }
 
 impl Operator for Unet {
-    fn velocity(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Node, EngineError> {
+    fn name(&self) -> &str {
+        "unet"
+    }
+
+    fn sees_time(&self) -> bool {
+        self.time_embedding
+    }
+
+    fn config(&self) -> Option<OperatorConfig> {
+        Some(OperatorConfig::Unet(self.clone()))
+    }
+
+    fn check(&self, setting: &Setting) -> Result<()> {
+        self.scales(setting).map(|_| ())
+    }
+
+    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+        Ok(self.scales(setting)?.append(graph, inputs, setting.outputs)?)
+    }
+}
+
+impl Scales {
+    fn append(
+        &self,
+        graph: &mut Graph,
+        inputs: &OperatorInputs,
+        outputs: usize,
+    ) -> Result<Node, EngineError> {
         let code = self.code(graph, inputs)?;
-        let outputs = graph.shape(inputs.state).last();
-        let mut x = inputs.state;
+        let mut x = inputs.field;
         let mut skips = Vec::new();
         for (scale, &channels) in self.channels.iter().enumerate() {
             x = self.block(graph, &format!("down.{scale}.block"), x, channels, code)?;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::operator::{DitConfig, FnoConfig, MlpConfig, OperatorConfig, Setting, UnetConfig};
+use crate::model::StateSpace;
+use crate::operator::{Dit, Fno, Mlp, OperatorConfig, Unet};
 
 /// A machine, by how fast it trains small networks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +46,7 @@ impl fmt::Display for Machine {
 const ACTIVATION: f64 = 20.0;
 
 /// Multiplications of one forward pass of one sample.
-pub(super) fn multiplications(operator: &OperatorConfig, setting: &Setting) -> f64 {
+pub(super) fn multiplications(operator: &OperatorConfig, setting: &StateSpace) -> f64 {
     match operator {
         OperatorConfig::Mlp(config) => mlp(config, setting),
         OperatorConfig::Fno(config) => fno(config, setting),
@@ -54,7 +55,7 @@ pub(super) fn multiplications(operator: &OperatorConfig, setting: &Setting) -> f
     }
 }
 
-fn mlp(config: &MlpConfig, setting: &Setting) -> f64 {
+fn mlp(config: &Mlp, setting: &StateSpace) -> f64 {
     let size: usize = setting.field.iter().product();
     let time = if config.time_embedding { 2 * config.bands } else { 0 };
     let mut inputs = size + time + setting.conditions;
@@ -66,7 +67,7 @@ fn mlp(config: &MlpConfig, setting: &Setting) -> f64 {
     total + (inputs * size) as f64
 }
 
-fn fno(config: &FnoConfig, setting: &Setting) -> f64 {
+fn fno(config: &Fno, setting: &StateSpace) -> f64 {
     let [height, width, channels] = setting.field.map(|side| side as f64);
     let (points, inside, modes) = (height * width, config.width as f64, config.modes as f64);
     let weights = if height > 1.0 { 2.0 * modes * modes } else { modes };
@@ -77,7 +78,7 @@ fn fno(config: &FnoConfig, setting: &Setting) -> f64 {
     config.blocks as f64 * (spectral + local) + points * inside * (inside + 2.0 * channels + ACTIVATION)
 }
 
-fn unet(config: &UnetConfig, setting: &Setting) -> f64 {
+fn unet(config: &Unet, setting: &StateSpace) -> f64 {
     let [height, width, outputs] = setting.field;
     let planar = height > 1;
     let default = if planar { vec![64, 128, 256] } else { vec![64, 128] };
@@ -105,7 +106,7 @@ fn unet(config: &UnetConfig, setting: &Setting) -> f64 {
     total + points(0) * (from * outputs) as f64
 }
 
-fn dit(config: &DitConfig, setting: &Setting) -> f64 {
+fn dit(config: &Dit, setting: &StateSpace) -> f64 {
     let [height, width, channels] = setting.field;
     let tokens = (height.div_ceil(config.patch) * width.div_ceil(config.patch)) as f64;
     let (hidden, patch) = (config.hidden as f64, (config.patch * config.patch * channels) as f64);
@@ -121,12 +122,12 @@ mod tests {
     /// The products of a training step of the paper's networks, as counted for docs/performance.md: 2.46 and 5.13 GFLOP.
     #[test]
     fn counts_agree_with_those_of_the_engine() {
-        let setting = |field| Setting { field, periodic: [false; 2], conditions: 0 };
+        let setting = |field| StateSpace { field, periodic: [false; 2], conditions: 0 };
         let count = |operator: OperatorConfig, field, batch: f64| {
             2e-9 * 3.0 * batch * multiplications(&operator, &setting(field))
         };
-        let mlp = count(OperatorConfig::Mlp(MlpConfig::default()), [1, 1, 3], 2048.0);
-        let fno = count(OperatorConfig::Fno(FnoConfig::default()), [1, 100, 1], 64.0);
+        let mlp = count(OperatorConfig::Mlp(Mlp::default()), [1, 1, 3], 2048.0);
+        let fno = count(OperatorConfig::Fno(Fno::default()), [1, 100, 1], 64.0);
         // The engine skips the gradient of the first layer's input; activations are counted here and not there.
         assert!((mlp / 2.46 - 1.0).abs() < 0.2, "{mlp}");
         assert!((fno / 5.13 - 1.0).abs() < 0.4, "{fno}");
@@ -134,9 +135,9 @@ mod tests {
 
     #[test]
     fn a_cost_grows_with_the_grid_and_the_sizes() {
-        let setting = |side| Setting { field: [side, side, 2], periodic: [false; 2], conditions: 0 };
+        let setting = |side| StateSpace { field: [side, side, 2], periodic: [false; 2], conditions: 0 };
         let unet = |channels: [usize; 2]| {
-            OperatorConfig::Unet(UnetConfig { channels: Some(channels.to_vec()), ..UnetConfig::default() })
+            OperatorConfig::Unet(Unet { channels: Some(channels.to_vec()), ..Unet::default() })
         };
         let cost = |channels, side| multiplications(&unet(channels), &setting(side));
         assert!((cost([16, 32], 64) / cost([16, 32], 32) - 4.0).abs() < 0.1);

@@ -12,7 +12,7 @@ use cfo_device::Device;
 use cfo_numerics::Path;
 
 use crate::error::{CfoError, Result};
-use crate::recipe::Recipe;
+use crate::recipe::{LearningRateSchedule, Recipe};
 use crate::smoothing::Smoothing;
 pub use cost::Machine;
 use network::Network;
@@ -70,7 +70,7 @@ impl Proposal {
         let noise = survey.noise.iter().filter(|noise| noise.matters());
         if let Some(most) = noise.map(|noise| noise.relative).max_by(f64::total_cmp) {
             let Path { spline, stencil } = SamplingAudit::SMOOTHED;
-            (self.recipe.path.spline, self.recipe.path.stencil) = (spline.to_string(), stencil);
+            (self.recipe.path.spline, self.recipe.path.stencil) = (spline, stencil);
             self.recipe.path.smoothing = Smoothing::Auto;
             self.say("path.spline", "suits smoothed snapshots");
             self.say("path.stencil", "snapshots that estimate a velocity");
@@ -86,7 +86,7 @@ impl Proposal {
             return;
         };
         let error = format!("{:.1e}", best.curve_error);
-        self.recipe.path.spline = best.path.spline.to_string();
+        self.recipe.path.spline = best.path.spline;
         self.say(
             "path.spline",
             format!("rebuilds snapshots that are left out best, to {error} of the deviation"),
@@ -101,7 +101,7 @@ impl Proposal {
         let train = &mut self.recipe.train;
         (train.batch, train.steps) = (network.batch, network.steps);
         train.learning_rate = 2e-3;
-        train.schedule = "cosine".into();
+        train.schedule = LearningRateSchedule::Cosine;
         train.warmup = (network.steps / 20).min(200);
         train.ema = 0.99;
         train.clip = 1.0;

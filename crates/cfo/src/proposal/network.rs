@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::cost::{Machine, multiplications};
 use super::survey::Survey;
-use crate::operator::{FnoConfig, MlpActivation, MlpConfig, OperatorConfig};
+use crate::operator::{Fno, Mlp, MlpActivation, OperatorConfig};
 
 /// Seconds that a training may take by the count of its operations.
 const SECONDS: f64 = 75.0;
@@ -73,8 +73,7 @@ fn fourier(survey: &Survey, time_embedding: bool) -> Vec<OperatorConfig> {
     // No more than the grid resolves, and room above them: products of modes reach twice as far.
     let modes = (shortest / 3).clamp(1, if line { 16 } else { 8 });
     let widths: &[usize] = if line { &[64, 48, 32, 24, 16] } else { &[48, 32, 24, 16] };
-    let of_width =
-        |&width: &usize| OperatorConfig::Fno(FnoConfig { width, blocks: 4, modes, time_embedding });
+    let of_width = |&width: &usize| OperatorConfig::Fno(Fno { width, blocks: 4, modes, time_embedding });
     widths.iter().map(of_width).collect()
 }
 
@@ -86,12 +85,8 @@ fn perceptrons(survey: &Survey, time_embedding: bool) -> Vec<OperatorConfig> {
         _ => &[512, 256, 128],
     };
     let perceptron = |&width: &usize| {
-        let config = MlpConfig {
-            hidden: vec![width; 3],
-            activation: MlpActivation::Silu,
-            time_embedding,
-            ..MlpConfig::default()
-        };
+        let config =
+            Mlp { hidden: vec![width; 3], activation: MlpActivation::Silu, time_embedding, ..Mlp::default() };
         OperatorConfig::Mlp(config)
     };
     widths.iter().map(perceptron).collect()

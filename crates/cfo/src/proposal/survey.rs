@@ -5,7 +5,7 @@ use cfo_data::{
     ChannelNoise, DataError, FieldShape, SamplingAudit, Split, Statistics, TimeDependence, noise_of_file,
 };
 
-use crate::operator::Setting;
+use crate::model::StateSpace;
 
 /// Trajectories and snapshots of each that the spread of the values is measured on.
 const SAMPLED: [usize; 2] = [64, 16];
@@ -65,9 +65,9 @@ impl Survey {
     }
 
     /// What the network must know.
-    pub fn setting(&self) -> Setting {
+    pub fn setting(&self) -> StateSpace {
         let conditions = if self.conditioned() { self.parameters.len() } else { 0 };
-        Setting::new(self.shape, &self.periodic, conditions)
+        StateSpace::new(self.shape, &self.periodic, conditions)
     }
 
     /// Whether the velocity depends on the time itself, and how that was seen. Without enough snapshots to tell, it may.

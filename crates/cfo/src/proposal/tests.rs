@@ -32,7 +32,7 @@ fn a_proposal_reads_back_as_its_recipe() {
         assert!(line.contains(" # "), "{line}");
     }
     assert!(matches!(&proposal.recipe.operator, OperatorConfig::Mlp(mlp) if !mlp.time_embedding));
-    assert_ne!(proposal.recipe.path.spline, "linear");
+    assert_ne!(proposal.recipe.path.spline, cfo_numerics::Spline::Linear);
 }
 
 #[test]

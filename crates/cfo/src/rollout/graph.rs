@@ -5,6 +5,7 @@ use cfo_numerics::ode::Tableau;
 
 use crate::error::Result;
 use crate::model::Model;
+use crate::objective::{Motion, Point};
 
 /// Names of the tensors of one rollout; programs of different batch sizes do not meet.
 pub(super) struct Names {
@@ -58,7 +59,7 @@ impl Names {
 
 /// Whether a model is integrated by a method whose last slope is the next step's first.
 pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
-    tableau.first_same_as_last && !model.is_autoregressive()
+    tableau.first_same_as_last && model.objective().motion() == Motion::Velocity
 }
 
 /// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. The slopes of all stages are in
@@ -78,9 +79,9 @@ pub(super) fn append_step(
     let time = graph.input(&names.time, [batch])?;
     let step = graph.input(&names.step, [batch])?;
     let conditions = conditions(model, graph, names, batch)?;
-    if model.is_autoregressive() {
-        let output = model.velocity(graph, [time, state], conditions)?;
-        let next = model.next_state(graph, state, output)?;
+    let objective = model.objective();
+    if objective.motion() == Motion::Step {
+        let next = objective.moved(graph, model, &Point { time, state, conditions })?;
         graph.assign(candidate, next)?;
         return Ok(Vec::new());
     }
@@ -94,7 +95,7 @@ pub(super) fn append_step(
         let at = combine(graph, state, length, tableau.a[stage], &slopes)?;
         let delay = graph.scale(step, c)?;
         let when = graph.add(time, delay)?;
-        slopes.push(model.velocity(graph, [when, at], conditions)?);
+        slopes.push(objective.moved(graph, model, &Point { time: when, state: at, conditions })?);
     }
     let next = combine(graph, state, length, tableau.b, &slopes)?;
     graph.assign(candidate, next)?;
@@ -151,7 +152,7 @@ pub(super) fn append_slope(model: &Model, graph: &mut Graph, names: &Names, batc
     let state = graph.input(&names.state, shape)?;
     let time = graph.input(&names.time, [batch])?;
     let conditions = conditions(model, graph, names, batch)?;
-    let velocity = model.velocity(graph, [time, state], conditions)?;
+    let velocity = model.objective().moved(graph, model, &Point { time, state, conditions })?;
     let slope = graph.input(&names.slope, shape)?;
     Ok(graph.assign(slope, velocity)?)
 }
@@ -251,7 +252,7 @@ pub(super) fn insert_tensors(
     let shape = model.batch_shape(batch);
     let mut fields = vec![names.state.clone(), names.candidate.clone(), names.output.clone()];
     let stages = tableau.stages();
-    if !model.is_autoregressive() {
+    if model.objective().motion() == Motion::Velocity {
         fields.extend((0..stages).map(|stage| names.slope_of_stage(stage, tableau)));
         insert(&names.dense_weights, [batch, stages].into())?;
     }

@@ -16,6 +16,7 @@ use cfo_numerics::ode::Tableau;
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
+use crate::objective::Motion;
 use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
 use part::{Found, Part};
 use schedule::{Cut, Schedule, Step};
@@ -30,6 +31,7 @@ const FARTHEST: f64 = 1e4;
 /// The compiled step of one model for one batch size, on the memory that holds its weights.
 pub struct Rollout<'a> {
     model: &'a Model,
+    motion: Motion,
     batch: usize,
     tableau: Tableau,
     /// The slope where the trajectories are, for methods that keep it from step to step.
@@ -66,7 +68,7 @@ impl<'a> Rollout<'a> {
     ) -> Result<Self> {
         let names = Names::new(batch, tableau.stages());
         let shape = model.batch_shape(batch);
-        let velocity = !model.is_autoregressive();
+        let motion = model.objective().motion();
         insert_tensors(model, memory, &names, &tableau, batch)?;
         let mut graph = Graph::with_prefix(prefix);
         let outputs = append_step(model, &mut graph, &names, batch, &tableau)?;
@@ -83,9 +85,9 @@ impl<'a> Rollout<'a> {
         let mut graph = Graph::new();
         append_commit(model, &mut graph, &names, shape, keeps_slope)?;
         let commit = Program::compile(&graph, &[], memory)?;
-        let dense = match velocity {
-            false => None,
-            true => {
+        let dense = match motion {
+            Motion::Step => None,
+            Motion::Velocity => {
                 let mut graph = Graph::new();
                 append_dense(model, &mut graph, &names, shape, &tableau)?;
                 Some(Program::compile(&graph, &[], memory)?)
@@ -95,6 +97,7 @@ impl<'a> Rollout<'a> {
         let (asked, asked_for, interrupt, observer) = (VecDeque::new(), 0, None, None);
         Ok(Self {
             model,
+            motion,
             batch,
             tableau,
             slope,
@@ -170,7 +173,7 @@ impl<'a> Rollout<'a> {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
             }
             let evaluations = match budget {
-                Budget::Adaptive(controller) if !self.model.is_autoregressive() => {
+                Budget::Adaptive(controller) if self.motion == Motion::Velocity => {
                     self.adaptive(memory, &mut part, controller)?
                 }
                 budget => {
@@ -192,7 +195,7 @@ impl<'a> Rollout<'a> {
     fn cut(&self, budget: Budget) -> Result<Cut> {
         let span = self.model.scaling.span;
         Ok(match budget {
-            _ if self.model.is_autoregressive() => Cut::PerOutput,
+            _ if self.motion == Motion::Step => Cut::PerOutput,
             Budget::StepPerOutput | Budget::Adaptive(_) => match self.model.scaling.interval / span {
                 interval if interval > 0.0 => Cut::About(interval),
                 // Runs of earlier versions do not know it.
@@ -268,7 +271,10 @@ impl<'a> Rollout<'a> {
 
     /// Evaluations of one more step.
     fn evaluations_per_step(&self) -> usize {
-        if self.model.is_autoregressive() { 1 } else { self.tableau.evaluations_per_step() }
+        match self.motion {
+            Motion::Step => 1,
+            Motion::Velocity => self.tableau.evaluations_per_step(),
+        }
     }
 
     /// Runs one step of every trajectory from its time over its length.

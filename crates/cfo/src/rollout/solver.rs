@@ -34,18 +34,24 @@ pub enum Budget {
 }
 
 impl Solver {
+    /// The Runge-Kutta method of a name.
+    ///
+    /// # Errors
+    /// If there is none; the known ones are then named.
+    pub fn method(name: &str) -> Result<Tableau> {
+        Tableau::by_name(name).ok_or_else(|| CfoError::UnknownChoice {
+            key: "evaluate.solver".into(),
+            found: name.into(),
+            known: Tableau::ALL.iter().map(|tableau| tableau.name.into()).collect(),
+        })
+    }
+
     /// From a recipe's keys.
     ///
     /// # Errors
-    /// If the method is unknown, or the budget too small for one step.
+    /// If the budget is too small for one step.
     pub fn from_config(config: &EvaluateConfig) -> Result<Self> {
-        let Some(tableau) = Tableau::by_name(&config.solver) else {
-            let known: Vec<&str> = Tableau::ALL.iter().map(|tableau| tableau.name).collect();
-            return Err(invalid(
-                "solver",
-                format!("`{}` is none of `{}`", config.solver, known.join("`, `")),
-            ));
-        };
+        let tableau = config.solver;
         let budget = match config.nfe {
             0 if tableau.first_same_as_last => return Self::adaptive(tableau, config.rtol, config.atol),
             0 => Budget::StepPerOutput,

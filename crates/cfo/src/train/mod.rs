@@ -4,6 +4,7 @@ mod folder;
 mod log;
 mod observer;
 mod run;
+mod step;
 mod supply;
 mod wall_time;
 mod weights;
@@ -18,16 +19,18 @@ use cfo_engine::{Data, Element, Kept, Memory, Precision, Program, Role, Shape};
 
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
+use crate::method::Method;
 use crate::model::Model;
-use crate::objective::training_step;
 use crate::operator::parameter_count;
 use crate::recipe::Recipe;
 use crate::survey::FINGERPRINT;
 use crate::training_data::TrainingData;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 use folder::Folder;
 use log::Log;
 use run::Run;
+pub(crate) use step::draw;
+pub use step::{sampler, training_step};
 use supply::Supply;
 pub use wall_time::WallTime;
 use wall_time::timed;
@@ -92,7 +95,7 @@ impl Trained {
     /// If it is missing or damaged.
     pub fn load(run: &Path, checkpoint: &str, device: Device) -> Result<Self> {
         let state = Checkpoints::of(run).state(checkpoint)?;
-        Self::load_in(run, checkpoint, device, state.model.recipe.rollout_precision_on(device)?)
+        Self::load_in(run, checkpoint, device, state.model.recipe.rollout_precision_on(device))
     }
 
     /// The same to compute in a precision, whatever that of the training was.
@@ -136,7 +139,7 @@ const FIRST_REPORTS: u32 = 3;
 /// # Errors
 /// If recipe and data do not fit, another process trains in the folder, the disk or the device refuses, the loss diverges,
 /// or the run is interrupted (its latest step is then saved).
-pub fn train(recipe: &Recipe, set: &TrajectorySet, session: Session<'_>) -> Result<Trained> {
+pub fn train(recipe: &Recipe, set: &Trajectories, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, interrupt, observer } = session;
     let begun = Instant::now();
     let folder = folder.map(|path| Folder::claim(path, resume)).transpose()?;
@@ -188,7 +191,7 @@ fn is_finished(step: u32, course: &Course, recipe: &Recipe) -> bool {
 }
 
 /// Patience needs something to watch.
-fn check_patience(recipe: &Recipe, set: &TrajectorySet) -> Result<()> {
+fn check_patience(recipe: &Recipe, set: &Trajectories) -> Result<()> {
     if recipe.train.patience > 0 && set.part(Split::Validation).next().is_none() {
         return Err(CfoError::InvalidKey {
             key: "train.patience".into(),
@@ -202,7 +205,7 @@ fn check_patience(recipe: &Recipe, set: &TrajectorySet) -> Result<()> {
 struct Attempt<'a> {
     /// As it was given.
     recipe: &'a Recipe,
-    set: &'a TrajectorySet,
+    set: &'a Trajectories,
     folder: Option<&'a Folder<'a>>,
     device: Device,
     interrupt: &'a AtomicBool,
@@ -218,11 +221,12 @@ impl Attempt<'_> {
     ) -> Result<Trained> {
         let (set, mut time) = (self.set, WallTime::default());
         check_patience(recipe, set)?;
-        let mut memory = Memory::new(self.device, recipe.train.precision_on(self.device)?)?
+        let mut memory = Memory::new(self.device, recipe.train.precision_on(self.device))?
             .with_determinism(recipe.train.deterministic);
         // Units stay those of the run, whatever an earlier version measured.
         let known = start.as_ref().map(|(_, state)| &state.model);
-        let loaded = timed(&mut time.reading, || TrainingData::load(recipe, set, &mut memory, known));
+        let loaded =
+            timed(&mut time.reading, || TrainingData::load_by(&Method::of(recipe), set, &mut memory, known));
         let (model, data, fingerprint) = loaded?;
         let (graph, _) = training_step(&model, &data)?;
         let checkpoints = self.folder.map(|folder| &folder.checkpoints);

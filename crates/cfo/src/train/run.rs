@@ -17,7 +17,7 @@ use crate::evaluate::{Evaluation, weights_for_rollouts};
 use crate::model::Model;
 use crate::recipe::Recipe;
 use crate::rollout::Solver;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 
 /// Growth of the loss, against that of the first step, that counts as divergence among the first reports, and later.
 const GROWTH: [f64; 2] = [1e3, 1e6];
@@ -30,7 +30,7 @@ const VALIDATED_VALUES: usize = 1 << 23;
 /// A training under way.
 pub(super) struct Run<'a> {
     pub model: &'a Model,
-    pub set: &'a TrajectorySet,
+    pub set: &'a Trajectories,
     pub fingerprint: String,
     pub checkpoints: Option<&'a Checkpoints>,
     pub program: Program,
@@ -179,7 +179,7 @@ fn chunk(step: u32, recipe: &Recipe, asynchronous: bool) -> u32 {
 /// diverges.
 fn validation_error(
     model: &Model,
-    set: &TrajectorySet,
+    set: &Trajectories,
     memory: &mut Memory,
     interrupt: &AtomicBool,
 ) -> Result<Option<f64>> {

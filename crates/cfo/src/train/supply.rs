@@ -8,7 +8,7 @@ use cfo_engine::{Feed, Memory, Page};
 use crate::error::Result;
 use crate::model::Model;
 use crate::training_data::TrainingData;
-use crate::trajectories::TrajectorySet;
+use crate::trajectories::Trajectories;
 
 /// Pages between the thread and the device: one being filled, one waiting, one on its way.
 const PAGES: usize = 3;
@@ -24,7 +24,7 @@ impl Supply {
     /// Starts to gather batches from a step on. The thread ends with this value, or after its first failure.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        (model, data, set): (&'scope Model, &'scope TrainingData, &'scope TrajectorySet),
+        (model, data, set): (&'scope Model, &'scope TrainingData, &'scope Trajectories),
         memory: &Memory,
         first: u32,
     ) -> Result<Self> {

@@ -35,7 +35,7 @@ const PRECISIONS: [(Precision, f64, f64); 3] = [
 const ROUNDINGS: f64 = 8.0;
 
 fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
-    let setting = |field, periodic| Setting { field, periodic, conditions: 2 };
+    let setting = |field, periodic| Setting::square(field, periodic, 2);
     let unet = |channels: Vec<usize>, groups: usize| {
         OperatorConfig::Unet(UnetConfig { channels: Some(channels), groups, ..UnetConfig::default() })
     };
@@ -78,7 +78,7 @@ struct Built {
 
 fn build(config: &OperatorConfig, setting: &Setting, batch: usize) -> Built {
     let mut graph = Graph::new();
-    let [h, w, c] = setting.field;
+    let ([h, w], c) = (setting.grid, setting.inputs);
     let mut tensors: Vec<(String, Shape)> = vec![
         ("time".into(), [batch].into()),
         ("state".into(), [batch, h, w, c].into()),
@@ -87,8 +87,8 @@ fn build(config: &OperatorConfig, setting: &Setting, batch: usize) -> Built {
     ];
     let inputs: Vec<Node> =
         tensors.iter().map(|(name, shape)| graph.input(name, shape.clone()).unwrap()).collect();
-    let given = OperatorInputs { time: Some(inputs[0]), state: inputs[1], conditions: Some(inputs[2]) };
-    let velocity = config.build(setting).unwrap().velocity(&mut graph, &given).unwrap();
+    let given = OperatorInputs { time: Some(inputs[0]), field: inputs[1], conditions: Some(inputs[2]) };
+    let velocity = config.operator().apply(&mut graph, setting, &given).unwrap();
     let loss = graph.mean_squared_error(velocity, inputs[3]).unwrap();
     let parameters = graph.parameters().to_vec();
     let nodes: Vec<Node> = parameters.iter().map(|parameter| parameter.node).collect();
@@ -180,7 +180,7 @@ fn losses(recipe: &Recipe, set: &TrajectorySet, device: Device, steps: usize) ->
     let model = Model::new(recipe, set).unwrap();
     let data = TrainingData::new(&model, set).unwrap();
     let (graph, loss) = training_step(&model, &data).unwrap();
-    let precision = recipe.train.precision().unwrap();
+    let precision = recipe.train.precision;
     let mut memory = Memory::new(device, precision).unwrap().with_determinism(recipe.train.deterministic);
     memory.initialize(&graph, recipe.train.seed).unwrap();
     memory.insert_real("train.loss", Shape::scalar(), &[0.0]).unwrap();

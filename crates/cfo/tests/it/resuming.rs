@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use cfo::engine::{AdamConfig, Data, Device, Element, Graph, Initial, Memory, Precision, Program, Role};
+use cfo::recipe::LearningRateSchedule;
 use cfo::{Checkpoints, Course, Ending, Recipe, Session, State, StepReport, Trained, train};
 
 use crate::util::{oscillators, recipe, trained};
@@ -22,7 +23,7 @@ fn a_resumed_run_ends_in_the_same_bits() {
     let interrupted = Recipe { train: cfo::TrainConfig { steps: 73, ..recipe(120).train }, ..recipe(120) };
     // The schedule must not depend on where the first part stops.
     let constant = |mut recipe: Recipe| {
-        recipe.train.schedule = "constant".into();
+        recipe.train.schedule = LearningRateSchedule::Constant;
         recipe
     };
     trained(&constant(interrupted), &set, Some(&parts), false).unwrap();
@@ -87,7 +88,7 @@ fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
     let set = oscillators(12);
     let constant = |steps: u32| {
         let mut recipe = recipe(steps);
-        recipe.train.schedule = "constant".into();
+        recipe.train.schedule = LearningRateSchedule::Constant;
         recipe
     };
     let folder = tempfile::tempdir().unwrap();

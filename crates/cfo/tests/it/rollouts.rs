@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater};
 use cfo::engine::{Device, Memory, Precision};
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
+use cfo::recipe::RolloutPrecision;
 use cfo::{
     Budget, CfoError, EvaluateConfig, Halt, Recipe, Request, Rollout, Solver, Trained, TrajectorySet,
     evaluate,
@@ -319,7 +320,7 @@ fn heun_takes_tolerances() {
         assert!(error < 50.0 * tolerance, "{error} at {tolerance}, {} evaluations", heun.evaluations);
     }
     assert!(Solver::adaptive(RK4, 1e-3, 1e-5).unwrap_err().to_string().contains("`rk4`"));
-    let config = EvaluateConfig { solver: "heun".into(), ..EvaluateConfig::default() };
+    let config = EvaluateConfig { solver: HEUN, ..EvaluateConfig::default() };
     assert_eq!(Solver::from_config(&config).unwrap().budget, Budget::StepPerOutput);
 }
 
@@ -328,10 +329,10 @@ fn heun_takes_tolerances() {
 fn rollouts_have_a_precision_of_their_own() {
     let set = oscillators(12);
     let folder = tempfile::tempdir().unwrap();
-    let run = |name: &str, precision: &str| {
+    let run = |name: &str, precision: RolloutPrecision| {
         let mut recipe = recipe(40);
         recipe.train.validate_every = 20;
-        recipe.evaluate.precision = precision.into();
+        recipe.evaluate.precision = precision;
         let path = folder.path().join(name);
         trained(&recipe, &set, Some(&path), false).unwrap();
         let weights = std::fs::read(path.join("checkpoints/latest/weights.safetensors")).unwrap();
@@ -340,7 +341,8 @@ fn rollouts_have_a_precision_of_their_own() {
         let loaded = Trained::load(&path, "latest", Device::Cpu).unwrap();
         (weights, last["validation"].as_f64().unwrap(), loaded.memory.precision())
     };
-    let (single, double) = (run("single", "same"), run("double", "f64"));
+    let (single, double) =
+        (run("single", RolloutPrecision::Same), run("double", RolloutPrecision::Own(Precision::F64)));
     assert!(single.0 == double.0);
     assert_ne!(single.1, double.1);
     assert!((single.1 - double.1).abs() < 1e-4 * single.1, "{} and {}", single.1, double.1);

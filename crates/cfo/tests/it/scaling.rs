@@ -38,7 +38,7 @@ fn ragged(seed: u64, count: usize) -> TrajectorySet {
 /// The mean square of the velocity at many times of each training trajectory, as the sampler draws them.
 fn sampled(set: &TrajectorySet, recipe: &Recipe, scaling: &Scaling, channel: usize) -> f64 {
     const EACH: usize = 4000;
-    let path = recipe.path.path().unwrap();
+    let path = recipe.path.path();
     let (mut sum, mut trajectories) = (0.0, 0);
     for (i, trajectory) in set.part(Split::Train) {
         let first = usize::from(recipe.data.drop_first);

@@ -100,7 +100,7 @@ fn table(arguments: &args::Bench) -> Result<()> {
 fn measure(arguments: &args::Bench) -> Result<Report> {
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
     let (model, set) = setting(arguments)?;
-    let precision = model.recipe.train.precision_on(device)?;
+    let precision = model.recipe.train.precision_on(device);
     let data = TrainingData::new(&model, &set)?;
     let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
     let started = Instant::now();
@@ -183,7 +183,7 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     let mut recipe = model.recipe.clone();
     recipe.train.steps = STEPS;
     let data = TrainingData::new(&model, &set)?;
-    let mut memory = Memory::new(device, recipe.train.precision_on(device)?).map_err(CfoError::from)?;
+    let mut memory = Memory::new(device, recipe.train.precision_on(device)).map_err(CfoError::from)?;
     let mut step = compile(Work::TrainStep, &model, &data, &mut memory)?;
     let mut sampler = compile(Work::Sampler, &model, &data, &mut memory)?;
     let mut best = [f64::INFINITY; 3];

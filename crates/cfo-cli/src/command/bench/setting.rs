@@ -1,9 +1,12 @@
 //! What a network is timed on: its system's recipe and trajectories of that system.
 
+use std::str::FromStr;
+
 use anyhow::Result;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation};
+use cfo::engine::Precision;
 use cfo::paper::{self, Edition};
-use cfo::{DitConfig, FnoConfig, Model, OperatorConfig, TrajectorySet};
+use cfo::{CfoError, DitConfig, FnoConfig, Model, OperatorConfig, TrajectorySet};
 
 use crate::args::{self, Network};
 use crate::interrupt;
@@ -24,7 +27,10 @@ pub(super) fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)>
     recipe.operator = operator.unwrap_or(recipe.operator);
     recipe.train.batch = arguments.batch.unwrap_or(recipe.train.batch);
     if let Some(precision) = &arguments.precision {
-        recipe.train.precision.clone_from(precision);
+        recipe.train.precision = Precision::from_str(precision).map_err(|error| CfoError::InvalidKey {
+            key: "--precision".into(),
+            problem: error.to_string(),
+        })?;
     }
     let recipe = recipe.with(&arguments.set)?;
     let equation: Box<dyn Equation> = match (arguments.grid, system.name) {

@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
 use cfo::data::{Description, Trajectory};
 use cfo::engine::Memory;
+use cfo::objective::Motion;
 use cfo::{Alignment, Budget, CfoError, Divergence, Model, Request, Rollout, Solver, Trained};
 use serde::Serialize;
 
@@ -387,7 +388,7 @@ fn warn_beyond(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) {
 /// A model that predicts the next snapshot knows no other times than those one interval of its data after another.
 fn check_steps(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) -> Result<()> {
     let interval = model.scaling.interval;
-    if !model.is_autoregressive() || interval <= 0.0 {
+    if model.objective().motion() == Motion::Velocity || interval <= 0.0 {
         return Ok(());
     }
     for &(_, _, from) in chosen {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use cfo::numerics::Spline;
 use cfo::paper::Edition;
-use cfo::{EvaluateConfig, Report};
+use cfo::{EvaluateConfig, Report, Solver};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
@@ -89,7 +89,8 @@ fn budgets(outcome: &mut Outcome<'_>) -> Result<Vec<Option<Report>>> {
     let mut reports = Vec::new();
     for (solver, share) in combinations() {
         let nfe = (SHARES[share] * steps as f64).round() as usize;
-        let config = EvaluateConfig { solver: SOLVERS[solver].into(), nfe, ..EvaluateConfig::default() };
+        let config =
+            EvaluateConfig { solver: Solver::method(SOLVERS[solver])?, nfe, ..EvaluateConfig::default() };
         reports.push(outcome.evaluate_with(&config)?);
     }
     Ok(reports)

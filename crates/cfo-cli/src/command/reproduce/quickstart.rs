@@ -10,6 +10,7 @@ use anyhow::Result;
 use cfo::data::Split;
 use cfo::engine::Device;
 use cfo::paper::{self, Edition};
+use cfo::recipe::LearningRateSchedule;
 use cfo::{
     CfoError, ObjectiveConfig, Observer, OperatorConfig, Recipe, Report, Session, Solver, StepReport,
     TrajectorySet, evaluate, train,
@@ -34,7 +35,7 @@ fn recipe(budget: &Budget) -> Result<Recipe> {
         config.time_embedding = false;
     }
     let train = &mut recipe.train;
-    train.schedule = "cosine".into();
+    train.schedule = LearningRateSchedule::Cosine;
     (train.learning_rate, train.warmup, train.batch, train.steps) = (2e-3, 0, 512, budget.steps);
     (train.ema, train.clip) = (0.99, 0.0);
     (train.report_every, train.validate_every, train.checkpoint_every) = (200, 0, 1_000_000);

@@ -264,7 +264,7 @@ mod tests {
                     for &backbone in system.backbones {
                         let recipe = setup.recipe_on(backbone);
                         recipe.check().unwrap();
-                        recipe.operator.build(&setting).unwrap();
+                        recipe.operator.operator().check(&setting).unwrap();
                         assert_eq!(recipe.operator.name(), backbone);
                     }
                 }

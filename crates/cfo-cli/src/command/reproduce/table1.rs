@@ -127,7 +127,7 @@ fn row(training: &Training, runs: &[Measured]) -> Row {
         recipe: training.setup.edition,
         method: training.method(),
         operator: training.recipe.operator.name(),
-        spline: prediction.is_none().then(|| training.recipe.path.spline.clone()),
+        spline: prediction.is_none().then(|| training.recipe.path.spline.to_string()),
         prediction,
         keep_rate: training.recipe.data.keep_rate,
         std: error.std_trajectories,

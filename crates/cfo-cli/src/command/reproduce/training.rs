@@ -34,7 +34,7 @@ impl Training {
     /// A continuous flow operator on the system's own network, with the recipe's stencil.
     pub fn flow(setup: Setup, spline: Spline, keep_rate: f64) -> Self {
         let mut recipe = setup.recipe();
-        recipe.path.spline = spline.to_string();
+        recipe.path.spline = spline;
         recipe.data.keep_rate = keep_rate;
         let name = format!("cfo-{spline}-{:.0}", 100.0 * keep_rate);
         let paper = table1::paper(setup.system, spline, keep_rate);
@@ -98,7 +98,7 @@ struct Planned<'a> {
     recipe: Edition,
     method: &'static str,
     operator: &'static str,
-    spline: Option<&'a str>,
+    spline: Option<String>,
     prediction: Option<&'static str>,
     keep_rate: f64,
     /// Share of the horizon that is trained on.
@@ -128,7 +128,7 @@ pub(super) fn print_plan(arguments: &args::Reproduce, runs: &[(&Training, Recipe
             recipe: training.setup.edition,
             method: training.method(),
             operator: recipe.operator.name(),
-            spline: training.prediction().is_none().then_some(&training.recipe.path.spline),
+            spline: training.prediction().is_none().then(|| training.recipe.path.spline.to_string()),
             prediction: training.prediction(),
             keep_rate: recipe.data.keep_rate,
             horizon: training.horizon,

@@ -33,7 +33,7 @@ impl Recipe {
     pub fn reference() -> String {
         let mut text = String::from(
             "# Recipe\n\n\
-             Every key of a recipe, made from the types that hold them (`crates/cfo/src/recipe.rs`, `operator/`); a test compares. A key that is\n\
+             Every key of a recipe, made from the types that hold them (`crates/cfo/src/recipe/`, `operator/`); a test compares. A key that is\n\
              left out has its default. `cfo init FILE` writes a recipe for a file, `--set section.key=VALUE` overrides a key, the `recipe.toml` of a\n\
              run lists every one. `--set operator.kind=KIND` takes that kind's defaults and keeps the keys that both kinds have.\n",
         );

@@ -1,0 +1,138 @@
+//! The recipe of a run: one TOML file, every key with a default that is the paper's.
+
+mod choice;
+mod data;
+mod evaluate;
+mod overrides;
+mod path;
+mod problem;
+mod reference;
+#[cfg(test)]
+mod tests;
+mod train;
+
+use cfo_device::Device;
+use cfo_engine::Precision;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CfoError, Result};
+use crate::objective::ObjectiveConfig;
+use crate::operator::OperatorConfig;
+use overrides::{apply, sets_kind};
+use problem::bad_recipe;
+
+pub use crate::partition::Portions;
+pub use crate::scaling::Normalize;
+pub use crate::smoothing::Smoothing;
+pub use data::DataConfig;
+pub use evaluate::{EvaluateConfig, RolloutPrecision};
+pub use path::{NoiseConfig, PathConfig};
+pub(crate) use problem::{near, nearest};
+pub use train::{LearningRateSchedule, TrainConfig};
+
+/// Everything that a run depends on besides its data.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Recipe {
+    /// Where trajectories come from and what is kept of them.
+    pub data: DataConfig,
+    /// The spline and its noise.
+    pub path: PathConfig,
+    /// The network.
+    pub operator: OperatorConfig,
+    /// What the network is trained for.
+    pub objective: ObjectiveConfig,
+    /// The training loop.
+    pub train: TrainConfig,
+    /// How a trained network is integrated.
+    pub evaluate: EvaluateConfig,
+}
+
+impl Recipe {
+    /// The precision of rollouts on a device; `train.precision` where it is to be the same.
+    pub fn rollout_precision_on(&self, device: Device) -> Precision {
+        match self.evaluate.precision {
+            RolloutPrecision::Same => self.train.precision_on(device),
+            RolloutPrecision::Own(precision) => train::on_device(precision, device),
+        }
+    }
+
+    /// Reads a recipe from TOML text, with `key=value` overrides applied by their path.
+    ///
+    /// # Errors
+    /// If the text is not TOML, or a key is unknown or has a value of the wrong kind.
+    pub fn parse(text: &str, overrides: &[String]) -> Result<Self> {
+        let mut table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| CfoError::BadRecipe { problem: error.to_string() })?;
+        // Another kind first: what is set for it must not be taken for the old one's.
+        let (kinds, rest): (Vec<_>, Vec<_>) = overrides.iter().partition(|assignment| sets_kind(assignment));
+        for assignment in kinds.into_iter().chain(rest) {
+            apply(&mut table, assignment)?;
+        }
+        let recipe: Self = table.try_into().map_err(|error: toml::de::Error| bad_recipe(&error))?;
+        recipe.check()?;
+        Ok(recipe)
+    }
+
+    /// The same with `key=value` overrides applied by their path.
+    ///
+    /// # Errors
+    /// If a key is unknown or has a value of the wrong kind.
+    pub fn with(&self, overrides: &[String]) -> Result<Self> {
+        if overrides.is_empty() { Ok(self.clone()) } else { Self::parse(&self.to_toml()?, overrides) }
+    }
+
+    /// The seed of the data.
+    pub fn data_seed(&self) -> u64 {
+        self.data.seed.unwrap_or(self.train.seed)
+    }
+
+    /// The resolved recipe as TOML: every key, those that are not set as comments.
+    ///
+    /// # Errors
+    /// Never for a recipe that was parsed.
+    pub fn to_toml(&self) -> Result<String> {
+        let text =
+            toml::to_string(self).map_err(|error| CfoError::BadRecipe { problem: error.to_string() })?;
+        Ok(self.with_unset_keys(&text))
+    }
+
+    fn check_time_balance(&self, balance: f64) -> Result<()> {
+        let problem = match () {
+            () if !(0.0..=1.0).contains(&balance) => format!("{balance} must lie in [0, 1]"),
+            () if self.objective != ObjectiveConfig::FlowMatching => return Ok(()),
+            () if !self.path.scale_velocity => "it needs `path.scale_velocity = true`".into(),
+            () if !self.operator.time_embedding() => "it needs `operator.time_embedding = true`".into(),
+            () => return Ok(()),
+        };
+        Err(CfoError::invalid("path.time_balance", problem))
+    }
+
+    /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// If a number is out of range or a choice unknown.
+    pub fn check(&self) -> Result<()> {
+        if !(self.data.keep_rate > 0.0 && self.data.keep_rate <= 1.0) {
+            let problem = format!("{} must lie in (0, 1]", self.data.keep_rate);
+            return Err(CfoError::invalid("data.keep_rate", problem));
+        }
+        if let Some(split) = &self.data.split {
+            split.check()?;
+        }
+        if let Some(balance) = self.path.time_balance {
+            self.check_time_balance(balance)?;
+        }
+        if self.data.path.is_some() && self.data.simulate.is_some() {
+            return Err(CfoError::invalid("data.simulate", "`data.path` names the data already"));
+        }
+        if self.data.samples == Some(0) {
+            return Err(CfoError::invalid("data.samples", "0 must be positive"));
+        }
+        self.path.check()?;
+        self.train.check()?;
+        self.evaluate.check()
+    }
+}

@@ -1,0 +1,54 @@
+//! `key=value` assignments by their path.
+
+use crate::error::{CfoError, Result};
+use crate::objective::ObjectiveConfig;
+use crate::operator::OperatorConfig;
+
+/// Sets `a.b.c = value` in a table; the value is TOML, or a bare word taken as a string.
+pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
+    let Some((key, value)) = assignment.split_once('=') else {
+        return Err(CfoError::BadRecipe { problem: format!("`{assignment}` is not of the form key=value") });
+    };
+    let value = value.trim();
+    let parsed =
+        format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    let value = parsed.unwrap_or_else(|| toml::Value::String(value.into()));
+    let mut parts: Vec<&str> = key.trim().split('.').collect();
+    let last = parts.pop().filter(|part| !part.is_empty());
+    let Some(last) = last else {
+        return Err(CfoError::BadRecipe { problem: format!("`{assignment}` names no key") });
+    };
+    let mut at = table;
+    for part in parts {
+        let next = at.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = next.as_table_mut().ok_or_else(|| CfoError::BadRecipe {
+            problem: format!("`{key}` goes through `{part}`, which is not a section"),
+        })?;
+    }
+    if last == "kind" {
+        leave_what_both_have(at, key.trim(), &value);
+    }
+    at.insert(last.into(), value);
+    Ok(())
+}
+
+/// Whether an override chooses another kind of operator or objective.
+pub(super) fn sets_kind(assignment: &str) -> bool {
+    assignment
+        .split_once('=')
+        .is_some_and(|(key, _)| matches!(key.trim(), "operator.kind" | "objective.kind"))
+}
+
+/// Removes from a section what the kind it had takes and another kind does not: that one has its defaults for what is its own.
+fn leave_what_both_have(section: &mut toml::Table, key: &str, kind: &toml::Value) {
+    let Some(old) = section.get("kind").cloned().filter(|old| old != kind) else { return };
+    let takes = |kind: &toml::Value, name: &str, value: &toml::Value| {
+        let pair = [("kind", kind), (name, value)].map(|(name, value)| (name.to_owned(), value.clone()));
+        let table: toml::Table = pair.into_iter().collect();
+        match key {
+            "operator.kind" => table.try_into::<OperatorConfig>().is_ok(),
+            _ => table.try_into::<ObjectiveConfig>().is_ok(),
+        }
+    };
+    section.retain(|name, value| name == "kind" || !takes(&old, name, value) || takes(kind, name, value));
+}

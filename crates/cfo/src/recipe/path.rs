@@ -1,0 +1,87 @@
+//! The spline through the snapshots, and its noise.
+
+use cfo_numerics::{NoiseSchedule, Path, Spline};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::choice;
+use crate::error::{CfoError, Result};
+use crate::smoothing::Smoothing;
+
+/// The spline and its noise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PathConfig {
+    /// `linear`, `cubic`, `quintic`, or `hermite-N` with an odd degree N.
+    #[serde(with = "choice")]
+    #[schemars(schema_with = "choice::schema::<Spline>")]
+    pub spline: Spline,
+    /// Snapshots that estimate the derivatives at a knot.
+    pub stencil: usize,
+    /// Whether the network's output is multiplied by the root mean square of the path's velocity, channel by channel, and the loss
+    /// taken in its units.
+    pub scale_velocity: bool,
+    /// Where set, the output is also multiplied by how fast things change at each time, and the loss counts an error in units of
+    /// that speed to this power: 0 counts errors alike at all times, 1 relative to the speed at their time. For networks that see the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_balance: Option<f64>,
+    /// Noise that is taken off the training snapshots before the path is laid through them: `none`, `auto` for as much as is
+    /// found in each channel, or its deviation as a share of each channel's.
+    pub smoothing: Smoothing,
+    /// The noise between knots.
+    pub noise: NoiseConfig,
+}
+
+impl Default for PathConfig {
+    fn default() -> Self {
+        Self {
+            spline: Spline::Quintic,
+            stencil: 3,
+            scale_velocity: true,
+            time_balance: None,
+            smoothing: Smoothing::None,
+            noise: NoiseConfig::default(),
+        }
+    }
+}
+
+impl PathConfig {
+    /// The path that these keys describe.
+    pub fn path(&self) -> Path {
+        Path { spline: self.spline, stencil: self.stencil }
+    }
+
+    /// Refuses a stencil that cannot estimate what the spline needs, and numbers out of range.
+    pub(super) fn check(&self) -> Result<()> {
+        if !self.noise.amplitude.is_finite() || self.noise.amplitude < 0.0 {
+            let problem = format!("{} must be 0 or positive", self.noise.amplitude);
+            return Err(CfoError::invalid("path.noise.amplitude", problem));
+        }
+        if self.spline != Spline::Linear {
+            Path::new(self.spline, self.stencil)
+                .map_err(|error| CfoError::invalid("path.stencil", error.to_string()))?;
+        }
+        self.smoothing.check()
+    }
+
+    /// The noise schedule that these keys describe.
+    pub fn schedule(&self) -> NoiseSchedule {
+        NoiseSchedule { amplitude: self.noise.amplitude, exponent: self.noise.exponent }
+    }
+}
+
+/// Amplitude and exponent of the noise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NoiseConfig {
+    /// Its height, in normalised units.
+    pub amplitude: f64,
+    /// Its exponent.
+    pub exponent: u32,
+}
+
+impl Default for NoiseConfig {
+    fn default() -> Self {
+        Self { amplitude: 1e-5, exponent: 3 }
+    }
+}

@@ -1,0 +1,117 @@
+//! What recipes may say.
+
+use super::*;
+
+#[test]
+fn overrides_reach_their_keys_and_survive_a_round_trip() {
+    let text = "[train]\nsteps = 10\n[operator]\nkind = \"mlp\"\n";
+    let set = ["train.steps=20", "path.spline=linear", "path.noise.amplitude=0", "data.keep_rate = 0.25"];
+    let recipe = Recipe::parse(text, &set.map(String::from)).unwrap();
+    assert_eq!((recipe.train.steps, recipe.path.spline), (20, cfo_numerics::Spline::Linear));
+    assert_eq!((recipe.path.noise.amplitude, recipe.data.keep_rate), (0.0, 0.25));
+    assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
+    assert_eq!(Recipe::parse("", &[]).unwrap(), Recipe::default());
+    for (set, smoothing) in
+        [("auto", Smoothing::Auto), ("0.05", Smoothing::Noise(0.05)), ("none", Smoothing::None)]
+    {
+        let recipe = Recipe::parse("", &[format!("path.smoothing={set}")]).unwrap();
+        assert_eq!(recipe.path.smoothing, smoothing);
+        assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
+    }
+}
+
+#[test]
+fn normalisation_has_names_and_once_was_a_flag() {
+    let parsed = |value: &str| Recipe::parse("", &[format!("data.normalize={value}")]);
+    for (value, meaning) in [
+        ("true", Normalize::Standard),
+        ("false", Normalize::None),
+        ("standard", Normalize::Standard),
+        ("range", Normalize::Range),
+        ("none", Normalize::None),
+    ] {
+        let recipe = parsed(value).unwrap();
+        assert_eq!(recipe.data.normalize, meaning);
+        assert_eq!(Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
+    }
+    assert!(parsed("rnage").unwrap_err().hint().unwrap().contains("`range`"));
+    assert!(parsed("3").unwrap_err().to_string().contains("normalize"));
+}
+
+#[test]
+fn the_cpu_computes_in_single_precision_whatever_a_gpu_is_told() {
+    for (named, on_cpu) in [("f32", Precision::F32), ("tf32", Precision::F32), ("bf16", Precision::F32)] {
+        let recipe = Recipe::default().with(&[format!("train.precision={named}")]).unwrap();
+        assert_eq!(recipe.train.precision_on(Device::Cpu), on_cpu, "{named}");
+        assert_eq!(recipe.train.precision_on(Device::Cuda(0)).to_string(), named);
+    }
+    assert!(Recipe::default().with(&["train.precision=f8".into()]).is_err());
+}
+
+#[test]
+fn wrong_keys_and_values_are_named() {
+    let refused = |set: &str| Recipe::parse("", &[set.to_owned()]).unwrap_err();
+    let unknown = refused("train.stpes=3");
+    assert!(unknown.to_string().contains("stpes"), "{unknown}");
+    assert!(unknown.hint().unwrap().contains("`steps`"));
+    assert!(refused("train.steps=many").to_string().contains("train.steps"));
+    assert!(refused("operator.kind=cnn").to_string().contains("`dit`"));
+    for (set, said) in [
+        ("train.steps=0", "`train.steps`: 0 must be positive"),
+        ("train.batch=-1", "train.batch"),
+        ("train.schedule=sawtooth", "`sawtooth` is none of `constant`, `cosine`, `warmup`"),
+        ("train.learning_rate=nan", "`train.learning_rate`: NaN"),
+        ("train.weight_decay=nan", "`train.weight_decay`: NaN"),
+        ("train.weight_decay=-1", "`train.weight_decay`: -1"),
+        ("train.clip=-1", "`train.clip`: -1"),
+        ("train.clip=inf", "`train.clip`: inf"),
+        ("train.ema=nan", "`train.ema`: NaN must lie in [0, 1)"),
+        ("train.betas=[0.9, 1.0]", "`train.betas`: [0.9, 1.0] must lie in [0, 1)"),
+        ("data.keep_rate=0", "`data.keep_rate`: 0 must lie in (0, 1]"),
+        ("data.samples=0", "`data.samples`: 0"),
+        ("path.noise.amplitude=-1", "`path.noise.amplitude`: -1"),
+        ("path.spline=septic-ish", "septic-ish"),
+        ("path.stencil=1", "`path.stencil`"),
+        ("path.smoothing=-0.1", "`path.smoothing`"),
+        ("path.smoothing=nan", "`path.smoothing`"),
+        ("path.smoothing=much", "much"),
+        ("evaluate.solver=rk5", "`rk5` is none of"),
+        ("evaluate.rtol=nan", "`evaluate.rtol`: NaN"),
+        ("evaluate.atol=-1", "`evaluate.atol`: -1"),
+        ("operator.kind=cnn", "`cnn`"),
+        ("objective.kind=gan", "`gan`"),
+        ("train=3", "train"),
+        ("nonsense", "`nonsense` is not of the form key=value"),
+    ] {
+        let text = refused(set).to_string();
+        assert!(text.contains(said), "{set}: {text}");
+    }
+    let idle = ["train.patience=2", "train.validate_every=0"].map(String::from);
+    assert!(Recipe::parse("", &idle).unwrap_err().to_string().contains("`train.validate_every` is 0"));
+    let both = ["data.path=a.h5", "data.simulate=lorenz"].map(String::from);
+    assert!(Recipe::parse("", &both).unwrap_err().to_string().contains("`data.path` names the data"));
+}
+
+#[test]
+fn another_kind_has_its_defaults_and_keeps_what_both_have() {
+    let text = "[operator]\nkind = \"mlp\"\nhidden = [32, 32]\nbands = 4\ntime_embedding = false\n";
+    let set = |set: &[&str]| Recipe::parse(text, &set.iter().map(ToString::to_string).collect::<Vec<_>>());
+    for order in
+        [["operator.kind=unet", "operator.channels=[8]"], ["operator.channels=[8]", "operator.kind=unet"]]
+    {
+        let recipe = set(&order).unwrap();
+        let channels = Some(vec![8]);
+        let expected = crate::operator::Unet { channels, time_embedding: false, ..Default::default() };
+        assert_eq!(recipe.operator, OperatorConfig::Unet(expected));
+    }
+    // The same name with another meaning is not kept.
+    assert!(
+        matches!(set(&["operator.kind=dit"]).unwrap().operator, OperatorConfig::Dit(dit) if dit.hidden == 384)
+    );
+    assert!(
+        matches!(set(&["operator.kind=mlp"]).unwrap().operator, OperatorConfig::Mlp(mlp) if mlp.bands == 4)
+    );
+    // What no kind has is still refused.
+    let unknown = "[operator]\nkind = \"mlp\"\nhiden = [3]\n";
+    assert!(Recipe::parse(unknown, &["operator.kind=unet".into()]).is_err());
+}

@@ -1,0 +1,162 @@
+//! The training loop: steps, optimiser, reports.
+
+use std::path::PathBuf;
+
+use cfo_device::Device;
+use cfo_engine::{AdamConfig, Precision, Schedule};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::choice;
+use crate::error::{CfoError, Result};
+
+/// The training loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Optimiser steps.
+    pub steps: u32,
+    /// Samples a step.
+    pub batch: usize,
+    /// Highest learning rate.
+    pub learning_rate: f64,
+    /// How the learning rate goes over the steps: `constant`, `warmup` rises to it, `cosine` rises and then falls to 0.
+    pub schedule: LearningRateSchedule,
+    /// Steps over which the rate rises, for `cosine` and `warmup`.
+    pub warmup: u32,
+    /// Adam's decay rates.
+    pub betas: [f64; 2],
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Decay of the moving average of the weights, which then is what is evaluated; 0 for none.
+    pub ema: f64,
+    /// Global gradient norm to which gradients are clipped; 0 for none.
+    pub clip: f64,
+    /// `f32`, `tf32` or `bf16`; the CPU computes in `f32` whichever is named.
+    #[serde(with = "choice")]
+    #[schemars(schema_with = "choice::schema::<Precision>")]
+    pub precision: Precision,
+    /// Whether a GPU too yields the same bits in every run, at some cost in speed. The CPU always does.
+    pub deterministic: bool,
+    /// Seed of the weights and of the batches, and of the data unless `data.seed` is set.
+    pub seed: u64,
+    /// Steps between reports.
+    pub report_every: u32,
+    /// Steps between validation rollouts; 0 for none before the end.
+    pub validate_every: u32,
+    /// Validation trajectories rolled out at most; by default all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validate_trajectories: Option<usize>,
+    /// Steps between checkpoints; the first comes after seconds in any case.
+    pub checkpoint_every: u32,
+    /// Validations in a row without a new lowest error after which training ends; 0 for all steps.
+    pub patience: u32,
+    /// A run whose weights are the first ones, instead of chance; its network must have the same shapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            steps: 60_000,
+            batch: 256,
+            learning_rate: 1e-4,
+            schedule: LearningRateSchedule::Constant,
+            warmup: 0,
+            betas: [0.9, 0.99],
+            weight_decay: 0.0,
+            ema: 0.0,
+            clip: 0.0,
+            precision: Precision::F32,
+            deterministic: false,
+            seed: 0,
+            report_every: 100,
+            validate_every: 5_000,
+            validate_trajectories: None,
+            checkpoint_every: 1_000,
+            patience: 0,
+            from: None,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// The optimiser's settings.
+    ///
+    /// # Errors
+    /// If a number is out of range.
+    pub fn adam(&self) -> Result<AdamConfig> {
+        let invalid = |key: &str, problem: String| CfoError::invalid(&format!("train.{key}"), problem);
+        let schedule = match self.schedule {
+            LearningRateSchedule::Constant => Schedule::Constant,
+            LearningRateSchedule::Warmup => Schedule::WarmUp(self.warmup),
+            LearningRateSchedule::Cosine => {
+                Schedule::Cosine { warmup: self.warmup, total: self.steps, floor: 0.0 }
+            }
+        };
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return Err(invalid("learning_rate", format!("{} is not a positive number", self.learning_rate)));
+        }
+        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
+            return Err(invalid("betas", format!("{:?} must lie in [0, 1)", self.betas)));
+        }
+        if !(0.0..1.0).contains(&self.ema) {
+            return Err(invalid("ema", format!("{} must lie in [0, 1)", self.ema)));
+        }
+        for (key, value) in [("weight_decay", self.weight_decay), ("clip", self.clip)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(invalid(key, format!("{value} must be 0 or a positive number")));
+            }
+        }
+        let when = |value: f64| (value > 0.0).then_some(value);
+        Ok(AdamConfig {
+            learning_rate: self.learning_rate,
+            schedule,
+            betas: self.betas,
+            weight_decay: self.weight_decay,
+            clip: when(self.clip),
+            ema: when(self.ema),
+            ..AdamConfig::default()
+        })
+    }
+
+    /// The precision on a device: the CPU computes in `f32` where the recipe names one that only GPUs have.
+    pub fn precision_on(&self, device: Device) -> Precision {
+        on_device(self.precision, device)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        for (key, value) in [("train.steps", self.steps as usize), ("train.batch", self.batch)] {
+            if value == 0 {
+                return Err(CfoError::invalid(key, "0 must be positive"));
+            }
+        }
+        if self.patience > 0 && self.validate_every == 0 {
+            let problem = "nothing is validated: `train.validate_every` is 0";
+            return Err(CfoError::invalid("train.patience", problem));
+        }
+        self.adam().map(|_| ())
+    }
+}
+
+/// What a device computes in where a recipe names a precision.
+pub(super) fn on_device(precision: Precision, device: Device) -> Precision {
+    match (device, precision) {
+        (Device::Cpu, Precision::Tf32 | Precision::Bf16) => Precision::F32,
+        _ => precision,
+    }
+}
+
+/// How the learning rate goes over the steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LearningRateSchedule {
+    /// Always the same.
+    #[default]
+    Constant,
+    /// Rises over the first steps, then falls like half a cosine to 0 at the last one.
+    Cosine,
+    /// Rises over the first steps, then stays.
+    Warmup,
+}

@@ -1,0 +1,84 @@
+//! The graph of one whole training step: draw the batch, forward, loss, backward, clip, Adam, EMA.
+
+use cfo_engine::{Draw, Element, Graph, Node, PathData, PathSample, PathTensors, Shape};
+use cfo_numerics::{NoiseSchedule, Path, Spline};
+
+use crate::error::Result;
+use crate::model::Model;
+use crate::objective::Batch;
+use crate::training_data::TrainingData;
+
+/// Stream of the batch sampler under the run's seed.
+const BATCHES: u32 = 1;
+/// The tensor that counts optimiser steps.
+const COUNTER: &str = "train.step";
+
+/// How a model's batches are drawn.
+pub(crate) fn draw(model: &Model) -> Draw {
+    let data = model.objective().draw().data();
+    Draw { data, seed: model.recipe.train.seed, stream: BATCHES, first: 0 }
+}
+
+/// The graph that draws a batch, and the batch.
+///
+/// # Errors
+/// If the path is not valid.
+pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)> {
+    let mut graph = Graph::new();
+    let (batch, draw) = (model.recipe.train.batch, draw(model));
+    let tensors = PathTensors {
+        values: graph.input("data.values", data.values_shape(model))?,
+        times: graph.tensor("data.times", Element::Double, [data.rows()])?,
+        offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
+    };
+    let counter = graph.counter(COUNTER)?;
+    let sample = match data.is_streamed() {
+        true => graph.sample_staged(tensors, draw, batch, counter)?,
+        false => graph.sample_path(tensors, draw.data, batch, (draw.seed, draw.stream), counter)?,
+    };
+    Ok((graph, sample))
+}
+
+/// The graph of one training step. Returns the loss; its sum over steps is kept in the tensor `train.loss`.
+///
+/// # Errors
+/// If the network cannot take the data's grid.
+pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
+    let (mut graph, sample) = sampler(model, data)?;
+    let train = &model.recipe.train;
+    let counter = graph.counter(COUNTER)?;
+    let conditions = match model.setting.conditions {
+        0 => None,
+        count => {
+            let table = graph.input("data.conditions", [data.trajectories(), count])?;
+            Some(graph.gather(table, sample.trajectory)?)
+        }
+    };
+    let trust = trust(model, data, &mut graph)?;
+    let PathSample { time, state, target, .. } = sample;
+    let batch = Batch { time, state, target, conditions, trust };
+    let loss = model.objective().loss(&mut graph, model, &batch)?;
+    let total = graph.input("train.loss", Shape::scalar())?;
+    let sum = graph.add(total, loss)?;
+    graph.assign(total, sum)?;
+    let gradients = graph.parameter_gradients(loss)?;
+    graph.adam_step(&gradients, counter, train.adam()?)?;
+    Ok((graph, loss))
+}
+
+/// What an error counts at the times of the batch, where noise was taken off: read by a second sampler of the same random numbers.
+fn trust(model: &Model, data: &TrainingData, graph: &mut Graph) -> Result<Option<Node>> {
+    if data.trust.is_empty() {
+        return Ok(None);
+    }
+    let tensors = PathTensors {
+        values: graph.input("data.trust", [data.rows(), 1, 1, model.shape().channels])?,
+        times: graph.tensor("data.times", Element::Double, [data.rows()])?,
+        offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
+    };
+    let line =
+        PathData::Flow { path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
+    let Draw { seed, stream, .. } = draw(model);
+    let counter = graph.counter(COUNTER)?;
+    Ok(Some(graph.sample_path(tensors, line, model.recipe.train.batch, (seed, stream), counter)?.state))
+}
