@@ -10,6 +10,7 @@ use std::path::Path;
 
 use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
 use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_numerics::TimeGrid;
 use common::peak_of;
 
 const SHAPE: FieldShape = FieldShape::plane(32, 32, 2);
@@ -46,10 +47,50 @@ fn bytes_read() -> Option<u64> {
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok())
 }
 
+/// One trajectory of so many snapshots, seven of them at a time.
+fn write_long(path: &Path, frames: usize, layout: OutputLayout) {
+    let description = Description {
+        system: String::new(),
+        shape: SHAPE,
+        periodic: vec![false; 2],
+        domain: vec![[0.0, 1.0]; 2],
+        channel_names: vec![],
+        channel_units: vec![],
+        parameter_names: vec![],
+    };
+    let options = WriteOptions { layout, force: true, frames: Some(frames), ..WriteOptions::default() };
+    let mut writer = TrajectoryWriter::create(path, &description, options).unwrap();
+    let times = TimeGrid::new((0..frames).map(|frame| frame as f64).collect()).unwrap();
+    writer.start(&times, &[], None).unwrap();
+    let some: Vec<f32> = (0..7 * SHAPE.len()).map(|position| position as f32).collect();
+    for first in (0..frames).step_by(7) {
+        writer.frames(&some[..7.min(frames - first) * SHAPE.len()]).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// What is written for others holds neither all trajectories nor all snapshots of one.
+fn check_exports(path: &Path) {
+    for layout in [OutputLayout::Netcdf, OutputLayout::TheWell, OutputLayout::Xdmf] {
+        let ((), few) = peak_of(|| write(path, 20, layout, Compression::None));
+        let ((), many) = peak_of(|| write(path, 200, layout, Compression::None));
+        println!("{layout}: {few} bytes held for 20 trajectories, {many} for 200");
+        assert!(many <= few + 180 * (2 << 10), "{layout}: {few} bytes for 20, {many} for 200");
+    }
+    for layout in OutputLayout::ALL {
+        let ((), few) = peak_of(|| write_long(path, 100, layout));
+        let ((), many) = peak_of(|| write_long(path, 1000, layout));
+        println!("{layout}: {few} bytes held for 100 snapshots, {many} for 1000");
+        // Of a snapshot of 8192 bytes its time remains, and its share of the index.
+        assert!(many <= few + 900 * 512, "{layout}: {few} bytes for 100, {many} for 1000");
+    }
+}
+
 #[test]
 fn memory_and_traffic_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("set");
+    check_exports(&path);
     let cases = [
         (OutputLayout::Cfo, Compression::None),
         (OutputLayout::Cfo, Compression::Gzip(1)),

@@ -59,8 +59,16 @@ fn case(
 
 fn write(path: &std::path::Path, case: &Case, options: WriteOptions) -> Result<(), DataError> {
     let mut writer = TrajectoryWriter::create(path, &case.description, options)?;
-    for (trajectory, &split) in case.trajectories.iter().zip(&case.splits) {
-        writer.push(trajectory, split)?;
+    for (index, (trajectory, &split)) in case.trajectories.iter().zip(&case.splits).enumerate() {
+        if index % 2 == 0 {
+            writer.push(trajectory, split)?;
+            continue;
+        }
+        // A few snapshots at a time come to the same.
+        writer.start(&trajectory.times, &trajectory.parameters, split)?;
+        for some in trajectory.values.chunks(3 * case.description.shape.len()) {
+            writer.frames(some)?;
+        }
     }
     writer.finish()
 }
@@ -121,5 +129,30 @@ proptest! {
         write(&path, &case, options).unwrap();
         check(&path, &case, Layout::Npz);
         prop_assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+}
+
+/// A trajectory is whole before the next one starts and before the file ends.
+#[test]
+fn snapshots_are_neither_missing_nor_too_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let case = case(1, [1, 4], 2, &[3, 3], true, 0);
+    let [first, second] = &case.trajectories[..] else { unreachable!("two were made") };
+    for layout in OutputLayout::ALL {
+        let options = WriteOptions { layout, ..WriteOptions::default() };
+        let path = directory.path().join("set");
+        let Ok(mut writer) = TrajectoryWriter::create(&path, &case.description, options) else {
+            assert_eq!(layout, OutputLayout::Pdebench, "two channels on a line");
+            continue;
+        };
+        writer.start(&first.times, &first.parameters, None).unwrap();
+        assert!(matches!(writer.frames(&[0.0; 7]), Err(DataError::Unfit { .. })));
+        assert!(matches!(writer.frames(&[0.0; 32]), Err(DataError::Unfit { .. })));
+        assert!(matches!(writer.frames(&[f32::NAN; 8]), Err(DataError::NotFinite { .. })));
+        writer.frames(&first.values[..16]).unwrap();
+        let unfinished = writer.start(&second.times, &second.parameters, None).unwrap_err();
+        assert!(unfinished.to_string().contains("2 of 3 snapshots"), "{unfinished}");
+        assert!(matches!(writer.finish(), Err(DataError::Unfit { .. })));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{layout}");
     }
 }

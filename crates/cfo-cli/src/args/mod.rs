@@ -1,5 +1,6 @@
 //! The command line as typed. What it means is up to the commands.
 
+mod look;
 mod reproduce;
 mod run;
 mod simulate;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use look::Export;
 pub use reproduce::{Reproduce, Scale, Target};
 pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
@@ -35,6 +37,7 @@ pub enum Command {
     Train(Train),
     Evaluate(Evaluate),
     Predict(Predict),
+    Export(Export),
     Reproduce(Reproduce),
     Bench(Bench),
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod devices;
 mod evaluate;
+mod export;
 mod figures;
 mod init;
 mod inspect;
@@ -26,6 +27,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Train(arguments) => train::run(arguments),
         Command::Evaluate(arguments) => evaluate::run(arguments),
         Command::Predict(arguments) => predict::run(arguments),
+        Command::Export(arguments) => export::run(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
     }

@@ -11,6 +11,7 @@ fn help_of_every_command() {
         "train --help",
         "evaluate --help",
         "predict --help",
+        "export --help",
         "bench --help",
         "reproduce --help",
         "simulate --help",

@@ -3,6 +3,7 @@
 
 mod bench;
 mod devices;
+mod export;
 mod foreign;
 mod grids;
 mod help;

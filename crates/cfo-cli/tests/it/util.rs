@@ -48,13 +48,19 @@ impl Folder {
 /// A Python with NumPy and h5py, to write files as others do and to look from outside; `None` where there is none, which
 /// the checks do not accept.
 pub fn python() -> Option<String> {
+    python_with(&["numpy", "h5py"])
+}
+
+/// A Python with these packages, in the same way.
+pub fn python_with(packages: &[&str]) -> Option<String> {
     let python = std::env::var("CFO_PYTHON").unwrap_or_else(|_| "python3".into());
-    let found = Command::new(&python).args(["-c", "import numpy, h5py"]).output();
+    let wanted = packages.join(", ");
+    let found = Command::new(&python).args(["-c", &format!("import {wanted}")]).output();
     if found.is_ok_and(|output| output.status.success()) {
         return Some(python);
     }
-    assert!(std::env::var_os("CI").is_none(), "the checks need NumPy and h5py");
-    println!("skipped: `{python}` has no NumPy and h5py");
+    assert!(std::env::var_os("CI").is_none(), "the checks need a Python with {wanted}");
+    println!("skipped: `{python}` does not have all of {wanted}");
     None
 }
 

@@ -7,4 +7,4 @@ mod write;
 
 pub use file::TrajectoryFile;
 pub use layout::Layout;
-pub use write::{Compression, OutputLayout, TrajectoryWriter, WriteOptions};
+pub use write::{Compression, OutputLayout, TrajectoryWriter, WriteOptions, describe_as_xdmf};

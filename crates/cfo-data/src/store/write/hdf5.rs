@@ -4,7 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rust_hdf5::format::messages::filter::{FILTER_FLETCHER32, FLAG_MANDATORY};
-use rust_hdf5::{Filter, FilterPipeline, H5Dataset, H5File, H5Group, Hdf5Error, VarLenUnicode};
+use rust_hdf5::{
+    DatatypeMessage, Filter, FilterPipeline, H5Dataset, H5File, H5Group, H5Type, HBool, Hdf5Error,
+    VarLenUnicode,
+};
 
 use super::Compression;
 use crate::DataError;
@@ -19,91 +22,121 @@ pub(crate) struct Hdf5Output {
     target: PathBuf,
 }
 
-/// A dataset that grows.
-pub(crate) struct Growing {
-    dataset: H5Dataset,
-    target: PathBuf,
-    extent: Vec<usize>,
-}
-
 impl Hdf5Output {
     pub fn create(temporary: &Path, target: &Path) -> Result<Self, DataError> {
-        let file = H5File::options().no_locking().create(temporary);
+        Self::create_as(temporary, target, false)
+    }
+
+    /// A file that remembers the order in which its members were made, as NetCDF wants it.
+    pub fn create_ordered(temporary: &Path, target: &Path) -> Result<Self, DataError> {
+        Self::create_as(temporary, target, true)
+    }
+
+    fn create_as(temporary: &Path, target: &Path, ordered: bool) -> Result<Self, DataError> {
+        let file = H5File::options().no_locking().track_order(ordered).create(temporary);
         let file = file.map_err(|error| failure(target, error))?;
         Ok(Self { file, target: target.to_owned() })
     }
 
+    /// The group that holds all others.
+    pub fn root(&self) -> Hdf5Group {
+        Hdf5Group { group: self.file.root_group(), target: self.target.clone() }
+    }
+
+    /// Complete the file and hand its bytes to the operating system.
+    pub fn close(self) -> Result<(), DataError> {
+        self.file.close_no_sync().map_err(|error| failure(&self.target, error))
+    }
+
+    /// Give the file up. Its bytes no longer matter, so neither does whether they can be written.
+    pub fn abandon(self, temporary: &Path) {
+        // Emptied first, so that what the writer still flushes finds room on a full disk.
+        let _ = fs_err::OpenOptions::new().write(true).truncate(true).open(temporary);
+        let _ = self.file.close_no_sync();
+    }
+}
+
+/// A group of a file that is being written.
+pub(crate) struct Hdf5Group {
+    group: H5Group,
+    target: PathBuf,
+}
+
+impl Hdf5Group {
     pub fn text(&self, name: &str, text: &str) -> Result<(), DataError> {
-        self.check(self.file.set_attr_string(name, text))
+        self.check(self.group.set_attr_string(name, text))
+    }
+
+    /// A text of as many bytes as it has, which is all that VTK reads.
+    pub fn short_text(&self, name: &str, text: &str) -> Result<(), DataError> {
+        let kind = DatatypeMessage::FixedString { size: text.len() as u32, padding: 1, charset: 0 };
+        self.check(self.group.set_attr_typed(name, kind, text.as_bytes().to_vec()))
     }
 
     pub fn texts(&self, name: &str, texts: &[String]) -> Result<(), DataError> {
+        if texts.is_empty() {
+            // As h5py writes an empty list: texts of no number have no kind.
+            return self.numbers::<f64>(name, &[], &[0]);
+        }
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        self.check(self.file.set_attr_string_array(name, &texts))
+        self.check(self.group.set_attr_string_array(name, &texts))
     }
 
-    pub fn integer(&self, name: &str, value: i64) -> Result<(), DataError> {
-        self.check(self.file.set_attr_numeric(name, &value))
+    pub fn number<T: H5Type>(&self, name: &str, value: T) -> Result<(), DataError> {
+        self.check(self.group.set_attr_numeric(name, &value))
     }
 
-    pub fn number(&self, name: &str, value: f64) -> Result<(), DataError> {
-        self.check(self.file.set_attr_numeric(name, &value))
+    pub fn numbers<T: H5Type>(&self, name: &str, values: &[T], shape: &[usize]) -> Result<(), DataError> {
+        self.check(self.group.set_attr_array_numeric_nd(name, values, shape))
     }
 
-    pub fn flags(&self, name: &str, flags: &[bool]) -> Result<(), DataError> {
-        let flags: Vec<i64> = flags.iter().map(|&flag| i64::from(flag)).collect();
-        self.check(self.file.set_attr_array_numeric(name, &flags))
+    pub fn flag(&self, name: &str, flag: bool) -> Result<(), DataError> {
+        self.number(name, HBool::from(flag))
     }
 
-    pub fn pairs(&self, name: &str, pairs: &[[f64; 2]]) -> Result<(), DataError> {
-        self.check(self.file.set_attr_array_numeric_nd(name, pairs.as_flattened(), &[pairs.len(), 2]))
+    pub fn group(&self, name: &str) -> Result<Self, DataError> {
+        Ok(Self { group: self.check(self.group.create_group(name))?, target: self.target.clone() })
     }
 
-    /// A dataset whole at once.
-    pub fn dataset<T: rust_hdf5::H5Type>(
+    /// A dataset whole at once, not compressed.
+    pub fn dataset<T: H5Type>(
         &self,
         name: &str,
         shape: &[usize],
         data: &[T],
-    ) -> Result<(), DataError> {
-        self.write_dataset(name, shape, data).map(drop)
-    }
-
-    /// A dataset whole at once, with names for its last axis.
-    pub fn named_dataset<T: rust_hdf5::H5Type>(
-        &self,
-        name: &str,
-        shape: &[usize],
-        data: &[T],
-        names: &[String],
-    ) -> Result<(), DataError> {
-        let dataset = self.write_dataset(name, shape, data)?;
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let attribute =
-            self.check(dataset.new_attr::<VarLenUnicode>().shape([names.len()]).create("names"))?;
-        self.check(attribute.write_string_array(&names))
-    }
-
-    fn write_dataset<T: rust_hdf5::H5Type>(
-        &self,
-        name: &str,
-        shape: &[usize],
-        data: &[T],
-    ) -> Result<H5Dataset, DataError> {
-        let mut builder = self.file.new_dataset::<T>().shape(shape);
+    ) -> Result<Hdf5Dataset, DataError> {
+        let mut builder = self.group.new_dataset::<T>().shape(shape);
         if !data.is_empty() {
             builder = builder
                 .chunk(&piece(shape, T::element_size()))
                 .filter_pipeline(filters(T::element_size(), Compression::None));
         }
-        let dataset = self.check(builder.create(name))?;
-        self.check(dataset.write_raw(data))?;
+        let dataset = self.dataset_of(builder.create(name))?;
+        self.check(dataset.dataset.write_raw(data))?;
         Ok(dataset)
+    }
+
+    /// Truth values, as h5py stores them.
+    pub fn flags(&self, name: &str, flags: &[bool]) -> Result<Hdf5Dataset, DataError> {
+        let flags: Vec<HBool> = flags.iter().map(|&flag| HBool::from(flag)).collect();
+        self.dataset(name, &[flags.len()], &flags)
+    }
+
+    /// A dataset of known shape whose numbers follow.
+    pub fn planned<T: H5Type>(
+        &self,
+        name: &str,
+        shape: &[usize],
+        compression: Compression,
+    ) -> Result<Hdf5Dataset, DataError> {
+        let size = T::element_size();
+        let builder = self.group.new_dataset::<T>().shape(shape).chunk(&piece(shape, size));
+        self.dataset_of(builder.filter_pipeline(filters(size, compression)).create(name))
     }
 
     /// A dataset that grows along its first axis, and along its second too when `frames_grow`. Entries that are never
     /// written read as `fill`.
-    pub fn growing<T: rust_hdf5::H5Type>(
+    pub fn growing<T: H5Type>(
         &self,
         name: &str,
         row: &[usize],
@@ -118,31 +151,18 @@ impl Hdf5Output {
             limits[1] = None;
         }
         let builder = self
-            .file
+            .group
             .new_dataset::<T>()
             .shape(&extent)
             .chunk(&chunk(row, T::element_size()))
             .max_shape(&limits)
             .filter_pipeline(filters(T::element_size(), compression))
             .fill_value(fill);
-        let dataset = self.check(builder.create(name))?;
-        Ok(Growing { dataset, target: self.target.clone(), extent })
+        Ok(Growing { dataset: self.dataset_of(builder.create(name))?, extent, written: 0 })
     }
 
-    pub fn group(&self, name: &str) -> Result<Hdf5Group<'_>, DataError> {
-        Ok(Hdf5Group { group: self.check(self.file.create_group(name))?, output: self })
-    }
-
-    /// Complete the file and hand its bytes to the operating system.
-    pub fn close(self) -> Result<(), DataError> {
-        self.file.close_no_sync().map_err(|error| failure(&self.target, error))
-    }
-
-    /// Give the file up. Its bytes no longer matter, so neither does whether they can be written.
-    pub fn abandon(self, temporary: &Path) {
-        // Emptied first, so that what the writer still flushes finds room on a full disk.
-        let _ = fs_err::OpenOptions::new().write(true).truncate(true).open(temporary);
-        let _ = self.file.close_no_sync();
+    fn dataset_of(&self, made: rust_hdf5::Result<H5Dataset>) -> Result<Hdf5Dataset, DataError> {
+        Ok(Hdf5Dataset { dataset: self.check(made)?, target: self.target.clone() })
     }
 
     fn check<T>(&self, result: rust_hdf5::Result<T>) -> Result<T, DataError> {
@@ -150,47 +170,104 @@ impl Hdf5Output {
     }
 }
 
-/// A group of a file that is being written.
-pub(crate) struct Hdf5Group<'a> {
-    group: H5Group,
-    output: &'a Hdf5Output,
+/// A dataset of a file that is being written.
+pub(crate) struct Hdf5Dataset {
+    dataset: H5Dataset,
+    target: PathBuf,
 }
 
-impl Hdf5Group<'_> {
-    pub fn group(&self, name: &str) -> Result<Self, DataError> {
-        Ok(Self { group: self.output.check(self.group.create_group(name))?, output: self.output })
+impl Hdf5Dataset {
+    pub fn text(&self, name: &str, text: &str) -> Result<(), DataError> {
+        let attribute = self.check(self.dataset.new_attr::<VarLenUnicode>().shape(()).create(name))?;
+        self.check(attribute.write_string(text))
     }
 
-    /// A dataset whole at once.
-    pub fn dataset(
-        &self,
-        name: &str,
-        shape: &[usize],
-        data: &[f32],
-        compression: Compression,
-    ) -> Result<(), DataError> {
-        let builder = self.group.new_dataset::<f32>().shape(shape).chunk(&piece(shape, 4));
-        let builder = builder.filter_pipeline(filters(4, compression));
-        let dataset = self.output.check(builder.create(name))?;
-        self.output.check(dataset.write_raw(data))
+    pub fn texts(&self, name: &str, texts: &[String]) -> Result<(), DataError> {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let shape = [texts.len()];
+        let attribute = self.check(self.dataset.new_attr::<VarLenUnicode>().shape(shape).create(name))?;
+        self.check(attribute.write_string_array(&texts))
     }
+
+    pub fn numbers<T: H5Type>(&self, name: &str, values: &[T]) -> Result<(), DataError> {
+        let attribute = self.check(self.dataset.new_attr::<T>().shape([values.len()]).create(name))?;
+        self.check(attribute.write_array(values))
+    }
+
+    pub fn number<T: H5Type>(&self, name: &str, value: T) -> Result<(), DataError> {
+        let attribute = self.check(self.dataset.new_attr::<T>().shape(()).create(name))?;
+        self.check(attribute.write_numeric(&value))
+    }
+
+    pub fn flag(&self, name: &str, flag: bool) -> Result<(), DataError> {
+        self.number(name, HBool::from(flag))
+    }
+
+    /// Truth values, one for each of some axes.
+    pub fn flags(&self, name: &str, flags: &[bool]) -> Result<(), DataError> {
+        let flags: Vec<HBool> = flags.iter().map(|&flag| HBool::from(flag)).collect();
+        self.numbers(name, &flags)
+    }
+
+    /// Entries `first..first + count` of the first axis.
+    pub fn write<T: H5Type>(&self, first: usize, count: usize, data: &[T]) -> Result<(), DataError> {
+        let mut start = vec![0; self.dataset.ndims()];
+        start[0] = first;
+        let mut counts = self.dataset.shape();
+        counts[0] = count;
+        self.check(self.dataset.write_slice(&start, &counts, data))
+    }
+
+    /// Declare this the coordinates of an axis.
+    pub fn make_scale(&self, name: &str) -> Result<(), DataError> {
+        self.check(self.dataset.set_scale(Some(name)))
+    }
+
+    /// Declare a scale the coordinates of an axis.
+    pub fn attach(&self, axis: usize, scale: &Self) -> Result<(), DataError> {
+        self.check(self.dataset.attach_scale(axis, &scale.dataset))
+    }
+
+    fn check<T>(&self, result: rust_hdf5::Result<T>) -> Result<T, DataError> {
+        result.map_err(|error| failure(&self.target, error))
+    }
+}
+
+/// A dataset that grows by rows, each with entries of its own number.
+pub(crate) struct Growing {
+    pub dataset: Hdf5Dataset,
+    extent: Vec<usize>,
+    /// Entries of the last row that are written.
+    written: usize,
 }
 
 impl Growing {
-    /// Add a row with entries from `data`, `[frames, ...]`, which may be shorter or (where frames grow) longer than
-    /// the rows before.
-    pub fn push<T: rust_hdf5::H5Type>(&mut self, frames: usize, data: &[T]) -> Result<(), DataError> {
-        let row = self.extent[0];
+    /// Add a row for so many entries, which may be fewer or (where frames grow) more than in the rows before.
+    pub fn start(&mut self, frames: usize) -> Result<(), DataError> {
         self.extent[0] += 1;
         self.extent[1] = self.extent[1].max(frames);
+        self.written = 0;
+        self.dataset.check(self.dataset.dataset.extend(&self.extent))
+    }
+
+    /// The next entries of the last row.
+    pub fn write<T: H5Type>(&mut self, data: &[T]) -> Result<(), DataError> {
+        let entry: usize = self.extent[2..].iter().product();
+        let frames = data.len() / entry.max(1);
         let mut start = vec![0; self.extent.len()];
-        start[0] = row;
+        start[0] = self.extent[0] - 1;
+        start[1] = self.written;
         let mut count = self.extent.clone();
         count[0] = 1;
         count[1] = frames;
-        let written =
-            self.dataset.extend(&self.extent).and_then(|()| self.dataset.write_slice(&start, &count, data));
-        written.map_err(|error| failure(&self.target, error))
+        self.written += frames;
+        self.dataset.check(self.dataset.dataset.write_slice(&start, &count, data))
+    }
+
+    /// Add a row with these entries.
+    pub fn push<T: H5Type>(&mut self, frames: usize, data: &[T]) -> Result<(), DataError> {
+        self.start(frames)?;
+        self.write(data)
     }
 }
 

@@ -1,56 +1,35 @@
 //! Writing trajectories one by one into a file that appears whole or not at all.
 
+mod channels;
+mod grid;
 mod hdf5;
+mod layout;
+mod netcdf;
 mod npz;
 mod pdebench;
 mod table;
+mod target;
+mod the_well;
+mod vtkhdf;
+mod xdmf;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
+use cfo_numerics::TimeGrid;
 use tempfile::TempPath;
 
+use crate::store::TrajectoryFile;
 use crate::trajectory::first_not_finite;
-use crate::{DataError, Description, Place, Split, Trajectory};
+use crate::{DataError, Description, Place, Split, Trajectory, TrajectoryError};
+pub use layout::OutputLayout;
+use netcdf::NetcdfOutput;
 use npz::NpzOutput;
 use pdebench::PdebenchOutput;
 use table::TableOutput;
-
-/// How a written file arranges its trajectories.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OutputLayout {
-    /// Our HDF5 layout.
-    #[default]
-    Cfo,
-    /// A NumPy archive with arrays of the same names.
-    Npz,
-    /// What PDEBench's own loaders read: groups for two space axes, `tensor` for one.
-    Pdebench,
-}
-
-impl fmt::Display for OutputLayout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cfo => "cfo",
-            Self::Npz => "npz",
-            Self::Pdebench => "pdebench",
-        })
-    }
-}
-
-impl FromStr for OutputLayout {
-    type Err = DataError;
-
-    fn from_str(text: &str) -> Result<Self, DataError> {
-        let all = [Self::Cfo, Self::Npz, Self::Pdebench];
-        all.into_iter().find(|layout| layout.to_string() == text).ok_or_else(|| DataError::Argument {
-            what: "the layout",
-            found: format!("`{text}`"),
-            needed: "`cfo`, `npz` or `pdebench`".to_string(),
-        })
-    }
-}
+use target::{appear, check_description, resolve, temporary_beside};
+use the_well::TheWellOutput;
+use vtkhdf::VtkhdfOutput;
+pub use xdmf::describe_as_xdmf;
 
 /// Whether and how values are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +58,8 @@ pub struct WriteOptions {
 /// Writes trajectories one after the other.
 ///
 /// The file is built under another name beside its target and appears whole with [`TrajectoryWriter::finish`]; a
-/// writer that is dropped before leaves nothing. Memory holds one trajectory, whatever their number.
+/// writer that is dropped before leaves nothing. Memory holds one trajectory, whatever their number; with
+/// [`TrajectoryWriter::start`] and [`TrajectoryWriter::frames`] it holds a few snapshots of one.
 ///
 /// ```
 /// use cfo_data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
@@ -111,18 +91,32 @@ pub struct TrajectoryWriter {
     description: Description,
     frames: Option<usize>,
     count: usize,
+    /// Snapshots of the trajectory that was started last, and how many of them are written.
+    current: (usize, usize),
     has_splits: Option<bool>,
     /// Set by a failed write: the file cannot be completed any more.
     failed: bool,
     /// Declared before `temporary`, which must outlive it.
     output: Option<Box<dyn Output>>,
     temporary: Option<TempPath>,
+    /// The XML file that speaks of this one.
+    companion: Option<PathBuf>,
+}
+
+/// What is known of a trajectory before its snapshots.
+pub(crate) struct Head<'a> {
+    pub times: &'a [f64],
+    pub parameters: &'a [f64],
+    pub split: Option<Split>,
 }
 
 /// A file of one layout that is being written.
 pub(crate) trait Output: Send {
-    /// Add a trajectory that fits the description.
-    fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError>;
+    /// Start a trajectory that fits the description.
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError>;
+
+    /// Add the next snapshots of the trajectory that was started last.
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError>;
 
     /// Complete the file.
     fn finish(self: Box<Self>) -> Result<(), DataError>;
@@ -138,27 +132,27 @@ impl TrajectoryWriter {
         description: &Description,
         options: WriteOptions,
     ) -> Result<Self, DataError> {
-        let target = resolve(path.as_ref(), options.force)?;
-        check_description(&target, description)?;
+        let named = resolve(path.as_ref(), options.force)?;
+        check_description(&named, description)?;
+        let (target, companion) = match options.layout {
+            OutputLayout::Xdmf => (resolve(&xdmf::beside(&named)?, options.force)?, Some(named)),
+            _ => (named, None),
+        };
         let failed = |error| DataError::writing(&target, error);
         let temporary = temporary_beside(&target).map_err(failed)?;
-        let output: Box<dyn Output> = match options.layout {
-            OutputLayout::Cfo => Box::new(TableOutput::create(&temporary, &target, description, &options)?),
-            OutputLayout::Npz => Box::new(NpzOutput::create(&temporary, &target, description, &options)?),
-            OutputLayout::Pdebench => {
-                Box::new(PdebenchOutput::create(&temporary, &target, description, &options)?)
-            }
-        };
+        let output = output(&temporary, &target, description, &options)?;
         Ok(Self {
             target,
             force: options.force,
             description: description.clone(),
             frames: options.frames,
             count: 0,
+            current: (0, 0),
             has_splits: None,
             failed: false,
             output: Some(output),
             temporary: Some(temporary),
+            companion,
         })
     }
 
@@ -174,77 +168,152 @@ impl TrajectoryWriter {
 
     /// Add a trajectory with finite values; all trajectories have a part or none has.
     pub fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
-        self.check(trajectory, split)?;
+        // Before anything is written: a trajectory that is refused leaves the file as it was.
+        self.description.check(trajectory).map_err(|source| self.unsound(source))?;
+        self.check_finite(self.count, 0, &trajectory.values)?;
+        self.start(&trajectory.times, &trajectory.parameters, split)?;
+        self.put(&trajectory.values)
+    }
+
+    /// Start a trajectory whose snapshots follow by [`TrajectoryWriter::frames`], so that memory holds a few of them.
+    pub fn start(
+        &mut self,
+        times: &TimeGrid,
+        parameters: &[f64],
+        split: Option<Split>,
+    ) -> Result<(), DataError> {
+        self.check_complete()?;
+        self.check(times, parameters, split)?;
         let output = self.output.as_mut().expect("the output lives until `finish`");
-        let pushed = output.push(trajectory, split);
-        self.failed |= pushed.is_err();
-        pushed?;
+        let started = output.start(&Head { times, parameters, split });
+        self.failed |= started.is_err();
+        started?;
         self.has_splits = Some(split.is_some());
+        self.current = (times.len(), 0);
         self.count += 1;
         Ok(())
+    }
+
+    /// Add the next snapshots of the trajectory that was started last, `[frames, height, width, channels]`.
+    pub fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        let (total, written) = self.current;
+        let size = self.description.shape.len();
+        if !values.len().is_multiple_of(size) || values.len() / size > total - written {
+            let found = format!("{} values after {written} snapshots", values.len());
+            let needed = format!("{size} for each of at most {} more snapshots", total - written);
+            return Err(self.misfit(self.count.saturating_sub(1), &found, &needed));
+        }
+        self.check_finite(self.count.saturating_sub(1), written, values)?;
+        self.put(values)
+    }
+
+    fn put(&mut self, values: &[f32]) -> Result<(), DataError> {
+        let output = self.output.as_mut().expect("the output lives until `finish`");
+        let written = output.frames(values);
+        self.failed |= written.is_err();
+        self.current.1 += values.len() / self.description.shape.len();
+        written
     }
 
     /// Complete the file, make it durable and let it appear under its name.
     pub fn finish(mut self) -> Result<(), DataError> {
         if self.failed {
-            return Err(self.misfit("a trajectory that could not be written", "all trajectories"));
+            return Err(self.misfit(
+                self.count,
+                "a trajectory that could not be written",
+                "all trajectories",
+            ));
         }
         if self.count == 0 {
-            return Err(self.misfit("no trajectory", "at least one"));
+            return Err(self.misfit(0, "no trajectory", "at least one"));
         }
+        self.check_complete()?;
         let (output, temporary) = (self.output.take(), self.temporary.take());
         let (output, temporary) = output.zip(temporary).expect("both live until `finish`");
         output.finish()?;
-        let failed = |error| DataError::writing(&self.target, error);
-        fs_err::OpenOptions::new()
-            .write(true)
-            .open(&temporary)
-            .and_then(|file| file.sync_all())
-            .map_err(failed)?;
-        let persisted = match self.force {
-            true => temporary.persist(&self.target),
-            false => temporary.persist_noclobber(&self.target),
+        let companion = match &self.companion {
+            None => None,
+            Some(companion) => {
+                let numbers = TrajectoryFile::open(&temporary)?;
+                Some((xdmf::write(companion, &self.target, &numbers)?, companion))
+            }
         };
-        persisted.map_err(|error| failed(error.error))?;
-        // The name is durable once its directory is; some file systems cannot sync directories.
-        if let Ok(directory) = fs_err::File::open(directory_of(&self.target)) {
-            let _ = directory.sync_all();
+        appear(temporary, &self.target, self.force)?;
+        let Some((written, companion)) = companion else { return Ok(()) };
+        appear(written, companion, self.force).inspect_err(|_| {
+            // Nothing speaks of the numbers: they go too, unless they took the place of others.
+            if !self.force {
+                let _ = fs_err::remove_file(&self.target);
+            }
+        })
+    }
+
+    fn check(&self, times: &TimeGrid, parameters: &[f64], split: Option<Split>) -> Result<(), DataError> {
+        let head = Trajectory { times: times.clone(), values: Vec::new(), parameters: parameters.to_vec() };
+        self.description.check_parameters(&head).map_err(|source| self.unsound(source))?;
+        let frames = times.len();
+        if let Some(most) = self.frames.filter(|&most| frames > most) {
+            let needed = format!("at most {most}, as announced");
+            return Err(self.misfit(self.count, &format!("{frames} frames"), &needed));
+        }
+        if self.has_splits.is_some_and(|has_splits| has_splits != split.is_some()) {
+            let needed = "a part for all of them or for none";
+            return Err(self.misfit(self.count, "a part for some trajectories", needed));
         }
         Ok(())
     }
 
-    fn check(&self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
-        let place = || Place::trajectory(self.count);
-        self.description.check(trajectory).map_err(|source| DataError::Misfit {
-            path: self.target.clone(),
-            place: Box::new(place()),
-            source,
-        })?;
-        let frames = trajectory.times.len();
-        if let Some(most) = self.frames.filter(|&most| frames > most) {
-            return Err(self.misfit(&format!("{frames} frames"), &format!("at most {most}, as announced")));
-        }
-        if self.has_splits.is_some_and(|has_splits| has_splits != split.is_some()) {
-            return Err(self.misfit("a part for some trajectories", "a part for all of them or for none"));
-        }
-        match first_not_finite(&trajectory.values) {
-            None => Ok(()),
-            Some(position) => Err(DataError::NotFinite {
-                path: self.target.clone(),
-                place: Box::new(self.description.shape.place(position).in_trajectory(self.count)),
-                value: trajectory.values[position],
-            }),
+    fn unsound(&self, source: TrajectoryError) -> DataError {
+        let place = Box::new(Place::trajectory(self.count));
+        DataError::Misfit { path: self.target.clone(), place, source }
+    }
+
+    /// Refuse a value that is not finite; the first of `values` is of snapshot `first`.
+    fn check_finite(&self, trajectory: usize, first: usize, values: &[f32]) -> Result<(), DataError> {
+        let Some(position) = first_not_finite(values) else { return Ok(()) };
+        let mut place = self.description.shape.place(position).in_trajectory(trajectory);
+        place.frame = place.frame.map(|frame| frame + first);
+        let (path, value) = (self.target.clone(), values[position]);
+        Err(DataError::NotFinite { path, place: Box::new(place), value })
+    }
+
+    fn check_complete(&self) -> Result<(), DataError> {
+        match self.current {
+            (total, written) if written < total => {
+                let found = format!("{written} of {total} snapshots");
+                Err(self.misfit(self.count.saturating_sub(1), &found, "all of them"))
+            }
+            _ => Ok(()),
         }
     }
 
-    fn misfit(&self, found: &str, needed: &str) -> DataError {
+    fn misfit(&self, trajectory: usize, found: &str, needed: &str) -> DataError {
         DataError::Unfit {
             path: self.target.clone(),
-            place: Box::new(Place::trajectory(self.count)),
+            place: Box::new(Place::trajectory(trajectory)),
             found: found.to_string(),
             needed: needed.to_string(),
         }
     }
+}
+
+/// The file of the layout asked for.
+fn output(
+    temporary: &Path,
+    target: &Path,
+    description: &Description,
+    options: &WriteOptions,
+) -> Result<Box<dyn Output>, DataError> {
+    Ok(match options.layout {
+        OutputLayout::Cfo | OutputLayout::Xdmf => {
+            Box::new(TableOutput::create(temporary, target, description, options)?)
+        }
+        OutputLayout::Npz => Box::new(NpzOutput::create(temporary, target, description, options)?),
+        OutputLayout::Pdebench => Box::new(PdebenchOutput::create(temporary, target, description, options)?),
+        OutputLayout::TheWell => Box::new(TheWellOutput::create(temporary, target, description, options)?),
+        OutputLayout::Netcdf => Box::new(NetcdfOutput::create(temporary, target, description, options)?),
+        OutputLayout::Vtkhdf => Box::new(VtkhdfOutput::create(temporary, target, description, options)?),
+    })
 }
 
 impl Drop for TrajectoryWriter {
@@ -253,58 +322,4 @@ impl Drop for TrajectoryWriter {
             output.abandon();
         }
     }
-}
-
-/// The file to write: links followed, and nothing there that may not be replaced.
-fn resolve(path: &Path, force: bool) -> Result<PathBuf, DataError> {
-    if path.file_name().is_none() {
-        return Err(DataError::NotAFile { path: path.to_owned() });
-    }
-    let Ok(existing) = fs_err::metadata(path) else {
-        return Ok(path.to_owned());
-    };
-    if !existing.is_file() {
-        return Err(DataError::NotAFile { path: path.to_owned() });
-    }
-    if !force {
-        return Err(DataError::Exists { path: path.to_owned() });
-    }
-    fs_err::canonicalize(path).map_err(|error| DataError::writing(path, error))
-}
-
-fn check_description(target: &Path, description: &Description) -> Result<(), DataError> {
-    let shape = &description.shape;
-    let labels = [&description.channel_names, &description.channel_units];
-    let fits = shape.axes <= 2
-        && !shape.is_empty()
-        && (shape.axes == 2 || shape.height == 1)
-        && (shape.axes > 0 || shape.width == 1)
-        && description.periodic.len() == shape.axes
-        && description.domain.len() == shape.axes
-        && labels.iter().all(|names| names.is_empty() || names.len() == shape.channels);
-    if fits {
-        return Ok(());
-    }
-    Err(DataError::Unfit {
-        path: target.to_owned(),
-        place: Box::new(Place::default()),
-        found: format!("a description that contradicts itself: {description:?}"),
-        needed: "one period flag and domain for each space axis, and a name for each channel or none"
-            .to_string(),
-    })
-}
-
-fn directory_of(target: &Path) -> &Path {
-    target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// An empty file in the same directory, hence on the same file system, removed when dropped.
-fn temporary_beside(target: &Path) -> std::io::Result<TempPath> {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let prefix = format!(".{name}.");
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix).suffix(".partial");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(directory_of(target)).map(tempfile::NamedTempFile::into_temp_path)
 }

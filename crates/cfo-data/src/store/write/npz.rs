@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::table::Columns;
-use super::{Compression, Output, WriteOptions};
-use crate::{DataError, Description, Split, Trajectory};
+use super::{Compression, Head, Output, WriteOptions};
+use crate::{DataError, Description};
 
 /// Bytes before the numbers of an array: enough for five extents of twenty digits.
 const HEADER_BYTES: usize = 256;
@@ -23,6 +23,9 @@ pub(crate) struct NpzOutput {
     frames: Option<usize>,
     /// Checksum of the values written so far.
     checksum: crc32fast::Hasher,
+    /// Numbers of the row that are still to come, and those that follow for want of snapshots.
+    awaited: usize,
+    padding: usize,
     first_times: Vec<f64>,
     /// Rows of times, from the first trajectory whose times differ on.
     spool: Option<BufWriter<File>>,
@@ -56,6 +59,8 @@ impl NpzOutput {
             description: description.clone(),
             frames: options.frames,
             checksum: crc32fast::Hasher::new(),
+            awaited: 0,
+            padding: 0,
             first_times: Vec::new(),
             spool: None,
             columns: Columns::default(),
@@ -66,15 +71,30 @@ impl NpzOutput {
         Ok(output)
     }
 
-    fn write_row(&mut self, trajectory: &Trajectory, frames: usize) -> io::Result<()> {
-        let padding = (frames - trajectory.times.len()) * self.description.shape.len();
-        let mut bytes = bytes_of(&trajectory.values, f32::to_le_bytes);
-        bytes.extend(f32::NAN.to_le_bytes().repeat(padding));
+    fn write_values(&mut self, values: &[f32]) -> io::Result<()> {
+        let bytes = bytes_of(values, f32::to_le_bytes);
         self.checksum.update(&bytes);
         self.file.write_all(&bytes)?;
+        self.awaited -= values.len();
+        if self.awaited > 0 {
+            return Ok(());
+        }
+        // A portion at a time: a short trajectory may have much room after it.
+        const PORTION: usize = 1 << 16;
+        let nothing = f32::NAN.to_le_bytes().repeat(PORTION.min(self.padding));
+        while self.padding > 0 {
+            let portion = &nothing[..4 * self.padding.min(PORTION)];
+            self.checksum.update(portion);
+            self.file.write_all(portion)?;
+            self.padding -= portion.len() / 4;
+        }
+        Ok(())
+    }
+
+    fn push_times(&mut self, times: &[f64], frames: usize) -> io::Result<()> {
         if self.columns.lengths.is_empty() {
-            self.first_times = trajectory.times.to_vec();
-        } else if self.spool.is_none() && *trajectory.times != self.first_times {
+            self.first_times = times.to_vec();
+        } else if self.spool.is_none() && times != self.first_times {
             let directory = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
             let mut spool = BufWriter::new(tempfile::tempfile_in(directory.unwrap_or(Path::new(".")))?);
             for _ in 0..self.columns.lengths.len() {
@@ -83,7 +103,7 @@ impl NpzOutput {
             self.spool = Some(spool);
         }
         match &mut self.spool {
-            Some(spool) => write_times(spool, &trajectory.times, frames),
+            Some(spool) => write_times(spool, times, frames),
             None => Ok(()),
         }
     }
@@ -208,8 +228,8 @@ impl NpzOutput {
 }
 
 impl Output for NpzOutput {
-    fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
-        let length = trajectory.times.len();
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
+        let length = head.times.len();
         let frames = *self.frames.get_or_insert(length);
         if length > frames {
             return Err(DataError::Unfit {
@@ -219,9 +239,15 @@ impl Output for NpzOutput {
                 needed: format!("at most {frames}, the first trajectory's: announce the longest"),
             });
         }
-        self.write_row(trajectory, frames).map_err(|error| DataError::writing(&self.target, error))?;
-        self.columns.push(trajectory, split);
+        self.push_times(head.times, frames).map_err(|error| DataError::writing(&self.target, error))?;
+        self.columns.push(head);
+        let size = self.description.shape.len();
+        (self.awaited, self.padding) = (length * size, (frames - length) * size);
         Ok(())
+    }
+
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        self.write_values(values).map_err(|error| DataError::writing(&self.target, error))
     }
 
     fn finish(self: Box<Self>) -> Result<(), DataError> {

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hdf5::{Growing, Hdf5Output};
-use super::{Compression, Output, WriteOptions};
-use crate::{DataError, Description, Place, Split, Trajectory};
+use super::grid::centres;
+use super::hdf5::{Growing, Hdf5Dataset, Hdf5Output};
+use super::{Compression, Head, Output, WriteOptions};
+use crate::{DataError, Description, Place};
 
 /// A PDEBench file that is being written.
 pub(crate) struct PdebenchOutput {
@@ -17,6 +18,8 @@ pub(crate) struct PdebenchOutput {
     count: usize,
     /// The rows of `tensor`, for one space axis.
     tensor: Option<Growing>,
+    /// The dataset of the last trajectory and the snapshots that it has, for two.
+    data: Option<(Hdf5Dataset, usize)>,
     times: Vec<f64>,
     /// The first trajectory's parameters, as long as all others have the same.
     parameters: Option<Vec<f64>>,
@@ -43,6 +46,7 @@ impl PdebenchOutput {
             compression: options.compression,
             count: 0,
             tensor: None,
+            data: None,
             times: Vec::new(),
             parameters: None,
         })
@@ -50,35 +54,32 @@ impl PdebenchOutput {
 
     /// Cell centres along a space axis.
     fn centres(&self, axis: usize, points: usize) -> Vec<f32> {
-        let [low, high] = self.description.domain[axis];
-        let step = (high - low) / points as f64;
-        (0..points).map(|index| (low + (index as f64 + 0.5) * step) as f32).collect()
+        single(&centres(self.description.domain[axis], points))
     }
 
     /// `NNNN/data` with its grid: times of its own for each trajectory.
-    fn push_group(&mut self, trajectory: &Trajectory) -> Result<(), DataError> {
+    fn start_group(&mut self, times: &[f64]) -> Result<(), DataError> {
         let shape = self.description.shape;
-        let group = self.file.group(&format!("{:04}", self.count))?;
-        let mut extent = vec![trajectory.times.len()];
+        let group = self.file.root().group(&format!("{:04}", self.count))?;
+        let mut extent = vec![times.len()];
         extent.extend(shape.dimensions());
-        group.dataset("data", &extent, &trajectory.values, self.compression)?;
+        self.data = Some((group.planned::<f32>("data", &extent, self.compression)?, 0));
         let grid = group.group("grid")?;
-        let times = single(&trajectory.times);
         for (name, points) in
-            [("x", self.centres(1, shape.width)), ("y", self.centres(0, shape.height)), ("t", times)]
+            [("x", self.centres(1, shape.width)), ("y", self.centres(0, shape.height)), ("t", single(times))]
         {
-            grid.dataset(name, &[points.len()], &points, Compression::None)?;
+            grid.dataset(name, &[points.len()], &points)?;
         }
         Ok(())
     }
 
     /// A row of `tensor`, which has one list of times.
-    fn push_row(&mut self, trajectory: &Trajectory) -> Result<(), DataError> {
+    fn start_row(&mut self, times: &[f64]) -> Result<(), DataError> {
         if self.count == 0 {
-            let row = [trajectory.times.len(), self.description.shape.width];
-            self.tensor = Some(self.file.growing("tensor", &row, 0f32, false, self.compression)?);
-            self.times = trajectory.times.to_vec();
-        } else if *trajectory.times != self.times {
+            let row = [times.len(), self.description.shape.width];
+            self.tensor = Some(self.file.root().growing("tensor", &row, 0f32, false, self.compression)?);
+            self.times = times.to_vec();
+        } else if times != self.times {
             return Err(DataError::Unfit {
                 path: self.target.clone(),
                 place: Box::new(Place::trajectory(self.count)),
@@ -87,29 +88,27 @@ impl PdebenchOutput {
                     .to_string(),
             });
         }
-        self.tensor
-            .as_mut()
-            .expect("made with the first row")
-            .push(trajectory.times.len(), &trajectory.values)
+        self.tensor.as_mut().expect("made with the first row").start(times.len())
     }
 
     fn write_coordinates(&self) -> Result<(), DataError> {
+        let root = self.file.root();
         if let Some(parameters) = &self.parameters {
             for (name, &value) in self.description.parameter_names.iter().zip(parameters) {
-                self.file.number(name, value)?;
+                root.number(name, value)?;
             }
         }
         if self.description.shape.axes == 2 {
             return Ok(());
         }
         let points = self.centres(0, self.description.shape.width);
-        self.file.dataset("x-coordinate", &[points.len()], &points)?;
+        root.dataset("x-coordinate", &[points.len()], &points)?;
         // PDEBench's times have one entry more than frames.
         let mut times = self.times.clone();
         let last = times[times.len() - 1];
         let step = if times.len() > 1 { last - times[times.len() - 2] } else { 1.0 };
         times.push(last + step);
-        self.file.dataset("t-coordinate", &[times.len()], &single(&times))
+        root.dataset("t-coordinate", &[times.len()], &single(&times)).map(drop)
     }
 }
 
@@ -118,18 +117,30 @@ fn single(numbers: &[f64]) -> Vec<f32> {
 }
 
 impl Output for PdebenchOutput {
-    fn push(&mut self, trajectory: &Trajectory, _split: Option<Split>) -> Result<(), DataError> {
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         match self.description.shape.axes {
-            1 => self.push_row(trajectory)?,
-            _ => self.push_group(trajectory)?,
+            1 => self.start_row(head.times)?,
+            _ => self.start_group(head.times)?,
         }
         if self.count == 0 {
-            self.parameters = Some(trajectory.parameters.clone());
-        } else if self.parameters.as_ref() != Some(&trajectory.parameters) {
+            self.parameters = Some(head.parameters.to_vec());
+        } else if self.parameters.as_deref() != Some(head.parameters) {
             self.parameters = None;
         }
         self.count += 1;
         Ok(())
+    }
+
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        match (&mut self.tensor, &mut self.data) {
+            (Some(tensor), _) => tensor.write(values),
+            (None, Some((data, written))) => {
+                let frames = values.len() / self.description.shape.len();
+                *written += frames;
+                data.write(*written - frames, frames, values)
+            }
+            (None, None) => Ok(()),
+        }
     }
 
     fn finish(self: Box<Self>) -> Result<(), DataError> {
@@ -137,14 +148,14 @@ impl Output for PdebenchOutput {
             self.abandon();
             return Err(error);
         }
-        let Self { file, tensor, .. } = *self;
-        drop(tensor);
+        let Self { file, tensor, data, .. } = *self;
+        drop((tensor, data));
         file.close()
     }
 
     fn abandon(self: Box<Self>) {
-        let Self { file, temporary, tensor, .. } = *self;
-        drop(tensor);
+        let Self { file, temporary, tensor, data, .. } = *self;
+        drop((tensor, data));
         file.abandon(&temporary);
     }
 }

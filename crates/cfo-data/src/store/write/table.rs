@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hdf5::{Growing, Hdf5Output};
-use super::{Compression, Output, WriteOptions};
+use super::hdf5::{Growing, Hdf5Group, Hdf5Output};
+use super::{Compression, Head, Output, WriteOptions};
 use crate::store::layout::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
-use crate::{DataError, Description, Split, Trajectory};
+use crate::{DataError, Description, Split};
 
 /// A file of layout `cfo` that is being written.
 pub(crate) struct TableOutput {
@@ -21,10 +21,38 @@ pub(crate) struct TableOutput {
 }
 
 /// The times of all trajectories: one list as long as they agree, a row for each from the first that differs.
-enum Times {
+pub(super) enum Times {
     None,
     Shared(Vec<f64>),
     Rows(Growing),
+}
+
+impl Times {
+    /// Add those of one more trajectory after `count` others; rows have `frames` entries, or grow.
+    pub fn push(
+        &mut self,
+        group: &Hdf5Group,
+        name: &str,
+        times: &[f64],
+        count: usize,
+        frames: Option<usize>,
+    ) -> Result<(), DataError> {
+        match self {
+            Self::None => *self = Self::Shared(times.to_vec()),
+            Self::Shared(shared) if shared == times => {}
+            Self::Shared(shared) => {
+                let row = [frames.unwrap_or(shared.len())];
+                let mut rows = group.growing(name, &row, f64::NAN, frames.is_none(), Compression::None)?;
+                for _ in 0..count {
+                    rows.push(shared.len(), shared)?;
+                }
+                rows.push(times.len(), times)?;
+                *self = Self::Rows(rows);
+            }
+            Self::Rows(rows) => rows.push(times.len(), times)?,
+        }
+        Ok(())
+    }
 }
 
 /// What is a few bytes for each trajectory, kept until the end.
@@ -36,10 +64,15 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    pub fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) {
-        self.lengths.push(trajectory.times.len() as i64);
-        self.splits.extend(split.map(Split::code));
-        self.parameters.extend(&trajectory.parameters);
+    pub fn push(&mut self, head: &Head<'_>) {
+        self.lengths.push(head.times.len() as i64);
+        self.splits.extend(head.split.map(Split::code));
+        self.parameters.extend(head.parameters);
+    }
+
+    /// One parameter of `width` of all trajectories.
+    pub fn parameter(&self, index: usize, width: usize) -> Vec<f64> {
+        self.parameters.iter().skip(index).step_by(width.max(1)).copied().collect()
     }
 
     /// Whether trajectories differ in length from rows of `frames`.
@@ -78,51 +111,34 @@ impl TableOutput {
     fn write_labels(&self) -> Result<(), DataError> {
         let Description { system, shape, periodic, domain, channel_names, channel_units, .. } =
             &self.description;
-        self.file.text("format", FORMAT)?;
-        self.file.integer("version", VERSION)?;
-        self.file.text("system", system)?;
+        let root = self.file.root();
+        root.text("format", FORMAT)?;
+        root.number("version", VERSION)?;
+        root.text("system", system)?;
         if shape.axes > 0 {
-            self.file.flags("periodic", periodic)?;
-            self.file.pairs("domain", domain)?;
+            let periodic: Vec<i64> = periodic.iter().map(|&flag| i64::from(flag)).collect();
+            root.numbers("periodic", &periodic, &[shape.axes])?;
+            root.numbers("domain", domain.as_flattened(), &[shape.axes, 2])?;
         }
         for (name, texts) in [("channel_names", channel_names), ("channel_units", channel_units)] {
             if !texts.is_empty() {
-                self.file.texts(name, texts)?;
+                root.texts(name, texts)?;
             }
         }
         let checksum =
             labels_checksum(system, [channel_names, channel_units, &self.description.parameter_names]);
-        self.file.integer(LABELS_CHECKSUM, checksum)
+        root.number(LABELS_CHECKSUM, checksum)
     }
 
-    fn push_values(&mut self, trajectory: &Trajectory) -> Result<(), DataError> {
-        let frames = trajectory.times.len();
+    fn start_values(&mut self, frames: usize) -> Result<(), DataError> {
         if self.values.is_none() {
             let mut row = vec![self.frames.unwrap_or(frames)];
             row.extend(self.description.shape.dimensions());
             let grows = self.frames.is_none();
-            self.values = Some(self.file.growing("values", &row, f32::NAN, grows, self.compression)?);
+            self.values =
+                Some(self.file.root().growing("values", &row, f32::NAN, grows, self.compression)?);
         }
-        self.values.as_mut().expect("made above").push(frames, &trajectory.values)
-    }
-
-    fn push_times(&mut self, times: &[f64]) -> Result<(), DataError> {
-        match &mut self.times {
-            Times::None => self.times = Times::Shared(times.to_vec()),
-            Times::Shared(shared) if shared == times => {}
-            Times::Shared(shared) => {
-                let row = [self.frames.unwrap_or(shared.len())];
-                let grows = self.frames.is_none();
-                let mut rows = self.file.growing("times", &row, f64::NAN, grows, self.compression)?;
-                for _ in 0..self.columns.lengths.len() {
-                    rows.push(shared.len(), shared)?;
-                }
-                rows.push(times.len(), times)?;
-                self.times = Times::Rows(rows);
-            }
-            Times::Rows(rows) => rows.push(times.len(), times)?,
-        }
-        Ok(())
+        self.values.as_mut().expect("made above").start(frames)
     }
 
     fn write_columns(&self) -> Result<(), DataError> {
@@ -130,31 +146,37 @@ impl TableOutput {
         let count = lengths.len();
         let longest = lengths.iter().max().map_or(0, |&length| length as usize);
         let frames = self.frames.unwrap_or(longest);
+        let root = self.file.root();
         if self.columns.are_ragged(frames) {
-            self.file.dataset("lengths", &[count], lengths)?;
+            root.dataset("lengths", &[count], lengths)?;
         }
         if let Times::Shared(shared) = &self.times {
             let mut times = shared.clone();
             times.resize(frames, f64::NAN);
-            self.file.dataset("times", &[frames], &times)?;
+            root.dataset("times", &[frames], &times)?;
         }
         if !splits.is_empty() {
-            self.file.dataset("split", &[count], splits)?;
+            root.dataset("split", &[count], splits)?;
         }
         let names = &self.description.parameter_names;
         if !names.is_empty() {
-            self.file.named_dataset("parameters", &[count, names.len()], parameters, names)?;
+            root.dataset("parameters", &[count, names.len()], parameters)?.texts("names", names)?;
         }
         Ok(())
     }
 }
 
 impl Output for TableOutput {
-    fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
-        self.push_values(trajectory)?;
-        self.push_times(&trajectory.times)?;
-        self.columns.push(trajectory, split);
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
+        self.start_values(head.times.len())?;
+        let count = self.columns.lengths.len();
+        self.times.push(&self.file.root(), "times", head.times, count, self.frames)?;
+        self.columns.push(head);
         Ok(())
+    }
+
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        self.values.as_mut().expect("made with the first trajectory").write(values)
     }
 
     fn finish(self: Box<Self>) -> Result<(), DataError> {

@@ -156,6 +156,8 @@ fn numbers(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<f64>, 
 fn texts(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<String>, DataError> {
     let texts = match attribute.shape.as_slice() {
         [] => attribute.read_string().map(|text| vec![text]),
+        // h5py writes an empty list as numbers, of which there are none.
+        shape if shape.contains(&0) => return Ok(Vec::new()),
         _ => attribute.read_strings(),
     };
     texts.map_err(|error| failure(path, Place::dataset(&attribute.name), error))

@@ -1,0 +1,61 @@
+//! The verbs that show data and hand them on.
+
+use std::path::PathBuf;
+
+use cfo_data::store::OutputLayout;
+use clap::{Args, ValueEnum};
+
+/// Write a trajectory file in another layout, for ParaView, xarray, NumPy, PDEBench, The Well
+#[derive(Debug, Args)]
+pub struct Export {
+    /// HDF5 or `.npz`; the layout is recognised by the content
+    pub file: PathBuf,
+    /// File to write; its ending says the layout: `.vtkhdf`, `.xdmf` (with an `.h5` beside it), `.nc`, `.npz`, `.h5`
+    #[arg(long, value_name = "X")]
+    pub out: PathBuf,
+    /// Layout, whatever the ending
+    #[arg(long, value_enum, value_name = "LAYOUT")]
+    pub to: Option<ExportLayout>,
+    /// Only this trajectory, counted from 0; may be repeated
+    #[arg(long, value_name = "I")]
+    pub trajectory: Vec<usize>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A layout that is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ExportLayout {
+    /// One trajectory as an image over time, for ParaView
+    Vtkhdf,
+    /// An XML file for ParaView and others beside an HDF5 file of our layout
+    Xdmf,
+    /// NetCDF-4 with CF's axes, for xarray
+    Netcdf,
+    /// NumPy's archive
+    Npz,
+    /// Our HDF5 layout
+    Cfo,
+    /// What PDEBench's loaders read
+    Pdebench,
+    /// What The Well's loader reads
+    TheWell,
+}
+
+impl From<ExportLayout> for OutputLayout {
+    fn from(layout: ExportLayout) -> Self {
+        match layout {
+            ExportLayout::Vtkhdf => Self::Vtkhdf,
+            ExportLayout::Xdmf => Self::Xdmf,
+            ExportLayout::Netcdf => Self::Netcdf,
+            ExportLayout::Npz => Self::Npz,
+            ExportLayout::Cfo => Self::Cfo,
+            ExportLayout::Pdebench => Self::Pdebench,
+            ExportLayout::TheWell => Self::TheWell,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The layouts that are written, and what each has no place for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::listed;
+use crate::{DataError, Description};
+
+/// How a written file arranges its trajectories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OutputLayout {
+    /// Our HDF5 layout.
+    #[default]
+    Cfo,
+    /// A NumPy archive with arrays of the same names.
+    Npz,
+    /// What PDEBench's own loaders read: groups for two space axes, `tensor` for one.
+    Pdebench,
+    /// What The Well's `WellDataset` reads: a dataset for each channel, as a scalar field.
+    TheWell,
+    /// NetCDF-4 with CF's axes: a variable for each channel.
+    Netcdf,
+    /// One trajectory as VTK's image over time.
+    Vtkhdf,
+    /// An XML file that says where VTK finds each snapshot in a file of our layout beside it.
+    Xdmf,
+}
+
+impl OutputLayout {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Cfo, Self::Npz, Self::Pdebench, Self::TheWell, Self::Netcdf, Self::Vtkhdf, Self::Xdmf];
+
+    /// What the layout has no place for, of what a file has.
+    pub fn leaves_out(self, description: &Description, has_split: bool) -> Vec<&'static str> {
+        let mut lost = Vec::new();
+        let mut push = |there: bool, what: &'static str| lost.extend(there.then_some(what));
+        let names = !description.channel_names.is_empty();
+        let units = description.channel_units.iter().any(|unit| !unit.is_empty());
+        let parameters = !description.parameter_names.is_empty();
+        match self {
+            Self::Cfo | Self::Npz | Self::Netcdf | Self::Xdmf => {}
+            Self::Pdebench => {
+                push(names, "the names of the channels");
+                push(units, "their units");
+                push(has_split, "the split");
+                push(!description.system.is_empty(), "the name of the system");
+                push(parameters, "parameters that differ from one trajectory to another");
+                push(true, "digits of the times beyond single precision");
+            }
+            Self::TheWell => push(has_split, "the split: The Well has a folder for each part"),
+            Self::Vtkhdf => {
+                push(has_split, "the split");
+                push(!description.system.is_empty(), "the name of the system");
+                push(description.periodic.iter().any(|&flag| flag), "which axes are periodic");
+            }
+        }
+        lost
+    }
+}
+
+impl fmt::Display for OutputLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cfo => "cfo",
+            Self::Npz => "npz",
+            Self::Pdebench => "pdebench",
+            Self::TheWell => "the-well",
+            Self::Netcdf => "netcdf",
+            Self::Vtkhdf => "vtkhdf",
+            Self::Xdmf => "xdmf",
+        })
+    }
+}
+
+impl FromStr for OutputLayout {
+    type Err = DataError;
+
+    fn from_str(text: &str) -> Result<Self, DataError> {
+        let known = Self::ALL.into_iter().find(|layout| layout.to_string() == text);
+        known.ok_or_else(|| DataError::Argument {
+            what: "the layout",
+            found: format!("`{text}`"),
+            needed: format!("one of {}", listed(&Self::ALL.map(|layout| layout.to_string()))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_found_by_their_names() {
+        for layout in OutputLayout::ALL {
+            assert_eq!(layout.to_string().parse::<OutputLayout>().ok(), Some(layout));
+        }
+        assert!("vtk".parse::<OutputLayout>().is_err());
+    }
+}

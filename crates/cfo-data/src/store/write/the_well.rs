@@ -1,0 +1,178 @@
+//! Writing what The Well's `WellDataset` reads: each channel a scalar field, each parameter a scalar.
+
+use std::path::{Path, PathBuf};
+
+use super::channels::Channels;
+use super::grid::{axis_names, centres, dataset_names};
+use super::hdf5::{Hdf5Group, Hdf5Output};
+use super::table::{Columns, Times};
+use super::{Compression, Head, Output, WriteOptions};
+use crate::{DataError, Description, Place};
+
+/// A file of The Well that is being written.
+pub(crate) struct TheWellOutput {
+    file: Hdf5Output,
+    temporary: PathBuf,
+    target: PathBuf,
+    description: Description,
+    compression: Compression,
+    dimensions: Hdf5Group,
+    fields: Hdf5Group,
+    channels: Option<Channels>,
+    /// Snapshots of each trajectory: those of the first.
+    frames: usize,
+    times: Times,
+    columns: Columns,
+}
+
+impl TheWellOutput {
+    pub fn create(
+        temporary: &Path,
+        target: &Path,
+        description: &Description,
+        options: &WriteOptions,
+    ) -> Result<Self, DataError> {
+        if description.shape.axes == 0 {
+            let what = "a system without space axes in the layout `the-well`".to_string();
+            return Err(DataError::Unsupported { path: target.to_owned(), what });
+        }
+        let file = Hdf5Output::create(temporary, target)?;
+        let (dimensions, fields) = (file.root().group("dimensions")?, file.root().group("t0_fields")?);
+        Ok(Self {
+            file,
+            temporary: temporary.to_owned(),
+            target: target.to_owned(),
+            description: description.clone(),
+            compression: options.compression,
+            dimensions,
+            fields,
+            channels: None,
+            frames: 0,
+            times: Times::None,
+            columns: Columns::default(),
+        })
+    }
+
+    fn write_rest(&mut self) -> Result<(), DataError> {
+        let root = self.file.root();
+        let shape = self.description.shape;
+        root.text("dataset_name", &self.description.system)?;
+        root.text("grid_type", "cartesian")?;
+        root.number("n_spatial_dims", shape.axes as i64)?;
+        root.number("n_trajectories", self.columns.lengths.len() as i64)?;
+        root.texts("simulation_parameters", &[])?;
+        self.write_dimensions()?;
+        self.write_boundaries(&root.group("boundary_conditions")?)?;
+        self.write_parameters(&root.group("scalars")?)?;
+        if let Some(channels) = &self.channels {
+            for (_, row) in &channels.rows {
+                row.dataset.flags("dim_varying", &vec![true; shape.axes])?;
+                row.dataset.flag("sample_varying", true)?;
+                row.dataset.flag("time_varying", true)?;
+            }
+            let names: Vec<String> = channels.rows.iter().map(|(name, _)| name.clone()).collect();
+            self.fields.texts("field_names", &names)?;
+        }
+        for order in ["t1_fields", "t2_fields"] {
+            root.group(order)?.texts("field_names", &[])?;
+        }
+        Ok(())
+    }
+
+    fn write_dimensions(&self) -> Result<(), DataError> {
+        let shape = self.description.shape;
+        let names = axis_names(&shape);
+        let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
+        self.dimensions.texts("spatial_dims", &texts)?;
+        let points = shape.dimensions();
+        for (axis, name) in names.iter().enumerate() {
+            let centres = centres(self.description.domain[axis], points[axis]);
+            let dataset = self.dimensions.dataset(name, &[points[axis]], &centres)?;
+            dataset.flag("sample_varying", false)?;
+            dataset.flag("time_varying", false)?;
+        }
+        match &self.times {
+            Times::Shared(times) => {
+                self.dimensions.dataset("time", &[times.len()], times)?.flag("sample_varying", false)
+            }
+            Times::Rows(rows) => rows.dataset.flag("sample_varying", true),
+            Times::None => Ok(()),
+        }
+    }
+
+    /// What is known of the boundaries: which axes are periodic. Others are said nothing about, which means open.
+    fn write_boundaries(&self, group: &Hdf5Group) -> Result<(), DataError> {
+        let shape = self.description.shape;
+        let axes = axis_names(&shape).iter().zip(shape.dimensions()).zip(&self.description.periodic);
+        for ((name, points), _) in axes.filter(|(_, periodic)| **periodic) {
+            let boundary = group.group(&format!("{name}_periodic"))?;
+            boundary.texts("associated_dims", &[name.to_string()])?;
+            boundary.texts("associated_fields", &[])?;
+            boundary.text("bc_type", "PERIODIC")?;
+            boundary.flag("sample_varying", false)?;
+            boundary.flag("time_varying", false)?;
+            let mask: Vec<bool> = (0..points).map(|index| index == 0 || index + 1 == points).collect();
+            boundary.flags("mask", &mask)?;
+        }
+        Ok(())
+    }
+
+    fn write_parameters(&self, group: &Hdf5Group) -> Result<(), DataError> {
+        let names = dataset_names(&self.description.parameter_names, &[]);
+        group.texts("field_names", &names)?;
+        for (index, name) in names.iter().enumerate() {
+            let column = self.columns.parameter(index, names.len());
+            let dataset = group.dataset(name, &[column.len()], &column)?;
+            dataset.flag("sample_varying", true)?;
+            dataset.flag("time_varying", false)?;
+        }
+        Ok(())
+    }
+}
+
+impl Output for TheWellOutput {
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
+        let frames = head.times.len();
+        let count = self.columns.lengths.len();
+        if count == 0 {
+            let rows = (frames, false);
+            self.frames = frames;
+            self.channels =
+                Some(Channels::create(&self.fields, &self.description, &[], rows, self.compression)?);
+        }
+        if frames != self.frames {
+            return Err(DataError::Unfit {
+                path: self.target.clone(),
+                place: Box::new(Place::trajectory(count)),
+                found: format!("{frames} snapshots"),
+                needed: format!(
+                    "{}, as many as the first, in the layout `the-well`; the layout `cfo` has no such limit",
+                    self.frames
+                ),
+            });
+        }
+        self.times.push(&self.dimensions, "time", head.times, count, Some(frames))?;
+        self.columns.push(head);
+        self.channels.as_mut().map_or(Ok(()), |channels| channels.start(head))
+    }
+
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        self.channels.as_mut().map_or(Ok(()), |channels| channels.write(values))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), DataError> {
+        if let Err(error) = self.write_rest() {
+            self.abandon();
+            return Err(error);
+        }
+        let Self { file, channels, times, .. } = *self;
+        drop((channels, times));
+        file.close()
+    }
+
+    fn abandon(self: Box<Self>) {
+        let Self { file, temporary, channels, times, .. } = *self;
+        drop((channels, times));
+        file.abandon(&temporary);
+    }
+}

@@ -1,0 +1,136 @@
+//! Writing VTKHDF: one trajectory as an image over time, a point array for each channel.
+//!
+//! The arrays have an axis for the steps and those of the image that are there, without one for the depth: VTK takes
+//! more axes for components of a vector.
+
+use std::path::{Path, PathBuf};
+
+use super::grid::{channel, channel_names, dataset_names, origin_and_spacing};
+use super::hdf5::{Hdf5Dataset, Hdf5Group, Hdf5Output};
+use super::{Compression, Head, Output, WriteOptions};
+use crate::{DataError, Description, FieldShape, Place};
+
+/// The version of the format whose rules are kept: the first with images over time.
+const VERSION: [i64; 2] = [2, 0];
+
+/// A VTKHDF file that is being written.
+pub(crate) struct VtkhdfOutput {
+    file: Hdf5Output,
+    temporary: PathBuf,
+    target: PathBuf,
+    description: Description,
+    compression: Compression,
+    /// One for each channel, once the trajectory was started.
+    arrays: Vec<Hdf5Dataset>,
+    written: usize,
+}
+
+impl VtkhdfOutput {
+    pub fn create(
+        temporary: &Path,
+        target: &Path,
+        description: &Description,
+        options: &WriteOptions,
+    ) -> Result<Self, DataError> {
+        Ok(Self {
+            file: Hdf5Output::create(temporary, target)?,
+            temporary: temporary.to_owned(),
+            target: target.to_owned(),
+            description: description.clone(),
+            compression: options.compression,
+            arrays: Vec::new(),
+            written: 0,
+        })
+    }
+
+    fn write_image(&self, root: &Hdf5Group) -> Result<(), DataError> {
+        let FieldShape { height, width, .. } = self.description.shape;
+        let (origin, spacing) = origin_and_spacing(&self.description);
+        root.numbers("Version", &VERSION, &[2])?;
+        root.short_text("Type", "ImageData")?;
+        let extent = [0, width as i64 - 1, 0, height as i64 - 1, 0, 0];
+        root.numbers("WholeExtent", &extent, &[6])?;
+        root.numbers("Origin", &origin, &[3])?;
+        root.numbers("Spacing", &spacing, &[3])?;
+        root.numbers("Direction", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], &[9])
+    }
+
+    /// Which times there are and where in each array their numbers stand.
+    fn write_steps(&self, root: &Hdf5Group, head: &Head<'_>, names: &[String]) -> Result<(), DataError> {
+        let count = head.times.len();
+        let steps = root.group("Steps")?;
+        steps.number("NSteps", count as i64)?;
+        steps.dataset("Values", &[count], head.times)?;
+        let offsets: Vec<i64> = (0..count as i64).collect();
+        let points = steps.group("PointDataOffsets")?;
+        for name in names {
+            points.dataset(name, &[count], &offsets)?;
+        }
+        let parameters = &self.description.parameter_names;
+        if parameters.is_empty() {
+            return Ok(());
+        }
+        // The same one number of each parameter at all steps.
+        let values = root.group("FieldData")?;
+        let (first, sizes) = (steps.group("FieldDataOffsets")?, steps.group("FieldDataSizes")?);
+        for (name, &value) in dataset_names(parameters, &["Time"]).iter().zip(head.parameters) {
+            values.dataset(name, &[1], &[value])?;
+            first.dataset(name, &[count], &vec![0i64; count])?;
+            sizes.dataset(name, &[count, 2], &vec![1i64; 2 * count])?;
+        }
+        Ok(())
+    }
+}
+
+impl Output for VtkhdfOutput {
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
+        if !self.arrays.is_empty() {
+            return Err(DataError::Unfit {
+                path: self.target.clone(),
+                place: Box::new(Place::trajectory(1)),
+                found: "another trajectory".to_string(),
+                needed: "one alone: the layout `vtkhdf` has one list of times".to_string(),
+            });
+        }
+        let FieldShape { axes, height, width, .. } = self.description.shape;
+        let extent: &[usize] = match axes {
+            2 => &[head.times.len(), height, width],
+            _ => &[head.times.len(), width],
+        };
+        let root = self.file.root().group("VTKHDF")?;
+        self.write_image(&root)?;
+        let names = dataset_names(&channel_names(&self.description), &[]);
+        self.write_steps(&root, head, &names)?;
+        let points = root.group("PointData")?;
+        for (index, name) in names.iter().enumerate() {
+            let array = points.planned::<f32>(name, extent, self.compression)?;
+            if let Some(unit) = self.description.channel_units.get(index).filter(|unit| !unit.is_empty()) {
+                array.text("units", unit)?;
+            }
+            self.arrays.push(array);
+        }
+        Ok(())
+    }
+
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        let shape = self.description.shape;
+        let frames = values.len() / shape.len();
+        for (index, array) in self.arrays.iter().enumerate() {
+            array.write(self.written, frames, &channel(values, shape.channels, index))?;
+        }
+        self.written += frames;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), DataError> {
+        let Self { file, arrays, .. } = *self;
+        drop(arrays);
+        file.close()
+    }
+
+    fn abandon(self: Box<Self>) {
+        let Self { file, temporary, arrays, .. } = *self;
+        drop(arrays);
+        file.abandon(&temporary);
+    }
+}
