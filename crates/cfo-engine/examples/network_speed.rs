@@ -62,22 +62,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     program.run(&mut memory)?;
     let first = program.scalar(0)?;
     let started = begin.elapsed().as_secs_f64() - prepared - compiled;
-    let mut steps = 5;
-    let mut best = f64::INFINITY;
-    let mut times = Vec::new();
-    for round in 0..8 {
-        let clock = Instant::now();
-        program.run_many(&mut memory, steps)?;
-        program.wait()?;
-        let each = clock.elapsed().as_secs_f64() / steps as f64;
-        if round == 0 {
-            steps = ((0.3 / each) as usize).clamp(3, 4000);
-        } else {
-            times.push(1e3 * each);
-            best = best.min(1e3 * each);
-        }
-    }
-    times.sort_by(f64::total_cmp);
+    let times = time(&mut program, &mut memory)?;
+    let best = times[0];
     let parameters: usize = graph.parameters().iter().map(|parameter| parameter.shape.len()).sum();
     println!(
         "{network:7} {} {precision:4} batch {:5} {:9} parameters: {:9.4} ms a step (best {best:.4}), compile {compiled:.2} s, first run {started:.2} s, arena {:.2} GiB, loss {first:.4} -> {:.4}",
@@ -90,26 +76,50 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     );
     let detailed = options.iter().any(|option| option == "details");
     if detailed || options.iter().any(|option| option == "profile") {
-        let mut sums: Vec<(String, f32, usize)> = Vec::new();
-        let mut least = program.profile(&mut memory)?;
-        for _ in 0..9 {
-            for (least, again) in least.iter_mut().zip(program.profile(&mut memory)?) {
-                least.1 = least.1.min(again.1);
-            }
+        profile(&mut program, &mut memory, detailed)?;
+    }
+    Ok(())
+}
+
+/// Milliseconds a step in seven rounds of about 0.3 s, the shortest first.
+fn time(program: &mut Program, memory: &mut Memory) -> Result<Vec<f64>> {
+    let (mut steps, mut times) = (5, Vec::new());
+    for round in 0..8 {
+        let clock = Instant::now();
+        program.run_many(memory, steps)?;
+        program.wait()?;
+        let each = clock.elapsed().as_secs_f64() / steps as f64;
+        if round == 0 {
+            steps = ((0.3 / each) as usize).clamp(3, 4000);
+        } else {
+            times.push(1e3 * each);
         }
-        println!("    {:9.4} ms in all", least.iter().map(|(_, milliseconds)| milliseconds).sum::<f32>());
-        for (label, milliseconds) in least {
-            let name = label.split(' ').next().unwrap_or_default().to_owned();
-            let label = if detailed { label } else { name };
-            match sums.iter_mut().find(|(known, ..)| *known == label) {
-                Some((_, sum, count)) => (*sum, *count) = (*sum + milliseconds, *count + 1),
-                None => sums.push((label, milliseconds, 1)),
-            }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Prints what each kind of operation takes, or each kind and size, the shortest of ten runs.
+fn profile(program: &mut Program, memory: &mut Memory, detailed: bool) -> Result<()> {
+    let mut sums: Vec<(String, f32, usize)> = Vec::new();
+    let mut least = program.profile(memory)?;
+    for _ in 0..9 {
+        for (least, again) in least.iter_mut().zip(program.profile(memory)?) {
+            least.1 = least.1.min(again.1);
         }
-        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
-        for (label, sum, count) in sums {
-            println!("    {sum:9.4} ms {count:4} x {label}");
+    }
+    println!("    {:9.4} ms in all", least.iter().map(|(_, milliseconds)| milliseconds).sum::<f32>());
+    for (label, milliseconds) in least {
+        let name = label.split(' ').next().unwrap_or_default().to_owned();
+        let label = if detailed { label } else { name };
+        match sums.iter_mut().find(|(known, ..)| *known == label) {
+            Some((_, sum, count)) => (*sum, *count) = (*sum + milliseconds, *count + 1),
+            None => sums.push((label, milliseconds, 1)),
         }
+    }
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    for (label, sum, count) in sums {
+        println!("    {sum:9.4} ms {count:4} x {label}");
     }
     Ok(())
 }

@@ -1,4 +1,14 @@
-//! How parameters are drawn before training.
+//! What tensors hold before training: parameters are drawn, everything else starts at zero.
+
+use cfo_numerics::Philox;
+
+use crate::data::Data;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::memory::Memory;
+use crate::ops::Op;
+use crate::role::Role;
+use crate::shape::{Element, Shape, Type};
 
 /// The distribution of a parameter's first value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,5 +35,73 @@ impl Initial {
     /// Xavier's uniform distribution, `±sqrt(6 / (fan_in + fan_out))`.
     pub fn xavier(fan_in: usize, fan_out: usize) -> Self {
         Self::Uniform((6.0 / (fan_in + fan_out).max(1) as f64).sqrt())
+    }
+
+    /// So many first values of the parameter at a position among all.
+    fn draw(self, count: usize, seed: u64, position: u64) -> Vec<f64> {
+        /// Keeps weights apart from the batches drawn with the same seed.
+        const WEIGHTS: u64 = 1 << 32;
+        let mut random = Philox::new(seed, WEIGHTS + position);
+        (0..count)
+            .map(|_| match self {
+                Self::Constant(value) => value,
+                Self::Uniform(bound) => random.uniform_between(-bound, bound),
+                Self::Normal(deviation) => deviation * random.normal(),
+            })
+            .collect()
+    }
+}
+
+impl Memory {
+    /// Adds what a graph keeps between runs and memory does not hold yet: parameters drawn from `seed`, optimiser
+    /// state, counters at 0. A parameter's draw depends on the seed and on its position among the parameters. Tensors
+    /// that memory holds already get the roles that the graph declares.
+    ///
+    /// # Errors
+    /// If a name stands for a tensor of another type, or all of it does not fit the memory that there is.
+    pub fn initialize(&mut self, graph: &Graph, seed: u64) -> Result<()> {
+        self.check_fits(graph)?;
+        for (position, parameter) in graph.parameters().iter().enumerate() {
+            if !self.contains(&parameter.name) {
+                let values = parameter.initial.draw(parameter.shape.len(), seed, position as u64);
+                let shape = parameter.shape.clone();
+                self.insert_as(Role::Weight, &parameter.name, Element::Real, shape, Data::F64(&values))?;
+            }
+        }
+        for state in graph.states() {
+            if !self.contains(&state.name) {
+                let values = match &state.copy_of {
+                    Some(parameter) => self.read_f64(parameter)?,
+                    None => vec![0.0; state.shape.len()],
+                };
+                let shape = state.shape.clone();
+                self.insert_as(state.role, &state.name, Element::Real, shape, Data::F64(&values))?;
+            }
+        }
+        for kept in graph.kept() {
+            self.set_role(kept.name, kept.role)?;
+        }
+        for entry in graph.entries() {
+            if let Op::Tensor(tensor) = &entry.op
+                && entry.outputs[0] == (Type { shape: Shape::scalar(), element: Element::Index })
+                && !self.contains(&tensor.name)
+            {
+                let (shape, zero) = (Shape::scalar(), Data::Index(&[0]));
+                self.insert_as(Role::Optimizer, &tensor.name, Element::Index, shape, zero)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what a graph keeps between runs if the device has no room for it.
+    fn check_fits(&self, graph: &Graph) -> Result<()> {
+        let missing = graph.kept().filter(|kept| !self.contains(kept.name));
+        // Sizes from outside may be larger than any machine counts.
+        let numbers = missing.map(|kept| {
+            kept.shape.axes().iter().fold(1u128, |count, &extent| count.saturating_mul(extent as u128))
+        });
+        let numbers = numbers.fold(0u128, u128::saturating_add);
+        let bytes = numbers.saturating_mul(self.element_bytes(Element::Real) as u128);
+        self.backend().check_room(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 }

@@ -4,14 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cfo_numerics::Philox;
-
 use crate::backend::{Backend, Open, Storage};
 use crate::data::{Data, Number};
 use crate::error::{EngineError, Result};
-use crate::graph::Graph;
-use crate::initial::Initial;
-use crate::ops::Op;
 use crate::precision::Precision;
 use crate::role::Role;
 use crate::shape::{Element, Shape, Type};
@@ -126,6 +121,13 @@ impl Memory {
     /// If there is none of that name.
     pub fn role(&self, name: &str) -> Result<Role> {
         Ok(self.tensors[self.find(name)?].role)
+    }
+
+    /// Says what a tensor is for.
+    pub(crate) fn set_role(&mut self, name: &str, role: Role) -> Result<()> {
+        let index = self.find(name)?;
+        self.tensors[index].role = role;
+        Ok(())
     }
 
     /// Names of the tensors whose role is as asked, in the order in which they came.
@@ -295,59 +297,6 @@ impl Memory {
         }
     }
 
-    /// Adds what a graph keeps between runs and memory does not hold yet: parameters drawn from `seed`, optimiser
-    /// state, counters at 0. A parameter's draw depends on the seed and on its position among the parameters. Tensors
-    /// that memory holds already get the roles that the graph declares.
-    ///
-    /// # Errors
-    /// If a name stands for a tensor of another type, or all of it does not fit the memory that there is.
-    pub fn initialize(&mut self, graph: &Graph, seed: u64) -> Result<()> {
-        self.check_fits(graph)?;
-        for (position, parameter) in graph.parameters().iter().enumerate() {
-            if !self.contains(&parameter.name) {
-                let values = draw(parameter.initial, parameter.shape.len(), seed, position as u64);
-                let shape = parameter.shape.clone();
-                self.insert_as(Role::Weight, &parameter.name, Element::Real, shape, Data::F64(&values))?;
-            }
-        }
-        for state in graph.states() {
-            if !self.contains(&state.name) {
-                let values = match &state.copy_of {
-                    Some(parameter) => self.read_f64(parameter)?,
-                    None => vec![0.0; state.shape.len()],
-                };
-                let shape = state.shape.clone();
-                self.insert_as(state.role, &state.name, Element::Real, shape, Data::F64(&values))?;
-            }
-        }
-        for kept in graph.kept() {
-            let index = self.find(kept.name)?;
-            self.tensors[index].role = kept.role;
-        }
-        for entry in graph.entries() {
-            if let Op::Tensor(tensor) = &entry.op
-                && entry.outputs[0] == (Type { shape: Shape::scalar(), element: Element::Index })
-                && !self.contains(&tensor.name)
-            {
-                let (shape, zero) = (Shape::scalar(), Data::Index(&[0]));
-                self.insert_as(Role::Optimizer, &tensor.name, Element::Index, shape, zero)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses what a graph keeps between runs if the device has no room for it.
-    fn check_fits(&self, graph: &Graph) -> Result<()> {
-        let missing = graph.kept().filter(|kept| !self.contains(kept.name));
-        // Sizes from outside may be larger than any machine counts.
-        let numbers = missing.map(|kept| {
-            kept.shape.axes().iter().fold(1u128, |count, &extent| count.saturating_mul(extent as u128))
-        });
-        let numbers = numbers.fold(0u128, u128::saturating_add);
-        let bytes = numbers.saturating_mul(self.element_bytes(Element::Real) as u128);
-        self.backend.check_room(u64::try_from(bytes).unwrap_or(u64::MAX))
-    }
-
     /// Position of the tensor that a graph's leaf stands for.
     ///
     /// # Errors
@@ -403,18 +352,4 @@ impl Memory {
             needed: format!("{} values for {value_type}", value_type.shape.len()),
         })
     }
-}
-
-/// First values of a parameter.
-fn draw(initial: Initial, count: usize, seed: u64, position: u64) -> Vec<f64> {
-    /// Keeps weights apart from the batches drawn with the same seed.
-    const WEIGHTS: u64 = 1 << 32;
-    let mut random = Philox::new(seed, WEIGHTS + position);
-    (0..count)
-        .map(|_| match initial {
-            Initial::Constant(value) => value,
-            Initial::Uniform(bound) => random.uniform_between(-bound, bound),
-            Initial::Normal(deviation) => deviation * random.normal(),
-        })
-        .collect()
 }

@@ -14,11 +14,14 @@ use crate::op::{
 };
 use crate::product::matmul;
 
+/// Appends what an instruction becomes.
+type Work<'a> = dyn FnOnce(&Io, &mut Lowering) + 'a;
+
 /// An algorithm that was chosen for an instruction.
 pub(crate) struct Selected<'a> {
     /// Bytes of scratch memory that it takes.
     pub(crate) scratch: usize,
-    work: Box<dyn FnOnce(&Io, &mut Lowering) + 'a>,
+    work: Box<Work<'a>>,
 }
 
 impl<'a> Selected<'a> {
