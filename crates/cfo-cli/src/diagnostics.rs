@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::{fmt, panic};
 
 use cfo::CfoError;
+use cfo::engine::EngineError;
 use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
 use serde::Serialize;
@@ -128,6 +129,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
                 // Transparent: it hides the error below it from the chain.
                 CfoError::Io(error) => io_hint(error),
                 CfoError::Data(error) => data_hint(error),
+                CfoError::Engine(EngineError::DeviceUnavailable { .. }) => {
+                    Some("`cfo devices` lists what was found; `--device cpu` always works".into())
+                }
                 error => error.hint(),
             }
         } else if let Some(error) = cause.downcast_ref::<DataError>() {

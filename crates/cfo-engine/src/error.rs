@@ -128,22 +128,14 @@ impl EngineError {
             Self::LossNotScalar { .. } => {
                 Some("reduce the loss with `mean` or `sum` over all axes first".into())
             }
-            Self::OutOfMemory { needed, available } if 20 * available > 19 * needed => {
-                Some("other programs hold the rest; on a GPU `nvidia-smi` lists them".into())
-            }
-            Self::OutOfMemory { needed, available } => Some(format!(
-                "a batch about {:.0} % as large would fit, if other programs hold nothing (`nvidia-smi` lists those of a GPU)",
-                95.0 * *available as f64 / *needed as f64
-            )),
+            Self::OutOfMemory { .. } => Some("compute on less at once, or end what holds the memory".into()),
             Self::TensorMissing { .. } => {
                 Some("initialise parameters, or insert the tensor before the run".into())
             }
             Self::OtherMemory => {
                 Some("use the memory that it was compiled for, or compile it for this one".into())
             }
-            Self::DeviceUnavailable { .. } => {
-                Some("`cfo devices` lists what was found; `--device cpu` always works".into())
-            }
+            Self::DeviceUnavailable { .. } => Some("the CPU is always available".into()),
             _ => None,
         }
     }

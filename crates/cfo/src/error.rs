@@ -203,7 +203,7 @@ impl CfoError {
                 Some("`docs/recipe.md` lists every key, `recipes/` has examples, and `cfo init FILE` writes one".into())
             }
             Self::RolloutDiverged { .. } => Some("train longer, or raise `--nfe`".into()),
-            Self::Engine(error) => error.hint(),
+            Self::Engine(error) => engine_hint(error),
             Self::Simulation(error) => error.hint(),
             Self::Data(error) => error.hint(),
             _ => None,
@@ -222,6 +222,20 @@ impl CfoError {
             Self::Data(error) => error.is_bad_input(),
             _ => true,
         }
+    }
+}
+
+/// What to do about a refusal of the engine, which knows no batches.
+fn engine_hint(error: &EngineError) -> Option<String> {
+    match error {
+        EngineError::OutOfMemory { needed, available } if 20 * available > 19 * needed => {
+            Some("other programs hold the rest; on a GPU `nvidia-smi` lists them".into())
+        }
+        EngineError::OutOfMemory { needed, available } => Some(format!(
+            "a batch about {:.0} % as large would fit, if other programs hold nothing (`nvidia-smi` lists those of a GPU)",
+            95.0 * *available as f64 / *needed as f64
+        )),
+        other => other.hint(),
     }
 }
 
