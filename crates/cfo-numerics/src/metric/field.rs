@@ -1,7 +1,7 @@
 //! Errors of fields on a grid: PDEBench's metrics and The Well's.
 
-use super::fourier::{Complex, Transform};
-use super::ratio;
+use super::spectrum::Spectrum;
+use super::{lanes, ratio};
 
 /// First frequency of the middle band of fRMSE.
 const LOW_BAND_END: usize = 4;
@@ -135,8 +135,8 @@ impl FieldErrors {
         }
         for (time, (p, q)) in prediction.chunks_exact(size).zip(truth.chunks_exact(size)).enumerate() {
             for channel in 0..channels {
-                let pairs = p.iter().zip(q).skip(channel).step_by(channels);
-                self.workspace.load(pairs.map(|(&p, &q)| (p.into(), q.into())));
+                let pairs = p.chunks_exact(channels).zip(q.chunks_exact(channels));
+                self.workspace.load(pairs.map(|(p, q)| (p[channel].into(), q[channel].into())));
                 self.workspace.add_to(&mut self.cells[time * channels + channel], &self.grid);
             }
         }
@@ -220,54 +220,48 @@ fn larger(a: f64, b: f64) -> f64 {
     if b <= a || a.is_nan() { a } else { b }
 }
 
-/// One frame of one channel, and what its spectrum needs.
+/// One frame of one channel.
 #[derive(Clone, Debug)]
 struct Workspace {
     error: Vec<f64>,
     truth: Vec<f64>,
-    along_width: Transform,
-    along_height: Transform,
-    /// Transforms of the rows at the kept frequencies, `[frequency, height]`.
-    rows: Vec<Complex>,
+    /// Of the error; none without space axes.
+    spectrum: Option<Spectrum>,
 }
 
 impl Workspace {
     fn new(grid: &Grid) -> Self {
         Self {
-            error: Vec::with_capacity(grid.points()),
-            truth: Vec::with_capacity(grid.points()),
-            along_width: Transform::new(grid.width),
-            along_height: Transform::new(grid.height),
-            rows: vec![[0.0; 2]; grid.width / 2 * grid.height],
+            error: vec![0.0; grid.points()],
+            truth: vec![0.0; grid.points()],
+            spectrum: (grid.axes > 0).then(|| Spectrum::new(grid)),
         }
     }
 
     fn load(&mut self, pairs: impl Iterator<Item = (f64, f64)>) {
-        self.error.clear();
-        self.truth.clear();
-        for (p, q) in pairs {
-            self.error.push(p - q);
-            self.truth.push(q);
+        for ((error, truth), (p, q)) in self.error.iter_mut().zip(&mut self.truth).zip(pairs) {
+            (*error, *truth) = (p - q, q);
         }
     }
 
     fn add_to(&mut self, cell: &mut Cell, grid: &Grid) {
         let points = grid.points() as f64;
-        let mean_square = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>() / points;
-        let square = mean_square(&self.error);
+        let [errors, error_squares, truths, truth_squares] =
+            lanes::sums(&self.error, &self.truth, |error, q| [error, error * error, q, q * q]);
+        let square = error_squares / points;
         cell.count += 1.0;
         cell.rmse += square.sqrt();
-        cell.nrmse += ratio(square.sqrt(), mean_square(&self.truth).sqrt());
-        cell.squared_sum_error += self.error.iter().sum::<f64>().powi(2);
-        for error in &self.error {
-            cell.maximum = larger(cell.maximum, error.abs());
-        }
-        let mean = self.truth.iter().sum::<f64>() / points;
-        let variance = self.truth.iter().map(|q| (q - mean).powi(2)).sum::<f64>() / (points - 1.0);
+        cell.nrmse += ratio(square.sqrt(), (truth_squares / points).sqrt());
+        cell.squared_sum_error += errors.powi(2);
+        let maximum = if square.is_nan() { f64::NAN } else { lanes::largest(&self.error) };
+        cell.maximum = larger(cell.maximum, maximum);
+        let mean = truths / points;
+        let [deviations] = lanes::sums(&self.truth, &self.truth, |q, _| [(q - mean) * (q - mean)]);
+        let variance = deviations / (points - 1.0);
         cell.vrmse += (square / (variance + VARIANCE_FLOOR)).sqrt();
-        if grid.axes > 0 {
+        if let Some(spectrum) = &mut self.spectrum {
+            spectrum.add(&self.error, &mut cell.spectrum);
             cell.brmse += self.boundary_square(grid).sqrt();
-            self.add_spectrum(&mut cell.spectrum, grid);
         }
     }
 
@@ -280,37 +274,6 @@ impl Workspace {
         let rows = (0..width).map(|x| error[x].powi(2) + error[(height - 1) * width + x].powi(2));
         let columns = (0..height).map(|y| error[y * width].powi(2) + error[y * width + width - 1].powi(2));
         rows.chain(columns).sum::<f64>() / (2 * (height + width)) as f64
-    }
-
-    /// Adds the squared spectrum of the error, by frequency or by shell.
-    fn add_spectrum(&mut self, spectrum: &mut [f64], grid: &Grid) {
-        let square = |[re, im]: Complex| re * re + im * im;
-        if grid.axes == 1 {
-            let pairs = self.error.iter().map(|&error| [error, 0.0]);
-            self.along_width.of_two_real(pairs, spectrum.len(), |k, error, _| spectrum[k] += square(error));
-            return;
-        }
-        let (height, width) = (grid.height, grid.width);
-        let (kept, rows) = (width / 2, &mut self.rows);
-        for y in (0..height).step_by(2) {
-            // Two rows at a time; the last of an odd number is paired with itself and stored once.
-            let other = (y + 1).min(height - 1);
-            let (first, second) = (&self.error[y * width..], &self.error[other * width..]);
-            let pairs = first.iter().zip(second).take(width).map(|(&a, &b)| [a, b]);
-            self.along_width.of_two_real(pairs, kept, |k, a, b| {
-                rows[k * height + other] = b;
-                rows[k * height + y] = a;
-            });
-        }
-        for (i, column) in rows.chunks_exact(height).enumerate() {
-            let transform = self.along_height.of(column.iter().copied());
-            for (j, &value) in transform[..height / 2].iter().enumerate() {
-                let shell = ((i * i + j * j) as f64).sqrt() as usize;
-                if let Some(sum) = spectrum.get_mut(shell) {
-                    *sum += square(value);
-                }
-            }
-        }
     }
 }
 

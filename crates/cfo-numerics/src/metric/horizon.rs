@@ -1,6 +1,6 @@
 //! How long a prediction of a chaotic system is of use.
 
-use super::{assert_same_length, frames, ratio};
+use super::{assert_same_length, frames, lanes, ratio};
 
 /// How long a prediction stayed good.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,16 +40,12 @@ pub fn correlation_per_time<P: Copy + Into<f64>, T: Copy + Into<f64>>(
 }
 
 fn correlation<P: Copy + Into<f64>, T: Copy + Into<f64>>(prediction: &[P], truth: &[T]) -> f64 {
-    let count = truth.len() as f64;
-    let pairs = || prediction.iter().zip(truth).map(|(&p, &q)| (p.into(), q.into()));
-    let (mean_p, mean_q) = pairs().fold((0.0, 0.0), |(a, b), (p, q)| (a + p / count, b + q / count));
-    let (mut both, mut squares_p, mut squares_q, mut apart) = (0.0, 0.0, 0.0, 0.0);
-    for (p, q) in pairs() {
-        both += (p - mean_p) * (q - mean_q);
-        squares_p += (p - mean_p).powi(2);
-        squares_q += (q - mean_q).powi(2);
-        apart += (p - q).abs();
-    }
+    let share = 1.0 / truth.len() as f64;
+    let [mean_p, mean_q] = lanes::sums(prediction, truth, |p, q| [p * share, q * share]);
+    let [both, squares_p, squares_q, apart] = lanes::sums(prediction, truth, |p, q| {
+        let (from_p, from_q) = (p - mean_p, q - mean_q);
+        [from_p * from_q, from_p * from_p, from_q * from_q, (p - q).abs()]
+    });
     if squares_p * squares_q == 0.0 {
         return if apart == 0.0 { 1.0 } else { 0.0 };
     }
@@ -84,9 +80,9 @@ pub fn valid_time<P: Copy + Into<f64>, T: Copy + Into<f64>>(
 ) -> Horizon {
     assert_same_length(prediction, truth);
     let count = times.len();
-    let size = truth.iter().map(|&q| q.into().powi(2)).sum::<f64>() / count as f64;
+    let [size] = lanes::sums(truth, truth, |q, _| [q * q / count as f64]);
     let errors = frames(prediction, count, "prediction").zip(frames(truth, count, "truth")).map(|(p, q)| {
-        let square: f64 = p.iter().zip(q).map(|(&p, &q)| (p.into() - q.into()).powi(2)).sum();
+        let [square] = lanes::sums(p, q, |p, q| [(p - q) * (p - q)]);
         ratio(square.sqrt(), size.sqrt())
     });
     Horizon::until(times, errors.map(|error| error <= threshold))

@@ -5,9 +5,10 @@
 //! prediction and infinite otherwise.
 
 mod field;
-mod fourier;
 mod horizon;
+mod lanes;
 mod relative;
+mod spectrum;
 
 pub use field::{FieldErrors, FieldReport, Grid};
 pub use horizon::{Horizon, correlation_per_time, correlation_time, valid_time};

@@ -1,6 +1,6 @@
 //! The paper's metric.
 
-use super::{assert_same_length, frames, ratio};
+use super::{assert_same_length, frames, lanes, ratio};
 
 /// Relative L2 error, `||prediction - truth|| / ||truth||`, over everything given: for a trajectory over times, points
 /// and channels. The paper reports its [`Summary`] over the test trajectories, and for the NFE tables the same over the last frame alone.
@@ -34,25 +34,12 @@ fn squares<P: Copy + Into<f64>, T: Copy + Into<f64>>(
     truth: &[T],
     scale: f64,
 ) -> (f64, f64) {
-    // Eight interleaved sums: the compiler can vectorise them, and they are closer to the exact sum than one.
-    let mut errors = [0.0; 8];
-    let mut sizes = [0.0; 8];
-    let mut add = |lane: usize, p: P, q: T| {
-        let q = q.into() * scale;
-        let error = p.into() * scale - q;
-        errors[lane] += error * error;
-        sizes[lane] += q * q;
-    };
-    let ((p, p_rest), (q, q_rest)) = (prediction.as_chunks::<8>(), truth.as_chunks::<8>());
-    for (p, q) in p.iter().zip(q) {
-        for lane in 0..8 {
-            add(lane, p[lane], q[lane]);
-        }
-    }
-    for (lane, (&p, &q)) in p_rest.iter().zip(q_rest).enumerate() {
-        add(lane, p, q);
-    }
-    (errors.iter().sum(), sizes.iter().sum())
+    let [error, size] = lanes::sums(prediction, truth, |p, q| {
+        let q = q * scale;
+        let error = p * scale - q;
+        [error * error, q * q]
+    });
+    (error, size)
 }
 
 /// Relative L2 error of each frame.

@@ -1,0 +1,121 @@
+//! The squared spectrum of a field on a line or in the plane.
+
+use std::fmt;
+use std::sync::Arc;
+
+use realfft::num_complex::Complex;
+use realfft::{RealFftPlanner, RealToComplex};
+use rustfft::{Fft, FftPlanner};
+
+use super::Grid;
+
+/// Fourier transforms of the fields of one grid, with their workspace. With `F_k = sum_x f_x exp(-2 pi i k x / n)`:
+///
+/// On a line, `|F_k|^2` for `k` up to `n / 2`; in the plane the sum of `|F|^2` over shells `floor(|k|) = s` of the non-negative quadrant.
+#[derive(Clone)]
+pub(super) struct Spectrum {
+    along_width: Arc<dyn RealToComplex<f64>>,
+    along_height: Arc<dyn Fft<f64>>,
+    row: Vec<f64>,
+    transformed: Vec<Complex<f64>>,
+    scratch: Vec<Complex<f64>>,
+    /// Transforms of the rows at the kept frequencies, `[frequency, height]`.
+    columns: Vec<Complex<f64>>,
+    /// The shell of each entry of the quadrant, `[frequency, height / 2]`.
+    shells: Vec<usize>,
+}
+
+impl fmt::Debug for Spectrum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spectrum").field("width", &self.row.len()).finish_non_exhaustive()
+    }
+}
+
+impl Spectrum {
+    /// Of fields on a grid with space axes.
+    pub fn new(grid: &Grid) -> Self {
+        let along_width = RealFftPlanner::new().plan_fft_forward(grid.width);
+        let along_height = FftPlanner::new().plan_fft_forward(grid.height);
+        let scratch = along_width.get_scratch_len().max(along_height.get_inplace_scratch_len());
+        let (kept, half) = (grid.width / 2, grid.height / 2);
+        let shell = |(i, j): (usize, usize)| ((i * i + j * j) as f64).sqrt() as usize;
+        let plane = grid.axes == 2;
+        Self {
+            row: along_width.make_input_vec(),
+            transformed: along_width.make_output_vec(),
+            scratch: vec![Complex::default(); scratch],
+            columns: vec![Complex::default(); if plane { kept * grid.height } else { 0 }],
+            shells: (0..kept).flat_map(|i| (0..half).map(move |j| (i, j))).map(shell).collect(),
+            along_width,
+            along_height,
+        }
+    }
+
+    /// Adds the squared spectrum of a field, row after row, to `sums`; frequencies beyond them are left out.
+    pub fn add(&mut self, field: &[f64], sums: &mut [f64]) {
+        let height = self.along_height.len();
+        for (y, row) in field.chunks_exact(self.row.len()).enumerate() {
+            self.row.copy_from_slice(row);
+            let scratch = &mut self.scratch[..self.along_width.get_scratch_len()];
+            self.along_width
+                .process_with_scratch(&mut self.row, &mut self.transformed, scratch)
+                .expect("the lengths are those of the plan");
+            if self.columns.is_empty() {
+                sums.iter_mut().zip(&self.transformed).for_each(|(sum, value)| *sum += value.norm_sqr());
+            }
+            for (column, &value) in self.columns.chunks_exact_mut(height).zip(&self.transformed) {
+                column[y] = value;
+            }
+        }
+        let half = height / 2;
+        if half == 0 {
+            return;
+        }
+        let shells = self.shells.chunks_exact(half);
+        for (column, shells) in self.columns.chunks_exact_mut(height).zip(shells) {
+            self.along_height.process_with_scratch(column, &mut self.scratch);
+            for (value, &shell) in column.iter().zip(shells) {
+                if let Some(sum) = sums.get_mut(shell) {
+                    *sum += value.norm_sqr();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wave of whole periods has its energy at its own frequency: `(n / 2)^2`, or `(n m / 2)^2` at one place of the quadrant.
+    #[test]
+    fn waves_stand_at_their_frequencies() {
+        for width in [12, 15, 64] {
+            let wave: Vec<f64> =
+                (0..width).map(|x| (std::f64::consts::TAU * 3.0 * x as f64 / width as f64).cos()).collect();
+            let mut sums = vec![0.0; width / 2 + 1];
+            Spectrum::new(&Grid::line(width, 1)).add(&wave, &mut sums);
+            for (k, &sum) in sums.iter().enumerate() {
+                let expected = if k == 3 { (width as f64 / 2.0).powi(2) } else { 0.0 };
+                assert!((sum - expected).abs() < 1e-10 * (width * width) as f64, "{width} {k}: {sum}");
+            }
+            let height = 16;
+            let turn = |y: usize| std::f64::consts::TAU * 4.0 * y as f64 / height as f64;
+            let plane: Vec<f64> = (0..height)
+                .flat_map(|y| {
+                    (0..width)
+                        .map(move |x| (std::f64::consts::TAU * 3.0 * x as f64 / width as f64 + turn(y)).cos())
+                })
+                .collect();
+            let mut sums = vec![0.0; height.min(width) / 2];
+            Spectrum::new(&Grid::plane(height, width, 1)).add(&plane, &mut sums);
+            for (shell, &sum) in sums.iter().enumerate() {
+                let expected = if shell == 5 { (width as f64 * height as f64 / 2.0).powi(2) } else { 0.0 };
+                assert!(
+                    (sum - expected).abs() < 1e-10 * (width * height).pow(2) as f64,
+                    "{width} {shell}: {sum}"
+                );
+            }
+        }
+    }
+}
