@@ -16,6 +16,7 @@ use hdf5_reader::{Dataset, FileStorage, Hdf5File, Storage, StorageBuffer};
 
 use super::chunk_cache::Recent;
 use super::chunk_index::collect;
+use super::overlap::Overlap;
 use crate::store::container::array::{Block, elements};
 
 /// Bytes read from the file at a time where they come in long pieces.
@@ -67,14 +68,7 @@ impl Chunks {
         let undefined = u64::MAX >> (64 - 8 * u32::from(file.superblock().offset_size.clamp(1, 8)));
         let elsewhere = header.messages.iter().any(|message| matches!(message, HdfMessage::ExternalFiles(_)));
         let (address, extent) = match layout {
-            Some(DataLayout::Chunked { address, dims, .. }) => {
-                // Version 3 of the layout counts the bytes of a number as a last axis.
-                let dims = dims.get(..shape.len()).unwrap_or_default();
-                if shape.is_empty() || dims.len() != shape.len() || dims.contains(&0) {
-                    return Err(Error::InvalidData(format!("chunks of extent {dims:?} in shape {shape:?}")));
-                }
-                (*address, dims.iter().map(|&extent| extent as usize).collect())
-            }
+            Some(DataLayout::Chunked { address, dims, .. }) => (*address, chunk_extent(dims, shape)?),
             Some(DataLayout::Contiguous { address, .. })
                 if *address != undefined && !elsewhere && !shape.is_empty() && !shape.contains(&0) =>
             {
@@ -86,12 +80,7 @@ impl Chunks {
             HdfMessage::FilterPipeline(pipeline) => Some(pipeline.filters.clone()),
             _ => None,
         });
-        let grid: Vec<usize> =
-            shape.iter().zip(&extent).map(|(&shape, &chunk)| shape.div_ceil(chunk)).collect();
-        if elements(&grid).is_none() || elements(&extent).and_then(|count| count.checked_mul(size)).is_none()
-        {
-            return Err(Error::InvalidData("its chunks are more than can be counted".to_string()));
-        }
+        let grid = chunk_grid(shape, &extent, size)?;
         let stored = dataset.fill_value().and_then(|fill| fill.value.clone());
         let mut chunks = Self {
             numbers: numbers.clone(),
@@ -195,60 +184,34 @@ impl Chunks {
         block: &Block,
         sink: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
-        let axes = self.extent.len();
-        let low = |axis: usize| block.start[axis].max(chunk[axis] * self.extent[axis]);
-        let high =
-            |axis: usize| (block.start[axis] + block.count[axis]).min((chunk[axis] + 1) * self.extent[axis]);
-        let source: Vec<usize> = (0..axes).map(|axis| low(axis) - chunk[axis] * self.extent[axis]).collect();
-        let target: Vec<usize> = (0..axes).map(|axis| low(axis) - block.start[axis]).collect();
-        let shared: Vec<usize> = (0..axes).map(|axis| high(axis) - low(axis)).collect();
-        let flat = |at: &[usize], shape: &[usize]| {
-            at.iter().zip(shape).fold(0, |flat, (&at, &extent)| flat * extent + at)
-        };
-        // Of a chunk without filters only the span that is shared is read.
-        let start = flat(&source, &self.extent);
-        let end: Vec<usize> = source.iter().zip(&shared).map(|(&start, &count)| start + count - 1).collect();
-        let span = flat(&end, &self.extent) + 1 - start;
-        let address = |number: usize| {
-            let address = place.address.checked_add((number * self.size) as u64);
+        let overlap = Overlap::new(chunk, &self.extent, block);
+        let (start, span, piece) = (overlap.start(), overlap.span(), overlap.piece * self.size);
+        let address = || {
+            let address = place.address.checked_add((start * self.size) as u64);
             address.ok_or(Error::OffsetOutOfBounds(place.address))
         };
-        // The longest piece that is contiguous in both.
-        let mut axis = axes;
-        let mut piece = self.size;
-        while axis > 0 {
-            axis -= 1;
-            piece *= shared[axis];
-            if shared[axis] != self.extent[axis] || shared[axis] != block.count[axis] {
-                break;
-            }
+        // Of a chunk without filters only the span that is shared is read; if it is one piece, it goes straight to where it is wanted.
+        let unfiltered = self.filters.is_empty();
+        if unfiltered && overlap.piece == span {
+            let mut read = Ok(());
+            overlap.for_each_piece(|_, to| {
+                read = (0..piece).step_by(PORTION).try_for_each(|done| {
+                    let part = self.stored(address()? + done as u64, PORTION.min(piece - done))?;
+                    sink(to * self.size + done, &part);
+                    Ok(())
+                });
+            });
+            return read;
         }
-        // Long pieces without filters go straight from the file to where they are wanted.
-        if self.filters.is_empty() && piece == span * self.size {
-            let to = flat(&target, &block.count) * self.size;
-            for done in (0..piece).step_by(PORTION) {
-                let part = self.stored(address(start)? + done as u64, PORTION.min(piece - done))?;
-                sink(to + done, &part);
-            }
-            return Ok(());
-        }
-        let whole = shared == self.extent;
-        let (data, base) = match self.filters.is_empty() {
-            true => (Arc::new(self.stored(address(start)?, span * self.size)?.to_vec()), start),
-            false => self.part(number, place, start..start + span, !whole)?,
+        let (data, base) = match unfiltered {
+            true => (Arc::new(self.stored(address()?, span * self.size)?.to_vec()), start),
+            false => self.part(number, place, start..start + span, !overlap.is_whole_chunk())?,
         };
-        let mut at = vec![0; axis];
-        loop {
-            let shifted = |origin: &[usize]| -> Vec<usize> {
-                (0..axes).map(|axis| origin[axis] + at.get(axis).copied().unwrap_or(0)).collect()
-            };
-            let from = (flat(&shifted(&source), &self.extent) - base) * self.size;
-            let to = flat(&shifted(&target), &block.count) * self.size;
-            sink(to, &data[from..from + piece]);
-            let Some(next) = (0..axis).rev().find(|&axis| at[axis] + 1 < shared[axis]) else { return Ok(()) };
-            at[next] += 1;
-            at[next + 1..].fill(0);
-        }
+        overlap.for_each_piece(|from, to| {
+            let from = (from - base) * self.size;
+            sink(to * self.size, &data[from..from + piece]);
+        });
+        Ok(())
     }
 
     /// Numbers of a chunk with filters that hold a span of them, and which of the chunk's is their first; `keep` says that others may
@@ -306,6 +269,25 @@ impl Chunks {
         recent.hold(number, data.clone());
         Ok(data)
     }
+}
+
+/// Extent of a chunk along each axis. Version 3 of the layout counts the bytes of a number as a last axis.
+fn chunk_extent(dims: &[u32], shape: &[usize]) -> Result<Vec<usize>, Error> {
+    let dims = dims.get(..shape.len()).unwrap_or_default();
+    if shape.is_empty() || dims.len() != shape.len() || dims.contains(&0) {
+        return Err(Error::InvalidData(format!("chunks of extent {dims:?} in shape {shape:?}")));
+    }
+    Ok(dims.iter().map(|&extent| extent as usize).collect())
+}
+
+/// Chunks along each axis, if they and the bytes of one can be counted.
+fn chunk_grid(shape: &[usize], extent: &[usize], size: usize) -> Result<Vec<usize>, Error> {
+    let grid: Vec<usize> = shape.iter().zip(extent).map(|(&shape, &chunk)| shape.div_ceil(chunk)).collect();
+    let bytes = elements(extent).and_then(|count| count.checked_mul(size));
+    if elements(&grid).is_none() || bytes.is_none() {
+        return Err(Error::InvalidData("its chunks are more than can be counted".to_string()));
+    }
+    Ok(grid)
 }
 
 #[cfg(test)]

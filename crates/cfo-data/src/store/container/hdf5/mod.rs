@@ -8,6 +8,7 @@ mod dataset;
 mod fletcher32;
 mod lzf;
 mod number;
+mod overlap;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,0 +1,121 @@
+//! What a chunk and a block of an array have in common.
+
+use crate::store::container::array::Block;
+
+/// The numbers that stand both in a chunk and in a block. All lengths count numbers, not bytes.
+pub(super) struct Overlap<'a> {
+    extent: &'a [usize],
+    block: &'a Block,
+    /// Where they begin in the chunk.
+    source: Vec<usize>,
+    /// Where they begin in the block.
+    target: Vec<usize>,
+    /// How many there are along each axis.
+    shared: Vec<usize>,
+    /// Leading axes that are walked; what remains is contiguous in chunk and block.
+    walked: usize,
+    /// Length of such a piece.
+    pub piece: usize,
+}
+
+impl<'a> Overlap<'a> {
+    /// Of the chunk of that index in the grid of chunks, each of that extent.
+    pub fn new(chunk: &[usize], extent: &'a [usize], block: &'a Block) -> Self {
+        let axes = extent.len();
+        let low = |axis: usize| block.start[axis].max(chunk[axis] * extent[axis]);
+        let high =
+            |axis: usize| (block.start[axis] + block.count[axis]).min((chunk[axis] + 1) * extent[axis]);
+        let shared: Vec<usize> = (0..axes).map(|axis| high(axis) - low(axis)).collect();
+        let (mut walked, mut piece) = (axes, 1);
+        while walked > 0 {
+            walked -= 1;
+            piece *= shared[walked];
+            if shared[walked] != extent[walked] || shared[walked] != block.count[walked] {
+                break;
+            }
+        }
+        Self {
+            extent,
+            block,
+            source: (0..axes).map(|axis| low(axis) - chunk[axis] * extent[axis]).collect(),
+            target: (0..axes).map(|axis| low(axis) - block.start[axis]).collect(),
+            shared,
+            walked,
+            piece,
+        }
+    }
+
+    /// The first of them in the chunk.
+    pub fn start(&self) -> usize {
+        flat(&self.source, self.extent)
+    }
+
+    /// From the first to the last of them in the chunk.
+    pub fn span(&self) -> usize {
+        let last: Vec<usize> =
+            self.source.iter().zip(&self.shared).map(|(&start, &count)| start + count - 1).collect();
+        flat(&last, self.extent) + 1 - self.start()
+    }
+
+    /// Whether it is the whole chunk.
+    pub fn is_whole_chunk(&self) -> bool {
+        self.shared == self.extent
+    }
+
+    /// Calls `sink(from, to)` for every piece: its first number in the chunk and in the block.
+    pub fn for_each_piece(&self, mut sink: impl FnMut(usize, usize)) {
+        let mut at = vec![0; self.walked];
+        loop {
+            let shifted = |origin: &[usize]| -> Vec<usize> {
+                origin.iter().enumerate().map(|(axis, &o)| o + at.get(axis).copied().unwrap_or(0)).collect()
+            };
+            sink(flat(&shifted(&self.source), self.extent), flat(&shifted(&self.target), &self.block.count));
+            let more = |axis: &usize| at[*axis] + 1 < self.shared[*axis];
+            let Some(next) = (0..self.walked).rev().find(more) else { return };
+            at[next] += 1;
+            at[next + 1..].fill(0);
+        }
+    }
+}
+
+/// Position in an array of this shape, last axis fastest.
+fn flat(at: &[usize], shape: &[usize]) -> usize {
+    at.iter().zip(shape).fold(0, |flat, (&at, &extent)| flat * extent + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chunks of any extent together cover a block once, and every number comes from its own place.
+    #[test]
+    fn chunks_cover_a_block_once() {
+        let shape = [3, 5, 4];
+        for extent in [[1, 1, 1], [2, 3, 4], [3, 5, 4], [1, 5, 4], [2, 2, 3]] {
+            let block = Block { start: vec![1, 1, 1], count: vec![2, 3, 2] };
+            let mut found = vec![None; block.len()];
+            for i in 1 / extent[0]..3_usize.div_ceil(extent[0]) {
+                for j in 1 / extent[1]..4_usize.div_ceil(extent[1]) {
+                    for k in 1 / extent[2]..3_usize.div_ceil(extent[2]) {
+                        let overlap = Overlap::new(&[i, j, k], &extent, &block);
+                        overlap.for_each_piece(|from, to| {
+                            for n in 0..overlap.piece {
+                                let (in_plane, in_row) = ((from + n) / extent[2], (from + n) % extent[2]);
+                                let place = [
+                                    i * extent[0] + in_plane / extent[1],
+                                    j * extent[1] + in_plane % extent[1],
+                                    k * extent[2] + in_row,
+                                ];
+                                assert!(found[to + n].replace(flat(&place, &shape)).is_none());
+                                assert!(from + n < overlap.start() + overlap.span());
+                            }
+                        });
+                    }
+                }
+            }
+            let expected = (1..3)
+                .flat_map(|i| (1..4).flat_map(move |j| (1..3).map(move |k| Some(flat(&[i, j, k], &shape)))));
+            assert_eq!(found, expected.collect::<Vec<_>>(), "{extent:?}");
+        }
+    }
+}
