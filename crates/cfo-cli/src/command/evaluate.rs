@@ -18,7 +18,6 @@ use super::predict::{Diverged, conclude, warn_strangers};
 use crate::args::{self, Integration, Part};
 use crate::diagnostics::say;
 use crate::interrupt;
-use crate::plot;
 use crate::progress::Progress;
 use crate::report::{self, Alignment, Table, scientific};
 
@@ -138,18 +137,14 @@ fn draw(
     found: &Report,
     folder: &Path,
 ) -> Result<Vec<Picture>> {
-    let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
-    let mut pictures = Vec::new();
-    if !found.per_time.is_empty() {
-        plot::write(&figures::error_over_time(found), folder, "error-over-time")?;
-        pictures.push(picture("error-over-time.png", "Error over time"));
-    }
-    pictures.extend(figures::worst(description, found, folder)?);
-    if let Some(curves) = figures::loss_curves(&arguments.run)? {
-        plot::write(&curves, folder, "training")?;
-        pictures.push(picture("training.png", "Training"));
-    }
-    Ok(pictures)
+    let errors = || {
+        let figure = (!found.per_time.is_empty()).then(|| figures::error_over_time(found));
+        figures::chart(figure, folder, "error-over-time", "Error over time")
+    };
+    let training = || figures::chart(figures::loss_curves(&arguments.run)?, folder, "training", "Training");
+    let worst = || figures::worst(description, found, folder);
+    let (worst, (errors, training)) = rayon::join(worst, || rayon::join(errors, training));
+    Ok(errors?.into_iter().chain(worst?).chain(training?).collect())
 }
 
 /// The run's weights and the solver that the options and its recipe describe.

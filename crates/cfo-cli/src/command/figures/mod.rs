@@ -28,6 +28,18 @@ pub(super) struct Picture {
     pub caption: String,
 }
 
+/// Writes a drawing, if there is one, under its caption.
+pub(super) fn chart(
+    drawing: Option<impl plot::Drawing>,
+    folder: &Path,
+    stem: &str,
+    caption: &str,
+) -> Result<Option<Picture>> {
+    let Some(drawing) = drawing else { return Ok(None) };
+    plot::write(&drawing, folder, stem)?;
+    Ok(Some(Picture { file: format!("{stem}.png"), caption: caption.into() }))
+}
+
 /// The relative error of every snapshot: its mean over trajectories, and that of the trajectory which is worst there.
 pub(super) fn error_over_time(report: &Report) -> Figure {
     let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::TimeError) -> f64| Series {

@@ -19,28 +19,32 @@ const MOVING_SIDE: f64 = 190.0;
 
 impl Comparison<'_> {
     pub(super) fn write_plane(&self, folder: &Path) -> Result<Vec<Picture>> {
-        let mut pictures = Vec::new();
         let stem = |channel: usize| match self.channels() {
             1 => "worst-trajectory".to_owned(),
             _ => format!("worst-trajectory-{channel}"),
         };
-        (0..self.channels()).into_par_iter().try_for_each(|channel| {
-            plot::write(&self.moments(channel), folder, &stem(channel)).map(|_| ())
-        })?;
-        for channel in 0..self.channels() {
-            let stem = stem(channel);
+        let moments = |channel: usize| {
+            plot::write(&self.moments(channel), folder, &stem(channel))?;
             let caption = format!("The worst trajectory at {MOMENTS} times: {}", self.channel_name(channel));
-            pictures.push(Picture { file: format!("{stem}.png"), caption });
-        }
-        let (scales, errors) = (self.scales(), self.errors());
-        let frames = self.spread(FRAMES);
-        let draw = |frame| self.instant(frame, &scales, &errors);
-        plot::write_animation(&frames, draw, &folder.join("rollout.png"))?;
-        pictures.push(Picture {
-            file: "rollout.png".into(),
-            caption: "The worst trajectory as time goes by".into(),
-        });
+            Ok(Picture { file: format!("{}.png", stem(channel)), caption })
+        };
+        // The animation takes longest, so it starts first.
+        let (animation, moments) = rayon::join(
+            || self.animate(folder),
+            || (0..self.channels()).into_par_iter().map(moments).collect::<Result<Vec<_>>>(),
+        );
+        let mut pictures = moments?;
+        pictures.push(animation?);
         Ok(pictures)
+    }
+
+    /// All channels as time goes by.
+    fn animate(&self, folder: &Path) -> Result<Picture> {
+        let (scales, errors) = (self.scales(), self.errors());
+        let draw = |frame| self.instant(frame, &scales, &errors);
+        plot::write_animation(&self.spread(FRAMES), draw, &folder.join("rollout.png"))?;
+        let caption = "The worst trajectory as time goes by".into();
+        Ok(Picture { file: "rollout.png".into(), caption })
     }
 
     /// The scale of each channel's values.
