@@ -56,7 +56,6 @@ pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
         return Selected::plain(|_, _| {});
     }
     let input = |index: usize| -> &Shape { code.shape(entry.inputs[index]) };
-    let output = || -> &Shape { &entry.outputs[0].shape };
     match &entry.op {
         Instruction::Tensor(_) | Instruction::Constant(_) | Instruction::Reshape(_) => {
             Selected::plain(|_, _| {})
@@ -93,7 +92,20 @@ pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
         Instruction::Adam(op) => Selected::plain(move |io, to| optimizer::adam(op, advances, io, to)),
         Instruction::Assign(_) => Selected::plain(optimizer::assign),
         Instruction::Advance(_) => Selected::plain(optimizer::advance),
-        _ => select_of_fields(typed, id, &input, output()),
+        Instruction::Pad(_)
+        | Instruction::Fold(_)
+        | Instruction::Conv(_)
+        | Instruction::ConvInput(_)
+        | Instruction::ConvWeight(_)
+        | Instruction::ScaleF16(_)
+        | Instruction::LayerNorm(_)
+        | Instruction::LayerNormBackward(_)
+        | Instruction::Attention(_)
+        | Instruction::AttentionBackward(_)
+        | Instruction::Resample(_)
+        | Instruction::ResampleBackward(_)
+        | Instruction::GroupNorm(_)
+        | Instruction::GroupNormBackward(_) => select_of_fields(typed, id, &input, &entry.outputs[0].shape),
     }
 }
 
