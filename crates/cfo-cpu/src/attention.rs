@@ -1,5 +1,5 @@
-//! Attention: a block of queries meets a block of keys at a time, so that scores never leave the second cache and no
-//! memory grows with the square of the tokens.
+//! Attention, one block of queries and one block of keys at a time: scores stay in the L2 cache, and no memory grows with the
+//! square of the tokens.
 #![allow(unsafe_code)]
 
 use super::Io;

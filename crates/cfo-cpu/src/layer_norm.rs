@@ -1,4 +1,4 @@
-//! Layer normalisation: token by token, both passes over a token while it is in the first cache.
+//! Layer normalisation: token by token, both passes over a token while it is in the L1 cache.
 #![allow(unsafe_code)]
 
 use std::ops::Range;

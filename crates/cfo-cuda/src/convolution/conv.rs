@@ -128,8 +128,8 @@ impl Geometry {
         (2 * self.w.iter().product::<usize>()).next_multiple_of(256)
     }
 
-    /// What the library multiplies its sums by before it rounds them. Compact operands are less than 2^15, so their
-    /// products are less than 2^30; as many as are summed must stay below 2^15 again.
+    /// The factor that the library multiplies its sums by before it rounds them. f16 operands are below 2^15, so products
+    /// are below 2^30. The factor keeps their sums below 2^15.
     pub(crate) fn power(&self) -> f64 {
         let terms = self.y[..3].iter().product::<usize>().next_power_of_two();
         if self.f16 { 2f64.powi(-15) / terms as f64 } else { 1.0 }
@@ -153,11 +153,11 @@ impl Geometry {
 pub(crate) enum Algorithm {
     /// By the library.
     Library { algorithm: u32, math: u32, workspace: usize },
-    /// By the library from compact operands, whose result is then expanded.
+    /// By the library from f16 operands; the result is then expanded.
     LibraryF16 { algorithm: u32, math: u32, workspace: usize },
     /// By a plan of the library.
     Planned { workspace: usize },
-    /// By a plan of the library from compact operands, with the scales undone on the way out.
+    /// By a plan of the library from f16 operands, whose epilogue undoes the scales.
     PlannedF16 { workspace: usize },
     /// As a product with patches gathered beforehand.
     Patches,
@@ -179,7 +179,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether it takes compact operands.
+    /// Whether it takes f16 operands.
     pub(crate) fn takes_f16(self) -> bool {
         matches!(self, Self::LibraryF16 { .. } | Self::PlannedF16 { .. })
     }

@@ -1,4 +1,4 @@
-//! Convolutions of fields with few channels: the library gathers far more than there is.
+//! Convolutions of fields with few channels, for which the library reads far more than there is.
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::program::kernel::File;

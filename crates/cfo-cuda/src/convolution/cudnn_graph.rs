@@ -1,5 +1,5 @@
-//! cuDNN's graph interface: convolutions, and those of f16 operands whose results, in single precision, are multiplied by
-//! both operands' inverse scales on the way out.
+//! cuDNN's graph interface: convolutions, and convolutions of f16 operands with an epilogue that multiplies the
+//! single-precision result by both operands' inverse scales.
 #![allow(unsafe_code)]
 
 use cudarc::cudnn::sys;

@@ -1,5 +1,5 @@
-//! Operands of convolutions in 16 bits, in programs of tf32: they keep the 11 significant bits that tf32 keeps, scaled by a
-//! power of two so that nothing overflows and what underflows is less than 2^-38 of the largest number.
+//! f16 operands of convolutions in tf32 programs. They keep the 11 significant bits that tf32 keeps. A power of two scales
+//! them so that nothing overflows and what underflows is less than 2^-38 of the largest number.
 
 use crate::op::layout;
 use crate::program::instruction::ScaleF16;
@@ -91,7 +91,7 @@ fn bound(root: f64, io: &Io, to: &mut Lowering) {
     to.launch(File::ScaledF16, parameters, body, [1, 1, 1]);
 }
 
-/// A result of two compact operands in single precision; `power` is what it was multiplied by beforehand.
+/// The single-precision result of two f16 operands; `power` is the factor that it was multiplied by before.
 pub(crate) fn expand(from: u64, into: Value, inverses: [Value; 2], power: f64, to: &mut Lowering) {
     let count = into.count;
     let parameters = Parameters::new()

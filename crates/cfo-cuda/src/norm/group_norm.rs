@@ -163,7 +163,7 @@ fn lower(op: &GroupNorm, shape: &Shape, Algorithm { kept, cut }: Algorithm, io: 
     passes(parameters, [statistics, apply], cut, to);
 }
 
-/// Counters for blocks that meet: two a sample for teams, one for the last of several chunks.
+/// Counters for blocks that synchronise: two a sample for teams, one to find the last of several chunks.
 fn tickets(kept: Option<GroupNormPlan>, cut: Cut, to: &mut Lowering) -> Argument {
     let count = match kept {
         Some(GroupNormPlan::Persistent { .. }) => 2 * cut.batch,

@@ -1,5 +1,5 @@
-//! Group normalisation that reads its fields from memory once and keeps them in shared memory: small samples by clusters
-//! of blocks, large ones by teams of blocks that stay on the device and work on one sample after another.
+//! Group normalisation that reads its fields from memory once and keeps them in shared memory. Small samples are done by
+//! clusters of blocks, large ones by a persistent kernel: teams of blocks that take one sample after another.
 
 use crate::program::kernel::File;
 use crate::program::scalar::Scalar;
@@ -20,7 +20,7 @@ const CLUSTER: usize = 16;
 /// The same in single precision, where a team is faster than a large cluster.
 const CLUSTER_SINGLE: usize = 8;
 
-/// Blocks of teams that a multiprocessor holds.
+/// Blocks of the persistent kernel that a multiprocessor holds.
 const RESIDENT: usize = 2;
 /// Shared memory of a team's block beside its rows, at most: what sums pass through, and what the device keeps.
 const ASIDE: usize = 16 << 10;
@@ -63,7 +63,7 @@ impl GroupNormPlan {
             let shared = steps * THREADS * vector * bytes;
             return fits.then_some(Self::Cluster { channels: slice, cluster, shared });
         }
-        // In single precision the gradient's sample is too large for few enough blocks to meet quickly.
+        // In single precision the gradient's sample needs so many blocks that synchronising them costs more than it saves.
         if fields > 1 && !half {
             return None;
         }
@@ -74,8 +74,8 @@ impl GroupNormPlan {
         Self::team(batch, positions, channels * bytes, multiprocessors as usize)
     }
 
-    /// The teams that move what there is soonest. None has more members than there are multiprocessors, so that whatever
-    /// else is on the device some team has all of them there and none waits forever.
+    /// The cut into teams that takes the least time. No team has more members than there are multiprocessors. So whatever else
+    /// runs, one team always has all its members on the device, and no team waits forever.
     fn team(batch: usize, positions: usize, row: usize, multiprocessors: usize) -> Option<Self> {
         let blocks = RESIDENT * multiprocessors;
         let most = (SHARED / RESIDENT - ASIDE) / row;

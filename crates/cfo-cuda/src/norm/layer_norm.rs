@@ -1,5 +1,5 @@
-//! Layer normalisation, with scale and shift of each sample, and with the gated residual before it or, on the way back,
-//! after it.
+//! Layer normalisation with scale and shift for each sample, fused with the gated residual before it and, in the backward
+//! pass, after it.
 
 use crate::program::instruction::{LayerNorm, LayerNormBackward};
 use crate::program::kernel::File;

@@ -1,5 +1,5 @@
-//! Attention by kernels of our own: on tensor cores in bf16, with whole heads in shared memory where they fit, else one
-//! thread a row.
+//! Attention by our own kernels. In bf16 they use tensor cores, with whole heads in shared memory where they fit. In other
+//! precisions a thread computes a row.
 
 use crate::program::kernel::File;
 use crate::program::launch::Parameters;
@@ -60,7 +60,7 @@ impl WholeHeads {
         let forward = (rows as u32, (3 * 2 * rows * head) as u32);
         [64, 32].into_iter().find_map(|step| {
             let rows = tokens.next_multiple_of(step);
-            // Queries, slopes, values, results, this head's keys and the next one's; two steps of scores; two numbers a row.
+            // Queries, cotangents, values, results, this head's keys and the next one's; two steps of scores; two numbers a row.
             let backward = (rows as u32, (2 * rows * (6 * head + 2 * step + 4)) as u32);
             (backward.1.max(forward.1) <= shared).then_some(Self { forward, backward, step })
         })
@@ -134,7 +134,7 @@ fn lower_backward(heads: usize, all: [usize; 3], io: &Io, to: &mut Lowering) {
     to.launch_with(file, parameters, body, (grid, THREADS, 0));
 }
 
-/// Blocks that stay and take one head after another.
+/// A persistent kernel: its blocks take one head after another.
 fn lower_whole_backward(
     heads: usize,
     [batch, tokens, head]: [usize; 3],

@@ -100,7 +100,7 @@ impl Source {
         Self { parameters, half, read }
     }
 
-    /// The kernel's first lines: a thing with a method that reads.
+    /// The kernel's first lines: an object with a method that reads.
     fn object(&self, inputs: &[Value], width: usize) -> String {
         let members: String =
             (0..inputs.len()).map(|i| format!("const {}* in{i}; ", inputs[i].scalar.name())).collect();

@@ -1,5 +1,5 @@
-//! Gated residuals, `x + gate * value` with a gate for each sample, go into the layer norm next to them: the sum into the
-//! norm that reads it, and on the way back both cotangents into the backward pass that yields the sum's.
+//! Fuses gated residuals, `x + gate * value` with a gate for each sample, into layer norms: the sum into the norm that reads
+//! it, both cotangents into the backward pass that yields the sum's cotangent.
 
 use crate::passes::merge::dense;
 use crate::passes::rewrite::Rewrite;
@@ -110,7 +110,7 @@ impl Rewrite {
         self.move_value(Node::new(sum, 0), Node::new(norm.index(), count + 1));
     }
 
-    /// The sum over tokens of a slope times a value known before the norm: the value, the sum and its type. The product
+    /// The sum over tokens of a cotangent times a value known before the norm: the value, the sum and its type. The product
     /// that was summed is taken out.
     fn gate_slope(&mut self, slope: Node, norm: Node, product: &Type) -> Option<(Node, usize, Type)> {
         let found = self.readers(slope).iter().find_map(|&reader| {

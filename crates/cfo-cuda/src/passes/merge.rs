@@ -1,9 +1,9 @@
-//! Merges operations that the device does in one call: a product with the sum, activation or slope that follows it, the
-//! gradient of a bias with that of its weight, a sum with the expression that it sums, and a layer norm with the residuals
-//! around it (`gates.rs`).
+//! Fuses operations that the device does in one call: a GEMM with its epilogue (sum, activation or derivative), the gradient
+//! of a bias with that of its weight, a sum with the expression that it sums, and a layer norm with the residuals around it
+//! (`gates.rs`).
 //!
-//! What a merged operation means is in [`Extras`](crate::program::instruction::Extras) and [`Sum`](crate::program::instruction::Sum); a product that the
-//! library cannot finish itself, or not faster, is finished by a kernel of ours.
+//! What a merged operation means is in [`Extras`](crate::program::instruction::Extras) and [`Sum`](crate::program::instruction::Sum); where
+//! the library has no such epilogue, or a slower one, a kernel of ours runs it.
 
 use crate::passes::rewrite::Rewrite;
 use crate::product::gemm_gelu_sm90;
@@ -39,7 +39,7 @@ pub(crate) fn merge(code: Code) -> Code {
 struct Finish {
     /// The operands that are added, of which one may be the product.
     terms: Vec<usize>,
-    /// The operand at which the slope of GELU is taken.
+    /// The operand at which the derivative of GELU is taken.
     slope: Option<usize>,
 }
 
@@ -146,7 +146,7 @@ impl Rewrite {
         (plain && whole && !op.keep_input).then(|| (op.clone(), entry.inputs.clone()))
     }
 
-    /// Puts what an expression does to a product into the product.
+    /// Makes an expression that reads a product its epilogue.
     fn absorb_product(&mut self, id: usize) {
         let Some(entry) = self.entry(id) else { return };
         let Instruction::Expression(op) = &entry.op else { return };
@@ -156,12 +156,12 @@ impl Rewrite {
         let product = finish.terms.iter().find_map(|&term| {
             let (product, inputs) = self.product(operands[term], id)?;
             let fits = product.shape.len() == output.shape.len();
-            // The products' own slope operand must not be the product itself.
+            // The derivative must not be taken at the product itself.
             (fits && finish.slope.map(|at| operands[at]) != Some(operands[term]))
                 .then_some((term, product, inputs))
         });
         let Some((term, mut product, mut inputs)) = product else { return };
-        // A bias and a slope together are not in the library.
+        // The library has no epilogue with both a bias and a derivative.
         if product.bias && finish.slope.is_some() {
             return;
         }

@@ -1,5 +1,5 @@
-//! Lets convolutions of periodic fields of one row find what lies outside by themselves, where there are kernels that can:
-//! the padded fields, and the sums that are adjoint to padding, go.
+//! Removes periodic padding, and its adjoint, around convolutions of fields of one row, where kernels find the neighbours by
+//! index arithmetic.
 
 use crate::convolution::conv::Geometry;
 use crate::convolution::conv_row;

@@ -1,7 +1,7 @@
-//! Large results of group norms are computed again in the backward pass instead of being kept for it.
+//! Recomputes large results of group norms in the backward pass instead of keeping them.
 //!
-//! The gradient of a norm reads the norm's input anyway, so that it can write the norm's result again for one more pass
-//! over memory; the gradients of the weights that need the result then run after it. What frees memory runs first.
+//! The gradient of a norm reads the norm's input anyway. It can write the norm's result again at the cost of one more pass over
+//! memory. The weight gradients that need the result then run after it. What frees memory runs first.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! Operands of convolutions in 16 bits where convolutions were chosen to take them so, in programs of tf32.
+//! Makes f16 operands for the convolutions that were chosen to take them, in tf32 programs.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use cfo_engine::{Shape, Type};
 /// How each convolution is done.
 type Algorithms = HashMap<usize, Algorithm>;
 
-/// The code with operands in 16 bits. Each is made right after the value itself, so that the value need not be kept for the
+/// The code with f16 operands. Each is made right after the value itself, so that the value need not be kept for the
 /// backward pass if nobody else reads it.
 pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algorithms) {
     let takes_f16 = |id: usize| algorithms.get(&id).is_some_and(|algorithm| algorithm.takes_f16());
@@ -33,7 +33,7 @@ pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algo
         }
         let whole = wanted.get_mut(&Node::new(id, 0)).filter(|_| only_f16(&code, &algorithms, id));
         if let (Instruction::Concat(concat), Some(copy)) = (&entry.op, whole) {
-            // Nobody else reads the joined values: they are never written.
+            // Nothing else reads the joined values: they are never written.
             let op = ScaleF16 { joined: Some(concat.clone()), norm: None };
             *copy = Some(Node::new(id, 0));
             rewrite.replace(id, scaled(op, entry.inputs.clone(), &entry.outputs[0]));
@@ -68,7 +68,7 @@ fn root(entry: &Entry, output: usize) -> Option<f64> {
     (output == 0).then(|| (group as f64).sqrt())
 }
 
-/// Whether only convolutions that take operands in 16 bits read a value.
+/// Whether only convolutions that take f16 operands read a value.
 fn only_f16(code: &Code, algorithms: &Algorithms, id: usize) -> bool {
     let reads = |entry: &Entry| entry.inputs.iter().any(|input| input.index() == id);
     let takes = |reader: usize| algorithms.get(&reader).is_some_and(|algorithm| algorithm.takes_f16());

@@ -1,6 +1,6 @@
-//! Products of many rows with a short matrix that are followed by GELU or its slope: a kernel of our own for GPUs whose
-//! tensor cores work for warpgroups. The library's epilogues take as long as the product again; here some warpgroups
-//! finish their rows while others compute, and the sums over rows of the slopes come with them.
+//! Long bf16 GEMMs followed by GELU or its derivative: our own warp-specialised kernel for GPUs with warpgroup matrix
+//! instructions (`wgmma`). The library's epilogues double the time of the GEMM. Here some warpgroups run the epilogue
+//! while others multiply, and the epilogue also sums the bias's gradient over the rows.
 
 use crate::product::matmul::Extra;
 use crate::program::instruction::{Extras, MatMul};
@@ -17,12 +17,12 @@ const WIDE: usize = 192;
 const RING: usize = 5;
 /// Threads of a block: two pairs of warpgroups that compute and one that brings rows.
 const THREADS: u32 = 640;
-/// The fewest rows that pay.
+/// The fewest rows for which it is faster.
 const MANY: usize = 1 << 14;
 /// The most terms of a sum for which the columns fit.
 const TERMS: usize = 384;
 
-/// Whether a product has the shape and the continuation that the kernel is for.
+/// Whether a product has the shape and the epilogue that the kernel is for.
 pub(crate) fn fits(op: &MatMul) -> bool {
     let extras = Extras { totals: false, ..op.extras };
     let slope = Extras { slope: Some(Activation::Gelu), ..Extras::default() };
@@ -76,7 +76,7 @@ impl GeluProduct {
         if op.extras.totals { 4 * self.shares * op.columns } else { 0 }
     }
 
-    /// Appends the product with all that follows.
+    /// Appends the product with its epilogue.
     pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
         let Self { shares, shared } = self;
         let panels = op.columns / WIDE;

@@ -1,12 +1,12 @@
-//! Products in single precision by kernels of our own on tensor cores.
+//! Single-precision GEMMs on tensor cores: our own kernels, split tf32.
 //!
-//! A number is the sum of two numbers of tf32 and three of their four products are taken, which errs by 1e-7 to 4e-7 of the
-//! result's size, as ordinary sums in single precision do; numbers below 1e-35 keep an absolute error of 1e-41, and results
-//! that are not finite are summed again plainly, so infinities stay what they are.
+//! Each number is split into two tf32 numbers, and three of their four products are computed. The relative error is 1e-7 to
+//! 4e-7 by norm, as with ordinary single-precision sums. Numbers below 1e-35 keep an absolute error of 1e-41. Results that
+//! are not finite are computed again without the split, so infinities stay infinities.
 //!
-//! The sizes are those for which they were faster than cuBLASLt on an H200: at 25,600 x 128 x 128, in microseconds, 19 instead of
-//! 29 for the product, 28 instead of 40 with a sum and GELU or its slope, 24 instead of 36 for the gradient of the weight with that
-//! of the bias; 8.5 to 10 instead of 11 to 13 for six products of 512 x 128 x 256.
+//! They are used for the sizes at which they were faster than cuBLASLt on an H200. In microseconds at 25,600 x 128 x 128: 19 instead
+//! of 29 for the GEMM, 28 instead of 40 with a sum and GELU or its derivative, 24 instead of 36 for the gradients of weight and bias.
+//! Six GEMMs of 512 x 128 x 256: 8.5 to 10 instead of 11 to 13.
 
 use crate::norm::group_norm::activation_number;
 use crate::product::matmul::{Extra, batch_stride, batches};
@@ -133,7 +133,7 @@ impl SplitProduct {
         }
     }
 
-    /// Appends the product with all that follows.
+    /// Appends the product with its epilogue.
     pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
         let aligned = |value: &Value| value.address.is_multiple_of(16);
         assert!(io.inputs.iter().chain(&io.outputs).all(aligned), "values start where the planner put them");
@@ -149,7 +149,7 @@ impl SplitProduct {
     /// Many rows with a matrix of moderate size.
     fn resident(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
         let terms = op.inner.is_multiple_of(32) && op.inner <= HELD || op.inner == 2 * HELD;
-        // What the result meets on its way out lies in shared memory as well.
+        // What the epilogue reads lies in shared memory as well.
         let meets = usize::from(op.extras.add) + usize::from(op.extras.slope.is_some());
         let columns = match op.inner > HELD || !op.columns.is_multiple_of(128) || meets > 0 {
             true => 64,
@@ -181,7 +181,7 @@ impl SplitProduct {
         fits.then_some(SplitAlgorithm::Wgrad { chunks: buffers.div_ceil(span) })
     }
 
-    /// Batches of small products, of which the library fills the device with few blocks.
+    /// Batches of small GEMMs, for which the library launches too few blocks.
     fn tiles(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
         let middle = |n: usize| (32..=512).contains(&n);
         let gradient = !self.a.along && !self.b.along;
@@ -219,7 +219,7 @@ fn parameters(extra: &Extra, io: &Io) -> Parameters {
         .scratch("partial", io.scratch)
 }
 
-/// What is done on the way out, as the kernels take it.
+/// The epilogue as a template argument.
 fn epilogue(op: &MatMul, batch: usize) -> String {
     format!(
         "Epilogue<{}, {}, {}, {}, {}, {}u, {}u, {}>",
@@ -238,7 +238,7 @@ fn sizes(op: &MatMul, chunks: usize) -> String {
     format!("Sizes<{}u, {}u, {}u, {chunks}u>", op.rows, op.columns, op.inner)
 }
 
-/// Bytes of shared memory: the second factor in two parts, and for every four warps its rows and what the result meets.
+/// Bytes of shared memory: the second factor in two parts, and for every four warps its rows and what the epilogue reads.
 fn resident_shared(op: &MatMul, columns: usize, groups: usize) -> usize {
     let meets = usize::from(op.extras.add) + usize::from(op.extras.slope.is_some());
     4 * (2 * op.inner * columns + groups * ROWS * (op.inner.min(HELD) + meets * columns))

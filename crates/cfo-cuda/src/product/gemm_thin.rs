@@ -1,5 +1,5 @@
-//! Products with one side of a few elements, such as a network's first and last layers and their gradients: kernels of
-//! our own that pass over the long side once.
+//! GEMMs with a short side, such as a network's first and last layers and their gradients: our own kernels, which read
+//! the long side once.
 
 use crate::program::instruction::{Extras, MatMul};
 use crate::program::kernel::File;
@@ -14,7 +14,7 @@ const FEW: usize = 8;
 const LONG: usize = 1024;
 /// Sizes of the side in between.
 const MIDDLE: std::ops::RangeInclusive<usize> = 16..=512;
-/// Numbers of the short factor that a thread may keep.
+/// Numbers of the short factor that a thread may keep in registers.
 const KEPT: usize = 64;
 
 /// Which side is short. `width` neighbours are read or written at once, by so many lanes a row.
@@ -40,8 +40,8 @@ pub(crate) enum ThinProduct {
     },
 }
 
-/// The most elements of the short side of a matrix that a whole batch shares, and of the matrix as it lies in shared memory,
-/// beside which the sums of 32 rows have room.
+/// The most elements of the short side of a matrix that a whole batch shares, and of the matrix itself. It lies in shared
+/// memory beside the sums of 32 rows.
 const SHARED: usize = 32;
 const MATRIX: usize = 5000;
 /// Columns that a block takes; `TILE` of the kernels.

@@ -1,6 +1,6 @@
-//! Matrix products through cuBLASLt, with bias and activation on the way out where the library has them.
+//! Matrix products through cuBLASLt, with bias and activation in the epilogue where the library has one.
 //!
-//! The library thinks in columns. A product whose rows lie one after another is therefore handed over transposed:
+//! cuBLASLt is column-major. A row-major product is therefore handed over transposed:
 //! `c' = b' a'`, where `'` means the same memory read by columns.
 
 use crate::op::expression;
@@ -31,7 +31,7 @@ pub(crate) struct Matrix {
     pub(crate) transpose: bool,
 }
 
-/// What the library does to the result.
+/// The library's epilogue: what it does to the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Epilogue {
     None,
@@ -40,7 +40,7 @@ pub(crate) enum Epilogue {
     ReluBias,
     Gelu,
     GeluBias,
-    /// Times the slope of GELU at `kept`.
+    /// Times the derivative of GELU at `kept`.
     GeluSlope,
     /// The sums over the rows of the second factor go to `bias`.
     Sums,
@@ -56,7 +56,7 @@ pub(crate) struct Product {
     pub(crate) d: Matrix,
     pub(crate) epilogue: Epilogue,
     pub(crate) bias: u64,
-    /// Where the value before the activation goes, or is taken from for a slope; 0 for nowhere.
+    /// The value before the activation: where it is written or, for a derivative, read; 0 for nowhere.
     pub(crate) kept: u64,
     /// What is added, laid out like the result; 0 for nothing.
     pub(crate) added: u64,
@@ -93,11 +93,11 @@ impl<T: Copy> Extra<T> {
 enum Algorithm {
     /// One side is short.
     Thin(ThinProduct),
-    /// bf16 rows with GELU or its gradient behind them.
+    /// Long, in bf16, followed by GELU or its derivative.
     GeluSm90(GeluProduct),
     /// Single precision on tensor cores.
     SplitTf32(SplitProduct),
-    /// By the library, and by passes of ours over what it leaves undone.
+    /// By the library, with a pass of ours for what its epilogue does not do.
     Library,
 }
 
@@ -196,7 +196,7 @@ fn finish_by_library(product: &mut Product, epilogue: Epilogue, extra: &Extra) {
     };
 }
 
-/// What the library is to do on the way out, and whether that is all there is to do to the result; `None` if nothing.
+/// The library's epilogue, and whether it does all that is to be done to the result; `None` for no epilogue.
 fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue, bool)> {
     let (whole, epilogue) = epilogue(op);
     if epilogue == Epilogue::None {
@@ -214,7 +214,7 @@ fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue
     plain.added = extra.add.map_or(0, |add| add.address);
     let mut product = plain;
     finish_by_library(&mut product, epilogue, extra);
-    // What our own kernels would take: a pass over what they read and write.
+    // The bytes of a separate epilogue kernel: what it reads and writes.
     let bytes = match epilogue {
         Epilogue::Sums => op.inner * op.columns * io.inputs[1].scalar.bytes(),
         _ => {
@@ -262,7 +262,7 @@ fn outer_stride(op: &MatMul, operand: Operand) -> usize {
     }
 }
 
-/// What the library has for all that is to be done on the way out: whether there is such a thing, and which.
+/// The library's epilogue for a product: whether it does all that is asked for, and which one it is.
 fn epilogue(op: &MatMul) -> (bool, Epilogue) {
     let aligned = op.columns.is_multiple_of(8) && op.c.column == 1 && op.c.row.is_multiple_of(8);
     if op.extras.sums {
@@ -344,7 +344,7 @@ fn product(
     Product { precision, batch, a, b, d, epilogue: Epilogue::None, bias: 0, kept: 0, added: 0 }
 }
 
-/// Bias, sum, activation and slope that the library did not apply; the library has added what is not in `added`.
+/// The part of the epilogue that the library did not do: bias, sum, activation, derivative. What is not in `added` is added already.
 fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &Io, to: &mut Lowering) {
     let function = op.activation.function();
     if extra.bias.is_none() && added.is_none() && function.is_none() && extra.slope.is_none() {

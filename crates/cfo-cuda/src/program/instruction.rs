@@ -38,7 +38,7 @@ impl Concat {
 pub(crate) struct Extras {
     /// Adds a further input, laid out like `c`, before the activation.
     pub(crate) add: bool,
-    /// Multiplies by the slope of this activation at a further input, laid out like `c`; after the sum.
+    /// Multiplies by the derivative of this activation at a further input, laid out like `c`; after the sum.
     pub(crate) slope: Option<Activation>,
     /// Yields the sum over the rows of `b` as one more output.
     pub(crate) sums: bool,

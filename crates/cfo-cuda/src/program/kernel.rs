@@ -35,7 +35,7 @@ impl File {
     /// Kernels that are compiled together: few enough to compile side by side, many enough to share the prelude.
     fn unit(self) -> usize {
         match self {
-            // Tensor cores' kernels take the compiler half a second each, those of whole groups of warps longer.
+            // Kernels on tensor cores take the compiler half a second each, those with `wgmma` longer.
             Self::ConvRow | Self::ConvRowNorm => 2,
             Self::GemmSplitTf32 | Self::GemmSplitTf32Resident => 1,
             _ => 12,
@@ -102,7 +102,7 @@ pub(crate) struct Kernel {
     pub(crate) threads: u32,
     /// Blocks that a multiprocessor should hold at once.
     pub(crate) resident: u32,
-    /// Blocks that share their shared memory.
+    /// Blocks of a cluster, which share their shared memory.
     pub(crate) cluster: u32,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Target {
     pub(crate) multiprocessors: u32,
     /// Bytes of shared memory that a block may have.
     pub(crate) shared: u32,
-    /// Whether tensor cores work for warpgroups.
+    /// Whether there are warpgroup matrix instructions (`wgmma`).
     pub(crate) warpgroups: bool,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Lowering {
     supports: Option<Probe>,
     /// Whether every run must yield the same bits.
     pub(crate) deterministic: bool,
-    /// Whether blocks wait for each other somewhere, so that no other kernel may take their place on the device.
+    /// Whether a kernel has blocks that wait for each other, so that no other kernel may run beside it.
     pub(crate) alone: bool,
 }
 
@@ -128,8 +128,8 @@ impl Lowering {
         self.supports.as_ref().is_none_or(|probe| (probe.can)(product))
     }
 
-    /// Whether the library does a product with all that follows no slower than the plain product and a pass of ours over
-    /// so many bytes; assumed where there is no device to ask.
+    /// Whether the library's epilogue is no slower than the plain product and a pass of ours over so many bytes; assumed
+    /// where there is no device to ask.
     pub(crate) fn worthwhile(&self, fused: &matmul::Product, plain: &matmul::Product, bytes: usize) -> bool {
         /// Milliseconds of a launch.
         const LAUNCH: f32 = 0.002;

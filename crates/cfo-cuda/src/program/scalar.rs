@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scalar {
     F32,
-    /// The upper half of a single.
+    /// bfloat16: the upper 16 bits of a single-precision number.
     Bf16,
-    /// IEEE's 16 bits: operands of convolutions in programs of tf32.
+    /// IEEE half precision: operands of convolutions in tf32 programs.
     F16,
     F64,
     Index,
@@ -33,7 +33,7 @@ impl Scalar {
     }
 }
 
-/// The number that 16 bits of IEEE's format stand for.
+/// The value of a half-precision number.
 pub(crate) fn f16_to_f64(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {

@@ -27,11 +27,11 @@ use cfo_engine::{Element, Type};
 use cfo_engine::{EngineError, Result};
 use cfo_engine::{Graph, Node};
 
-/// Programs whose values take no more bytes than this, about the second cache's size, keep them all apart.
+/// Programs whose values take no more bytes than this, about the size of the L2 cache, share no buffers.
 const UNSHARED: usize = 48 << 20;
 /// Shared memory of a block where there is no device to ask.
 const SHARED: u32 = 227 << 10;
-/// Results of norms that take at least so many bytes are computed again in the backward pass where that lowers the peak.
+/// Results of norms of at least so many bytes are recomputed in the backward pass where that lowers the peak.
 const RECOMPUTED: usize = 64 << 20;
 /// Code with the types of its values.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Typed {
     multiprocessors: u32,
     /// Bytes of shared memory that a block may have.
     shared: u32,
-    /// Whether tensor cores work for warpgroups.
+    /// Whether there are warpgroup matrix instructions (`wgmma`).
     pub(crate) warpgroups: bool,
     /// Whether every run must yield the same bits.
     pub(crate) deterministic: bool,
@@ -94,7 +94,7 @@ impl Typed {
         Ok(typed.with_scaled_f16())
     }
 
-    /// With operands in 16 bits for the convolutions that take them so.
+    /// With f16 operands for the convolutions that take them.
     pub(crate) fn with_scaled_f16(mut self) -> Self {
         (self.code, self.convolutions) = with_scaled_f16(self.code, self.convolutions);
         self.scalars = types::assign(&self.code, self.precision);
@@ -135,7 +135,7 @@ impl Typed {
         let bytes = if precision == Precision::Bf16 { 2 } else { 4 };
         let large = |code: &Code, node: Node| bytes * code.shape(node).len() >= RECOMPUTED;
         let code = match precision {
-            // Copies in 16 bits are kept instead, which would have to be made again.
+            // f16 copies are kept instead; they would have to be made again.
             Precision::Tf32 => code,
             _ => recompute(code, large, |code| {
                 let typed = Self::assigned(code.clone(), precision, multiprocessors);

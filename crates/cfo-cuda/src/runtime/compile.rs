@@ -20,7 +20,7 @@ pub(crate) struct Unit {
     pub(crate) fast: bool,
 }
 
-/// The architecture whose tensor cores work for warpgroups, by instructions that no other has.
+/// The architecture with warpgroup matrix instructions (`wgmma`), which no other has.
 pub(crate) const WARPGROUPS: u32 = 90;
 
 impl Unit {

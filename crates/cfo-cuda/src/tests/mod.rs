@@ -39,7 +39,7 @@ fn lowered_with(graph: &Graph, outputs: &[Node], precision: Precision, probe: Op
     lowered_for(graph, outputs, (precision, true), probe)
 }
 
-/// The same where tensor cores may not work for warpgroups.
+/// The same, with or without warpgroup matrix instructions.
 fn lowered_for(
     graph: &Graph,
     outputs: &[Node],

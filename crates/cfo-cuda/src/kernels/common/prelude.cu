@@ -11,7 +11,7 @@ struct bf16 {
     u16 bits;
 };
 
-// IEEE's format of 16 bits.
+// IEEE half precision.
 struct fp16 {
     u16 bits;
 };
@@ -107,7 +107,7 @@ template <int N> DEVICE void store(fp16* to, const float* from) {
     }
 }
 
-// Functions of one number, as cpu/real.rs defines them.
+// Functions of one number, as cfo-cpu/src/scalar.rs defines them.
 
 DEVICE float f_exp(float x) { return FAST ? __expf(x) : expf(x); }
 DEVICE float f_divide(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }

@@ -1,4 +1,4 @@
-// Convolutions of fields with few channels, stride 1, in bf16: their patches are put together on the way to the tensor
+// Convolutions of fields with few channels, stride 1, in bf16: their patches are gathered on the way to the tensor
 // cores. The element of a patch is called by its number, tap by tap, channels last, as in the weights.
 
 template <u32 B_, u32 H_, u32 W_, u32 CI_, u32 CO_, u32 KH_, u32 KW_, u32 HO_, u32 WO_, int PH_, int PW_, u32 ROWS_> struct FewChannels {

@@ -1,4 +1,4 @@
-// Operands of convolutions in IEEE's 16 bits, which hold as many digits as tf32 does, scaled by a power of two.
+// f16 operands of convolutions: they hold as many digits as tf32 does, scaled by a power of two.
 
 // Blocks' largest magnitudes as bits: they order as the numbers do, and infinity and NaN lie above all.
 DEVICE u32 block_maximum(u32 x) {
@@ -74,7 +74,7 @@ template <int V, u64 COUNT, class Source> DEVICE void f16_round(Source source, f
     }
 }
 
-// A product of two compact operands in single precision: what the library left, times both inverse scales and the power of
+// A product of two f16 operands in single precision: what the library left, times both inverse scales and the power of
 // two that it was held down by.
 template <u64 COUNT> DEVICE void f16_expand(const fp16* x, float* y, const float* first, const float* second, double power) {
     const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;

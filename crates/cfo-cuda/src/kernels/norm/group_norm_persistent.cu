@@ -1,4 +1,4 @@
-// Group normalisation by teams of blocks that stay on the device: a team works on one sample at a time, each block on a
+// Group normalisation by a persistent kernel, in teams of blocks: a team works on one sample at a time, each block on a
 // run of its rows kept in shared memory; sums go through global memory. While a block writes a row's results, the row
 // of the team's next sample is on its way into the same place.
 
