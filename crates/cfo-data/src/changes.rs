@@ -69,7 +69,7 @@ fn add_products(one: &[f32], other: &[f32], sums: &mut [f64]) {
     }
 }
 
-/// The same with so many sums that no addition waits for another; `LANES` is a multiple of the channels.
+/// The same in independent partial sums, which vectorise; `LANES` is a multiple of the channels.
 fn add_in_lanes<const LANES: usize>(one: &[f32], other: &[f32], sums: &mut [f64]) {
     let mut lanes = [0.0_f64; LANES];
     let (ones, others) = (one.chunks_exact(LANES), other.chunks_exact(LANES));

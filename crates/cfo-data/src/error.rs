@@ -62,8 +62,8 @@ impl fmt::Display for Place {
 
 /// An error about a trajectory file.
 ///
-/// [`DataError::is_bad_input`] tells what the user gave wrongly from work that failed, and [`DataError::hint`] says
-/// what to change.
+/// [`DataError::is_bad_input`] says whether the input is at fault or the work failed, and [`DataError::hint`] what to
+/// change.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// There is no such file.
@@ -195,7 +195,7 @@ pub enum DataError {
         /// How many there are.
         count: usize,
     },
-    /// A true format that this library does not read or write.
+    /// A valid format that this library does not read or write.
     #[error("`{path}`: {what} is not supported", path = path.display())]
     Unsupported {
         /// The path as given.
@@ -227,7 +227,7 @@ pub enum DataError {
         /// What it answered.
         detail: String,
     },
-    /// An argument of a function has no meaning.
+    /// An argument of a function is invalid.
     #[error("{what} is {found}; needed: {needed}")]
     Argument {
         /// The argument.
@@ -324,7 +324,7 @@ impl DataError {
                 place: Box::default(),
                 detail: "the file ends too early".to_string(),
             },
-            // No system call of a reader has arguments but those that the file names: offsets and lengths.
+            // All arguments of a reader's system calls, offsets and lengths, come from the file.
             ErrorKind::InvalidInput | ErrorKind::InvalidData => Self::Damaged {
                 path: path.to_owned(),
                 place: Box::default(),
@@ -337,7 +337,7 @@ impl DataError {
     /// An error of the operating system while writing.
     pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
         match source.kind() {
-            // A limit on file sizes and a spent quota leave as little room as a full disk.
+            // A limit on file sizes and an exceeded quota are treated like a full disk.
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                 Self::DiskFull { path: path.to_owned() }
             }

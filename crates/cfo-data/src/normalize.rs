@@ -36,7 +36,7 @@ impl Normalization {
     }
 }
 
-/// Running statistics: feed it snapshots in any portions, then ask.
+/// Running statistics: add snapshots in portions of any size, then read the result.
 ///
 /// Each portion of a few thousand points is reduced in two passes about its own mean and merged by the pairwise
 /// update of Chan, Golub and LeVeque, so that a mean a million times the spread costs no accuracy.
@@ -65,7 +65,7 @@ impl Statistics {
         }
     }
 
-    /// Take in more points, channels last; an incomplete last point is left out.
+    /// Add points, channels last; an incomplete last point is left out.
     pub fn add(&mut self, values: &[f32]) {
         let channels = self.mean.len();
         if channels == 0 {
@@ -93,7 +93,7 @@ impl Statistics {
         portion
     }
 
-    /// Reduces a portion with so many sums that no addition waits for another; `LANES` is a multiple of the channels.
+    /// Reduces a portion in independent partial sums, which vectorise; `LANES` is a multiple of the channels.
     fn reduce<const LANES: usize>(&mut self, values: &[f32]) {
         let channels = self.mean.len();
         let (mut sums, mut low, mut high) =
@@ -149,7 +149,7 @@ impl Statistics {
         }
     }
 
-    /// Take in what another has seen of the same channels.
+    /// Add the statistics of other points of the same channels.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -171,7 +171,7 @@ impl Statistics {
         self.count
     }
 
-    /// Least and greatest value of each channel; infinite the wrong way round before the first point.
+    /// Least and greatest value of each channel; `[inf, -inf]` before the first point.
     pub fn range(&self) -> Vec<[f32; 2]> {
         self.low.iter().zip(&self.high).map(|(&low, &high)| [low, high]).collect()
     }

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use crate::DataError;
 
-/// The part that a trajectory plays.
+/// What a trajectory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// Fitted.
+    /// The network is trained on it.
     Train,
-    /// Watched while fitting.
+    /// The error on it is watched during training.
     Validation,
-    /// Touched only to report.
+    /// It is used to report errors and for nothing else.
     Test,
 }
 
@@ -53,10 +53,10 @@ impl FromStr for Split {
     }
 }
 
-/// How many trajectories play each part, in file order: first train, then validation, then test.
+/// How many trajectories each part has, in file order: first train, then validation, then test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portions {
-    /// Exactly so many; what is left over plays no part.
+    /// Exactly so many; the rest is not used.
     Counts {
         /// Trajectories to train on.
         train: usize,

@@ -11,7 +11,7 @@ use crate::{DataError, Description, Place, Split, StoredTrajectory, Trajectory};
 
 /// An open trajectory file.
 ///
-/// Nothing but what is asked for is read: a trajectory, or a few of its frames. Threads may share it.
+/// Only what is asked for is read: a trajectory, or a few of its frames. Threads may share it.
 ///
 /// ```no_run
 /// use cfo_data::store::TrajectoryFile;
@@ -71,12 +71,12 @@ impl TrajectoryFile {
         self.source.len()
     }
 
-    /// Never: a file without trajectories does not open.
+    /// Always `false`: a file without trajectories does not open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The part that a trajectory plays, when the file says so.
+    /// What a trajectory is used for, if the file says so.
     pub fn split(&self, trajectory: usize) -> Option<Split> {
         if trajectory < self.len() { self.source.split(trajectory) } else { None }
     }
@@ -141,7 +141,7 @@ impl TrajectoryFile {
         Ok(values)
     }
 
-    /// The same into a place of its own, which must have room for just these.
+    /// As [`TrajectoryFile::frames`], into a buffer of exactly this length.
     pub fn frames_into(&self, trajectory: usize, frames: &[usize], out: &mut [f32]) -> Result<(), DataError> {
         let count = self.frame_count(trajectory)?;
         if let Some(&frame) = frames.iter().find(|&&frame| frame >= count) {
@@ -156,7 +156,7 @@ impl TrajectoryFile {
         let needed = frames.len() * size;
         if out.len() != needed {
             return Err(DataError::Argument {
-                what: "the place for snapshots",
+                what: "the buffer for snapshots",
                 found: format!("{} numbers", out.len()),
                 needed: format!("{needed}"),
             });

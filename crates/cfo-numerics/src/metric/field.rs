@@ -70,8 +70,8 @@ impl Grid {
 /// VRMSE  mean_b sqrt(mean_x e^2 / (var_x q + 1e-7))          The Well's, with the unbiased variance of its code
 /// ```
 ///
-/// PDEBench's own driver divides by one batch too few and leaves out context frames; here the whole set counts once, and what is not
-/// to count is not to be pushed.
+/// PDEBench's own driver divides by one batch too few and leaves out context frames. Here every pushed frame counts once; context frames
+/// are left out by not pushing them.
 #[derive(Clone, Debug)]
 pub struct FieldErrors {
     grid: Grid,

@@ -1,4 +1,4 @@
-//! How long a prediction of a chaotic system is of use.
+//! How long a prediction of a chaotic system is useful.
 
 use super::{assert_same_length, frames, lanes, ratio};
 

@@ -2,7 +2,7 @@
 
 use super::{Controller, OdeError, Tableau};
 
-/// Equal steps to one output time that are still taken for meant: a few minutes of the cheapest field there is.
+/// Most equal steps to one output time. More is taken for a mistake: even the cheapest field would take minutes.
 const MOST_EQUAL_STEPS: u64 = 1 << 32;
 
 /// How long the steps are.
@@ -28,7 +28,7 @@ pub struct Counts {
     pub steps: u64,
     /// Steps attempted and thrown away.
     pub rejections: u64,
-    /// Evaluations of the field (the paper's NFE). [`drive`] leaves them to the one who makes them.
+    /// Evaluations of the field (the paper's NFE). [`drive`] does not count them; the implementor of [`Advance`] does.
     pub evaluations: u64,
 }
 
@@ -71,7 +71,7 @@ pub trait Advance {
     /// Scaled error of the attempted step: root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`. Asked of adaptive steps only.
     fn error(&mut self, rtol: f64, atol: f64) -> Result<f64, Self::Error>;
 
-    /// Whether the attempted state is finite throughout. Who cannot afford to look at every step may answer yes and look at the outputs.
+    /// Whether the attempted state is finite throughout. An implementor that cannot check every step may answer yes and check the outputs.
     fn is_finite(&mut self) -> Result<bool, Self::Error>;
 
     /// Delivers output `index`, which is due at time `t` inside the attempted step, by dense output.
@@ -99,7 +99,7 @@ pub fn drive<A: Advance>(
     match steps {
         Steps::Fixed { step } if step.is_nan() || step <= 0.0 => Err(OdeError::InvalidStep { step })?,
         Steps::PerInterval(0) | Steps::Total(0) => Err(OdeError::NoSteps)?,
-        // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
+        // With a little slack, so that an interval of ten steps takes ten whatever the rounding of the division.
         Steps::Fixed { step } => {
             course.by_intervals(|length| (length / step * (1.0 - 1e-12)).ceil().max(1.0))?
         }
@@ -219,7 +219,7 @@ impl<A: Advance> Course<'_, A> {
                 self.counts.rejections += 1;
                 continue;
             }
-            // A step cut short to end at an output says nothing against the length it was cut from.
+            // A step was cut short to end at an output: the length before the cut remains valid.
             let cut_from = if next == target && target != end { step } else { 0.0 };
             step = f64::max((next - self.time).abs() * decision.factor, cut_from);
             self.accept(next, stop)?;
@@ -230,7 +230,7 @@ impl<A: Advance> Course<'_, A> {
         Err(OdeError::TooManySteps { time: self.time, target: end, limit: max_steps })?
     }
 
-    /// End of a step of that length towards `target`, which is neither passed nor missed by a hair.
+    /// End of a step of that length towards `target`: `target` itself if the step passes it or ends just before it.
     fn reach(&self, step: f64, target: f64) -> f64 {
         let direction = (target - self.time).signum();
         let next = self.time + direction * step;

@@ -23,7 +23,7 @@ impl NoiseFit {
     pub const NONE: Self = Self { deviation: 0.0, ratio: f64::INFINITY };
 }
 
-/// Series from which noise is to be told: their third differences and how these vary with noise and with the prior.
+/// Series whose noise is estimated: their third differences, and how these vary with the noise and with the prior.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     unit: f64,
@@ -36,7 +36,7 @@ impl Evidence {
         Self { unit, grids: Vec::new() }
     }
 
-    /// Adds `width` series that stand side by side, `[times, width]`. Fewer than four snapshots tell nothing.
+    /// Adds `width` series that stand side by side, `[times, width]`. Fewer than four snapshots contain no information.
     ///
     /// # Panics
     /// If there are not as many numbers as times times `width`.
@@ -54,7 +54,7 @@ impl Evidence {
         self.grids.iter().map(|(_, seen, _)| seen.len()).sum()
     }
 
-    /// Whether nothing was added that tells anything.
+    /// Whether there is no information yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,7 +81,7 @@ impl Evidence {
         let exponent = golden((best - 1.0).max(least), (best + 1.0).min(most), cost);
         let ratio = 10f64.powf(exponent);
         let deviation = known.unwrap_or_else(|| self.cost(ratio, None).1);
-        // At the end of the range nothing tells noise from a rough curve.
+        // At the end of the range noise cannot be told from a rough curve.
         let none = known.is_none() && exponent > most - 1.0;
         if none || !deviation.is_finite() { NoiseFit::NONE } else { NoiseFit { deviation, ratio } }
     }

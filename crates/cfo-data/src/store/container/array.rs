@@ -1,4 +1,4 @@
-//! The one way in which layouts see stored numbers: a named array of which any block can be read.
+//! How layouts see stored numbers: a named array of which any block can be read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) trait Array: Send + Sync {
     /// The same rounded to single precision.
     fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError>;
 
-    /// The same into a place of its own, as long as the block.
+    /// The same into a buffer, as long as the block.
     fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
         out.copy_from_slice(&self.read_f32(block)?);
         Ok(())
@@ -106,7 +106,7 @@ impl Block {
     }
 }
 
-/// Numbers in an array of this shape, if that is a number at all.
+/// Numbers in an array of this shape; `None` if they overflow.
 pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }

@@ -1,4 +1,4 @@
-//! Arrays in Fortran order turned into C order once: in memory while they are small, else in a temporary file.
+//! Arrays in Fortran order, converted to C order once: in memory while they are small, else in a temporary file.
 
 use std::io;
 

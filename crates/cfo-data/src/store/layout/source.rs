@@ -24,7 +24,7 @@ pub(crate) trait Source: Send + Sync {
     /// Snapshots `first..first + count` of one, `[count, height, width, channels]`.
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError>;
 
-    /// The same into a place of its own, as long as the snapshots.
+    /// The same into a buffer, as long as the snapshots.
     fn values_into(
         &self,
         trajectory: usize,
@@ -46,7 +46,7 @@ pub(crate) trait Source: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// The part that one plays, when the file says so.
+    /// What one is used for, if the file says so.
     fn split(&self, _trajectory: usize) -> Option<Split> {
         None
     }

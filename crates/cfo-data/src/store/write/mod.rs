@@ -121,7 +121,7 @@ pub(crate) trait Output: Send {
     /// Complete the file.
     fn finish(self: Box<Self>) -> Result<(), DataError>;
 
-    /// Give the file up without a word.
+    /// Abandon the file and ignore errors.
     fn abandon(self: Box<Self>);
 }
 

@@ -62,6 +62,6 @@ fn leaf_entry(key: BTreeV1Key, address: u64, axes: usize) -> Result<ChunkEntry, 
             offsets.truncate(axes);
             Ok(ChunkEntry { address, size: u64::from(chunk_size), filter_mask, offsets })
         }
-        _ => Err(Error::InvalidData("the index of the chunks is not one".to_string())),
+        _ => Err(Error::InvalidData("the index of its chunks has entries of another kind".to_string())),
     }
 }

@@ -255,7 +255,7 @@ impl Chunks {
             Some(bytes + 1),
         )?;
         if data.len() != bytes {
-            let detail = format!("a chunk decodes to {} bytes where {bytes} belong", data.len());
+            let detail = format!("a chunk decodes to {} bytes instead of {bytes}", data.len());
             return Err(Error::InvalidData(detail));
         }
         let data = Arc::new(data);
@@ -285,7 +285,7 @@ fn chunk_grid(shape: &[usize], extent: &[usize], size: usize) -> Result<Vec<usiz
     let grid: Vec<usize> = shape.iter().zip(extent).map(|(&shape, &chunk)| shape.div_ceil(chunk)).collect();
     let bytes = elements(extent).and_then(|count| count.checked_mul(size));
     if elements(&grid).is_none() || bytes.is_none() {
-        return Err(Error::InvalidData("its chunks are more than can be counted".to_string()));
+        return Err(Error::InvalidData("it has more chunks than can be counted".to_string()));
     }
     Ok(grid)
 }

@@ -38,7 +38,8 @@ impl Hdf5Array {
         let origin = Origin { path: file.path.clone(), name: name.to_string() };
         let shape: Option<Vec<usize>> =
             dataset.shape().iter().map(|&extent| usize::try_from(extent).ok()).collect();
-        let shape = shape.ok_or_else(|| origin.damaged("its extent is no number of this machine"))?;
+        let shape =
+            shape.ok_or_else(|| origin.damaged("its extent is larger than this machine can address"))?;
         let size = number_size(dataset.dtype()).ok_or_else(|| match dataset.dtype() {
             Datatype::VarLen { .. } => origin.ragged("lists of different lengths"),
             other => origin.unfit(format!("{other:?}"), "real numbers"),
@@ -118,11 +119,7 @@ impl Hdf5Array {
             .read_values(block)
             .map_err(|error| failure(&self.origin.path, self.origin.place(), error))?;
         if values.len() != block.len() {
-            return Err(self.origin.damaged(format!(
-                "{} numbers where {} belong",
-                values.len(),
-                block.len()
-            )));
+            return Err(self.origin.damaged(format!("{} numbers instead of {}", values.len(), block.len())));
         }
         Ok(values)
     }
@@ -190,7 +187,7 @@ impl Array for Hdf5Array {
     }
 }
 
-/// Reads a block of numbers of four bytes each into a place of its own.
+/// Reads a block of numbers of four bytes each into a buffer.
 fn read_singles(
     chunks: &Chunks,
     block: &Block,

@@ -32,7 +32,7 @@ pub(crate) struct Member {
     stored_size: u64,
     method: u16,
     checksum: u32,
-    /// Where reading onward stands: decompression needs no new start, and the checksum covers all that came before.
+    /// Where sequential reading stands: decompression goes on from here, and the checksum covers all that came before.
     cursor: Mutex<Option<Cursor>>,
 }
 
