@@ -6,6 +6,7 @@ mod devices;
 mod export;
 mod foreign;
 mod grids;
+mod held_out_times;
 mod help;
 mod init;
 mod inspect;
