@@ -4,6 +4,7 @@ mod args;
 mod command;
 mod diagnostics;
 mod interrupt;
+mod page;
 mod plot;
 mod progress;
 mod report;

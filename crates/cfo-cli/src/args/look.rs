@@ -59,3 +59,26 @@ impl From<ExportLayout> for OutputLayout {
         }
     }
 }
+
+/// Make a page for a browser of trajectory files, predictions of them, and a run
+#[derive(Debug, Args)]
+pub struct View {
+    /// Trajectory files, the truth first and predictions of it after; the folder of a run adds its training and evaluation
+    #[arg(required = true, value_name = "FILE|RUN")]
+    pub paths: Vec<PathBuf>,
+    /// Page to write
+    #[arg(long, value_name = "PAGE.html")]
+    pub out: PathBuf,
+    /// Only this trajectory of the first file, counted from 0; may be repeated
+    #[arg(long, value_name = "I")]
+    pub trajectory: Vec<usize>,
+    /// Title of the page [default: the names of what it shows]
+    #[arg(long)]
+    pub title: Option<String>,
+    /// Replace the page if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Print one JSON document alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}

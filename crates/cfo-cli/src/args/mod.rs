@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use look::Export;
+pub use look::{Export, View};
 pub use reproduce::{Reproduce, Scale, Target};
 pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
@@ -37,6 +37,7 @@ pub enum Command {
     Train(Train),
     Evaluate(Evaluate),
     Predict(Predict),
+    View(View),
     Export(Export),
     Reproduce(Reproduce),
     Bench(Bench),

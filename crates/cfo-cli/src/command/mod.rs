@@ -12,6 +12,7 @@ mod predict;
 mod reproduce;
 mod simulate;
 mod train;
+mod view;
 
 use anyhow::Result;
 
@@ -27,6 +28,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Train(arguments) => train::run(arguments),
         Command::Evaluate(arguments) => evaluate::run(arguments),
         Command::Predict(arguments) => predict::run(arguments),
+        Command::View(arguments) => view::run(arguments),
         Command::Export(arguments) => export::run(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

@@ -12,6 +12,7 @@ fn help_of_every_command() {
         "evaluate --help",
         "predict --help",
         "export --help",
+        "view --help",
         "bench --help",
         "reproduce --help",
         "simulate --help",

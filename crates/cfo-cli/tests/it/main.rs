@@ -19,3 +19,4 @@ mod runs;
 mod simulate;
 mod train;
 mod util;
+mod view;

@@ -64,6 +64,21 @@ pub fn python_with(packages: &[&str]) -> Option<String> {
     None
 }
 
+/// A browser without a window; `None` where there is none, which the checks do not accept.
+pub fn browser() -> Option<PathBuf> {
+    let named = std::env::var_os("CFO_BROWSER").map(PathBuf::from);
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders)
+        .flat_map(|folder| ["chromium", "chromium-browser", "google-chrome"].map(|name| folder.join(name)))
+        .find(|path| path.is_file());
+    let browser = named.or(found);
+    assert!(browser.is_some() || std::env::var_os("CI").is_none(), "the checks need Chromium");
+    if browser.is_none() {
+        println!("skipped: there is no Chromium");
+    }
+    browser
+}
+
 /// What a run left behind.
 #[derive(Debug)]
 pub struct Outcome {

@@ -1,0 +1,111 @@
+//! `cfo view`: trajectories, predictions and runs as one page for a browser.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use cfo::CfoError;
+use cfo::data::store::TrajectoryFile;
+use serde::Serialize;
+
+use crate::args;
+use crate::diagnostics::say;
+use crate::page::{self, Document, Source};
+use crate::report;
+
+/// What was written; the JSON document.
+#[derive(Debug, Serialize)]
+struct Report {
+    out: PathBuf,
+    bytes: usize,
+    files: Vec<PathBuf>,
+    runs: Vec<PathBuf>,
+    /// Trajectories of the first file that the page has.
+    trajectories: Vec<usize>,
+    /// What is not shown, or not exactly.
+    notes: Vec<String>,
+}
+
+pub fn run(arguments: &args::View) -> Result<()> {
+    check_target(arguments)?;
+    let (runs, paths): (Vec<PathBuf>, Vec<PathBuf>) =
+        arguments.paths.iter().cloned().partition(|path| path.is_dir());
+    if runs.len() > 1 {
+        bail!(CfoError::BadData {
+            problem: format!("{} folders of runs; a page has room for one", runs.len()),
+            hint: "make a page for each of them".into(),
+        });
+    }
+    let mut document =
+        Document { version: env!("CARGO_PKG_VERSION"), title: title(arguments), ..Document::default() };
+    if let Some(run) = runs.first() {
+        document.run = Some(read_run(run, &mut document.notes)?);
+    }
+    if !paths.is_empty() {
+        let files = open(&paths, arguments)?;
+        let (field, notes) = page::gather(&files, &arguments.trajectory)?;
+        document.field = Some(field);
+        document.notes.splice(0..0, notes);
+    }
+    let page = page::render(&document)?;
+    cfo::write_atomically(&arguments.out, page.as_bytes())?;
+    let trajectories = document.field.iter().flat_map(|field| &field.trajectories);
+    let found = Report {
+        out: arguments.out.clone(),
+        bytes: page.len(),
+        files: paths,
+        runs,
+        trajectories: trajectories.map(|trajectory| trajectory.index).collect(),
+        notes: document.notes,
+    };
+    if arguments.json {
+        return report::print_json(&found);
+    }
+    found.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    Ok(report::print(&format!("{} ({})\n", found.out.display(), report::bytes(found.bytes as u64)))?)
+}
+
+/// The files with the names that the page calls them.
+fn open(paths: &[PathBuf], arguments: &args::View) -> Result<Vec<Source>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        files.push(Source { label, file: TrajectoryFile::open(path)?, of: None });
+    }
+    let count = files[0].file.len();
+    if let Some(&beyond) = arguments.trajectory.iter().find(|&&index| index >= count) {
+        bail!(CfoError::InvalidKey {
+            key: "--trajectory".into(),
+            problem: format!("there is no trajectory {beyond}; the file has 0 to {}", count - 1),
+        });
+    }
+    Ok(files)
+}
+
+fn read_run(run: &Path, notes: &mut Vec<String>) -> Result<page::RunPart> {
+    let part = page::read_run(run, notes)?;
+    if part.history.is_empty() && part.metrics.is_empty() {
+        bail!(CfoError::BadData {
+            problem: format!("`{}` is not the folder of a run: it has no `metrics.jsonl`", run.display()),
+            hint: "`cfo train RECIPE --out RUN` makes one".into(),
+        });
+    }
+    Ok(part)
+}
+
+fn title(arguments: &args::View) -> String {
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    arguments.title.clone().unwrap_or_else(|| {
+        let names: Vec<String> = arguments.paths.iter().map(name).collect();
+        names.join(", ")
+    })
+}
+
+fn check_target(arguments: &args::View) -> Result<()> {
+    if arguments.out.exists() && !arguments.force {
+        bail!(CfoError::BadData {
+            problem: format!("`{}` already exists", arguments.out.display()),
+            hint: "`--force` replaces it".into(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! What a page holds, as its script reads it.
+
+use serde::Serialize;
+
+use super::encode::Block;
+
+/// All that a page shows. The script finds it as JSON.
+#[derive(Debug, Default, Serialize)]
+pub struct Document {
+    /// Of `cfo`.
+    pub version: &'static str,
+    pub title: String,
+    pub field: Option<Field>,
+    pub run: Option<RunPart>,
+    /// What was left out or rounded, in sentences.
+    pub notes: Vec<String>,
+    /// Whether a server stands behind the page.
+    pub live: bool,
+}
+
+/// Trajectories, with predictions of them.
+#[derive(Debug, Serialize)]
+pub struct Field {
+    pub system: String,
+    /// Space axes: 0, 1 or 2.
+    pub axes: usize,
+    /// Points shown along both axes.
+    pub height: usize,
+    pub width: usize,
+    /// Points of the source, and every how many-th of them is shown.
+    pub source: [usize; 2],
+    pub stride: usize,
+    pub domain: Vec<[f64; 2]>,
+    pub periodic: Vec<bool>,
+    pub channels: Vec<Channel>,
+    pub parameters: Vec<String>,
+    pub trajectories: Vec<Trajectory>,
+    /// Lists of times that tracks refer to.
+    pub times: Vec<Vec<f64>>,
+    /// The truth first, then predictions.
+    pub files: Vec<File>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Channel {
+    pub name: String,
+    pub unit: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Trajectory {
+    /// In the first file.
+    pub index: usize,
+    pub split: Option<String>,
+    pub parameters: Vec<f64>,
+}
+
+/// A file's share of each trajectory.
+#[derive(Debug, Serialize)]
+pub struct File {
+    pub label: String,
+    /// For each trajectory.
+    pub tracks: Vec<Option<Track>>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Track {
+    /// Which list of times.
+    pub times: usize,
+    /// Whether the blocks hold the difference to the first file at the same times.
+    pub difference: bool,
+    /// For each channel.
+    pub blocks: Vec<Block>,
+    /// Relative L2 error at each time, of all channels and points of the source, where the first file has that time.
+    pub errors: Option<Vec<Option<f64>>>,
+}
+
+/// What a run's folder says.
+#[derive(Debug, Serialize)]
+pub struct RunPart {
+    pub name: String,
+    pub facts: Vec<[String; 2]>,
+    pub history: Vec<Report>,
+    /// Of an evaluation: names and numbers.
+    pub metrics: Vec<[String; 2]>,
+    pub per_time: Vec<[f64; 3]>,
+    pub per_trajectory: Vec<(usize, Option<f64>)>,
+    /// Figures of the evaluation: name and `data:` address.
+    pub figures: Vec<[String; 2]>,
+}
+
+/// A line of `metrics.jsonl`.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub step: u64,
+    pub loss: Option<f64>,
+    pub learning_rate: Option<f64>,
+    pub validation: Option<f64>,
+}

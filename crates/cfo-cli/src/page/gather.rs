@@ -1,0 +1,329 @@
+//! Trajectories for a page: read a snapshot at a time, thinned until they fit, and said how.
+
+use anyhow::Result;
+use cfo::data::store::TrajectoryFile;
+use cfo::data::{Description, Split};
+use rayon::prelude::*;
+
+use super::document::{Channel, Field, File, Track, Trajectory};
+use super::encode::{Block, EXACT, PRECISIONS, Scale};
+use super::matching::{self, Pairing, Source};
+
+/// Characters that all blocks of a page may have: what makes it a few megabytes.
+const BUDGET: usize = 5_400_000;
+
+/// Numbers that are read at first; a page has no room for more.
+const NUMBERS: usize = 12_000_000;
+
+/// Points along an axis and snapshots beyond which a screen shows no more.
+const MOST_POINTS: usize = 256;
+const MOST_FRAMES: usize = 2000;
+
+/// Trajectories that one can pick from.
+const MOST_TRAJECTORIES: usize = 64;
+
+/// What is shown of the files: all of it, or less.
+#[derive(Clone, Debug)]
+struct Extract {
+    /// Trajectories of the first file.
+    indices: Vec<usize>,
+    /// Snapshots of each at most.
+    frames: usize,
+    /// Every how many-th point along each axis.
+    stride: usize,
+}
+
+/// What was read of one file's share of a trajectory.
+struct Share {
+    times: Vec<f64>,
+    difference: bool,
+    /// For each channel `[frames, height, width]` numbers.
+    channels: Vec<Vec<f32>>,
+    errors: Option<Vec<Option<f64>>>,
+}
+
+/// The trajectories of the first file, with those of the others as predictions of them; and what was left out.
+pub fn gather(files: &[Source], wanted: &[usize]) -> Result<(Field, Vec<String>)> {
+    let pairing = Pairing::new(files)?;
+    let mut extract = Extract::first(files, wanted, &pairing)?;
+    loop {
+        let shares = read(files, &pairing, &extract)?;
+        let shape = extract.shape(files[0].file.description());
+        let numbers = extract.numbers(files[0].file.description(), files.len());
+        // Bits and size of the last try.
+        let mut last = (EXACT, 0);
+        for bits in PRECISIONS {
+            // A bit less makes a number shorter by at most that bit; in base64 that is a sixth of a character.
+            let saved = numbers * (last.0 - bits) as usize / 6;
+            if last.0 < EXACT && bits > 8 && last.1 > BUDGET + saved {
+                continue;
+            }
+            let scales: Vec<Vec<Scale>> = shares.iter().map(|file| scales(file, bits)).collect();
+            let blocks = encode(&shares, &scales, shape);
+            let size: usize = blocks.iter().flatten().flatten().flatten().map(|block| block.data.len()).sum();
+            last = (bits, size);
+            if size <= BUDGET {
+                let notes = notes(files, &extract, &scales, &pairing);
+                return Ok((field(files, extract, shares, blocks)?, notes));
+            }
+        }
+        extract.shrink();
+    }
+}
+
+impl Extract {
+    fn first(files: &[Source], wanted: &[usize], pairing: &Pairing) -> Result<Self> {
+        let file = &files[0].file;
+        let shape = file.description().shape;
+        let stride = shape.height.max(shape.width).div_ceil(MOST_POINTS);
+        // Those that were predicted come first: they are what one wants to see.
+        let all = match wanted.is_empty() {
+            true => pairing.order(file.len()),
+            false => wanted.to_vec(),
+        };
+        let mut longest = 0;
+        for &index in all.iter().take(MOST_TRAJECTORIES) {
+            longest = longest.max(file.frame_count(index)?);
+        }
+        let frames = longest.min(MOST_FRAMES);
+        let mut extract = Self { indices: all, frames, stride };
+        let [height, width] = extract.shape(file.description());
+        let one = frames * height * width * shape.channels * files.len();
+        let most = (NUMBERS / one.max(1)).clamp(1, MOST_TRAJECTORIES);
+        extract.indices.truncate(most);
+        while extract.numbers(file.description(), files.len()) > NUMBERS {
+            extract.shrink();
+        }
+        Ok(extract)
+    }
+
+    /// Points that are shown along both axes.
+    fn shape(&self, description: &Description) -> [usize; 2] {
+        [description.shape.height, description.shape.width].map(|points| points.div_ceil(self.stride))
+    }
+
+    fn numbers(&self, description: &Description, files: usize) -> usize {
+        let [height, width] = self.shape(description);
+        self.indices.len() * self.frames * height * width * description.shape.channels * files
+    }
+
+    /// Show less: fewer trajectories first, then fewer snapshots, then fewer points.
+    fn shrink(&mut self) {
+        match self.indices.len() {
+            1 if self.frames > 120 => self.frames = self.frames.div_ceil(2),
+            1 => self.stride *= 2,
+            count => self.indices.truncate(count.div_ceil(2)),
+        }
+    }
+
+    /// Which snapshots of so many: evenly spread, the first and the last among them.
+    fn frames_of(&self, count: usize) -> Vec<usize> {
+        let kept = count.min(self.frames);
+        (0..kept).map(|n| if kept > 1 { n * (count - 1) / (kept - 1) } else { 0 }).collect()
+    }
+
+    /// Adds the points of a snapshot that are shown to the channels.
+    fn pick(&self, snapshot: &[f32], description: &Description, channels: &mut [Vec<f32>]) {
+        let shape = description.shape;
+        for row in (0..shape.height).step_by(self.stride) {
+            for column in (0..shape.width).step_by(self.stride) {
+                let point = (row * shape.width + column) * shape.channels;
+                let values = &snapshot[point..point + shape.channels];
+                channels.iter_mut().zip(values).for_each(|(channel, &value)| channel.push(value));
+            }
+        }
+    }
+}
+
+/// What each file has of each trajectory.
+fn read(files: &[Source], pairing: &Pairing, extract: &Extract) -> Result<Vec<Vec<Option<Share>>>> {
+    let truth = &files[0].file;
+    let mut shares = Vec::new();
+    for (number, Source { file, .. }) in files.iter().enumerate() {
+        let one = |&index: &usize| match number {
+            0 => read_truth(file, index, extract).map(Some),
+            _ => match pairing.partner(number, index) {
+                Some(partner) => read_prediction(truth, index, file, partner, extract).map(Some),
+                None => Ok(None),
+            },
+        };
+        shares.push(extract.indices.iter().map(one).collect::<Result<Vec<_>>>()?);
+    }
+    Ok(shares)
+}
+
+fn read_truth(file: &TrajectoryFile, index: usize, extract: &Extract) -> Result<Share> {
+    let times = file.times(index)?;
+    let frames = extract.frames_of(times.len());
+    let description = file.description();
+    let mut channels = vec![Vec::new(); description.shape.channels];
+    for &frame in &frames {
+        extract.pick(&file.frames(index, &[frame])?, description, &mut channels);
+    }
+    let times = frames.iter().map(|&frame| times[frame]).collect();
+    Ok(Share { times, difference: false, channels, errors: None })
+}
+
+/// A prediction is kept as its difference to the truth where the truth has all its times: errors keep their digits then.
+fn read_prediction(
+    truth: &TrajectoryFile,
+    index: usize,
+    file: &TrajectoryFile,
+    partner: usize,
+    extract: &Extract,
+) -> Result<Share> {
+    let (own, known) = (file.times(partner)?, truth.times(index)?);
+    let shown: Vec<f64> = extract.frames_of(known.len()).iter().map(|&frame| known[frame]).collect();
+    let common = matching::common(&own, &known);
+    // Snapshots at the times that are shown of the truth; those at times of their own, if there are any.
+    let difference = common.iter().all(Option::is_some);
+    let frames: Vec<usize> = match difference {
+        true => (0..own.len()).filter(|&n| matching::holds(&shown, own[n])).collect(),
+        false => extract.frames_of(own.len()),
+    };
+    let description = truth.description();
+    let order = matching::channels(description, file.description());
+    let mut channels = vec![Vec::new(); description.shape.channels];
+    let (mut times, mut errors) = (Vec::new(), Vec::new());
+    for &frame in &frames {
+        let mut predicted = matching::reordered(&file.frames(partner, &[frame])?, &order);
+        let error = match common[frame] {
+            Some(same) => {
+                let snapshot = truth.frames(index, &[same])?;
+                let error = matching::relative_error(&predicted, &snapshot);
+                if difference {
+                    predicted.iter_mut().zip(&snapshot).for_each(|(p, t)| *p -= t);
+                }
+                error
+            }
+            None => None,
+        };
+        extract.pick(&predicted, description, &mut channels);
+        times.push(own[frame]);
+        errors.push(error);
+    }
+    Ok(Share { times, difference, channels, errors: Some(errors) })
+}
+
+/// One scale for each channel of a file, over all its trajectories.
+fn scales(shares: &[Option<Share>], bits: u32) -> Vec<Scale> {
+    let count = shares.iter().flatten().map(|share| share.channels.len()).max().unwrap_or(0);
+    let scale = |channel: usize| {
+        let values = shares.iter().flatten().flat_map(|share| &share.channels[channel]);
+        let (low, high) = values.fold((f32::MAX, f32::MIN), |(a, b), &x| (a.min(x), b.max(x)));
+        Scale::covering(low.min(high), high, bits)
+    };
+    (0..count).map(scale).collect()
+}
+
+type Blocks = Vec<Vec<Option<Vec<Block>>>>;
+
+fn encode(shares: &[Vec<Option<Share>>], scales: &[Vec<Scale>], shape: [usize; 2]) -> Blocks {
+    let files = shares.iter().zip(scales).map(|(file, scales)| {
+        let track = |share: &Option<Share>| {
+            let channels = share.as_ref()?.channels.iter().zip(scales);
+            Some(channels.map(|(values, &scale)| Block::new(values, shape, scale)).collect())
+        };
+        file.par_iter().map(track).collect()
+    });
+    files.collect()
+}
+
+fn field(
+    files: &[Source],
+    extract: Extract,
+    shares: Vec<Vec<Option<Share>>>,
+    blocks: Blocks,
+) -> Result<Field> {
+    let file = &files[0].file;
+    let description = file.description();
+    let [height, width] = extract.shape(description);
+    let mut times: Vec<Vec<f64>> = Vec::new();
+    let mut known = |list: Vec<f64>| match times.iter().position(|other| *other == list) {
+        Some(place) => place,
+        None => {
+            times.push(list);
+            times.len() - 1
+        }
+    };
+    let mut shown = Vec::new();
+    for (Source { label, .. }, (shares, blocks)) in files.iter().zip(shares.into_iter().zip(blocks)) {
+        let track = |(share, blocks): (Option<Share>, Option<Vec<Block>>)| {
+            let (share, blocks) = share.zip(blocks)?;
+            let times = known(share.times);
+            Some(Track { times, difference: share.difference, blocks, errors: share.errors })
+        };
+        shown
+            .push(File { label: label.clone(), tracks: shares.into_iter().zip(blocks).map(track).collect() });
+    }
+    let mut trajectories = Vec::new();
+    for &index in &extract.indices {
+        let split = file.split(index).map(|split| part(split).to_string());
+        trajectories.push(Trajectory { index, split, parameters: file.parameters(index)? });
+    }
+    Ok(Field {
+        system: description.system.clone(),
+        axes: description.shape.axes,
+        height,
+        width,
+        source: [description.shape.height, description.shape.width],
+        stride: extract.stride,
+        domain: description.domain.clone(),
+        periodic: description.periodic.clone(),
+        channels: channels(description),
+        parameters: description.parameter_names.clone(),
+        trajectories,
+        times,
+        files: shown,
+    })
+}
+
+fn part(split: Split) -> &'static str {
+    match split {
+        Split::Train => "train",
+        Split::Validation => "validation",
+        Split::Test => "test",
+    }
+}
+
+/// Names and units, counted where there are none.
+fn channels(description: &Description) -> Vec<Channel> {
+    let channel = |index: usize| Channel {
+        name: description.channel_names.get(index).cloned().unwrap_or_else(|| format!("u{index}")),
+        unit: description.channel_units.get(index).cloned().unwrap_or_default(),
+    };
+    (0..description.shape.channels).map(channel).collect()
+}
+
+/// What is not on the page, or not exactly.
+fn notes(files: &[Source], extract: &Extract, scales: &[Vec<Scale>], pairing: &Pairing) -> Vec<String> {
+    let file = &files[0].file;
+    let shape = file.description().shape;
+    let mut notes = Vec::new();
+    if extract.indices.len() < file.len() {
+        notes.push(format!("{} of {} trajectories", extract.indices.len(), file.len()));
+    }
+    let longest = extract.indices.iter().filter_map(|&index| file.frame_count(index).ok()).max();
+    if let Some(longest) = longest.filter(|&longest| longest > extract.frames) {
+        notes.push(format!("{} of up to {longest} snapshots, evenly spread", extract.frames));
+    }
+    if extract.stride > 1 {
+        let points = if shape.axes == 2 {
+            format!("{} x {}", shape.height, shape.width)
+        } else {
+            shape.width.to_string()
+        };
+        notes.push(format!("every {}th point of {points} along each axis", extract.stride));
+    }
+    let names = channels(file.description());
+    for (Source { label, .. }, scales) in files.iter().zip(scales) {
+        let rounded = scales.iter().zip(&names).filter(|(scale, _)| scale.precision() > 0.0);
+        let rounded: Vec<String> =
+            rounded.map(|(scale, channel)| format!("{} ±{:.1e}", channel.name, scale.precision())).collect();
+        if !rounded.is_empty() {
+            notes.push(format!("numbers of {label} rounded: {}", rounded.join(", ")));
+        }
+    }
+    notes.extend(pairing.notes(files));
+    notes
+}

@@ -1,0 +1,3 @@
+// A page with a server behind it.
+
+async function goLive() {}

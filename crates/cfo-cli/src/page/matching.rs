@@ -1,0 +1,167 @@
+//! Which prediction is of which trajectory, and what both have in common.
+
+use anyhow::{Result, bail};
+use cfo::CfoError;
+use cfo::data::Description;
+use cfo::data::store::TrajectoryFile;
+
+/// Times that differ by less than this share of their span are the same: files may keep them in single precision.
+const SAME_TIME: f64 = 1e-6;
+
+/// A file that a page shows.
+pub struct Source {
+    /// What the page calls it.
+    pub label: String,
+    pub file: TrajectoryFile,
+    /// Which trajectory of the first file each of its trajectories is a prediction of, where that is known.
+    pub of: Option<Vec<usize>>,
+}
+
+/// For each file after the first, which of its trajectories belongs to which of the first's.
+pub struct Pairing {
+    /// `partners[file - 1][index]`.
+    partners: Vec<Vec<Option<usize>>>,
+}
+
+impl Pairing {
+    /// By number where both files have equally many, else by the state that they start from.
+    ///
+    /// # Errors
+    /// If a file has another shape or other channels than the first.
+    pub fn new(files: &[Source]) -> Result<Self> {
+        let Some((Source { label, file: truth, .. }, predictions)) = files.split_first() else {
+            return Ok(Self { partners: Vec::new() });
+        };
+        let mut partners = Vec::new();
+        for Source { label: other, file, of } in predictions {
+            if file.description().shape != truth.description().shape {
+                bail!(CfoError::BadData {
+                    problem: format!(
+                        "snapshots of `{other}` are {:?}, those of `{label}` {:?}",
+                        file.description().shape.dimensions(),
+                        truth.description().shape.dimensions()
+                    ),
+                    hint: "show files of different systems on pages of their own".into(),
+                });
+            }
+            partners.push(match of {
+                Some(of) => {
+                    (0..truth.len()).map(|index| of.iter().position(|&other| other == index)).collect()
+                }
+                None if file.len() == truth.len() => (0..truth.len()).map(Some).collect(),
+                None => by_start(truth, file)?,
+            });
+        }
+        Ok(Self { partners })
+    }
+
+    /// The trajectory of a file (counted from 1) that belongs to one of the first.
+    pub fn partner(&self, file: usize, index: usize) -> Option<usize> {
+        self.partners[file - 1][index]
+    }
+
+    /// All trajectories of the first file, those with predictions in front.
+    pub fn order(&self, count: usize) -> Vec<usize> {
+        let has = |index: &usize| self.partners.iter().any(|partners| partners[*index].is_some());
+        let (predicted, others): (Vec<usize>, Vec<usize>) = (0..count).partition(has);
+        predicted.into_iter().chain(others).collect()
+    }
+
+    /// How predictions were found, where that is not plain.
+    pub fn notes(&self, files: &[Source]) -> Vec<String> {
+        let truth = &files[0].file;
+        let matched = self.partners.iter().zip(&files[1..]);
+        let by_state = matched.filter(|(_, source)| source.of.is_none() && source.file.len() != truth.len());
+        let sentence = |(partners, source): (&Vec<Option<usize>>, &Source)| {
+            format!(
+                "{} of the {} trajectories of {} were matched by the state that they start from",
+                partners.iter().flatten().count(),
+                source.file.len(),
+                source.label
+            )
+        };
+        by_state.map(sentence).collect()
+    }
+}
+
+/// Trajectories that have a state in common at the prediction's first time.
+fn by_start(truth: &TrajectoryFile, file: &TrajectoryFile) -> Result<Vec<Option<usize>>> {
+    let mut partners = vec![None; truth.len()];
+    let order = channels(truth.description(), file.description());
+    for number in 0..file.len() {
+        let start = file.times(number)?[0];
+        let state = reordered(&file.frames(number, &[0])?, &order);
+        for (index, partner) in partners.iter_mut().enumerate().filter(|(_, partner)| partner.is_none()) {
+            let times = truth.times(index)?;
+            let Some(frame) = place(&times, start) else { continue };
+            if relative_error(&state, &truth.frames(index, &[frame])?).is_some_and(|error| error < 1e-5) {
+                *partner = Some(number);
+                break;
+            }
+        }
+    }
+    Ok(partners)
+}
+
+/// For each of some times the place of the same one among others.
+pub fn common(own: &[f64], known: &[f64]) -> Vec<Option<usize>> {
+    own.iter().map(|&time| place(known, time)).collect()
+}
+
+/// Whether a time is among others.
+pub fn holds(times: &[f64], time: f64) -> bool {
+    place(times, time).is_some()
+}
+
+fn place(times: &[f64], time: f64) -> Option<usize> {
+    let (first, last) = (*times.first()?, *times.last()?);
+    let tolerance = SAME_TIME * (last - first).max(first.abs() * f64::EPSILON);
+    let after = times.partition_point(|&other| other < time);
+    let near = [after.saturating_sub(1), after].into_iter().filter(|&place| place < times.len());
+    let nearest = near.min_by(|&a, &b| (times[a] - time).abs().total_cmp(&(times[b] - time).abs()))?;
+    ((times[nearest] - time).abs() <= tolerance).then_some(nearest)
+}
+
+/// Where each channel of one description stands in another: by name where both have the same ones, else by number.
+pub fn channels(description: &Description, other: &Description) -> Vec<usize> {
+    let (names, others) = (&description.channel_names, &other.channel_names);
+    let found: Option<Vec<usize>> =
+        names.iter().map(|name| others.iter().position(|other| other == name)).collect();
+    match found {
+        Some(order) if order.len() == description.shape.channels => order,
+        _ => (0..description.shape.channels).collect(),
+    }
+}
+
+/// A snapshot with its channels in another order.
+pub fn reordered(snapshot: &[f32], order: &[usize]) -> Vec<f32> {
+    snapshot.chunks(order.len()).flat_map(|point| order.iter().map(|&channel| point[channel])).collect()
+}
+
+/// The norm of the difference over that of the truth; `None` where the truth is zero.
+pub fn relative_error(predicted: &[f32], truth: &[f32]) -> Option<f64> {
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let norm: f64 = truth.iter().map(|&x| square(x)).sum();
+    let difference: f64 =
+        predicted.iter().zip(truth).map(|(&p, &t)| (f64::from(p) - f64::from(t)).powi(2)).sum();
+    (norm > 0.0).then(|| (difference / norm).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_found_again_to_single_precision() {
+        let times: Vec<f64> = (0..100).map(|n| 0.1 * f64::from(n)).collect();
+        let rounded: Vec<f64> = times.iter().map(|&time| f64::from(time as f32)).collect();
+        assert!(common(&rounded, &times).into_iter().eq((0..100).map(Some)));
+        assert_eq!(common(&[0.05, -1.0, 11.0], &times), [None; 3]);
+    }
+
+    #[test]
+    fn errors_are_relative_to_the_truth() {
+        assert_eq!(relative_error(&[3.0, 4.0], &[0.0, 4.0]), Some(0.75));
+        assert_eq!(relative_error(&[1.0], &[0.0]), None);
+    }
+}

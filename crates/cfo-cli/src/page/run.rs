@@ -1,0 +1,139 @@
+//! What a run's folder says, for a page.
+
+use std::path::Path;
+
+use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::document::{Report, RunPart};
+use crate::report::scientific;
+
+/// Figures of an evaluation that a page shows, with their titles; the others it draws itself.
+const FIGURES: [(&str, &str); 3] = [
+    ("worst-trajectory.png", "The worst trajectory"),
+    ("worst-profiles.png", "Profiles of the worst trajectory"),
+    ("state-space.png", "State space of the worst trajectory"),
+];
+
+/// Bytes beyond which a figure is left out.
+const LARGE_FIGURE: u64 = 400_000;
+
+/// Reports of a training that a page has; a screen shows no more.
+const MOST_REPORTS: usize = 2000;
+
+/// Training, evaluation and figures of a run, as far as there are any.
+pub fn read(run: &Path, notes: &mut Vec<String>) -> Result<RunPart> {
+    let name =
+        run.file_name().map_or_else(|| run.display().to_string(), |name| name.to_string_lossy().into());
+    let mut part = RunPart {
+        name,
+        facts: facts(run),
+        history: history(&run.join("metrics.jsonl"), notes)?,
+        metrics: Vec::new(),
+        per_time: Vec::new(),
+        per_trajectory: Vec::new(),
+        figures: Vec::new(),
+    };
+    let folder = run.join("evaluation");
+    if let Ok(text) = fs_err::read_to_string(folder.join("report.json")) {
+        read_evaluation(&mut part, &serde_json::from_str(&text)?);
+        for (file, title) in FIGURES {
+            let path = folder.join(file);
+            match fs_err::metadata(&path) {
+                Ok(found) if found.len() <= LARGE_FIGURE => {
+                    let data = format!("data:image/png;base64,{}", STANDARD.encode(fs_err::read(&path)?));
+                    part.figures.push([title.to_string(), data]);
+                }
+                Ok(_) => notes.push(format!("the figure `{file}` of the evaluation, which is large")),
+                Err(_) => {}
+            }
+        }
+    }
+    Ok(part)
+}
+
+/// What the recipe and the checkpoints say.
+fn facts(run: &Path) -> Vec<[String; 2]> {
+    let mut facts = vec![["folder".to_string(), run.display().to_string()]];
+    let mut push = |name: &str, value: Option<String>| {
+        facts.extend(value.map(|value| [name.to_string(), value]));
+    };
+    let checkpoints = cfo::Checkpoints::of(run);
+    if let Ok(state) = checkpoints.state("latest") {
+        let recipe = serde_json::to_value(&state.model.recipe).unwrap_or_default();
+        let text = |path: [&str; 2]| match &recipe[path[0]][path[1]] {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        push("operator", text(["operator", "kind"]));
+        push("objective", text(["objective", "kind"]));
+        push("path", text(["path", "spline"]));
+        push("batch", text(["train", "batch"]));
+        push("learning rate", text(["train", "learning_rate"]));
+        push("steps made", Some(format!("{} of {}", state.step, state.model.recipe.train.steps)));
+    }
+    facts
+}
+
+/// The lines of `metrics.jsonl`, thinned where there are very many.
+fn history(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Report>> {
+    let Ok(text) = fs_err::read_to_string(path) else { return Ok(Vec::new()) };
+    // The last line of a training that runs may be half written.
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let every = lines.len().div_ceil(MOST_REPORTS).max(1);
+    if every > 1 {
+        notes.push(format!("every {every}th of {} reports of the training", lines.len()));
+    }
+    let count = lines.len();
+    // A validation error is rare and shown whatever line has it.
+    let kept = lines.into_iter().enumerate().filter(|(number, line)| {
+        number % every == 0 || number + 1 == count || line["validation"].is_number()
+    });
+    let report = |(_, line): (usize, Value)| {
+        Some(Report {
+            step: line["step"].as_u64()?,
+            loss: line["loss"].as_f64(),
+            learning_rate: line["learning_rate"].as_f64(),
+            validation: line["validation"].as_f64(),
+        })
+    };
+    Ok(kept.filter_map(report).collect())
+}
+
+fn read_evaluation(part: &mut RunPart, report: &Value) {
+    let mut push = |name: &str, value: Option<String>| {
+        part.metrics.extend(value.map(|value| [name.to_string(), value]));
+    };
+    let number = |value: &Value| value.as_f64().map(scientific);
+    let text = |value: &Value| value.as_str().map(ToString::to_string);
+    push("data", text(&report["data"]));
+    push("trajectories", report["trajectories"].as_u64().map(|count| count.to_string()));
+    push("solver", text(&report["solver"]));
+    push("evaluations", report["evaluations"].as_u64().map(|count| count.to_string()));
+    push("relative L2 error", number(&report["relative_l2"]["mean"]));
+    push("deviation over trajectories", number(&report["relative_l2"]["std"]));
+    push("at the final time", number(&report["relative_l2"]["final_time"]));
+    for (key, name) in [("rmse", "RMSE"), ("nrmse", "nRMSE"), ("max", "largest error"), ("vrmse", "VRMSE")] {
+        push(name, number(&report["metrics"][key]));
+    }
+    push("valid time", report["metrics"]["valid_time"].as_f64().map(|time| format!("{time:.3}")));
+    push(
+        "milliseconds a trajectory",
+        report["seconds_per_trajectory"].as_f64().map(|seconds| format!("{:.3}", 1e3 * seconds)),
+    );
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for row in list(&report["per_time"]) {
+        let entry = ["time", "relative_l2", "worst"].map(|key| row[key].as_f64());
+        if let [Some(time), Some(mean), Some(worst)] = entry {
+            part.per_time.push([time, mean, worst]);
+        }
+    }
+    let indices = list(&report["relative_l2"]["indices"]);
+    for (number, error) in list(&report["relative_l2"]["per_trajectory"]).iter().enumerate() {
+        let index = indices.get(number).and_then(Value::as_u64).map_or(number, |index| index as usize);
+        part.per_trajectory.push((index, error.as_f64()));
+    }
+}

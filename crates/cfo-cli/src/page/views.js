@@ -1,0 +1,274 @@
+// What is shown of a trajectory, by the kind of its field. Each view loads what is picked and then follows the time.
+
+// A system without space: its components over time and its state space.
+class SystemView {
+  constructor(page, parent) {
+    this.page = page;
+    const { field } = page;
+    this.probe = new Probe(page, parent);
+    const row = element("div", { class: "row" }, parent);
+    row.style.setProperty("--least", "430px");
+    const left = element("div", { class: "card" }, row);
+    this.legend = element("header", {}, left);
+    element("h2", {}, this.legend, "Components over time");
+    this.legendPlace = element("div", { class: "value" }, this.legend);
+    const count = field.channels.length;
+    this.charts = field.channels.map((channel, index) => {
+      const last = index === count - 1;
+      return new LineChart(left, {
+        height: Math.max(74, Math.min(240, 600 / count)), yLabel: channel.unit ? `${channel.name} (${channel.unit})` : channel.name,
+        margins: [6, 12, last ? 22 : 16, 66], onPick: (time) => page.seek(time),
+      });
+    });
+    const right = element("div", { style: "display: flex; flex-direction: column; gap: 14px; min-width: 0;" }, row);
+    if (count > 1) this.makeSpace(right);
+    this.errors = new Errors(page, right);
+  }
+
+  makeSpace(parent) {
+    const { page } = this;
+    const { box, value } = card(parent, "State space");
+    this.space = new StateSpace(box, {});
+    this.axes = [0, 1, 2].filter((axis) => axis < page.field.channels.length);
+    if (page.field.channels.length <= 3) {
+      value.textContent = "drag to turn";
+      return;
+    }
+    this.axes.forEach((axis) => {
+      const choice = element("select", { "aria-label": `component on axis ${axis + 1}` }, value);
+      page.field.channels.forEach(({ name }, index) => element("option", { value: index }, choice, name));
+      choice.value = String(axis);
+      choice.addEventListener("change", () => {
+        this.axes[axis] = Number(choice.value);
+        this.loadSpace();
+      });
+    });
+  }
+
+  load() {
+    const { page } = this;
+    const shares = page.shares();
+    legend(this.legendPlace, shares);
+    this.curves = this.charts.map((chart, channel) => {
+      const series = shares.map(({ track, color, dashed }) => ({ x: track.times, y: track.history(0, channel), color, dashed, dots: true, track }));
+      // A prediction that leaves everything behind does not hide the truth.
+      const [low, high] = rangeOf([series[0].y]);
+      const room = 0.25 * (high - low || 1);
+      const [least, most] = rangeOf(series.map(({ y }) => y));
+      chart.set(series, { x: page.span(), y: [Math.max(least, low - room) - room / 8, Math.min(most, high + room) + room / 8] });
+      return series;
+    });
+    this.loadSpace();
+    this.errors.load();
+    this.seek();
+  }
+
+  loadSpace() {
+    if (!this.space) return;
+    const { page, axes } = this;
+    const paths = page.shares().map(({ track, color, dashed }) => ({
+      points: track.times.map((_, frame) => axes.map((channel) => track.value(frame, 0, channel))), color, dashed, track,
+    }));
+    this.space.set(paths, axes.map((channel) => page.field.channels[channel].name));
+    this.space.setNow(paths.map(({ track }) => track.frameAt(page.time)));
+  }
+
+  seek() {
+    const { page } = this;
+    this.charts.forEach((chart, channel) => {
+      const dots = this.curves[channel].map(({ track, y, color }) => {
+        const frame = track.frameAt(page.time);
+        return { at: track.times[frame], value: y[frame], color };
+      });
+      chart.setCursor(page.time, dots);
+    });
+    this.space?.setNow(page.shares().map(({ track }) => track.frameAt(page.time)));
+    this.errors.seek();
+    this.probe.show();
+  }
+}
+
+// A field on a line: pictures over time and space, and the profile now.
+class LineView {
+  constructor(page, parent) {
+    this.page = page;
+    this.probe = new Probe(page, parent);
+    this.pictures = element("div", { class: "row" }, parent);
+    this.pictures.style.setProperty("--least", "100%");
+    const row = element("div", { class: "row" }, parent);
+    row.style.setProperty("--least", "380px");
+    this.profileCard = card(row, "Profile");
+    this.profile = new LineChart(this.profileCard.box, { height: 170, onPick: (x) => page.setProbe([0, page.indexAt(1, x)]) });
+    this.history = new Histories(page, row, "History");
+    this.errors = new Errors(page, row);
+    this.panels = [];
+  }
+
+  panel(title, number) {
+    const { page } = this;
+    if (!this.panels[number]) {
+      const made = card(this.pictures, title);
+      const picture = new Picture(made.box, {
+        height: this.tall,
+        rangeX: () => page.span(),
+        rangeY: () => page.field.domain[0],
+        onPoint: (x, y, kept) => {
+          const [first, last] = page.span();
+          page.setProbe([0, Math.floor(y * page.field.width)]);
+          if (kept) page.seek(first + x * (last - first));
+        },
+      });
+      this.panels[number] = { made, picture };
+    }
+    this.panels[number].made.heading.textContent = title;
+    return this.panels[number];
+  }
+
+  load() {
+    const { page } = this;
+    const list = page.panels();
+    this.tall = list.length > 1 ? 132 : 240;
+    list.forEach((panel, number) => this.fill(this.panel(panel.title, number), panel));
+    this.panels.splice(list.length).forEach(({ made }) => made.box.remove());
+    this.errors.load();
+    this.probeMoved();
+    this.seek();
+  }
+
+  // Columns are equally far apart in time; each shows the snapshot that is nearest.
+  fill({ picture }, { at, times, table, low, high }) {
+    const [first, last] = this.page.span();
+    const columns = Math.min(1200, Math.max(times.length, 400));
+    const frames = Array.from({ length: columns }, (_, column) => {
+      const time = first + ((column + 0.5) / columns) * (last - first);
+      const span = times[times.length - 1] - times[0];
+      const outside = time < times[0] - 0.51 * (span / Math.max(1, times.length - 1)) || time > times[times.length - 1] + 0.51 * (span / Math.max(1, times.length - 1));
+      return outside ? -1 : nearest(times, time);
+    });
+    picture.set({ columns, rows: this.page.field.width, table, low, high, at: (column, row) => (frames[column] < 0 ? NaN : at(frames[column], row)) });
+  }
+
+  seek() {
+    const { page } = this;
+    const { field } = page;
+    const x = page.coordinates(1);
+    const shares = page.shares();
+    const profiles = shares.map(({ track, color, dashed, label }) => {
+      const frame = track.frameAt(page.time);
+      return { x, y: Array.from({ length: field.width }, (_, point) => track.value(frame, point, page.channel)), color, dashed, label };
+    });
+    const [low, high] = page.scale();
+    const room = 0.06 * (high - low || 1);
+    this.profile.set(profiles, { x: field.domain[0], y: [low - room, high + room] });
+    this.profile.setCursor(x[page.probe], profiles.map(({ y, color }) => ({ at: x[page.probe], value: y[page.probe], color })));
+    legend(this.profileCard.value, profiles);
+    this.mark();
+    this.history.seek();
+    this.errors.seek();
+    this.probe.show();
+  }
+
+  mark() {
+    const { page } = this;
+    const [first, last] = page.span();
+    const x = last > first ? (page.time - first) / (last - first) : 0.5;
+    const y = (page.probe + 0.5) / page.field.width;
+    this.panels.forEach(({ picture }) => picture.setMark({ x, y, lines: true }));
+  }
+
+  probeMoved() {
+    const { page } = this;
+    this.history.load(page.probe, page.channel, `At x ${shown(page.place()[0], 3)}`);
+    this.mark();
+    this.probe.show();
+    const x = page.coordinates(1)[page.probe];
+    this.profile.setCursor(x, this.profile.series.map(({ y, color }) => ({ at: x, value: y[page.probe], color })));
+  }
+}
+
+// A field in the plane: pictures beside each other, the history of a point, and how often which number occurs.
+class PlaneView {
+  constructor(page, parent) {
+    this.page = page;
+    this.pictures = element("div", { class: "row" }, parent);
+    this.probe = new Probe(page, parent);
+    const row = element("div", { class: "row" }, parent);
+    row.style.setProperty("--least", "340px");
+    this.history = new Histories(page, row, "History");
+    this.errors = new Errors(page, row);
+    this.countCard = card(row, "Distribution now");
+    this.counts = new LineChart(this.countCard.box, { height: 170, fromZero: true });
+    this.panels = [];
+  }
+
+  panel(title, number) {
+    const { page } = this;
+    if (!this.panels[number]) {
+      const made = card(this.pictures, title);
+      const [height, width] = page.field.domain.map(([low, high]) => Math.abs(high - low));
+      const picture = new Picture(made.box, {
+        aspect: Math.min(2.2, Math.max(0.3, height / width || 1)),
+        rangeX: () => page.field.domain[1],
+        rangeY: () => page.field.domain[0],
+        onPoint: (x, y) => page.setProbe([Math.floor(y * page.field.height), Math.floor(x * page.field.width)]),
+      });
+      this.panels[number] = { made, picture };
+    }
+    this.panels[number].made.heading.textContent = title;
+    return this.panels[number];
+  }
+
+  load() {
+    const { page } = this;
+    const count = page.panels().length;
+    this.pictures.style.setProperty("--least", count === 1 ? "320px" : "290px");
+    this.pictures.style.maxWidth = count === 1 ? "620px" : "";
+    this.list = page.panels();
+    this.list.forEach(({ title }, number) => this.panel(title, number));
+    this.panels.splice(this.list.length).forEach(({ made }) => made.box.remove());
+    this.errors.load();
+    this.probeMoved();
+    this.seek();
+  }
+
+  seek() {
+    const { page } = this;
+    const { width, height } = page.field;
+    this.list.forEach(({ at, times, table, low, high }, number) => {
+      const frame = nearest(times, page.time);
+      this.panels[number].picture.set({ columns: width, rows: height, table, low, high, at: (column, row) => at(frame, row * width + column) });
+    });
+    this.count();
+    this.history.seek();
+    this.errors.seek();
+    this.probe.show();
+  }
+
+  count() {
+    const { page } = this;
+    const bins = 48;
+    const [low, high] = page.scale();
+    const edges = Array.from({ length: bins + 1 }, (_, index) => low + ((high - low) * index) / bins);
+    const series = page.shares().map(({ track, color, label }, number) => {
+      const counts = new Float64Array(bins);
+      const frame = track.frameAt(page.time);
+      for (let point = 0; point < track.points; point++) {
+        const share = high > low ? (track.value(frame, point, page.channel) - low) / (high - low) : 0.5;
+        counts[Math.min(bins - 1, Math.max(0, Math.floor(share * bins)))] += 100 / track.points;
+      }
+      return { x: edges, y: counts, color, label, bars: true, outline: number > 0 };
+    });
+    this.counts.set(series, { x: [low, high] });
+    this.countCard.heading.textContent = `Distribution now, % of points`;
+  }
+
+  probeMoved() {
+    const { page } = this;
+    const [y, x] = page.place();
+    this.history.load(page.probe, page.channel, `At x ${shown(x, 3)}, y ${shown(y, 3)}`);
+    const [row, column] = [Math.floor(page.probe / page.field.width), page.probe % page.field.width];
+    const mark = { x: (column + 0.5) / page.field.width, y: (row + 0.5) / page.field.height };
+    this.panels.forEach(({ picture }) => picture.setMark(mark));
+    this.probe.show();
+  }
+}
