@@ -5,9 +5,10 @@
 #     cargo test --release -p cfo-cuda --lib --no-run               # to FOLDER/cuda
 #     cargo test --release -p cfo --test it --no-run                # to FOLDER/networks
 #     cargo build --release -p cfo-engine --example network_speed   # to FOLDER/network_speed
-#     scripts/gpu_check.sh FOLDER [small|tests|networks|speed|details|sanitizer|all]
+#     scripts/gpu_check.sh FOLDER [small|tests|networks|speed|compare|details|sanitizer|all]
 #
-# `small` is for development: a kernel of each room and a training step, in seconds. Goes on after failures; a short table comes
+# `small` is for development: a kernel of each room and a training step, with few kernels to compile. `compare` runs
+# FOLDER/network_speed_before, of an earlier commit, and FOLDER/network_speed in turns. Goes on after failures; a short table comes
 # last. A further argument narrows the tests by name. Inputs are drawn with the seed that the log names; CFO_SEED repeats it.
 set -u
 folder=${1:?folder of the binaries}
@@ -33,9 +34,10 @@ tests() {
     if [ -x "$folder/cuda" ]; then binary cuda tests::; fi
 }
 
-# One test of each room: products, convolutions, norms, other operations, a program as a whole.
+# One test of each room: products, convolutions, norms, other operations, a program as a whole. Those that compile many kernels or
+# compare large results with double precision on the CPU are left out.
 small() {
-    binary it ${SMALL:-cuda::products_of_our_own cuda::layers::two_channels cuda::lines::odd_normed cuda::tokens::large_layer_norms cuda::the_same_seed cuda::several_steps}
+    binary it ${SMALL:-cuda::products_of_extremes cuda::layers::two_channels_of cuda::layers::a_block_keeps cuda::losses cuda::several_steps}
 }
 
 # Whole networks, training and streaming.
@@ -59,6 +61,20 @@ speed() {
     step cuda f32 fno1d 256 train profile
     step cuda tf32 unet1d 256 train profile
     for precision in f32 tf32 bf16; do step cuda $precision mlp 2048; done
+}
+
+# An earlier version and this one in turns, each with a cache of its own: the first round starts cold, the second warm.
+compare() {
+    local row round which
+    for row in "bf16 unet2d 256" "tf32 unet2d 256" "bf16 dit 256" "f32 fno1d 256" "tf32 unet1d 256" "f32 mlp 2048"; do
+        for round in "1 train" "2 train" "forward"; do
+            for which in _before ""; do
+                # shellcheck disable=SC2086
+                CFO_CACHE=$CFO_CACHE$which timeout 200 "$folder/network_speed$which" cuda $row ${round#[12] } 2>&1 |
+                    head -1 | sed "s/^/${which:-_after} $round: /"
+            done
+        done
+    done
 }
 
 # What each operation takes, one line a kind and size.

@@ -8,6 +8,7 @@ mod tokens;
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use cfo_device::Device;
 use cfo_engine::{
@@ -24,7 +25,10 @@ use crate::{conv, gradients, training};
 fn device(test: &str) -> Option<Device> {
     let device = Device::Cuda(0);
     match device.check() {
-        Ok(()) => Some(device),
+        Ok(()) => {
+            BEGIN.set(Some(Instant::now()));
+            Some(device)
+        }
         Err(error) => {
             let line = format!("test cuda::{test} ... skipped: {error}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
@@ -60,6 +64,8 @@ const ROUNDINGS: f64 = 8.0;
 thread_local! {
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static CHECKS: RefCell<usize> = const { RefCell::new(0) };
+    /// When this thread's test began.
+    static BEGIN: RefCell<Option<Instant>> = const { RefCell::new(None) };
 }
 
 fn norm(values: impl Iterator<Item = f64>) -> f64 {
@@ -157,7 +163,8 @@ fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
 
 fn report(test: &str) {
     let failures = FAILURES.take();
-    eprintln!("{test}: {} checks, {} failures", CHECKS.take(), failures.len());
+    let seconds = BEGIN.take().map_or(0.0, |begin| begin.elapsed().as_secs_f64());
+    eprintln!("{test}: {} checks, {} failures, {seconds:.1} s", CHECKS.take(), failures.len());
     assert!(failures.is_empty(), "{failures:?}");
 }
 
