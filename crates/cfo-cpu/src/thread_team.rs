@@ -152,7 +152,7 @@ impl Drop for Open<'_> {
 
 /// The next task of a part, on a cache line of its own.
 #[repr(align(64))]
-struct Part(AtomicUsize);
+struct NextTask(AtomicUsize);
 
 /// Runs every task once. Tasks started from within a task run on its own thread, one after another.
 pub(crate) fn for_each(tasks: usize, work: impl Fn(usize) + Sync) {
@@ -180,7 +180,8 @@ pub(crate) fn for_each_task<T: Send>(
     }
     let parts = lanes().min(PARTS).min(tasks);
     let start = |part: usize| part * tasks / parts;
-    let next: [Part; PARTS] = std::array::from_fn(|part| Part(AtomicUsize::new(start(part.min(parts)))));
+    let next: [NextTask; PARTS] =
+        std::array::from_fn(|part| NextTask(AtomicUsize::new(start(part.min(parts)))));
     let (pieces, joined) = (Shared::new(scratch), AtomicUsize::new(0));
     let drain = || {
         let piece = joined.fetch_add(1, Ordering::Relaxed);

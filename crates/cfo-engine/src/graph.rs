@@ -77,7 +77,7 @@ impl Parameter {
 
 /// A tensor of real numbers that a graph keeps between runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept<'a> {
+pub struct KeptTensor<'a> {
     /// Its name in [`Memory`](crate::Memory).
     pub name: &'a str,
     /// Its shape.
@@ -205,11 +205,11 @@ impl Graph {
     }
 
     /// The real tensors that are kept between runs: parameters, their averages, and the optimiser's state.
-    pub fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
+    pub fn kept(&self) -> impl Iterator<Item = KeptTensor<'_>> {
         let weights =
             self.parameters().iter().map(|Parameter { name, shape, .. }| (name, shape, Role::Weight));
         let states = self.states().iter().map(|State { name, shape, role, .. }| (name, shape, *role));
-        weights.chain(states).map(|(name, shape, role)| Kept { name, shape, role })
+        weights.chain(states).map(|(name, shape, role)| KeptTensor { name, shape, role })
     }
 
     pub(crate) fn states(&self) -> &[State] {

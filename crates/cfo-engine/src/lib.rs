@@ -26,7 +26,7 @@ pub use data::{Data, Number};
 pub use drain::Drain;
 pub use error::{EngineError, Result};
 pub use feed::{Feed, Page};
-pub use graph::{Graph, Kept, Node, Parameter};
+pub use graph::{Graph, KeptTensor, Node, Parameter};
 pub use initial::Initial;
 pub use memory::Memory;
 pub use ops::{

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use cfo_engine::{Data, Element, Kept, Memory, Role};
+use cfo_engine::{Data, Element, KeptTensor, Memory, Role};
 use fs_err as fs;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -131,10 +131,10 @@ impl Checkpoints {
     pub(crate) fn check_tensors<'a>(
         &self,
         name: &str,
-        needed: impl Iterator<Item = Kept<'a>>,
+        needed: impl Iterator<Item = KeptTensor<'a>>,
         memory: &Memory,
     ) -> Result<()> {
-        for Kept { name: tensor, shape, role } in needed {
+        for KeptTensor { name: tensor, shape, role } in needed {
             let file = if role.is_network() { WEIGHTS } else { OPTIMIZER };
             let refused = |problem| Err(bad(&self.folder.join(name).join(file), problem));
             match memory.value_type(tensor) {

@@ -21,7 +21,7 @@ use super::scalar::Real;
 
 /// Which of the three forms of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ConvPass {
     Forward,
     Input,
     Weight,
@@ -34,34 +34,34 @@ fn inputs(g: &Geometry) -> impl Iterator<Item = Gather> {
 }
 
 /// Real elements of scratch memory.
-pub(super) fn scratch(form: Form, g: &Geometry) -> usize {
-    match form {
-        Form::Forward => match Winograd::forward(g) {
+pub(super) fn scratch(pass: ConvPass, g: &Geometry) -> usize {
+    match pass {
+        ConvPass::Forward => match Winograd::forward(g) {
             Some(winograd) => winograd.scratch(),
             None => Gather::forward(*g).scratch(),
         },
-        Form::Input => match Winograd::input(g) {
+        ConvPass::Input => match Winograd::input(g) {
             Some(winograd) => winograd.scratch(),
             None => inputs(g).map(|gather| gather.scratch()).max().unwrap_or(0),
         },
-        Form::Weight => match FilterGradient::new(g) {
+        ConvPass::Weight => match FilterGradient::new(g) {
             Some(gradient) => gradient.scratch(),
             None => weight::scratch(g),
         },
     }
 }
 
-pub(super) fn run<T: Real>(form: Form, g: &Geometry, io: &Io<'_>) {
-    match form {
-        Form::Forward => match Winograd::forward(g) {
+pub(super) fn run<T: Real>(pass: ConvPass, g: &Geometry, io: &Io<'_>) {
+    match pass {
+        ConvPass::Forward => match Winograd::forward(g) {
             Some(winograd) => winograd.run::<T>(io),
             None => Gather::forward(*g).run::<T>(io),
         },
-        Form::Input => match Winograd::input(g) {
+        ConvPass::Input => match Winograd::input(g) {
             Some(winograd) => winograd.run::<T>(io),
             None => inputs(g).for_each(|gather| gather.run::<T>(io)),
         },
-        Form::Weight => match FilterGradient::new(g) {
+        ConvPass::Weight => match FilterGradient::new(g) {
             Some(gradient) => gradient.run::<T>(io),
             None => weight::run::<T>(g, io),
         },

@@ -152,7 +152,15 @@ fn packed<T: Real>(g: &Geometry, io: &Io<'_>) {
     let parts = all.div_ceil(share);
     let sums = Shared::new(partial);
     for_each_task(parts, rest, pixels * columns, |part, panels| {
-        T::dispatch(Part { g, x, dy, sums, panels, part, pixels: part * share..all.min((part + 1) * share) });
+        T::dispatch(WeightPart {
+            g,
+            x,
+            dy,
+            sums,
+            panels,
+            part,
+            pixels: part * share..all.min((part + 1) * share),
+        });
     });
     let size = g.kernel[0] * g.kernel[1] * g.inputs;
     for (output, dw) in io.output::<T>(0).chunks_exact_mut(size).enumerate() {
@@ -162,7 +170,8 @@ fn packed<T: Real>(g: &Geometry, io: &Io<'_>) {
     }
 }
 
-struct Part<'a, T> {
+/// The weight gradient over some of the pixels, by taps and channels packed.
+struct WeightPart<'a, T> {
     g: &'a Geometry,
     x: &'a [T],
     dy: &'a [T],
@@ -172,7 +181,7 @@ struct Part<'a, T> {
     pixels: std::ops::Range<usize>,
 }
 
-impl<T: Real> Part<'_, T> {
+impl<T: Real> WeightPart<'_, T> {
     #[inline(always)]
     fn pack(&mut self, panel: usize, pixels: std::ops::Range<usize>) {
         let (g, room) = (self.g, packed_pixels(self.g));
@@ -201,7 +210,7 @@ impl<T: Real> Part<'_, T> {
     }
 }
 
-impl<T: Real> Work<T> for Part<'_, T> {
+impl<T: Real> Work<T> for WeightPart<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(mut self) {
         let (g, whole, room) = (self.g, packed_columns(self.g), packed_pixels(self.g));

@@ -4,7 +4,7 @@ use super::Block;
 use crate::gemm::{Vector, Work, load, prefetch};
 use crate::scalar::Real;
 
-/// Rows up to which this way is taken.
+/// Rows up to which this algorithm is taken.
 pub(super) const ROWS: usize = 4;
 /// Vectors side by side.
 const SPAN: usize = 4;

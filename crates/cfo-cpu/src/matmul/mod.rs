@@ -23,7 +23,7 @@ const TASKS: usize = 8;
 
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Algorithm {
     /// Rows of the left side lie dense and are many: the right side is packed first.
     Packed,
     /// They are few: every task packs the columns that it multiplies.
@@ -44,7 +44,7 @@ struct Product {
     a: Operand,
     b: Operand,
     c: Operand,
-    way: Way,
+    algorithm: Algorithm,
     /// Rows and columns that one task multiplies at most.
     block: [usize; 2],
     /// Parts that the inner sum is cut into, each a task's.
@@ -58,24 +58,27 @@ impl Product {
         let (rows, columns) = if straight { (op.rows, op.columns) } else { (op.columns, op.rows) };
         let (a, b) = if straight { (op.a, op.b) } else { (op.b.transposed(), op.a.transposed()) };
         let c = if straight { op.c } else { op.c.transposed() };
-        let way = match rows {
-            _ if a.column != 1 => Way::Columns,
-            1..=few::ROWS => Way::Few,
-            0..=rows::FEW => Way::Own,
-            _ => Way::Packed,
+        let algorithm = match rows {
+            _ if a.column != 1 => Algorithm::Columns,
+            1..=few::ROWS => Algorithm::Few,
+            0..=rows::FEW => Algorithm::Own,
+            _ => Algorithm::Packed,
         };
-        let most = match way {
-            Way::Packed => [rows::BLOCK, columns.next_multiple_of(SHEET)],
-            Way::Own => [rows::FEW, SHEET],
-            Way::Few => [few::ROWS, few::columns(b.column == 1)],
-            Way::Columns => columns::BLOCK,
+        let most = match algorithm {
+            Algorithm::Packed => [rows::BLOCK, columns.next_multiple_of(SHEET)],
+            Algorithm::Own => [rows::FEW, SHEET],
+            Algorithm::Few => [few::ROWS, few::columns(b.column == 1)],
+            Algorithm::Columns => columns::BLOCK,
         };
-        let block = [even(rows, most[0], 1), even(columns, most[1], if way == Way::Few { 1 } else { SHEET })];
-        let mut product = Self { batch, rows, inner, columns, a, b, c, way, block, parts: 1 };
-        if way == Way::Columns && product.tasks() < TASKS && batch == [1, 1] {
+        let block = [
+            even(rows, most[0], 1),
+            even(columns, most[1], if algorithm == Algorithm::Few { 1 } else { SHEET }),
+        ];
+        let mut product = Self { batch, rows, inner, columns, a, b, c, algorithm, block, parts: 1 };
+        if algorithm == Algorithm::Columns && product.tasks() < TASKS && batch == [1, 1] {
             product.parts = columns::parts(inner);
         }
-        if way == Way::Packed || way == Way::Columns {
+        if algorithm == Algorithm::Packed || algorithm == Algorithm::Columns {
             let wanted = TASKS.div_ceil(product.parts * product.tasks().max(1));
             let divided = columns.div_ceil(wanted).next_multiple_of(SHEET);
             product.block[1] = product.block[1].min(divided);
@@ -105,18 +108,18 @@ impl Product {
 
     /// Elements of what is packed for all tasks, or of the parts of the result.
     fn shared_elements(&self) -> usize {
-        match self.way {
-            Way::Packed => self.packed()[0] * self.packed()[1] * self.sheet_elements(),
-            Way::Columns if self.parts > 1 => self.parts * self.rows * self.columns,
+        match self.algorithm {
+            Algorithm::Packed => self.packed()[0] * self.packed()[1] * self.sheet_elements(),
+            Algorithm::Columns if self.parts > 1 => self.parts * self.rows * self.columns,
             _ => 0,
         }
     }
 
     /// Elements in which a task packs.
     fn lane_elements(&self) -> usize {
-        match self.way {
-            Way::Own => rows::own_elements(self),
-            Way::Columns => columns::lane_elements(self),
+        match self.algorithm {
+            Algorithm::Own => rows::own_elements(self),
+            Algorithm::Columns => columns::lane_elements(self),
             _ => 0,
         }
     }
@@ -142,7 +145,7 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
     };
     let (shared, lanes) = io.scratch::<T>().split_at_mut(product.shared_elements());
     let shared = Shared::new(shared);
-    if product.way == Way::Packed {
+    if product.algorithm == Algorithm::Packed {
         rows::pack_all(&product, b, shared);
     }
     let epilogue = Epilogue::new(op, io);
@@ -153,10 +156,10 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
         let (matrix, rest) = (task / (blocks * groups), task % (blocks * groups));
         let at = [rest / groups, rest % groups];
         let block = Block { product: &product, a, b, shared, c, matrix, part, at };
-        match product.way {
-            Way::Packed | Way::Own => T::dispatch(rows::ByRows { block, lane }),
-            Way::Few => T::dispatch(few::Stream { block }),
-            Way::Columns => T::dispatch(columns::ByColumns { block, lane }),
+        match product.algorithm {
+            Algorithm::Packed | Algorithm::Own => T::dispatch(rows::ByRows { block, lane }),
+            Algorithm::Few => T::dispatch(few::Stream { block }),
+            Algorithm::Columns => T::dispatch(columns::ByColumns { block, lane }),
         }
         if product.parts == 1 {
             epilogue.apply(&block);

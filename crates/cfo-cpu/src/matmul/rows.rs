@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Block, Product, Way, panel_width};
+use super::{Algorithm, Block, Product, panel_width};
 use crate::gemm::{
     AHEAD_STEPS, Ahead, Matrix, Rows, SHEET, Shared, Target, Vector, Work, for_each_task, multiply_tile,
     pack_panel, prefetch,
@@ -19,7 +19,7 @@ const INNER: [usize; 2] = [320, 128];
 
 /// Steps of each run of the inner sum.
 fn run_length(product: &Product) -> usize {
-    super::even(product.inner, INNER[usize::from(product.way == Way::Own)], 16)
+    super::even(product.inner, INNER[usize::from(product.algorithm == Algorithm::Own)], 16)
 }
 
 /// Elements of the panel that a task packs for itself.
@@ -85,7 +85,7 @@ impl<T: Real> ByRows<'_, T> {
         let p = self.block.product;
         // SAFETY: the panels were planned for all columns, and a lane for one of them.
         unsafe {
-            if p.way == Way::Packed {
+            if p.algorithm == Algorithm::Packed {
                 let ([i, j], distinct) = (self.block.matrices(), p.packed());
                 let matrix = (i % distinct[0]) * distinct[1] + j % distinct[1];
                 let start = matrix * p.sheet_elements() + column * p.inner + steps.start * width;
@@ -105,7 +105,7 @@ impl<T: Real> Block<'_, T> {
     #[inline(always)]
     fn ahead<V: Vector<Scalar = T>>(&self, column: usize, steps: &Range<usize>, asked: usize) -> Ahead<T> {
         let p = self.product;
-        if p.way == Way::Packed {
+        if p.algorithm == Algorithm::Packed {
             return Ahead::nothing();
         }
         let (column, step) = match steps.end < p.inner {
@@ -136,7 +136,7 @@ impl<T: Real> Work<T> for ByRows<'_, T> {
             // A sum of nothing is computed too: it is zero.
             for first in (0..p.inner.max(1)).step_by(length) {
                 let steps = first..p.inner.min(first + length);
-                if p.way == Way::Packed {
+                if p.algorithm == Algorithm::Packed {
                     // The kernels read many rows at once, which the processor does not foresee. Few rows are in the
                     // cache since the first panel.
                     for row in range.clone() {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use cfo_data::Split;
 use cfo_device::Device;
-use cfo_engine::{Data, Element, Kept, Memory, Precision, Program, Role, Shape};
+use cfo_engine::{Data, Element, KeptTensor, Memory, Precision, Program, Role, Shape};
 
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
@@ -110,7 +110,7 @@ impl Trained {
         let (network, prefix) = (state.model.graph()?, prefix(&state.model));
         let named = network.parameters().iter().map(|one| (format!("{prefix}{}", one.name), &one.shape));
         let named: Vec<_> = named.collect();
-        let needed = named.iter().map(|(name, shape)| Kept { name, shape, role: Role::Weight });
+        let needed = named.iter().map(|(name, shape)| KeptTensor { name, shape, role: Role::Weight });
         checkpoints.check_tensors(checkpoint, needed, &memory)?;
         Ok(Self::of(&state, memory))
     }
