@@ -27,6 +27,7 @@ use cfo_engine::{Initial, Result};
 
 mod lines;
 mod scaled_f16;
+mod scratch;
 use lines::lines;
 
 /// Lowers a graph as for a GPU of 132 multiprocessors at made-up addresses, with a library that can do everything.
