@@ -189,7 +189,7 @@ pub trait FeedDevice: fmt::Debug {
 }
 
 /// Takes copies of one tensor.
-pub trait DrainDevice: fmt::Debug {
+pub trait DrainDevice: fmt::Debug + Send {
     /// Asks for the values after all runs before.
     ///
     /// # Errors

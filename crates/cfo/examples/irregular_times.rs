@@ -2,14 +2,11 @@
 //!
 //! `cargo run --release -p cfo --example irregular_times`
 
-use std::sync::atomic::AtomicBool;
-
 use cfo::data::{Description, FieldShape, Trajectory};
-use cfo::engine::Device;
 use cfo::numerics::Philox;
 use cfo::numerics::metric::relative_l2;
-use cfo::numerics::ode::{Controller, DOPRI5, RK4, Steps, integrate};
-use cfo::{Budget, Recipe, Request, Rollout, Session, StepReport, TrajectorySet, train};
+use cfo::numerics::ode::{Controller, DOPRI5, Steps, integrate};
+use cfo::{Recipe, Solver, Training, Trajectories};
 
 /// Angle and velocity at some times.
 fn pendulum(start: [f64; 2], times: &[f64]) -> Result<Vec<f32>, Box<dyn std::error::Error>> {
@@ -23,6 +20,10 @@ fn pendulum(start: [f64; 2], times: &[f64]) -> Result<Vec<f32>, Box<dyn std::err
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    run(3000)
+}
+
+pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
     let mut trajectories = Vec::new();
     for i in 0..100 {
         let mut random = Philox::new(7, i);
@@ -44,35 +45,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         channel_units: vec![],
         parameter_names: vec![],
     };
-    let set = TrajectorySet::new(description, trajectories)?;
-    let steps = std::env::args().nth(1).unwrap_or("3000".into());
-    let recipe =
-        Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[format!("train.steps={steps}")])?;
-    let mut observer = |_: &StepReport| {};
-    let interrupt = AtomicBool::new(false);
-    let session = Session {
-        device: Device::Cpu,
-        folder: None,
-        resume: false,
-        interrupt: &interrupt,
-        observer: &mut observer,
-    };
-    let mut trained = train(&recipe, &set, session)?;
+    let data = Trajectories::new(description, trajectories)?;
+    let recipe = Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[])?;
+    let trained = Training::from_recipe(&recipe).steps(steps).fit(&data)?;
 
     // Any times will do: here a thousand of them, from a start that was never seen.
     let times: Vec<f64> = (1..=1000).map(|i| 6.0 * f64::from(i) / 1000.0).collect();
     let start = [1.3, -0.4];
-    let request = Request {
-        start: vec![0.0],
-        states: vec![start.map(|u| u as f32).to_vec()],
-        times: vec![times.clone()],
-        conditions: vec![vec![]],
-    };
-    let prefix = trained.prefix();
-    let mut rollout = Rollout::new(&trained.model, &mut trained.memory, 1, RK4, prefix)?;
     // A budget of 240 network evaluations is 60 steps; states between them are interpolated.
-    let prediction = rollout.predict(&mut trained.memory, &request, Budget::Evaluations(240))?;
-    let error = relative_l2(&prediction.states[0], &pendulum(start, &times)?);
-    println!("{} times by {} evaluations: relative L2 error {error:.4}", times.len(), prediction.evaluations);
+    let solver = Solver::rk4().evaluations(240);
+    let found = trained.with_solver(solver).predict(&start.map(|u| u as f32), 0.0, &times)?;
+    let error = relative_l2(&found.states, &pendulum(start, &times)?);
+    println!("{} times by {} evaluations: relative L2 error {error:.4}", times.len(), found.evaluations);
     Ok(())
 }

@@ -2,15 +2,16 @@
 //!
 //! `cargo run --release -p cfo --example own_data`
 
-use std::sync::atomic::AtomicBool;
-
-use cfo::data::{Description, FieldShape, Split, Trajectory};
-use cfo::engine::Device;
+use cfo::data::{Description, FieldShape, Trajectory};
 use cfo::numerics::Philox;
 use cfo::numerics::ode::{Controller, DOPRI5, Steps, integrate};
-use cfo::{Recipe, Session, Solver, StepReport, TrajectorySet, evaluate, train};
+use cfo::{Recipe, StepReport, Training, Trajectories};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    run(6000)
+}
+
+pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
     let foxes_and_rabbits = |_: f64, u: &[f64], out: &mut [f64]| {
         out[0] = 1.1 * u[0] - 0.4 * u[0] * u[1];
         out[1] = 0.1 * u[0] * u[1] - 0.4 * u[1];
@@ -38,31 +39,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         channel_units: vec![],
         parameter_names: vec![],
     };
-    let set =
-        TrajectorySet::new(description, trajectories.collect::<Result<_, Box<dyn std::error::Error>>>()?)?;
+    let data =
+        Trajectories::new(description, trajectories.collect::<Result<_, Box<dyn std::error::Error>>>()?)?;
 
-    let steps = std::env::args().nth(1).unwrap_or("6000".into());
-    let recipe =
-        Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[format!("train.steps={steps}")])?;
-    let mut observer = |report: &StepReport| {
-        if report.step.is_multiple_of(1000) {
-            eprintln!("step {} loss {:.3e}", report.step, report.loss);
-        }
-    };
-    let interrupt = AtomicBool::new(false);
-    let session = Session {
-        device: Device::Cpu,
-        folder: None,
-        resume: false,
-        interrupt: &interrupt,
-        observer: &mut observer,
-    };
-    let mut trained = train(&recipe, &set, session)?;
-
-    let unseen: Vec<&Trajectory> = set.part(Split::Test).map(|(_, trajectory)| trajectory).collect();
-    let solver = Solver::from_config(&recipe.evaluate)?;
-    let prefix = trained.prefix();
-    let report = evaluate(&trained.model, &mut trained.memory, &unseen, &solver, prefix)?;
-    println!("relative L2 error on {} unseen trajectories: {:.4}", unseen.len(), report.relative_l2.mean);
+    let recipe = Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[])?;
+    let show = |report: &StepReport| eprintln!("step {} loss {:.3e}", report.step, report.loss);
+    let trained = Training::from_recipe(&recipe).steps(steps).observe(show).fit(&data)?;
+    let report = trained.evaluate(data.test())?;
+    println!(
+        "relative L2 error on {} unseen trajectories: {:.4}",
+        data.test().len(),
+        report.relative_l2.mean
+    );
     Ok(())
 }

@@ -119,6 +119,11 @@ impl Alignment {
         }
     }
 
+    /// Whether channels and parameters are in place already.
+    pub fn is_identity(&self) -> bool {
+        self.channels.is_none() && self.parameters.is_none()
+    }
+
     /// Brings a trajectory of the file into the model's order.
     pub fn align(&self, trajectory: &mut Trajectory) {
         if let Some(places) = &self.channels {

@@ -113,6 +113,11 @@ impl Checkpoints {
         self.folder.join(name).join(STATE).exists()
     }
 
+    /// The one that is meant where none is named: `best` if there is one, else `latest`.
+    pub fn preferred(&self) -> &'static str {
+        if self.has("best") { "best" } else { "latest" }
+    }
+
     /// Removes all.
     ///
     /// # Errors

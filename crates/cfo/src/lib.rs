@@ -24,13 +24,14 @@ mod selection;
 mod smoothing;
 mod survey;
 mod train;
+mod trained;
 mod training_data;
 mod trajectories;
 
 pub use alignment::Alignment;
 pub use checkpoint::{Checkpoints, Course, State, write_atomically};
 pub use error::{CfoError, Result};
-pub use evaluate::{Evaluation, RelativeL2, Report, TimeError, Worst, evaluate};
+pub use evaluate::{RelativeL2, Report, TimeError, Worst};
 pub use metrics::{Bands, Metrics};
 pub use model::Model;
 pub use objective::ObjectiveConfig;
@@ -42,13 +43,14 @@ pub use partition::Portions;
 pub use profile::Profile;
 pub use proposal::{Machine, Proposal};
 pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, PathConfig, Recipe, TrainConfig};
-pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver};
+pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver, Watch};
 pub use scaling::{Normalize, Scaling};
 pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
-pub use train::{Ending, Observer, Reply, Session, StepReport, Trained, WallTime, train};
-pub use train::{sampler, training_step};
+pub use train::sampler;
+pub use train::{Ending, Observer, Prepared, Reply, StepReport, Training, WallTime};
+pub use trained::{Loader, Solution, Trained};
 pub use training_data::TrainingData;
-pub use trajectories::{Trajectories, Trajectories as TrajectorySet};
+pub use trajectories::{Part, Trajectories, Trajectories as TrajectorySet};
 
 /// The README's example, compiled.
 #[cfg(doctest)]

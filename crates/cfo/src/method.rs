@@ -84,7 +84,7 @@ fn differ(what: &str, needed: &Option<String>, given: &Option<String>) -> Result
             format!(
                 "the run was trained with an {what} of its own, `{needed}`, which this program does not know"
             ),
-            format!("load it from Rust with `Trained::load_with` and the {what}"),
+            format!("load it from Rust with `Trained::loader` and the {what}"),
         ),
         (Some(needed), Some(given)) => (
             format!("the run was trained with the {what} `{needed}`, not with `{given}`"),

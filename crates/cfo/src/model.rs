@@ -163,6 +163,31 @@ impl Model {
         Ok(self)
     }
 
+    /// What the recipe has no words for.
+    pub(crate) fn foreign(&self) -> &Foreign {
+        &self.foreign
+    }
+
+    /// What the names of the weights that are evaluated start with.
+    pub(crate) fn weight_prefix(&self) -> &'static str {
+        if self.recipe.train.ema > 0.0 { "ema/" } else { "" }
+    }
+
+    /// PDE parameters in the network's units; none for a network that is not conditioned on them.
+    ///
+    /// # Errors
+    /// If there are not as many as it takes.
+    pub(crate) fn normalized_conditions(&self, parameters: &[f64]) -> Result<Vec<f32>> {
+        match self.setting.conditions {
+            0 => Ok(Vec::new()),
+            count if parameters.len() == count => Ok(self.scaling.conditions(parameters)),
+            count => Err(CfoError::BadData {
+                problem: format!("{} PDE parameters were given; the model takes {count}", parameters.len()),
+                hint: "give those of the training data, in their order".into(),
+            }),
+        }
+    }
+
     /// The path whose velocity is measured.
     pub(crate) fn path(&self) -> Path {
         self.objective().draw().path()
@@ -223,6 +248,17 @@ impl Model {
         }
     }
 
+    /// Appends a network's output at times `[batch]` in normalised units: the inverse of [`Model::in_units`].
+    ///
+    /// # Errors
+    /// If the shapes do not fit.
+    pub fn of_units(&self, graph: &mut Graph, time: Node, output: Node) -> Result<Node> {
+        match self.unit(graph, time)? {
+            Some(scale) => Ok(graph.multiply(output, scale)?),
+            None => Ok(output),
+        }
+    }
+
     /// Appends what the network, on the state alone, moves it to: the velocity in normalised units, or the state a step later.
     ///
     /// # Errors
@@ -231,10 +267,7 @@ impl Model {
         let &Point { time, state, conditions } = point;
         let objective = self.objective();
         let output = self.network(graph, time, state, conditions)?;
-        let output = match self.unit(graph, time)? {
-            Some(scale) => graph.multiply(output, scale)?,
-            None => output,
-        };
+        let output = self.of_units(graph, time, output)?;
         match (objective.motion(), objective.unit()) {
             (Motion::Step, Unit::Change) => Ok(graph.add(state, output)?),
             _ => Ok(output),

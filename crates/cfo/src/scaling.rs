@@ -122,6 +122,12 @@ impl Scaling {
         Self { profile, mean, deviation, change, velocity, start, span, duration, interval, conditions }
     }
 
+    /// PDE parameters in the network's units.
+    pub(crate) fn conditions(&self, parameters: &[f64]) -> Vec<f32> {
+        let scaled = parameters.iter().zip(&self.conditions);
+        scaled.map(|(value, [mean, deviation])| ((value - mean) / deviation) as f32).collect()
+    }
+
     /// A time in the network's units.
     pub fn time(&self, time: f64) -> f64 {
         (time - self.start) / self.span

@@ -21,21 +21,11 @@ use crate::trajectories::{Trajectories, available_memory};
 /// The tensor of all snapshots.
 const VALUES: &str = "data.values";
 
-/// Where the values are.
-#[derive(Clone, Debug)]
-enum Values {
-    /// In the set; those of a batch are gathered when they are needed.
-    Streamed,
-    /// Here.
-    Host(Vec<f32>),
-    /// In the memory of the training.
-    Loaded,
-}
-
 /// What batches are drawn from.
 #[derive(Clone, Debug)]
 pub struct TrainingData {
-    values: Values,
+    /// Whether the values stay in the set and those of a batch are gathered when they are needed; else they are in memory.
+    streamed: bool,
     /// Which snapshot of which trajectory each row is.
     sources: Vec<(u32, u32)>,
     times: Vec<f64>,
@@ -46,49 +36,12 @@ pub struct TrainingData {
 }
 
 impl TrainingData {
-    /// Reads, scales and thins the training part of a set. The values stay in the set if the recipe says that they are
-    /// streamed.
-    ///
-    /// # Errors
-    /// If a trajectory is too short, its grid does not suit the objective, or values cannot be read.
-    pub fn new(model: &Model, set: &Trajectories) -> Result<Self> {
-        let mut data = Self::streamed(model, set)?;
-        if model.recipe.data.stream.unwrap_or(false) {
-            return Ok(data);
-        }
-        let selections = Selection::of_set(&model.recipe, set)?;
-        let mut values = vec![0.0; data.rows() * model.shape().len()];
-        Survey::new(model.path(), (set, model.denoiser.as_ref()), &selections, Some(&mut values))?;
-        normalize(&model.scaling, &mut values);
-        data.values = Values::Host(values);
-        Ok(data)
-    }
-
-    /// The same with values that stay in the set.
-    ///
-    /// # Errors
-    /// As [`TrainingData::new`], but for reading.
-    pub fn streamed(model: &Model, set: &Trajectories) -> Result<Self> {
-        model.objective().check(set, &model.recipe)?;
-        Ok(Self::rows_of(model, set, &Selection::of_set(&model.recipe, set)?))
-    }
-
     /// One pass over the training part of a set: measures the units of a model unless they are known, and leaves the scaled
     /// values in memory, or in the set if they are to be streamed. Returns also the data's fingerprint.
     ///
     /// # Errors
-    /// As [`TrainingData::new`], or if the data do not suit the recipe.
-    pub fn load(
-        recipe: &Recipe,
-        set: &Trajectories,
-        memory: &mut Memory,
-        known: Option<&Model>,
-    ) -> Result<(Model, Self, String)> {
-        Self::load_by(&Method::of(recipe), set, memory, known)
-    }
-
-    /// The same by a method, which need not be a recipe's.
-    pub(crate) fn load_by(
+    /// If a trajectory is too short, its grid does not suit the objective, values cannot be read, or the data do not suit the recipe.
+    pub(crate) fn load(
         method: &Method,
         set: &Trajectories,
         memory: &mut Memory,
@@ -123,10 +76,7 @@ impl TrainingData {
             })?,
         };
         model.scaling = scaling;
-        let mut data = Self::rows_of(&model, set, &selections);
-        if !streamed {
-            data.values = Values::Loaded;
-        }
+        let data = Self::rows_of(&model, set, &selections, streamed);
         Ok((model, data, survey.fingerprint))
     }
 
@@ -139,10 +89,10 @@ impl TrainingData {
         Ok(Survey::new(path, (set, None), &Selection::of_set(recipe, set)?, None)?.fingerprint)
     }
 
-    /// Times, places and conditions of the rows, whose values stay in the set.
-    fn rows_of(model: &Model, set: &Trajectories, selections: &[Selection]) -> Self {
+    /// Times, places and conditions of the rows.
+    fn rows_of(model: &Model, set: &Trajectories, selections: &[Selection], streamed: bool) -> Self {
         let mut data = Self {
-            values: Values::Streamed,
+            streamed,
             sources: Vec::new(),
             times: Vec::new(),
             offsets: vec![0],
@@ -156,9 +106,7 @@ impl TrainingData {
                 data.sources.push((i as u32, frame as u32));
             }
             data.offsets.push(data.times.len() as u32);
-            for (&value, [mean, deviation]) in trajectory.parameters.iter().zip(&model.scaling.conditions) {
-                data.conditions.push(((value - mean) / deviation) as f32);
-            }
+            data.conditions.extend(model.scaling.conditions(&trajectory.parameters));
         }
         if let (Some(denoiser), Draw::PathPoint { path, .. }) = (&model.denoiser, model.objective().draw()) {
             data.trust = denoiser.trust(path, model.scaling.span, &data.times, &data.offsets);
@@ -178,7 +126,7 @@ impl TrainingData {
 
     /// Whether batches are gathered one by one.
     pub fn is_streamed(&self) -> bool {
-        matches!(self.values, Values::Streamed)
+        self.streamed
     }
 
     /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
@@ -236,23 +184,16 @@ impl TrainingData {
         failed.map_or(Ok(found), Err)
     }
 
-    /// Puts the data into memory under the names that [`crate::training_step`] reads; of streamed values only the room for a
-    /// batch.
+    /// Puts what a step reads beside the values into memory; of streamed values the room for a batch.
     ///
     /// # Errors
     /// If memory holds other data under these names.
-    pub fn upload(&self, model: &Model, memory: &mut Memory) -> Result<()> {
-        let [_, height, width, channels] = model.batch_shape(1);
-        match &self.values {
-            Values::Loaded => {}
-            Values::Host(values) => {
-                memory.insert_real(VALUES, [self.rows(), height, width, channels], values)?;
-            }
-            Values::Streamed => {
-                let shape = self.values_shape(model);
-                memory.insert_real(VALUES, shape, &vec![0.0; shape.iter().product()])?;
-            }
+    pub(crate) fn upload(&self, model: &Model, memory: &mut Memory) -> Result<()> {
+        if self.streamed {
+            let shape = self.values_shape(model);
+            memory.insert_real(VALUES, shape, &vec![0.0; shape.iter().product()])?;
         }
+        let channels = model.shape().channels;
         memory.insert("data.times", Element::Double, [self.rows()], Data::F64(&self.times))?;
         memory.insert("data.offsets", Element::Index, [self.offsets.len()], Data::Index(&self.offsets))?;
         if !self.trust.is_empty() {

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use cfo::data::{Description, Split, Trajectory};
+use cfo::data::Description;
 use cfo::engine::{Device, Precision};
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Evaluation, Metrics, Model, Report, Solver, Trained,
-    TrajectorySet, write_atomically,
+    CfoError, Checkpoints, EvaluateConfig, Metrics, Model, Report, Solver, Trained, Trajectories, Watch,
+    write_atomically,
 };
-use rayon::prelude::*;
 use serde::Serialize;
 
 use super::figures::{self, Picture};
@@ -20,9 +19,6 @@ use crate::diagnostics::say;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{self, Alignment, Table, scientific};
-
-/// Numbers of true snapshots held in memory at a time.
-const HELD: usize = 1 << 24;
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
@@ -39,19 +35,20 @@ struct Document {
 }
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
-    let (mut trained, solver, checkpoint) = load(&arguments.run, &arguments.integration)?;
-    let (set, indices) = divided(&arguments.data, &trained.model, arguments.split)?;
-    trained.model = trained.model.on_grid(set.description.shape)?;
-    let alignment = cfo::Alignment::new(&trained.model, &set.description)?;
+    let (trained, checkpoint) = load(&arguments.run, &arguments.integration)?;
+    let set = divided(&arguments.data, trained.model(), arguments.split)?;
+    let part = part(&set, arguments.split)?;
+    let trained = trained.on_grid(set.description.shape)?;
+    let alignment = cfo::Alignment::new(trained.model(), &set.description)?;
     alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
-    let found = compare(&mut trained, solver, &set, &alignment, &indices)?;
+    let found = compare(&trained, &part)?;
     let document = Document {
         run: arguments.run.clone(),
         data: arguments.data.clone(),
         checkpoint,
-        solver: solver.tableau.name.into(),
-        precision: trained.memory.precision().to_string(),
-        trajectories: indices.len(),
+        solver: trained.solver().tableau.name.into(),
+        precision: trained.precision().to_string(),
+        trajectories: part.len(),
         diverged: found.diverged.iter().map(|one| Diverged::new(one, one.trajectory)).collect(),
         report: found,
     };
@@ -69,45 +66,15 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     conclude(&document.diverged, document.trajectories)
 }
 
-/// Rolls out the chosen trajectories, as many at a time as memory is meant to hold.
-fn compare(
-    trained: &mut Trained,
-    solver: Solver,
-    set: &TrajectorySet,
-    alignment: &cfo::Alignment,
-    indices: &[usize],
-) -> Result<Report> {
-    let prefix = trained.prefix();
-    let Trained { model, memory, .. } = trained;
-    let model: &Model = model;
-    let size = model.shape().len();
-    let frames: Vec<usize> = indices.iter().map(|&i| set.trajectories[i].times.len()).collect();
-    let longest = frames.iter().copied().max().unwrap_or(1).max(1);
-    let portion = (HELD / (longest * size)).max(1);
-    let mut progress = Progress::new("evaluating", frames.iter().sum::<usize>() as u64);
-    let mut evaluation = Evaluation::new(model, memory, indices.len().min(portion), solver, prefix)?
-        .with_metrics()
+/// Rolls out the trajectories of a part.
+fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
+    let mut progress = Progress::new("evaluating", part.frames().sum::<usize>() as u64);
+    let watch = Watch::default()
         .with_interrupt(interrupt::flag()?)
         .with_observer(|snapshots| progress.advance_by(snapshots as u64));
-    // Whole batches, but for the last.
-    let portion = (portion / evaluation.batch() * evaluation.batch()).max(evaluation.batch());
-    let mut strangers = Vec::new();
-    for portion in indices.chunks(portion) {
-        let read = |&index: &usize| -> Result<(usize, Trajectory)> {
-            let mut trajectory = set.trajectory(index)?.into_owned();
-            alignment.align(&mut trajectory);
-            Ok((set.place(index).0, trajectory))
-        };
-        let trajectories = portion.par_iter().map(read).collect::<Result<Vec<_>>>()?;
-        let strange =
-            |(index, one): &(usize, Trajectory)| Some((*index, model.beyond_training(&one.parameters)?));
-        strangers.extend(trajectories.iter().filter_map(strange));
-        let numbered: Vec<(usize, &Trajectory)> = trajectories.iter().map(|(i, one)| (*i, one)).collect();
-        evaluation.add(memory, &numbered)?;
-    }
-    let report = evaluation.report();
+    let report = trained.evaluate_each(part, true, watch)?;
     drop(progress);
-    warn_strangers(&strangers);
+    warn_strangers(&report.strangers);
     Ok(report)
 }
 
@@ -147,37 +114,26 @@ fn draw(
     Ok(errors?.into_iter().chain(worst?).chain(training?).collect())
 }
 
-/// The run's weights and the solver that the options and its recipe describe.
-pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, Solver, String)> {
+/// The run's model with the solver that the options and its recipe describe, and the name of its checkpoint.
+pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String)> {
     let device = Device::from_str(&options.device).map_err(CfoError::from)?;
-    let checkpoints = Checkpoints::of(run);
-    if !checkpoints.exist() {
-        return Err(CfoError::BadData {
-            problem: format!("`{}` is not the folder of a run: it has no checkpoint", run.display()),
-            hint: "`cfo train RECIPE --out RUN` makes one".into(),
-        }
-        .into());
+    let mut loader = Trained::loader(run).device(device);
+    if let Some(name) = &options.checkpoint {
+        loader = loader.checkpoint(name);
     }
-    let checkpoint = options.checkpoint.clone().unwrap_or_else(|| {
-        let best = run.join("checkpoints/best").exists();
-        if best { "best".into() } else { "latest".into() }
-    });
-    let trained = match options.precision.as_deref() {
-        None => Trained::load(run, &checkpoint, device)?,
-        Some("same") => {
-            let recipe = checkpoints.state(&checkpoint)?.model.recipe;
-            Trained::load_in(run, &checkpoint, device, recipe.train.precision_on(device))?
-        }
-        Some(name) => {
-            let precision = Precision::from_str(name).map_err(|error| CfoError::InvalidKey {
+    let checkpoint = loader.checkpoint_name()?;
+    if let Some(name) = options.precision.as_deref() {
+        loader = loader.precision(match name {
+            "same" => Checkpoints::of(run).state(&checkpoint)?.model.recipe.train.precision_on(device),
+            name => Precision::from_str(name).map_err(|error| CfoError::InvalidKey {
                 key: "--precision".into(),
                 problem: error.to_string(),
-            })?;
-            Trained::load_in(run, &checkpoint, device, precision)?
-        }
-    };
-    let solver = solver(&trained.model.recipe.evaluate, options)?;
-    Ok((trained, solver, checkpoint))
+            })?,
+        });
+    }
+    let trained = loader.load()?;
+    let solver = solver(&trained.recipe().evaluate, options)?;
+    Ok((trained.with_solver(solver), checkpoint))
 }
 
 /// The solver that the options and the recipe's keys describe.
@@ -203,27 +159,29 @@ fn solver(defaults: &EvaluateConfig, options: &Integration) -> Result<Solver> {
     }
 }
 
-/// A file divided as the run divided it, and which of its trajectories are of a part; all of them, whole, if no part is meant.
-pub(super) fn divided(path: &Path, model: &Model, part: Part) -> Result<(TrajectorySet, Vec<usize>)> {
-    let split = match part {
-        Part::Train => Split::Train,
-        Part::Validation => Split::Validation,
-        Part::Test => Split::Test,
-        Part::All => {
-            let set = TrajectorySet::open(path, None)?;
-            let all = (0..set.trajectories.len()).collect();
-            return Ok((set, all));
-        }
+/// A file divided as the run divided it; undivided, if no part is meant.
+pub(super) fn divided(path: &Path, model: &Model, part: Part) -> Result<Trajectories> {
+    Ok(match part {
+        Part::All => Trajectories::open(path, None)?,
+        _ => Trajectories::open_for_run(&model.recipe, path)?,
+    })
+}
+
+/// The trajectories of a part of it.
+pub(super) fn part(set: &Trajectories, part: Part) -> Result<cfo::Part<'_>> {
+    let chosen = match part {
+        Part::Train => set.train(),
+        Part::Validation => set.validation(),
+        Part::Test => set.test(),
+        Part::All => set.into(),
     };
-    let set = TrajectorySet::open_for_run(&model.recipe, path)?;
-    let chosen: Vec<usize> = set.part(split).map(|(index, _)| index).collect();
     if chosen.is_empty() {
         bail!(CfoError::BadData {
             problem: format!("the file has no {part:?} trajectories").to_lowercase(),
             hint: "`--split all` takes every one of them".into(),
         });
     }
-    Ok((set, chosen))
+    Ok(chosen)
 }
 
 /// What was compared, in a sentence.

@@ -7,10 +7,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use cfo::data::Split;
 use cfo::data::store::TrajectoryFile;
-use cfo::engine::{Device, Memory, Program};
+use cfo::engine::Device;
 use cfo::{
-    Checkpoints, Ending, Machine, Model, Proposal, Recipe, Session, TrainingData, TrajectorySet, WallTime,
-    train, training_step,
+    Checkpoints, Ending, Machine, Model, Prepared, Proposal, Recipe, Training, Trajectories, WallTime,
 };
 use serde::Serialize;
 
@@ -19,7 +18,7 @@ use crate::args;
 use crate::diagnostics::say;
 use crate::interrupt;
 use crate::plot;
-use crate::progress::Training;
+use crate::progress;
 use crate::report::{self, Alignment, Table};
 
 /// What a training came to; the JSON document.
@@ -125,7 +124,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
     let interrupt = interrupt::flag()?;
     let begun = Instant::now();
-    let set = TrajectorySet::from_recipe(&recipe, arguments.data.as_deref(), interrupt)?;
+    let set = Trajectories::from_recipe(&recipe, arguments.data.as_deref(), interrupt)?;
     let opening = begun.elapsed().as_secs_f64();
     if arguments.dry_run {
         return dry_run(&recipe, &set, device, arguments.json);
@@ -138,37 +137,36 @@ pub fn run(arguments: &args::Train) -> Result<()> {
             say(&format!("warning: {problem}; going on from `{newest}`"));
         }
     }
-    let mut progress = Training::new(recipe.train.steps);
-    let session = Session {
-        device,
-        folder: Some(&folder),
-        resume: arguments.resume,
-        interrupt,
-        observer: &mut progress,
-    };
-    let trained = train(&recipe, &set, session)?;
+    let mut progress = progress::Training::new(recipe.train.steps);
+    let trained = Training::from_recipe(&recipe)
+        .device(device)
+        .folder(&folder)
+        .resume(arguments.resume)
+        .interrupt(interrupt)
+        .observer(&mut progress)
+        .fit(&set)?;
     let validation = progress.validation();
     drop(progress);
     if let Some(curves) = loss_curves(&folder)? {
         plot::write(&curves, &folder, "training")?;
     }
-    let mut time = trained.time;
+    let (mut time, model) = (trained.wall_time(), trained.model());
     time.reading += opening;
     time.close(begun);
     let report = Report {
         run: folder,
-        system: trained.model.system.clone(),
+        system: model.system.clone(),
         operator: recipe.operator.name(),
         objective: recipe.objective.name(),
-        parameters: trained.model.parameters()?,
+        parameters: model.parameters()?,
         device: device.to_string(),
-        steps: trained.steps,
-        ending: ending(trained.ending),
-        loss: trained.loss,
-        relative: trained.model.has_relative_loss(),
+        steps: trained.steps(),
+        ending: ending(trained.ending()),
+        loss: trained.loss(),
+        relative: model.has_relative_loss(),
         validation,
-        smoothed: Smoothed::of(&trained.model),
-        seconds: trained.seconds,
+        smoothed: Smoothed::of(model),
+        seconds: trained.seconds(),
         time,
     };
     say(&format!("wall time {time}"));
@@ -243,23 +241,18 @@ fn summary(report: &Report) -> String {
     )
 }
 
-fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> Result<()> {
-    let precision = recipe.train.precision_on(device);
-    let mut memory = Memory::new(device, precision).map_err(cfo::CfoError::from)?;
-    let (model, data, _) = TrainingData::load(recipe, set, &mut memory, None)?;
-    let (graph, _) = training_step(&model, &data)?;
-    let refuse = |error| cfo::CfoError::of_network(error, cfo::parameter_count(&graph));
-    memory.initialize(&graph, recipe.train.seed).map_err(refuse)?;
-    memory.insert_real("train.loss", cfo::engine::Shape::scalar(), &[0.0]).map_err(cfo::CfoError::from)?;
-    data.upload(&model, &mut memory)?;
-    let program = Program::compile(&graph, &[], &memory).map_err(cfo::CfoError::from)?;
+fn dry_run(recipe: &Recipe, set: &Trajectories, device: Device, json: bool) -> Result<()> {
+    let mut prepared = Prepared::new(recipe, set, device)?;
+    prepared.initialize()?;
+    let program = prepared.compile(&[])?;
+    let Prepared { model, data, memory, .. } = &prepared;
     let found = DryRun {
         system: model.system.clone(),
         operator: recipe.operator.name(),
         objective: recipe.objective.name(),
         parameters: model.parameters()?,
         device: device.to_string(),
-        precision: precision.to_string(),
+        precision: memory.precision().to_string(),
         training_trajectories: data.trajectories(),
         training_snapshots: data.rows(),
         validation_trajectories: set.part(Split::Validation).count(),
@@ -270,7 +263,7 @@ fn dry_run(recipe: &Recipe, set: &TrajectorySet, device: Device, json: bool) -> 
         mean: model.scaling.mean.clone(),
         deviation: model.scaling.deviation.clone(),
         velocity: model.scaling.velocity.clone(),
-        smoothed: Smoothed::of(&model),
+        smoothed: Smoothed::of(model),
         first_time: model.scaling.start,
         last_time: model.scaling.last(),
         operations: program.plan().len(),

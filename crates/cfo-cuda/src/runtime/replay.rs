@@ -151,6 +151,9 @@ pub(crate) struct Event {
     event: sys::CUevent,
 }
 
+// SAFETY: event handles may be used from any thread.
+unsafe impl Send for Event {}
+
 impl Event {
     pub(crate) fn record(context: &Context, stream: sys::CUstream) -> Result<Self> {
         context.enter()?;

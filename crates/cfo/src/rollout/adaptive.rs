@@ -79,12 +79,12 @@ impl Track {
     }
 }
 
-impl Rollout<'_> {
+impl Rollout {
     /// Integrates a batch and returns the evaluations of the trajectory that took most.
     pub(super) fn adaptive(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part,
+        part: &mut Part<'_, '_>,
         controller: Controller,
     ) -> Result<usize> {
         memory.write(&self.names.tolerance, Data::F64(&[controller.rtol, controller.atol]))?;
@@ -101,7 +101,7 @@ impl Rollout<'_> {
         let mut tracks: Vec<Track> = part.start.iter().zip(&part.times).map(track).collect();
         let mut evaluations = 0;
         loop {
-            self.heed_interrupt()?;
+            part.watch.heed_interrupt()?;
             for (i, track) in tracks.iter().enumerate() {
                 if track.attempts >= controller.max_steps && track.output < part.times[i].len() {
                     self.record(part, 0)?;
@@ -126,7 +126,7 @@ impl Rollout<'_> {
     fn attempt(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part,
+        part: &mut Part<'_, '_>,
         tracks: &mut [Track],
         lengths: &[f64],
     ) -> Result<()> {

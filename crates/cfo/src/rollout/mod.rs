@@ -6,15 +6,16 @@ mod part;
 mod prediction;
 mod schedule;
 mod solver;
+mod watch;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use cfo_engine::{Data, Drain, Graph, Memory, Program};
 use cfo_numerics::ode::Tableau;
 
-use crate::error::{CfoError, Result};
+use crate::error::Result;
 use crate::model::Model;
 use crate::objective::Motion;
 use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
@@ -24,13 +25,14 @@ use solver::invalid;
 
 pub use prediction::{Divergence, Halt, Prediction, Request};
 pub use solver::{Budget, Solver};
+pub use watch::Watch;
 
 /// Farthest time from the start, in horizons of the training data: what lies beyond is a slip of the pen.
 const FARTHEST: f64 = 1e4;
 
 /// The compiled step of one model for one batch size, on the memory that holds its weights.
-pub struct Rollout<'a> {
-    model: &'a Model,
+pub struct Rollout {
+    model: Arc<Model>,
     motion: Motion,
     batch: usize,
     tableau: Tableau,
@@ -43,24 +45,19 @@ pub struct Rollout<'a> {
     drain: Drain,
     /// For each output under way, which trajectories it is of.
     asked: VecDeque<Vec<bool>>,
-    /// Trajectories of the present batch that were asked for; the rest fill it up.
-    asked_for: usize,
     names: Names,
-    interrupt: Option<&'a AtomicBool>,
-    /// Told how many snapshots were found since it was last told.
-    observer: Option<Box<dyn FnMut(usize) + 'a>>,
 }
 
 /// Outputs under way to the host at most.
 const UNDER_WAY: usize = 16;
 
-impl<'a> Rollout<'a> {
+impl Rollout {
     /// Compiles a step for `batch` trajectories; weights are read under `prefix` (empty, or `ema/`).
     ///
     /// # Errors
     /// If memory does not hold the model's weights.
     pub fn new(
-        model: &'a Model,
+        model: &Arc<Model>,
         memory: &mut Memory,
         batch: usize,
         tableau: Tableau,
@@ -94,40 +91,18 @@ impl<'a> Rollout<'a> {
             }
         };
         let drain = Drain::new(memory, &names.output)?;
-        let (asked, asked_for, interrupt, observer) = (VecDeque::new(), 0, None, None);
-        Ok(Self {
-            model,
-            motion,
-            batch,
-            tableau,
-            slope,
-            step,
-            commit,
-            dense,
-            drain,
-            asked,
-            asked_for,
-            names,
-            interrupt,
-            observer,
-        })
-    }
-
-    /// The same, ended early by a flag that is looked at before each step.
-    pub fn with_interrupt(mut self, interrupt: &'a AtomicBool) -> Self {
-        self.interrupt = Some(interrupt);
-        self
-    }
-
-    /// The same, telling how many snapshots were found since it last told.
-    pub fn with_observer(mut self, observer: impl FnMut(usize) + 'a) -> Self {
-        self.observer = Some(Box::new(observer));
-        self
+        let (model, asked) = (Arc::clone(model), VecDeque::new());
+        Ok(Self { model, motion, batch, tableau, slope, step, commit, dense, drain, asked, names })
     }
 
     /// The compiled step alone, for timing.
     pub fn into_step(self) -> Program {
         self.step
+    }
+
+    /// The Runge-Kutta method.
+    pub fn tableau(&self) -> Tableau {
+        self.tableau
     }
 
     /// Trajectories that one call integrates at most.
@@ -138,9 +113,9 @@ impl<'a> Rollout<'a> {
     /// Integrates any number of trajectories, a batch at a time.
     ///
     /// # Errors
-    /// If the request does not fit the model, a trajectory diverges, or the flag was set.
+    /// If the request does not fit the model, or a trajectory diverges.
     pub fn predict(&mut self, memory: &mut Memory, request: &Request, budget: Budget) -> Result<Prediction> {
-        let prediction = self.predict_each(memory, request, budget)?;
+        let prediction = self.predict_each(memory, request, budget, &Watch::default())?;
         match prediction.diverged.first() {
             Some(&divergence) => Err(divergence.into()),
             None => Ok(prediction),
@@ -150,24 +125,21 @@ impl<'a> Rollout<'a> {
     /// The same where a trajectory that diverges costs the others nothing: it is named, with what was found of it.
     ///
     /// # Errors
-    /// If the request does not fit the model, or the flag was set.
+    /// If the request does not fit the model, or the watch ended it.
     pub fn predict_each(
         &mut self,
         memory: &mut Memory,
         request: &Request,
         budget: Budget,
+        watch: &Watch<'_>,
     ) -> Result<Prediction> {
         let mut prediction = Prediction::default();
-        let count = request.start.len();
+        let (count, budget) = (request.start.len(), self.share(request, budget));
         for first in (0..count).step_by(self.batch) {
-            let last = (first + self.batch).min(count);
-            // The last batch repeats a trajectory until it is full.
-            let chosen: Vec<usize> = (first..first + self.batch).map(|i| i.min(last - 1)).collect();
-            let mut part = Part::new(self.model, request, &chosen)?;
+            let mut part = Part::new(&self.model, request, (first, self.batch), watch)?;
             // Nothing of a call that ended early.
             while self.drain.take(|_| ())?.is_some() {}
             self.asked.clear();
-            self.asked_for = last - first;
             memory.write(&self.names.state, Data::F32(&part.state))?;
             if self.model.setting.conditions > 0 {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
@@ -183,12 +155,24 @@ impl<'a> Rollout<'a> {
             };
             self.record(&mut part, 0)?;
             prediction.evaluations = prediction.evaluations.max(evaluations);
-            for (i, found) in (first..last).zip(part.outputs) {
+            for (i, found) in (first..count).zip(part.outputs) {
                 prediction.diverged.extend(self.divergence(request, i, &found));
+                let reached = found.values.len() / self.model.shape().len();
+                prediction.times.push(request.times[i][..reached].to_vec());
                 prediction.states.push(found.values);
             }
         }
         Ok(prediction)
+    }
+
+    /// A budget for the horizon of the training data as one for the way of a request.
+    fn share(&self, request: &Request, budget: Budget) -> Budget {
+        let Budget::EvaluationsPerHorizon(nfe) = budget else { return budget };
+        let ways = request.start.iter().zip(&request.times);
+        let longest =
+            ways.filter_map(|(start, times)| Some((times.last()? - start).abs())).fold(0.0, f64::max);
+        let share = (nfe as f64 * longest / self.model.scaling.span).round() as usize;
+        Budget::Evaluations(share.max(self.tableau.stages()))
     }
 
     /// How the way is cut into fixed steps.
@@ -202,7 +186,7 @@ impl<'a> Rollout<'a> {
                 _ => Cut::PerOutput,
             },
             Budget::StepAtMost(length) => Cut::AtMost(length / span),
-            Budget::Evaluations(nfe) => {
+            Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => {
                 let once = usize::from(self.slope.is_some());
                 match nfe.saturating_sub(once) / self.evaluations_per_step() {
                     0 => {
@@ -229,16 +213,8 @@ impl<'a> Rollout<'a> {
         Some(Divergence { trajectory, time: time.unwrap_or_else(last_output), halt })
     }
 
-    /// Ends the rollout if it was interrupted.
-    fn heed_interrupt(&self) -> Result<()> {
-        match self.interrupt {
-            Some(flag) if flag.load(Ordering::Relaxed) => Err(CfoError::RolloutInterrupted),
-            _ => Ok(()),
-        }
-    }
-
     /// Asks for what a program has just left in the tensor of outputs: the next output of those marked.
-    fn ask(&mut self, memory: &Memory, part: &mut Part, marked: Vec<bool>) -> Result<()> {
+    fn ask(&mut self, memory: &Memory, part: &mut Part<'_, '_>, marked: Vec<bool>) -> Result<()> {
         self.record(part, UNDER_WAY - 1)?;
         self.drain.ask(memory)?;
         self.asked.push_back(marked);
@@ -246,23 +222,21 @@ impl<'a> Rollout<'a> {
     }
 
     /// Records outputs asked for until no more than `rest` are under way.
-    fn record(&mut self, part: &mut Part, rest: usize) -> Result<()> {
-        let before = if self.observer.is_some() { part.recorded(self.asked_for) } else { 0 };
+    fn record(&mut self, part: &mut Part<'_, '_>, rest: usize) -> Result<()> {
+        let watch = part.watch;
+        let before = if watch.counts() { part.recorded() } else { 0 };
         while self.drain.waiting() > rest {
             let marked = self.asked.pop_front().unwrap_or_default();
             self.drain.take(|states| part.record(states, &marked))?;
         }
-        if let Some(observer) = &mut self.observer {
-            match part.recorded(self.asked_for) - before {
-                0 => (),
-                more => observer(more),
-            }
+        if watch.counts() {
+            watch.tell(part.recorded() - before);
         }
         Ok(())
     }
 
     /// Evaluates the slope at the start where the first step expects it; returns the evaluations that took.
-    fn first_slope(&mut self, memory: &mut Memory, part: &Part) -> Result<usize> {
+    fn first_slope(&mut self, memory: &mut Memory, part: &Part<'_, '_>) -> Result<usize> {
         let Some(program) = &mut self.slope else { return Ok(0) };
         memory.write(&self.names.time, Data::F64(&part.start))?;
         program.run(memory)?;
@@ -286,7 +260,7 @@ impl<'a> Rollout<'a> {
 
     /// Moves the trajectories marked with 1 to the end of the step just made. Those that ended early become 0, so that what they are
     /// cannot touch the others of the batch.
-    fn commit(&mut self, memory: &mut Memory, part: &Part, accept: &[f32]) -> Result<()> {
+    fn commit(&mut self, memory: &mut Memory, part: &Part<'_, '_>, accept: &[f32]) -> Result<()> {
         let keep: Vec<f32> = accept
             .iter()
             .enumerate()
@@ -303,7 +277,7 @@ impl<'a> Rollout<'a> {
     }
 
     /// Fixed steps of every trajectory along its own way; returns the evaluations of the longest.
-    fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part, cut: Cut) -> Result<usize> {
+    fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, cut: Cut) -> Result<usize> {
         let mut ways: Vec<Schedule> = part
             .start
             .iter()
@@ -312,7 +286,7 @@ impl<'a> Rollout<'a> {
             .collect();
         let mut evaluations = 0;
         loop {
-            self.heed_interrupt()?;
+            part.watch.heed_interrupt()?;
             let steps: Vec<Option<Step>> = ways
                 .iter_mut()
                 .enumerate()
@@ -330,7 +304,7 @@ impl<'a> Rollout<'a> {
     }
 
     /// One step of every trajectory that has one left, with the outputs on it.
-    fn take(&mut self, memory: &mut Memory, part: &mut Part, steps: &[Option<Step>]) -> Result<()> {
+    fn take(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, steps: &[Option<Step>]) -> Result<()> {
         let of = |value: fn(&Step) -> f64| -> Vec<f64> {
             steps.iter().map(|step| step.as_ref().map_or(0.0, value)).collect()
         };
@@ -356,7 +330,7 @@ impl<'a> Rollout<'a> {
     fn show_inside(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part,
+        part: &mut Part<'_, '_>,
         passed: &[Range<usize>],
         (starts, lengths): (&[f64], &[f64]),
     ) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cfo_device::roomy;
 use rayon::prelude::*;
 
-use super::{Halt, Request};
+use super::{Halt, Request, Watch};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 
@@ -13,8 +13,11 @@ use crate::model::Model;
 const SHARED: usize = 1 << 16;
 
 /// One batch under way, in the network's units; what was found is in the user's.
-pub(super) struct Part {
+pub(super) struct Part<'w, 'a> {
     size: usize,
+    /// Trajectories that were asked for; the rest fill the batch up.
+    pub(super) asked_for: usize,
+    pub(super) watch: &'w Watch<'a>,
     pub(super) start: Vec<f64>,
     pub(super) times: Vec<Arc<[f64]>>,
     pub(super) state: Vec<f32>,
@@ -42,19 +45,28 @@ impl Found {
     }
 }
 
-impl Part {
-    pub(super) fn new(model: &Model, request: &Request, chosen: &[usize]) -> Result<Self> {
+impl<'w, 'a> Part<'w, 'a> {
+    /// The trajectories of a request from `first` on, at most so many; the last one again and again until the batch is full.
+    pub(super) fn new(
+        model: &Model,
+        request: &Request,
+        (first, batch): (usize, usize),
+        watch: &'w Watch<'a>,
+    ) -> Result<Self> {
+        let last = (first + batch).min(request.start.len());
         let size = model.shape().len();
         let scaling = &model.scaling;
         let mut part = Self {
             size,
+            asked_for: last - first,
+            watch,
             start: Vec::new(),
             times: Vec::new(),
             state: Vec::new(),
             conditions: Vec::new(),
             outputs: Vec::new(),
         };
-        for &i in chosen {
+        for i in (first..first + batch).map(|i| i.min(last - 1)) {
             check(model, request, i)?;
             let times: Arc<[f64]> = request.times[i].iter().map(|&time| scaling.time(time)).collect();
             let mut found = Found { values: roomy(times.len() * size), halt: None };
@@ -67,17 +79,15 @@ impl Part {
             part.state.extend(scaling.normalize(&request.states[i]));
             part.outputs.push(found);
             if model.setting.conditions > 0 {
-                let values = request.conditions[i].iter().zip(&scaling.conditions);
-                part.conditions
-                    .extend(values.map(|(value, [mean, deviation])| ((value - mean) / deviation) as f32));
+                part.conditions.extend(scaling.conditions(&request.conditions[i]));
             }
         }
         Ok(part)
     }
 
-    /// Outputs found so far, of the first `count` trajectories.
-    pub(super) fn recorded(&self, count: usize) -> usize {
-        self.outputs.iter().take(count).map(|found| found.values.len() / self.size).sum()
+    /// Outputs found so far of the trajectories asked for.
+    pub(super) fn recorded(&self) -> usize {
+        self.outputs.iter().take(self.asked_for).map(|found| found.values.len() / self.size).sum()
     }
 
     /// Ends a trajectory early, at a time in the network's units.

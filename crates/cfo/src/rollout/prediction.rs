@@ -9,6 +9,8 @@ use crate::error::CfoError;
 pub struct Prediction {
     /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units; of one that diverged those before.
     pub states: Vec<Vec<f32>>,
+    /// For each trajectory the times of these.
+    pub times: Vec<Vec<f64>>,
     /// Network evaluations for one trajectory (the most that any took).
     pub evaluations: usize,
     /// The trajectories that did not arrive, in their order.

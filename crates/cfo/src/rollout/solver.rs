@@ -1,6 +1,6 @@
 //! How the learned field is integrated: by which method, in how long steps.
 
-use cfo_numerics::ode::{Controller, Tableau};
+use cfo_numerics::ode::{Controller, RK4, TSIT5, Tableau};
 
 use crate::error::{CfoError, Result};
 use crate::recipe::EvaluateConfig;
@@ -27,6 +27,8 @@ pub enum Budget {
     /// At most so many network evaluations for the way from the start to the last output, and fewer by less than a step's: equal steps,
     /// outputs between them by dense output.
     Evaluations(usize),
+    /// The same for a way as long as the horizon of the training data; a part of it takes a part, one step at least.
+    EvaluationsPerHorizon(usize),
     /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. Tolerances are in the
     /// network's units, lengths of steps in the user's units of time; the first step is 1 % of the horizon unless the controller says otherwise.
     /// For methods that estimate their error.
@@ -34,6 +36,31 @@ pub enum Budget {
 }
 
 impl Solver {
+    /// Runge and Kutta's method of order 4, one step an output interval: the default.
+    pub fn rk4() -> Self {
+        Self { tableau: RK4, budget: Budget::StepPerOutput }
+    }
+
+    /// Tsitouras' method of order 5, with steps as long as these relative and absolute tolerances allow, in the network's units.
+    ///
+    /// # Errors
+    /// If a tolerance is not positive.
+    pub fn tsit5(relative: f64, absolute: f64) -> Result<Self> {
+        Self::adaptive(TSIT5, relative, absolute)
+    }
+
+    /// The same in so many network evaluations at most for the way to the last output: equal steps, outputs between them by dense output.
+    #[must_use]
+    pub fn evaluations(self, count: usize) -> Self {
+        Self { budget: Budget::Evaluations(count), ..self }
+    }
+
+    /// The same in equal steps no longer than this, in the user's units of time.
+    #[must_use]
+    pub fn step_at_most(self, length: f64) -> Self {
+        Self { budget: Budget::StepAtMost(length), ..self }
+    }
+
     /// The Runge-Kutta method of a name.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use fs_err as fs;
 use super::StepReport;
 use crate::checkpoint::write_atomically;
 use crate::error::{CfoError, Result};
+use crate::recipe::Recipe;
 
 /// Both files, or neither for a training that writes nothing.
 pub(super) struct Log {
@@ -60,6 +61,25 @@ impl Log {
         events.write_all(&record(&event(now(), u64::from(report.step), &field_bytes(5, &summary))))?;
         Ok(events.flush()?)
     }
+}
+
+/// The reports of a run's log up to a step; none if there is no log.
+pub(crate) fn read_log(run: &Path, step: u32) -> Vec<StepReport> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    let reports = text.lines().filter_map(|line| serde_json::from_str::<StepReport>(line).ok());
+    reports.filter(|report| report.step <= step).collect()
+}
+
+/// Makes the folder of a run with its recipe and its log.
+pub(crate) fn write_log(run: &Path, recipe: &Recipe, history: &[StepReport]) -> Result<()> {
+    fs::create_dir_all(run)?;
+    write_atomically(&run.join("recipe.toml"), recipe.to_toml()?.as_bytes())?;
+    let mut lines = String::new();
+    for report in history {
+        lines += &serde_json::to_string(report).map_err(|error| CfoError::Io(error.into()))?;
+        lines.push('\n');
+    }
+    write_atomically(&run.join("metrics.jsonl"), lines.as_bytes())
 }
 
 /// Lines up to a step; a torn last line is dropped.

@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What is known after some steps.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// Steps made.
     pub step: u32,
@@ -18,7 +18,7 @@ pub struct StepReport {
     /// Steps a second since the last report.
     pub steps_per_second: f64,
     /// Mean relative L2 error of validation rollouts, when they were made.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ pub struct StepReport {
 ///
 /// A closure is an observer; it returns nothing, or [`ControlFlow::Break`] to end the training after the step reported.
 pub trait Observer {
-    /// Called at each report. After `Break` the run is saved and [`crate::train()`] returns what was learned so far.
+    /// Called at each report. After `Break` the run is saved and [`Training::fit`](crate::Training::fit) returns what was learned so far.
     fn report(&mut self, report: &StepReport) -> ControlFlow<()>;
 
     /// Called with what a user should know besides.
@@ -48,6 +48,19 @@ impl Reply for () {
 impl Reply for ControlFlow<()> {
     fn flow(self) -> ControlFlow<()> {
         self
+    }
+}
+
+/// An observer that is only lent.
+pub(super) struct Lent<'a>(pub(super) &'a mut dyn Observer);
+
+impl Observer for Lent<'_> {
+    fn report(&mut self, report: &StepReport) -> ControlFlow<()> {
+        self.0.report(report)
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.0.notice(text);
     }
 }
 

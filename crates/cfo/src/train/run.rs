@@ -1,40 +1,36 @@
 //! The steps of a training: made, reported, judged, saved.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cfo_data::{Split, Trajectory};
 use cfo_engine::{Data, Memory, Program};
 
 use super::log::Log;
 use super::supply::Supply;
+use super::validation::Validation;
 use super::wall_time::timed;
-use super::{Ending, Observer, StepReport, WallTime, is_early, is_finished, prefix};
+use super::{Ending, Observer, Outcome, StepReport, WallTime, is_early, is_finished};
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
-use crate::evaluate::{Evaluation, weights_for_rollouts};
 use crate::model::Model;
 use crate::recipe::Recipe;
-use crate::rollout::Solver;
-use crate::trajectories::Trajectories;
 
 /// Growth of the loss, against that of the first step, that counts as divergence among the first reports, and later.
 const GROWTH: [f64; 2] = [1e3, 1e6];
 /// The first checkpoint comes after so long, whatever the recipe says about later ones.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(2);
 
-/// Numbers of validation trajectories that are in memory at a time, and as many predicted ones.
-const VALIDATED_VALUES: usize = 1 << 23;
-
 /// A training under way.
 pub(super) struct Run<'a> {
-    pub model: &'a Model,
-    pub set: &'a Trajectories,
+    pub model: &'a Arc<Model>,
     pub fingerprint: String,
     pub checkpoints: Option<&'a Checkpoints>,
     pub program: Program,
+    pub validation: Validation<'a>,
     pub log: Log,
+    /// Every report so far.
+    pub history: Vec<StepReport>,
     pub best: Option<(f64, u32)>,
     pub course: Course,
     /// Whether there is a checkpoint.
@@ -42,7 +38,7 @@ pub(super) struct Run<'a> {
     pub started: Instant,
     /// When the last report was, and at which step.
     pub since: (Instant, u32),
-    pub interrupt: &'a AtomicBool,
+    pub interrupt: Option<&'a AtomicBool>,
     pub observer: &'a mut dyn Observer,
     /// Where the wall time went so far.
     pub time: WallTime,
@@ -68,7 +64,7 @@ impl Run<'_> {
                 self.course.first_loss = memory.read_f64("train.loss")?.first().copied();
             }
             self.time.steps += begun.elapsed().as_secs_f64();
-            let stop = self.interrupt.load(Ordering::Relaxed);
+            let stop = self.is_interrupted();
             let last = step == steps || stop;
             let validate = due(step, recipe.train.validate_every) || step == steps;
             let checkpoint = due(step, recipe.train.checkpoint_every) || validate || last;
@@ -80,7 +76,7 @@ impl Run<'_> {
             }
             let report = self.report(step, validate, memory)?;
             // A validation may have been interrupted.
-            let stop = stop || self.interrupt.load(Ordering::Relaxed);
+            let stop = stop || self.is_interrupted();
             let improved = self.judge(&report);
             let ends = self.observer.report(&report).is_break();
             let finished = is_finished(step, &self.course, recipe);
@@ -97,6 +93,25 @@ impl Run<'_> {
             }
         }
         Ok((step, Ending::Complete))
+    }
+
+    /// What the training came to.
+    pub fn outcome(self, steps: u32, ending: Ending) -> Outcome {
+        Outcome {
+            steps,
+            ending,
+            seconds: self.started.elapsed().as_secs_f64(),
+            time: self.time,
+            fingerprint: self.fingerprint,
+            best: self.best,
+            course: self.course,
+            history: self.history,
+        }
+    }
+
+    /// Whether a stop was asked for from outside.
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// Makes some steps.
@@ -130,9 +145,7 @@ impl Run<'_> {
         self.course.loss = Some(loss);
         let steps_per_second = f64::from(step - before) / then.elapsed().as_secs_f64();
         let validation = match validate {
-            true => timed(&mut self.time.validation, || {
-                validation_error(self.model, self.set, memory, self.interrupt)
-            })?,
+            true => timed(&mut self.time.validation, || self.validation.error(memory))?,
             false => None,
         };
         let adam = recipe.train.adam()?;
@@ -140,6 +153,7 @@ impl Run<'_> {
         let steps = recipe.train.steps;
         let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
         self.log.write(&report)?;
+        self.history.push(report);
         self.since = (Instant::now(), step);
         Ok(report)
     }
@@ -173,37 +187,4 @@ fn chunk(step: u32, recipe: &Recipe, asynchronous: bool) -> u32 {
     let dues = [train.report_every, train.validate_every, train.checkpoint_every];
     let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);
     until.chain([most, train.steps - step]).min().unwrap_or(1)
-}
-
-/// Mean relative L2 error of rollouts of some validation trajectories; `None` without any or if it is interrupted, infinite if one
-/// diverges.
-fn validation_error(
-    model: &Model,
-    set: &Trajectories,
-    memory: &mut Memory,
-    interrupt: &AtomicBool,
-) -> Result<Option<f64>> {
-    let limit = model.recipe.train.validate_trajectories.unwrap_or(usize::MAX);
-    let chosen: Vec<usize> = set.part(Split::Validation).take(limit).map(|(index, _)| index).collect();
-    let frames = chosen.iter().map(|&index| set.trajectories[index].times.len()).max();
-    let Some(frames) = frames else { return Ok(None) };
-    let mut other = weights_for_rollouts(model, memory)?;
-    let memory = other.as_mut().unwrap_or(memory);
-    let solver = Solver::from_config(&model.recipe.evaluate)?;
-    let together = (VALIDATED_VALUES / (frames * model.shape().len()).max(1)).max(1);
-    let count = chosen.len().min(together);
-    let mut evaluation =
-        Evaluation::new(model, memory, count, solver, prefix(model))?.with_interrupt(interrupt);
-    for indices in chosen.chunks(together) {
-        let read = indices.iter().map(|&index| set.trajectory(index)).collect::<Result<Vec<_>>>()?;
-        let read: Vec<(usize, &Trajectory)> =
-            indices.iter().copied().zip(read.iter().map(Cow::as_ref)).collect();
-        match evaluation.add(memory, &read) {
-            Ok(()) => (),
-            Err(CfoError::RolloutInterrupted) => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    let report = evaluation.report();
-    Ok(Some(if report.diverged.is_empty() { report.relative_l2.mean } else { f64::INFINITY }))
 }

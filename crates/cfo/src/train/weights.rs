@@ -5,7 +5,6 @@ use std::path::Path;
 use cfo_device::Device;
 use cfo_engine::{Graph, Memory, Precision, Role, Shape};
 
-use super::prefix;
 use crate::checkpoint::{Checkpoints, State};
 use crate::error::{CfoError, Result};
 
@@ -29,11 +28,11 @@ pub(super) fn restore(
 /// If it cannot be read, or its weights have other names or shapes.
 pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<()> {
     let checkpoints = Checkpoints::of(run);
-    let name = if checkpoints.has("best") { "best" } else { "latest" };
+    let name = checkpoints.preferred();
     let state = checkpoints.state(name)?;
     let mut found = Memory::new(Device::Cpu, Precision::F32)?;
     checkpoints.load(name, &state, &mut found, false)?;
-    let prefix = prefix(&state.model);
+    let prefix = state.model.weight_prefix();
     let mut misfits = Vec::new();
     for parameter in graph.parameters() {
         let there = found.value_type(&format!("{prefix}{}", parameter.name)).map(|found| found.shape.clone());

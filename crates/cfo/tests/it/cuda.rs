@@ -5,10 +5,8 @@ use std::sync::atomic::AtomicBool;
 use cfo::data::simulate::{Burgers, Equation, Lorenz};
 use cfo::engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Shape};
 use cfo::numerics::Philox;
-use cfo::{
-    DitConfig, FnoConfig, MlpConfig, Model, OperatorConfig, OperatorInputs, Recipe, Setting, TrainingData,
-    TrajectorySet, UnetConfig, training_step,
-};
+use cfo::operator::{Dit, Fno, Mlp, OperatorConfig, OperatorInputs, Setting, Unet};
+use cfo::{Prepared, Recipe, Trajectories};
 
 /// The GPU, if there is one; says so otherwise.
 fn device(test: &str) -> Option<Device> {
@@ -37,21 +35,13 @@ const ROUNDINGS: f64 = 8.0;
 fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
     let setting = |field, periodic| Setting::square(field, periodic, 2);
     let unet = |channels: Vec<usize>, groups: usize| {
-        OperatorConfig::Unet(UnetConfig { channels: Some(channels), groups, ..UnetConfig::default() })
+        OperatorConfig::Unet(Unet { channels: Some(channels), groups, ..Unet::default() })
     };
-    let fno =
-        |width, modes| OperatorConfig::Fno(FnoConfig { width, blocks: 2, modes, ..FnoConfig::default() });
+    let fno = |width, modes| OperatorConfig::Fno(Fno { width, blocks: 2, modes, ..Fno::default() });
     let dit = |patch, hidden, heads| {
-        OperatorConfig::Dit(DitConfig {
-            patch,
-            hidden,
-            depth: 2,
-            heads,
-            mlp_ratio: 2,
-            ..DitConfig::default()
-        })
+        OperatorConfig::Dit(Dit { patch, hidden, depth: 2, heads, mlp_ratio: 2, ..Dit::default() })
     };
-    let mlp = |hidden| OperatorConfig::Mlp(MlpConfig { hidden, ..MlpConfig::default() });
+    let mlp = |hidden| OperatorConfig::Mlp(Mlp { hidden, ..Mlp::default() });
     vec![
         ("mlp, odd", mlp(vec![5, 7]), setting([1, 1, 3], [false; 2])),
         ("mlp", mlp(vec![128, 64]), setting([1, 1, 3], [false; 2])),
@@ -171,24 +161,19 @@ fn networks_and_their_gradients_agree() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-fn simulated(equation: &dyn Equation, count: usize) -> TrajectorySet {
-    TrajectorySet::simulate(equation, count, 3, &AtomicBool::new(false)).unwrap()
+fn simulated(equation: &dyn Equation, count: usize) -> Trajectories {
+    Trajectories::simulate(equation, count, 3, &AtomicBool::new(false)).unwrap()
 }
 
 /// Losses of the first steps, each read, and the weights at the end.
-fn losses(recipe: &Recipe, set: &TrajectorySet, device: Device, steps: usize) -> (Vec<f64>, Vec<Vec<f32>>) {
-    let model = Model::new(recipe, set).unwrap();
-    let data = TrainingData::new(&model, set).unwrap();
-    let (graph, loss) = training_step(&model, &data).unwrap();
-    let precision = recipe.train.precision;
-    let mut memory = Memory::new(device, precision).unwrap().with_determinism(recipe.train.deterministic);
-    memory.initialize(&graph, recipe.train.seed).unwrap();
-    memory.insert_real("train.loss", Shape::scalar(), &[0.0]).unwrap();
-    data.upload(&model, &mut memory).unwrap();
-    let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
+fn losses(recipe: &Recipe, set: &Trajectories, device: Device, steps: usize) -> (Vec<f64>, Vec<Vec<f32>>) {
+    let mut prepared = Prepared::new(recipe, set, device).unwrap();
+    prepared.initialize().unwrap();
+    let mut program = prepared.compile(&[prepared.loss]).unwrap();
+    let Prepared { graph, memory, .. } = &mut prepared;
     let losses = (0..steps)
         .map(|_| {
-            program.run(&mut memory).unwrap();
+            program.run(memory).unwrap();
             program.scalar(0).unwrap()
         })
         .collect();
@@ -245,7 +230,7 @@ fn deterministic_runs_yield_the_same_bits() {
 }
 
 /// Travelling waves on a plane of 32 x 32 points.
-pub fn planes(count: usize) -> TrajectorySet {
+pub fn planes(count: usize) -> Trajectories {
     use cfo::data::{Description, FieldShape, Trajectory};
     let shape = FieldShape::plane(32, 32, 2);
     let description = Description {
@@ -264,5 +249,5 @@ pub fn planes(count: usize) -> TrajectorySet {
         });
         Trajectory::new(times.clone(), values.collect(), vec![]).unwrap()
     };
-    TrajectorySet::new(description, (0..count).map(trajectory).collect()).unwrap()
+    Trajectories::new(description, (0..count).map(trajectory).collect()).unwrap()
 }

@@ -2,29 +2,26 @@
 
 use std::sync::atomic::AtomicBool;
 
-use cfo::data::Split;
 use cfo::data::simulate::KuramotoSivashinsky;
 use cfo::numerics::ode::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
-use cfo::{Budget, EvaluateConfig, Recipe, Request, Rollout, Solver, Trained, evaluate};
+use cfo::{Budget, EvaluateConfig, Recipe, Request, Solver, Trained, Trajectories, Watch};
 
 use crate::util::{oscillators, recipe, trained};
 
-fn test_error(trained: &mut Trained, set: &cfo::TrajectorySet, config: &EvaluateConfig) -> f64 {
-    let chosen: Vec<_> = set.part(Split::Test).map(|(_, trajectory)| trajectory).collect();
+fn test_error(trained: &Trained, set: &Trajectories, config: &EvaluateConfig) -> f64 {
     let solver = Solver::from_config(config).unwrap();
-    let prefix = trained.prefix();
-    evaluate(&trained.model, &mut trained.memory, &chosen, &solver, prefix).unwrap().relative_l2.mean
+    trained.with_solver(solver).evaluate(set.test()).unwrap().relative_l2.mean
 }
 
 #[test]
 fn irregular_ragged_data_are_learnt_and_every_solver_agrees() {
     let set = oscillators(60);
-    let mut trained = trained(&recipe(1500), &set, None, false).unwrap();
-    let error = test_error(&mut trained, &set, &EvaluateConfig::default());
+    let trained = trained(&recipe(1500), &set, None, false).unwrap();
+    let error = test_error(&trained, &set, &EvaluateConfig::default());
     assert!(error < 0.05, "relative L2 {error}");
     for (solver, nfe) in [(EULER, 2000), (HEUN, 400), (RK4, 400), (RK4, 60), (DOPRI5, 0), (TSIT5, 0)] {
         let config = EvaluateConfig { solver, nfe, rtol: 1e-5, atol: 1e-7, ..EvaluateConfig::default() };
-        let other = test_error(&mut trained, &set, &config);
+        let other = test_error(&trained, &set, &config);
         assert!(
             (other - error).abs() < 0.01,
             "{} with {nfe} evaluations: {other}, one RK4 step an output: {error}",
@@ -34,30 +31,20 @@ fn irregular_ragged_data_are_learnt_and_every_solver_agrees() {
 }
 
 /// States at the end of an integration in so many steps.
-fn integrate(
-    trained: &mut Trained,
-    tableau: Tableau,
-    from: (f64, Vec<f32>),
-    to: f64,
-    steps: usize,
-) -> Vec<f32> {
-    let times = (1..=steps).map(|i| from.0 + (to - from.0) * i as f64 / steps as f64).collect();
-    let request =
-        Request { start: vec![from.0], states: vec![from.1], times: vec![times], conditions: vec![vec![]] };
-    let prefix = trained.prefix();
-    let mut rollout = Rollout::new(&trained.model, &mut trained.memory, 1, tableau, prefix).unwrap();
-    let states = rollout.predict(&mut trained.memory, &request, Budget::StepPerOutput).unwrap().states;
-    states[0][2 * (steps - 1)..].to_vec()
+fn integrate(trained: &Trained, tableau: Tableau, from: (f64, Vec<f32>), to: f64, steps: usize) -> Vec<f32> {
+    let times: Vec<f64> = (1..=steps).map(|i| from.0 + (to - from.0) * i as f64 / steps as f64).collect();
+    let solver = Solver { tableau, budget: Budget::StepPerOutput };
+    trained.with_solver(solver).predict(&from.1, from.0, &times).unwrap().state(steps - 1).to_vec()
 }
 
 #[test]
 fn forward_then_backward_returns_to_the_start() {
     let set = oscillators(30);
-    let mut trained = trained(&recipe(400), &set, None, false).unwrap();
+    let trained = trained(&recipe(400), &set, None, false).unwrap();
     let start = vec![0.7_f32, -0.2];
     for (tableau, tolerance) in [(EULER, 0.3), (HEUN, 5e-3), (RK4, 1e-4), (DOPRI5, 1e-4), (TSIT5, 1e-4)] {
-        let end = integrate(&mut trained, tableau, (0.2, start.clone()), 1.7, 60);
-        let back = integrate(&mut trained, tableau, (1.7, end.clone()), 0.2, 60);
+        let end = integrate(&trained, tableau, (0.2, start.clone()), 1.7, 60);
+        let back = integrate(&trained, tableau, (1.7, end.clone()), 0.2, 60);
         let distance = (back[0] - start[0]).hypot(back[1] - start[1]);
         let moved = (end[0] - start[0]).hypot(end[1] - start[1]);
         assert!(
@@ -80,7 +67,7 @@ fn lengths_and_steps_are_told_to_the_network() {
         spin_up: 20.0,
         ..Default::default()
     };
-    let set = cfo::TrajectorySet::simulate(&equation, 12, 0, &AtomicBool::new(false)).unwrap();
+    let set = Trajectories::simulate(&equation, 12, 0, &AtomicBool::new(false)).unwrap();
     let shipped = include_str!("../../../../recipes/kuramoto-sivashinsky.toml");
     let recipe = |more: &[&str]| {
         let small = ["operator.channels=[8,16]", "train.steps=8", "train.batch=4", "train.validate_every=0"];
@@ -89,16 +76,14 @@ fn lengths_and_steps_are_told_to_the_network() {
     };
     for objective in ["flow-matching", "autoregressive"] {
         let kind = format!("objective.kind={objective}");
-        let mut trained = trained(&recipe(&[&kind]), &set, None, false).unwrap();
-        let error = test_error(&mut trained, &set, &EvaluateConfig::default());
+        let trained = trained(&recipe(&[&kind]), &set, None, false).unwrap();
+        let error = test_error(&trained, &set, &EvaluateConfig::default());
         assert!(error.is_finite() && error < 10.0, "{objective}: {error}");
         let (first, step) = (&set.trajectories[0], set.trajectories[0].parameters[2]);
         let states = vec![first.values[..32].to_vec(); 2];
         let conditions = [58.0, 70.0].map(|length| vec![length, 1.0, step]).to_vec();
         let request = Request { start: vec![0.0; 2], states, times: vec![vec![step]; 2], conditions };
-        let prefix = trained.prefix();
-        let mut rollout = Rollout::new(&trained.model, &mut trained.memory, 2, RK4, prefix).unwrap();
-        let ends = rollout.predict(&mut trained.memory, &request, Budget::StepPerOutput).unwrap().states;
+        let ends = trained.predict_each(&request, &Watch::default()).unwrap().states;
         assert_ne!(ends[0], ends[1], "{objective}: the length makes no difference");
     }
     let blind = recipe(&["objective.kind=autoregressive", "data.condition=false"]);

@@ -3,6 +3,7 @@
 
 mod cuda;
 mod learning;
+mod library;
 mod resuming;
 mod rollouts;
 mod scaling;

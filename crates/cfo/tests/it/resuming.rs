@@ -2,11 +2,10 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use cfo::engine::{AdamConfig, Data, Device, Element, Graph, Initial, Memory, Precision, Program, Role};
 use cfo::recipe::LearningRateSchedule;
-use cfo::{Checkpoints, Course, Ending, Recipe, Session, State, StepReport, Trained, train};
+use cfo::{Checkpoints, Course, Ending, Recipe, State, Trained, Training};
 
 use crate::util::{oscillators, recipe, trained};
 
@@ -56,7 +55,7 @@ fn other_data_or_another_recipe_cannot_be_resumed() {
 fn a_flipped_bit_anywhere_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     trained(&recipe(20), &oscillators(12), Some(folder.path()), false).unwrap();
-    Trained::load(folder.path(), "latest", Device::Cpu).unwrap();
+    Trained::loader(folder.path()).checkpoint("latest").device(Device::Cpu).load().unwrap();
     let latest = folder.path().join("checkpoints/latest");
     for file in ["weights.safetensors", "optimizer.safetensors", "state.json"] {
         let path = latest.join(file);
@@ -102,7 +101,7 @@ fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
         let path = torn.join("checkpoints/latest").join(file);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() / 3]).unwrap();
-        let said = match Trained::load(&torn, "latest", Device::Cpu) {
+        let said = match Trained::loader(&torn).checkpoint("latest").device(Device::Cpu).load() {
             // Evaluation does not need it.
             Ok(_) if file == "optimizer.safetensors" => String::new(),
             Ok(_) => panic!("{file} is torn and was read"),
@@ -131,9 +130,9 @@ fn a_missing_tensor_is_named_to_its_user() {
     let zeros = Data::F32(&[0.0; 64]);
     some.insert_as(Role::Average, "ema/hidden.0.weight", Element::Real, [2, 32], zeros).unwrap();
     let run = folder.path().join("odd");
-    let state = State::new(&whole.model, 40, "", None, Course::default());
+    let state = State::new(whole.model(), 40, "", None, Course::default());
     Checkpoints::of(&run).save(&some, state, false).unwrap();
-    let refused = Trained::load(&run, "latest", Device::Cpu).unwrap_err();
+    let refused = Trained::loader(&run).checkpoint("latest").device(Device::Cpu).load().unwrap_err();
     let said = refused.to_string();
     assert!(
         said.contains("weights.safetensors: it lacks `ema/hidden.0.bias`, which the network needs"),
@@ -149,23 +148,15 @@ fn an_observer_ends_a_training() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, ended) = (folder.path().join("whole"), folder.path().join("ended"));
     trained(&recipe(120), &set, Some(&whole), false).unwrap();
-    let interrupt = AtomicBool::new(false);
     let mut reports = 0;
-    let mut observer = |report: &StepReport| {
+    let training = Training::from_recipe(&recipe(120)).device(Device::Cpu).folder(&ended).observe(|report| {
         reports += 1;
         if report.step >= 60 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let session = Session {
-        device: Device::Cpu,
-        folder: Some(&ended),
-        resume: false,
-        interrupt: &interrupt,
-        observer: &mut observer,
-    };
-    let found = train(&recipe(120), &set, session).unwrap();
-    assert_eq!((found.steps, found.ending, reports), (60, Ending::Observer, 3));
+    });
+    let found = training.fit(&set).unwrap();
+    assert_eq!((found.steps(), found.ending(), reports), (60, Ending::Observer, 3));
     let resumed = trained(&recipe(120), &set, Some(&ended), true).unwrap();
-    assert_eq!((resumed.steps, resumed.ending), (120, Ending::Complete));
+    assert_eq!((resumed.steps(), resumed.ending()), (120, Ending::Complete));
     assert_eq!(weights(&ended), weights(&whole));
 }
 
@@ -186,9 +177,9 @@ fn a_parameter_is_kept_whatever_its_name_is() {
     memory.insert_real("hidden.weight", [2], &[1.0, 2.0]).unwrap();
     Program::compile(&graph, &[], &memory).unwrap().run(&mut memory).unwrap();
 
-    let model = trained(&recipe(1), &oscillators(12), None, false).unwrap().model;
+    let model = trained(&recipe(1), &oscillators(12), None, false).unwrap();
     let checkpoints = Checkpoints::of(folder.path());
-    checkpoints.save(&memory, State::new(&model, 1, "", None, Course::default()), false).unwrap();
+    checkpoints.save(&memory, State::new(model.model(), 1, "", None, Course::default()), false).unwrap();
     let state = checkpoints.state("latest").unwrap();
     for optimizer in [false, true] {
         let mut found = Memory::new(Device::Cpu, Precision::F32).unwrap();

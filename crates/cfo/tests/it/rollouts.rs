@@ -1,5 +1,6 @@
 //! What a rollout promises beside its solver: budgets are kept, trajectories are on their own, nothing goes on for ever.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater};
@@ -7,14 +8,19 @@ use cfo::engine::{Device, Memory, Precision};
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
 use cfo::recipe::RolloutPrecision;
 use cfo::{
-    Budget, CfoError, EvaluateConfig, Halt, Recipe, Request, Rollout, Solver, Trained, TrajectorySet,
-    evaluate,
+    Budget, CfoError, EvaluateConfig, Halt, Model, Recipe, Request, Rollout, Solver, Trained, Trajectories,
+    Watch,
 };
 
-use crate::util::{oscillators, recipe, trained};
+use crate::util::{oscillators, recipe, trained, weights_in};
+
+/// A model and its weights, for rollouts by hand.
+fn parts(trained: &Trained) -> (Arc<Model>, Memory) {
+    (Arc::clone(trained.model()), weights_in(trained, Precision::F32))
+}
 
 /// One step of training: weights without knowledge.
-fn network(set: &TrajectorySet, text: &str) -> Trained {
+fn network(set: &Trajectories, text: &str) -> Trained {
     let recipe = Recipe::parse(
         &format!("{text}\n[train]\nsteps = 1\nbatch = 2\nvalidate_every = 0\nvalidate_trajectories = 0\n"),
         &[],
@@ -24,7 +30,7 @@ fn network(set: &TrajectorySet, text: &str) -> Trained {
 }
 
 /// The paper's systems, small, each with a network of its kind.
-fn systems() -> Vec<(TrajectorySet, &'static str)> {
+fn systems() -> Vec<(Trajectories, &'static str)> {
     let frames = 21;
     let equations: [(Box<dyn Equation>, &str); 5] = [
         (
@@ -55,7 +61,7 @@ fn systems() -> Vec<(TrajectorySet, &'static str)> {
         ),
     ];
     let interrupt = AtomicBool::new(false);
-    let simulated = |equation: &dyn Equation| TrajectorySet::simulate(equation, 3, 1, &interrupt).unwrap();
+    let simulated = |equation: &dyn Equation| Trajectories::simulate(equation, 3, 1, &interrupt).unwrap();
     equations.into_iter().map(|(equation, text)| (simulated(&*equation), text)).collect()
 }
 
@@ -64,9 +70,9 @@ fn systems() -> Vec<(TrajectorySet, &'static str)> {
 #[test]
 fn a_budget_is_kept_whatever_the_outputs_are() {
     for (set, text) in systems() {
-        let Trained { model, mut memory, .. } = network(&set, text);
+        let network = network(&set, text);
+        let (model, mut memory) = parts(&network);
         let name = &set.description.system;
-        let chosen: Vec<_> = set.trajectories.iter().collect();
         let times = &set.trajectories[0].times;
         let (size, last) = (set.description.shape.len(), times[times.len() - 1]);
         let (start, span) = (times[2], last - times[2]);
@@ -82,10 +88,7 @@ fn a_budget_is_kept_whatever_the_outputs_are() {
                     assert!(near, "{name}, {}, {what}: {found} of {nfe}", tableau.name);
                 };
                 let solver = Solver { tableau, budget: Budget::Evaluations(nfe) };
-                kept(
-                    evaluate(&model, &mut memory, &chosen, &solver, "").unwrap().evaluations,
-                    "its own times",
-                );
+                kept(network.with_solver(solver).evaluate(&set).unwrap().evaluations, "its own times");
                 for times in [&irregular[..], &irregular[2..], &[last][..], &[start, last][..]] {
                     let request = Request {
                         start: vec![start],
@@ -104,7 +107,7 @@ fn a_budget_is_kept_whatever_the_outputs_are() {
 
 #[test]
 fn a_budget_below_one_step_is_refused() {
-    let Trained { model, mut memory, .. } = trained(&recipe(1), &oscillators(3), None, false).unwrap();
+    let (model, mut memory) = parts(&trained(&recipe(1), &oscillators(3), None, false).unwrap());
     for tableau in Tableau::ALL {
         let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
         for nfe in 0..tableau.stages() {
@@ -132,8 +135,8 @@ const WILD: (f64, [f32; 2]) = (0.0, [3e38, -3e38]);
 
 /// The network's output grows with its input without bound: a weight of the last layer makes it explode.
 fn explosive() -> Trained {
-    let mut trained = trained(&recipe(60), &oscillators(8), None, false).unwrap();
-    scale_weights(&mut trained.memory, 4.0);
+    let trained = trained(&recipe(60), &oscillators(8), None, false).unwrap();
+    trained.with_memory(|memory| scale_weights(memory, 4.0));
     trained
 }
 
@@ -154,7 +157,7 @@ fn scale_weights(memory: &mut Memory, factor: f32) {
 /// same to the last bit as without it.
 #[test]
 fn a_diverging_trajectory_costs_the_others_nothing() {
-    let Trained { model, mut memory, .. } = explosive();
+    let (model, mut memory) = parts(&explosive());
     let times: Vec<f64> = (0..8).map(|i| 0.3 + 0.1 * f64::from(i)).collect();
     for (tableau, budget) in [
         (RK4, Budget::StepPerOutput),
@@ -167,7 +170,7 @@ fn a_diverging_trajectory_costs_the_others_nothing() {
         let mut rollout = Rollout::new(&model, &mut memory, 2, tableau, "").unwrap();
         let alone = rollout.predict(&mut memory, &request(&[SOUND[0], SOUND[1]], &times), budget).unwrap();
         let mixed = request(&[SOUND[0], SOUND[1], SOUND[0], WILD], &times);
-        let found = rollout.predict_each(&mut memory, &mixed, budget).unwrap();
+        let found = rollout.predict_each(&mut memory, &mixed, budget, &Watch::default()).unwrap();
         assert_eq!(found.diverged.len(), 1, "{}: {:?}", tableau.name, found.diverged);
         let divergence = found.diverged[0];
         assert_eq!(divergence.trajectory, 3, "{}", tableau.name);
@@ -194,24 +197,25 @@ fn a_diverging_trajectory_costs_the_others_nothing() {
 /// When the very first output breaks, the last time reached is the start.
 #[test]
 fn the_time_of_a_divergence_before_the_first_output_is_the_start() {
-    let Trained { model, mut memory, .. } = explosive();
+    let (model, mut memory) = parts(&explosive());
     let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
     let wild = Request { start: vec![0.125], ..request(&[WILD], &[2.5, 2.75]) };
-    let found = rollout.predict_each(&mut memory, &wild, Budget::StepAtMost(0.01)).unwrap();
+    let found =
+        rollout.predict_each(&mut memory, &wild, Budget::StepAtMost(0.01), &Watch::default()).unwrap();
     assert_eq!((found.diverged[0].time, found.states[0].len()), (0.125, 0));
 }
 
 /// A field that is not a number anywhere ends within some dozen attempts.
 #[test]
 fn adaptive_steps_give_up_soon() {
-    let mut trained = trained(&recipe(1), &oscillators(8), None, false).unwrap();
-    scale_weights(&mut trained.memory, f32::NAN);
-    let Trained { model, mut memory, .. } = trained;
+    let trained = trained(&recipe(1), &oscillators(8), None, false).unwrap();
+    trained.with_memory(|memory| scale_weights(memory, f32::NAN));
+    let (model, mut memory) = parts(&trained);
     for tableau in [HEUN, DOPRI5, TSIT5] {
         let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
         let solver = Solver::adaptive(tableau, 1e-6, 1e-8).unwrap();
         let from = Request { start: vec![0.25], ..request(&SOUND[..1], &[3.0]) };
-        let found = rollout.predict_each(&mut memory, &from, solver.budget).unwrap();
+        let found = rollout.predict_each(&mut memory, &from, solver.budget, &Watch::default()).unwrap();
         assert!(found.evaluations < 300, "{}: {}", tableau.name, found.evaluations);
         assert_eq!((found.diverged[0].time, found.diverged[0].halt), (0.25, Halt::NotFinite));
     }
@@ -219,12 +223,17 @@ fn adaptive_steps_give_up_soon() {
 
 #[test]
 fn too_many_attempts_are_called_that() {
-    let Trained { model, mut memory, .. } = trained(&recipe(60), &oscillators(8), None, false).unwrap();
+    let (model, mut memory) = parts(&trained(&recipe(60), &oscillators(8), None, false).unwrap());
     let mut rollout = Rollout::new(&model, &mut memory, 1, TSIT5, "").unwrap();
     let controller = Controller { max_steps: 5, max_step: 0.1, ..Controller::new(1e-3, 1e-5) };
     let times = [0.05, 0.2, 3.0];
     let found = rollout
-        .predict_each(&mut memory, &request(&[SOUND[0]], &times), Budget::Adaptive(controller))
+        .predict_each(
+            &mut memory,
+            &request(&[SOUND[0]], &times),
+            Budget::Adaptive(controller),
+            &Watch::default(),
+        )
         .unwrap();
     assert_eq!(found.diverged[0].halt, Halt::TooManySteps);
     assert_eq!(found.states[0].len(), 4, "what was found before is kept");
@@ -233,18 +242,20 @@ fn too_many_attempts_are_called_that() {
 
 #[test]
 fn a_flag_ends_a_rollout() {
-    let Trained { model, mut memory, .. } = trained(&recipe(1), &oscillators(3), None, false).unwrap();
+    let (model, mut memory) = parts(&trained(&recipe(1), &oscillators(3), None, false).unwrap());
     let interrupt = AtomicBool::new(true);
-    let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap().with_interrupt(&interrupt);
+    let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
+    let watch = Watch::default().with_interrupt(&interrupt);
     let far: Vec<f64> = (1..1_000_000).map(|i| f64::from(i) * 1e-3).collect();
-    let stopped =
-        rollout.predict(&mut memory, &request(&SOUND[..1], &far), Budget::StepPerOutput).unwrap_err();
+    let stopped = rollout
+        .predict_each(&mut memory, &request(&SOUND[..1], &far), Budget::StepPerOutput, &watch)
+        .unwrap_err();
     assert!(matches!(stopped, CfoError::RolloutInterrupted), "{stopped}");
 }
 
 #[test]
 fn times_to_and_fro_and_absurdly_far_are_refused() {
-    let Trained { model, mut memory, .. } = trained(&recipe(1), &oscillators(3), None, false).unwrap();
+    let (model, mut memory) = parts(&trained(&recipe(1), &oscillators(3), None, false).unwrap());
     let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
     for (times, words) in [
         (&[0.5, 0.4][..], "one way"),
@@ -263,7 +274,7 @@ fn times_to_and_fro_and_absurdly_far_are_refused() {
 #[test]
 fn steps_are_capped_by_the_intervals_of_the_data() {
     let set = oscillators(10);
-    let Trained { model, mut memory, .. } = trained(&recipe(1), &set, None, false).unwrap();
+    let (model, mut memory) = parts(&trained(&recipe(1), &set, None, false).unwrap());
     let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
     let interval = model.scaling.interval;
     let mut steps = |times: &[f64]| {
@@ -278,7 +289,7 @@ fn steps_are_capped_by_the_intervals_of_the_data() {
 /// A trajectory's own steps do not depend on what else is in its batch.
 #[test]
 fn batches_with_fixed_steps_do_not_mix_their_trajectories() {
-    let Trained { model, mut memory, .. } = trained(&recipe(60), &oscillators(12), None, false).unwrap();
+    let (model, mut memory) = parts(&trained(&recipe(60), &oscillators(12), None, false).unwrap());
     let times = [vec![0.4, 1.9], vec![0.1], vec![1.0, 1.1, 2.9]];
     let request = |chosen: &[usize]| Request {
         start: chosen.iter().map(|&i| [0.0, 0.3, 0.5][i]).collect(),
@@ -305,7 +316,7 @@ fn batches_with_fixed_steps_do_not_mix_their_trajectories() {
 /// Heun's method estimates its error by Euler's: with tolerances it chooses its steps, by a recipe it has fixed ones.
 #[test]
 fn heun_takes_tolerances() {
-    let Trained { model, mut memory, .. } = trained(&recipe(60), &oscillators(8), None, false).unwrap();
+    let (model, mut memory) = parts(&trained(&recipe(60), &oscillators(8), None, false).unwrap());
     let times = [0.3, 1.0, 2.9];
     let mut found = |tableau: Tableau, budget: Budget| {
         let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
@@ -338,8 +349,8 @@ fn rollouts_have_a_precision_of_their_own() {
         let weights = std::fs::read(path.join("checkpoints/latest/weights.safetensors")).unwrap();
         let log = std::fs::read_to_string(path.join("metrics.jsonl")).unwrap();
         let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-        let loaded = Trained::load(&path, "latest", Device::Cpu).unwrap();
-        (weights, last["validation"].as_f64().unwrap(), loaded.memory.precision())
+        let loaded = Trained::loader(&path).checkpoint("latest").device(Device::Cpu).load().unwrap();
+        (weights, last["validation"].as_f64().unwrap(), loaded.precision())
     };
     let (single, double) =
         (run("single", RolloutPrecision::Same), run("double", RolloutPrecision::Own(Precision::F64)));

@@ -3,7 +3,7 @@
 use cfo::data::{Split, Trajectory, thin};
 use cfo::engine::Device;
 use cfo::numerics::Philox;
-use cfo::{Model, Recipe, Scaling, Trained, TrajectorySet};
+use cfo::{Model, Recipe, Scaling, Trained, Trajectories};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -14,12 +14,12 @@ fn with_keys(steps: u32, keys: &[&str]) -> Recipe {
     Recipe::parse(&recipe(steps).to_toml().unwrap(), &keys).unwrap()
 }
 
-fn scaling(set: &TrajectorySet, keys: &[&str]) -> Scaling {
+fn scaling(set: &Trajectories, keys: &[&str]) -> Scaling {
     Model::new(&with_keys(1, keys), set).unwrap().scaling
 }
 
 /// Ragged trajectories of two channels at irregular times of their own.
-fn ragged(seed: u64, count: usize) -> TrajectorySet {
+fn ragged(seed: u64, count: usize) -> Trajectories {
     let trajectories = (0..count).map(|i| {
         let mut random = Philox::new(seed, i as u64);
         let frames = 4 + random.below(12) as usize;
@@ -36,7 +36,7 @@ fn ragged(seed: u64, count: usize) -> TrajectorySet {
 }
 
 /// The mean square of the velocity at many times of each training trajectory, as the sampler draws them.
-fn sampled(set: &TrajectorySet, recipe: &Recipe, scaling: &Scaling, channel: usize) -> f64 {
+fn sampled(set: &Trajectories, recipe: &Recipe, scaling: &Scaling, channel: usize) -> f64 {
     const EACH: usize = 4000;
     let path = recipe.path.path();
     let (mut sum, mut trajectories) = (0.0, 0);
@@ -155,7 +155,7 @@ fn ranges_become_the_unit_interval() {
 }
 
 /// Ninety turns over the horizon: velocities of 565 in units of deviation and horizon.
-fn turning() -> TrajectorySet {
+fn turning() -> Trajectories {
     let trajectories = (0..20).map(|i| {
         let phase = Philox::new(2, i).uniform_between(0.0, std::f64::consts::TAU);
         let times: Vec<f64> = (0..=2000).map(|k| f64::from(k) * 1.5e-3).collect();
@@ -177,23 +177,23 @@ fn huge_velocities_are_learnt_and_the_loss_is_relative() {
     let keys = ["train.report_every=400", "train.batch=64"];
     let scaled = trained(&with_keys(400, &keys), &set, None, false).unwrap();
     let expected = 188.5 * 3.0;
-    for &scale in &scaled.model.scaling.velocity {
+    for &scale in &scaled.model().scaling.velocity {
         // Deviations of a sine that is sampled evenly are its amplitude over the square root of 2, as its velocities are.
         assert!((scale / expected - 1.0).abs() < 0.01, "{scale}");
     }
     // The mean over 400 steps, the first ones included.
-    assert!(scaled.loss < 0.2, "loss {}", scaled.loss);
+    assert!(scaled.loss() < 0.2, "loss {}", scaled.loss());
     let off: Vec<&str> = keys.into_iter().chain(["path.scale_velocity=false"]).collect();
     let unscaled = trained(&with_keys(400, &off), &set, None, false).unwrap();
-    let relative = unscaled.loss / (expected * expected);
-    assert!(relative > 3.0 * scaled.loss, "{relative} without the scale, {} with it", scaled.loss);
+    let relative = unscaled.loss() / (expected * expected);
+    assert!(relative > 3.0 * scaled.loss(), "{relative} without the scale, {} with it", scaled.loss());
     // One step of a vanishing rate: what a network of random weights is worth.
     let first = trained(&with_keys(1, &["train.learning_rate=1e-12"]), &set, None, false).unwrap();
-    assert!((0.5..2.0).contains(&first.loss), "loss {}", first.loss);
+    assert!((0.5..2.0).contains(&first.loss()), "loss {}", first.loss());
 }
 
 /// The hash of the training data that was kept before that of the values as they stand in the file.
-fn old_fingerprint(set: &TrajectorySet, scaling: &Scaling) -> String {
+fn old_fingerprint(set: &Trajectories, scaling: &Scaling) -> String {
     let (mut hasher, mut times, mut offsets) = (Sha256::new(), Vec::new(), vec![0_u32]);
     for (_, trajectory) in set.part(Split::Train) {
         scaling.normalize(&trajectory.values).iter().for_each(|value| hasher.update(value.to_le_bytes()));
@@ -205,9 +205,14 @@ fn old_fingerprint(set: &TrajectorySet, scaling: &Scaling) -> String {
     hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The latest checkpoint of a run.
+fn loaded(run: &std::path::Path) -> Trained {
+    Trained::loader(run).checkpoint("latest").device(Device::Cpu).load().unwrap()
+}
+
 /// The state of a run before there was a scale of the velocity.
-fn make_old(run: &std::path::Path, set: &TrajectorySet) {
-    let scaling = Trained::load(run, "latest", Device::Cpu).unwrap().model.scaling;
+fn make_old(run: &std::path::Path, set: &Trajectories) {
+    let scaling = loaded(run).model().scaling.clone();
     let path = run.join("checkpoints/latest/state.json");
     let mut sealed: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -231,9 +236,9 @@ fn runs_of_earlier_versions_load_and_go_on_in_their_own_units() {
     trained(&with_keys(60, &keys), &set, Some(&old), false).unwrap();
     trained(&with_keys(120, &keys), &set, Some(&whole), false).unwrap();
     make_old(&old, &set);
-    let loaded = Trained::load(&old, "latest", Device::Cpu).unwrap();
-    assert!(loaded.model.scaling.velocity.is_empty());
-    assert_eq!(loaded.model.scaling.last(), 3.0);
+    let loaded = loaded(&old);
+    assert!(loaded.model().scaling.velocity.is_empty());
+    assert_eq!(loaded.model().scaling.last(), 3.0);
     // Its recipe names no scale, which now means that there is one; the run has none all the same.
     trained(&with_keys(120, &["train.schedule=constant"]), &set, Some(&old), true).unwrap();
     let weights =
@@ -242,7 +247,7 @@ fn runs_of_earlier_versions_load_and_go_on_in_their_own_units() {
 }
 
 /// Two components that decay at rates of 40 and 0.5 from random sizes: the speed falls a hundredfold.
-fn decaying() -> TrajectorySet {
+fn decaying() -> Trajectories {
     let trajectories = (0..24).map(|i| {
         let mut random = Philox::new(4, i);
         let sizes: [f64; 2] = std::array::from_fn(|_| random.uniform_between(0.5, 2.0));
@@ -266,13 +271,13 @@ fn speeds_that_fall_over_time_are_balanced_and_survive_a_checkpoint() {
     // A network of random weights and small output is worth about as much as one whose output is 0.
     let still: Vec<&str> = keys.into_iter().chain(["train.learning_rate=1e-12"]).collect();
     let first = trained(&with_keys(1, &still), &set, None, false).unwrap();
-    assert!((0.5..2.0).contains(&first.loss), "loss {}", first.loss);
+    assert!((0.5..2.0).contains(&first.loss()), "loss {}", first.loss());
     let run = folder.path().join("run");
     let found = trained(&with_keys(600, &keys), &set, Some(&run), false).unwrap();
-    assert!(found.loss < 0.05 * first.loss, "loss {} after {}", found.loss, first.loss);
-    let loaded = Trained::load(&run, "latest", Device::Cpu).unwrap();
-    assert_eq!(loaded.model.scaling, found.model.scaling);
-    assert!(loaded.model.scaling.profile.is_some());
+    assert!(found.loss() < 0.05 * first.loss(), "loss {} after {}", found.loss(), first.loss());
+    let loaded = loaded(&run);
+    assert_eq!(loaded.model().scaling, found.model().scaling);
+    assert!(loaded.model().scaling.profile.is_some());
     assert!(scaling(&set, &keys[1..]).profile.is_none(), "only where it is asked for");
     let refused = |keys: &[&str]| {
         let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();

@@ -1,27 +1,17 @@
 //! The solvers on trained networks: host and device agree, orders hold, time runs both ways.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use cfo::data::simulate::Lorenz;
-use cfo::engine::{Data, Device, Memory, Precision, Program, Role};
+use cfo::engine::{Data, Memory, Precision, Program};
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, Steps, TSIT5, Tableau, integrate};
 use cfo::{
-    Budget, MlpActivation, Model, OperatorConfig, Prediction, Recipe, Request, Rollout, Trained,
-    TrajectorySet,
+    Budget, MlpActivation, Model, OperatorConfig, Prediction, Recipe, Request, Rollout, Trained, Trajectories,
 };
 
-use crate::util::{oscillators, recipe, trained};
-
-/// The same weights in double precision, so that rounding does not hide what a solver does.
-fn in_double(trained: &Trained) -> Memory {
-    let mut memory = Memory::new(Device::Cpu, Precision::F64).unwrap();
-    for name in trained.memory.names_where(Role::is_network) {
-        let shape = trained.memory.value_type(name).unwrap().shape.clone();
-        memory.insert_real(name, shape, &trained.memory.read(name).unwrap()).unwrap();
-    }
-    memory
-}
+use crate::util::{oscillators, recipe, trained, weights_in};
 
 /// A network trained for a moment. At the kinks of ReLUs solvers lose their order, and step sizes depend on the last bit.
 fn network(activation: MlpActivation) -> (Trained, Memory) {
@@ -30,7 +20,8 @@ fn network(activation: MlpActivation) -> (Trained, Memory) {
         config.activation = activation;
     }
     let trained = trained(&recipe, &oscillators(12), None, false).unwrap();
-    let memory = in_double(&trained);
+    // In double precision, so that rounding does not hide what a solver does.
+    let memory = weights_in(&trained, Precision::F64);
     (trained, memory)
 }
 
@@ -38,7 +29,7 @@ const START: f64 = 0.25;
 const STATE: [f32; 2] = [0.7, -0.4];
 
 fn rolled_out(
-    model: &Model,
+    model: &Arc<Model>,
     memory: &mut Memory,
     tableau: Tableau,
     times: &[f64],
@@ -95,8 +86,8 @@ fn rollouts_are_the_hosts_integration() {
                 (Budget::Evaluations(once + 33 * each), Steps::Total(33)),
             ];
             for (budget, steps) in budgets {
-                let found = rolled_out(&trained.model, &mut memory, tableau, times, budget);
-                let (expected, evaluations) = on_host(&trained.model, &mut memory, &tableau, times, steps);
+                let found = rolled_out(trained.model(), &mut memory, tableau, times, budget);
+                let (expected, evaluations) = on_host(trained.model(), &mut memory, &tableau, times, steps);
                 let error = relative_l2(&found.states[0], &expected);
                 assert!(error < 3e-7, "{} {budget:?}: {error}", tableau.name);
                 assert_eq!(found.evaluations as u64, evaluations, "{} {budget:?}", tableau.name);
@@ -114,13 +105,18 @@ fn rollouts_are_the_hosts_integration() {
                         ..Controller::new(rtol, 0.01 * rtol)
                     };
                     let (expected, evaluations) =
-                        on_host(&trained.model, &mut memory, &tableau, times, Steps::Adaptive(controller));
+                        on_host(trained.model(), &mut memory, &tableau, times, Steps::Adaptive(controller));
                     // The host integrates in the network's units of time, a rollout is told steps in the user's.
-                    let span = trained.model.scaling.span;
+                    let span = trained.model().scaling.span;
                     let controller =
                         Controller { first_step: Some(0.01 * span), max_step: longest * span, ..controller };
-                    let found =
-                        rolled_out(&trained.model, &mut memory, tableau, times, Budget::Adaptive(controller));
+                    let found = rolled_out(
+                        trained.model(),
+                        &mut memory,
+                        tableau,
+                        times,
+                        Budget::Adaptive(controller),
+                    );
                     let error = relative_l2(&found.states[0], &expected);
                     let name = format!("{} at {rtol}, {longest}, {stop_at_outputs}", tableau.name);
                     assert!(error < 3e-7, "{name}: {error}");
@@ -143,9 +139,9 @@ fn adaptive_batches_do_not_mix_their_trajectories() {
         conditions: vec![vec![]; chosen.len()],
     };
     let budget = Budget::Adaptive(Controller::new(1e-5, 1e-7));
-    let mut together = Rollout::new(&trained.model, &mut memory, 3, TSIT5, "").unwrap();
+    let mut together = Rollout::new(trained.model(), &mut memory, 3, TSIT5, "").unwrap();
     let all = together.predict(&mut memory, &request(&[0, 1, 2]), budget).unwrap();
-    let mut alone = Rollout::new(&trained.model, &mut memory, 1, TSIT5, "").unwrap();
+    let mut alone = Rollout::new(trained.model(), &mut memory, 1, TSIT5, "").unwrap();
     let mut most = 0;
     for (i, times) in times.iter().enumerate() {
         let one = alone.predict(&mut memory, &request(&[i]), budget).unwrap();
@@ -158,7 +154,7 @@ fn adaptive_batches_do_not_mix_their_trajectories() {
 
 /// Ends of an integration of a batch in so many equal steps, in double precision and in the network's units.
 fn ends(
-    model: &Model,
+    model: &Arc<Model>,
     memory: &mut Memory,
     tableau: Tableau,
     states: &[Vec<f32>],
@@ -205,10 +201,10 @@ fn the_error_falls_with_the_order_of_the_solver() {
     let range = [0.0, 3.0];
     for activation in [MlpActivation::Silu, MlpActivation::Gelu, MlpActivation::Relu] {
         let (trained, mut memory) = network(activation);
-        let truth = ends(&trained.model, &mut memory, RK4, &states, range, 2048);
+        let truth = ends(trained.model(), &mut memory, RK4, &states, range, 2048);
         for tableau in [EULER, HEUN, RK4] {
             let errors = [32, 64, 128].map(|steps| {
-                let found = ends(&trained.model, &mut memory, tableau, &states, range, steps);
+                let found = ends(trained.model(), &mut memory, tableau, &states, range, steps);
                 distances(&found, &truth, 2)
             });
             let order = orders(&errors)[1];
@@ -232,7 +228,7 @@ fn the_error_falls_with_the_order_of_the_solver() {
 fn lorenz_returns_to_its_start() {
     let equation = Lorenz { frames: 101, horizon: 1.0, ..Lorenz::default() };
     let interrupt = std::sync::atomic::AtomicBool::new(false);
-    let set = TrajectorySet::simulate(&equation, 60, 3, &interrupt).unwrap();
+    let set = Trajectories::simulate(&equation, 60, 3, &interrupt).unwrap();
     let recipe = Recipe::parse(
         "[operator]\nkind = \"mlp\"\nhidden = [64, 64]\nactivation = \"silu\"\ntime_embedding = false\n[train]\nsteps = 600\nbatch = 256\n\
          learning_rate = 3e-3\nschedule = \"cosine\"\nvalidate_every = 0\n",
@@ -240,8 +236,8 @@ fn lorenz_returns_to_its_start() {
     )
     .unwrap();
     let trained = trained(&recipe, &set, None, false).unwrap();
-    let mut memory = in_double(&trained);
-    let model = &trained.model;
+    let mut memory = weights_in(&trained, Precision::F64);
+    let model = trained.model();
     let states: Vec<Vec<f32>> =
         set.trajectories.iter().take(16).map(|one| one.values[..3].to_vec()).collect();
     let start: Vec<f64> =

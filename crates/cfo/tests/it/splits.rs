@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
 use cfo::data::{Split, Trajectory};
-use cfo::{Recipe, TrainingData, TrajectorySet};
+use cfo::{Recipe, TrainingData, Trajectories};
 
 use crate::util::{described, oscillators, recipe, trained};
 
@@ -23,7 +23,7 @@ fn written(folder: &Path, name: &str, trajectories: &[Trajectory], split: Option
 }
 
 /// Of each trajectory its part and its first value.
-fn parts(set: &mut TrajectorySet) -> Vec<(Split, f32)> {
+fn parts(set: &mut Trajectories) -> Vec<(Split, f32)> {
     set.load(&Split::ALL).unwrap();
     set.splits.iter().copied().zip(set.trajectories.iter().map(|one| one.values[0])).collect()
 }
@@ -43,14 +43,14 @@ fn a_run_is_tested_on_what_it_did_not_train_on() {
         (&[], [24, 3, 3]),
     ] {
         let recipe = with_keys(keys);
-        let mut opened = TrajectorySet::open_by(&recipe, &path).unwrap();
+        let mut opened = Trajectories::open_by(&recipe, &path).unwrap();
         let found = Split::ALL.map(|split| opened.part(split).count());
         assert_eq!(found, counts, "{keys:?}");
         let before = TrainingData::fingerprint(&recipe, &opened).unwrap();
         let parts_of_training = parts(&mut opened);
         assert_eq!(
             parts_of_training,
-            parts(&mut TrajectorySet::open_for_run(&recipe, &path).unwrap()),
+            parts(&mut Trajectories::open_for_run(&recipe, &path).unwrap()),
             "{keys:?}"
         );
         // Training sees nothing of what is tested: spoil that, and the data are the same to it.
@@ -60,7 +60,7 @@ fn a_run_is_tested_on_what_it_did_not_train_on() {
             trajectory.values.fill(7.0);
         }
         let spoilt = written(folder.path(), &format!("spoilt-{}.h5", orders.len()), &spoilt, None);
-        let spoilt = TrajectorySet::open_by(&recipe, &spoilt).unwrap();
+        let spoilt = Trajectories::open_by(&recipe, &spoilt).unwrap();
         assert_eq!(TrainingData::fingerprint(&recipe, &spoilt).unwrap(), before, "{keys:?}");
         orders.push(tested);
     }
@@ -73,7 +73,7 @@ fn a_files_own_parts_hold_where_the_run_has_none_or_simulated_its_data() {
     let all = oscillators(12).trajectories;
     let path = written(folder.path(), "named.h5", &all, Some(Split::Test));
     let count = |recipe: &Recipe| {
-        let set = TrajectorySet::open_for_run(recipe, &path).unwrap();
+        let set = Trajectories::open_for_run(recipe, &path).unwrap();
         Split::ALL.map(|split| set.part(split).count())
     };
     assert_eq!(count(&with_keys(&[])), [0, 0, 12]);
@@ -82,7 +82,7 @@ fn a_files_own_parts_hold_where_the_run_has_none_or_simulated_its_data() {
     // A split that does not fit is that of another file.
     assert_eq!(count(&with_keys(&["data.split=[600,3,3]"])), [0, 0, 12]);
     let recipe = with_keys(&["data.split=[600,3,3]"]);
-    assert!(TrajectorySet::open_by(&recipe, &path).unwrap_err().to_string().contains("606"));
+    assert!(Trajectories::open_by(&recipe, &path).unwrap_err().to_string().contains("606"));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn one_long_trajectory_is_cut_in_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), "one.h5", std::slice::from_ref(&one), None);
     let recipe = with_keys(&["train.validate_every=10"]);
-    let mut set = TrajectorySet::open_by(&recipe, &path).unwrap();
+    let mut set = Trajectories::open_by(&recipe, &path).unwrap();
     let lengths: Vec<(Split, usize)> =
         set.splits.iter().copied().zip(set.trajectories.iter().map(|one| one.times.len())).collect();
     assert_eq!(lengths, [(Split::Train, 160), (Split::Validation, 20), (Split::Test, 20)]);
@@ -114,7 +114,7 @@ fn one_long_trajectory_is_cut_in_time() {
     assert_eq!(*set.trajectories[2].times, times[180..]);
     assert_eq!(set.trajectories[2].values, one.values[360..]);
     let loaded = trained(&recipe, &set, None, false).unwrap();
-    assert!(streamed.loss == loaded.loss && streamed.model.scaling.last() == times[159]);
+    assert!(streamed.loss() == loaded.loss() && streamed.model().scaling.last() == times[159]);
     // A set of one's own is left as it was given.
     assert_eq!(described(2, vec![one]).splits, [Split::Train]);
 }

@@ -2,16 +2,18 @@
 
 use cfo::data::Split;
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
-use cfo::engine::{Data, Device, Memory, Program, Role, Shape};
-use cfo::{Model, Recipe, TrainingData, TrajectorySet, training_step};
+use cfo::engine::{Data, Device, Role};
+use cfo::{Model, Prepared, Recipe, Training, Trajectories};
 
 use crate::util::{oscillators, recipe, trained};
 
 /// All weights of a run.
-fn weights(recipe: &Recipe, set: &TrajectorySet) -> Vec<Vec<f32>> {
+fn weights(recipe: &Recipe, set: &Trajectories) -> Vec<Vec<f32>> {
     let trained = trained(recipe, set, None, false).unwrap();
-    let names = trained.memory.names_where(|role| role.is_network() || role == Role::Optimizer);
-    names.filter(|name| *name != "train.step").map(|name| trained.memory.read(name).unwrap()).collect()
+    trained.with_memory(|memory| {
+        let names = memory.names_where(|role| role.is_network() || role == Role::Optimizer);
+        names.filter(|name| *name != "train.step").map(|name| memory.read(name).unwrap()).collect()
+    })
 }
 
 #[test]
@@ -43,8 +45,8 @@ fn training_reads_a_file_that_is_not_in_memory() {
         writer.push(trajectory, None).unwrap();
     }
     writer.finish().unwrap();
-    let whole = TrajectorySet::read(&path).unwrap();
-    let opened = TrajectorySet::open(&path, None).unwrap();
+    let whole = Trajectories::read(&path).unwrap();
+    let opened = Trajectories::open(&path, None).unwrap();
     assert!(opened.is_in_file() && opened.trajectories.iter().all(|one| one.values.is_empty()));
     assert!(!whole.is_in_file() && whole.trajectories == set.trajectories);
     for (i, trajectory) in whole.trajectories.iter().enumerate() {
@@ -60,7 +62,7 @@ fn training_reads_a_file_that_is_not_in_memory() {
     longer.train.steps = 80;
     assert!(trained(&longer, &opened, Some(&run), true).is_ok());
     // A file that is gone is an error, not a hang.
-    let torn = TrajectorySet::open(&path, None).unwrap();
+    let torn = Trajectories::open(&path, None).unwrap();
     std::fs::write(&path, b"PK").unwrap();
     assert!(trained(&recipe, &torn, None, false).is_err());
 }
@@ -76,7 +78,7 @@ fn parts_are_read_when_they_are_asked_for() {
     }
     writer.finish().unwrap();
     let mut opened =
-        TrajectorySet::open(&path, Some([16, 2, 2].into())).unwrap().with_split([4, 6, 10]).unwrap();
+        Trajectories::open(&path, Some([16, 2, 2].into())).unwrap().with_split([4, 6, 10]).unwrap();
     opened.load(&[Split::Test]).unwrap();
     for (i, (found, split)) in opened.trajectories.iter().zip(&opened.splits).enumerate() {
         match split {
@@ -86,15 +88,12 @@ fn parts_are_read_when_they_are_asked_for() {
     }
     let mut recipe = recipe(30);
     recipe.train.validate_every = 10;
-    let whole = TrajectorySet::read(&path).unwrap().with_split([4, 6, 10]).unwrap();
+    let whole = Trajectories::read(&path).unwrap().with_split([4, 6, 10]).unwrap();
     assert!(weights(&recipe, &opened) == weights(&recipe, &whole));
-    // What is not loaded is refused, not taken for nothing.
-    let mut trained = trained(&recipe, &opened, None, false).unwrap();
-    let left: Vec<_> = opened.part(Split::Train).map(|(_, trajectory)| trajectory).collect();
-    let solver = cfo::Solver::from_config(&recipe.evaluate).unwrap();
-    let prefix = trained.prefix();
-    let refused = cfo::evaluate(&trained.model, &mut trained.memory, &left, &solver, prefix).unwrap_err();
-    assert!(refused.hint().unwrap().contains("load"), "{refused}");
+    // Evaluation reads what is not in memory, and finds what it finds there.
+    let trained = trained(&recipe, &opened, None, false).unwrap();
+    let found = |set: &Trajectories| trained.evaluate(set.train()).unwrap().relative_l2.per_trajectory;
+    assert_eq!(found(&opened), found(&whole));
 }
 
 /// What is done to a trajectory.
@@ -106,7 +105,7 @@ fn sets_that_make_no_sense_are_refused() {
     let with = |change: &dyn Fn(&mut cfo::data::Trajectory)| {
         let mut trajectories = good.trajectories.clone();
         change(&mut trajectories[2]);
-        TrajectorySet::new(good.description.clone(), trajectories)
+        Trajectories::new(good.description.clone(), trajectories)
     };
     assert!(with(&|_| {}).is_ok());
     let cases: [(&str, Change); 2] =
@@ -121,7 +120,7 @@ fn sets_that_make_no_sense_are_refused() {
     let mut trajectories = good.trajectories.clone();
     trajectories.iter_mut().for_each(|one| one.parameters = vec![1.0]);
     trajectories[1].parameters[0] = f64::INFINITY;
-    let refused = TrajectorySet::new(described, trajectories).unwrap_err();
+    let refused = Trajectories::new(described, trajectories).unwrap_err();
     assert!(refused.to_string().contains("inf"), "{refused}");
 }
 
@@ -141,17 +140,8 @@ fn streamed_batches_on_a_gpu_are_those_of_resident_data() {
                 validate_every = 0\n";
     let run = |stream: bool| {
         let recipe = Recipe::parse(text, &[format!("data.stream={stream}")]).unwrap();
-        let interrupt = std::sync::atomic::AtomicBool::new(false);
-        let mut observer = |_: &cfo::StepReport| {};
-        let session = cfo::Session {
-            device,
-            folder: None,
-            resume: false,
-            interrupt: &interrupt,
-            observer: &mut observer,
-        };
-        let trained = cfo::train(&recipe, &set, session).unwrap();
-        (trained.loss, trained.memory.read("head.weight").unwrap())
+        let trained = Training::from_recipe(&recipe).device(device).fit(&set).unwrap();
+        (trained.loss(), trained.with_memory(|memory| memory.read("head.weight").unwrap()))
     };
     assert!(run(false) == run(true));
 }
@@ -162,17 +152,13 @@ fn streamed_data_takes_the_memory_of_a_batch() {
     let set = oscillators(60);
     let mut recipe = recipe(1);
     recipe.data.stream = Some(true);
-    let model = Model::new(&recipe, &set).unwrap();
-    let data = TrainingData::new(&model, &set).unwrap();
-    let (graph, loss) = training_step(&model, &data).unwrap();
-    let mut memory = Memory::new(Device::Cpu, cfo::engine::Precision::F32).unwrap();
-    memory.initialize(&graph, 0).unwrap();
-    memory.insert_real("train.loss", Shape::scalar(), &[0.0]).unwrap();
-    data.upload(&model, &mut memory).unwrap();
+    let mut prepared = Prepared::new(&recipe, &set, Device::Cpu).unwrap();
+    prepared.initialize().unwrap();
+    let mut program = prepared.compile(&[prepared.loss]).unwrap();
+    let memory = &mut prepared.memory;
     // Four snapshots of two numbers for each of 128 samples.
     assert_eq!(memory.value_type("data.values").unwrap().shape.axes(), [128 * 4, 1, 1, 2]);
-    let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
     memory.write("data.values", Data::F32(&vec![f32::NAN; 128 * 8])).unwrap();
-    program.run(&mut memory).unwrap();
+    program.run(memory).unwrap();
     assert!(program.scalar(0).unwrap().is_nan(), "the step reads nothing but the page");
 }

@@ -1,21 +1,20 @@
 //! A small system with a known solution, and a recipe that learns it in seconds.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use cfo::data::{Description, FieldShape, Trajectory};
-use cfo::engine::Device;
+use cfo::engine::{Device, Memory, Precision, Role};
 use cfo::numerics::Philox;
-use cfo::{Recipe, Result, Session, Trained, TrajectorySet, train};
+use cfo::{Recipe, Result, Trained, Training, Trajectories};
 
 /// A damped oscillator `x'' = -4 x - 0.5 x'` from random starts at irregular times of each trajectory's own.
-pub fn oscillators(count: usize) -> TrajectorySet {
+pub fn oscillators(count: usize) -> Trajectories {
     let trajectories = (0..count).map(|i| oscillator(&mut Philox::new(5, i as u64), 24 + i % 9)).collect();
     described(2, trajectories)
 }
 
 /// Trajectories of a system of so many variables.
-pub fn described(channels: usize, trajectories: Vec<Trajectory>) -> TrajectorySet {
+pub fn described(channels: usize, trajectories: Vec<Trajectory>) -> Trajectories {
     let description = Description {
         system: "oscillator".into(),
         shape: FieldShape::system(channels),
@@ -25,7 +24,7 @@ pub fn described(channels: usize, trajectories: Vec<Trajectory>) -> TrajectorySe
         channel_units: vec![],
         parameter_names: vec![],
     };
-    TrajectorySet::new(description, trajectories).unwrap()
+    Trajectories::new(description, trajectories).unwrap()
 }
 
 fn oscillator(random: &mut Philox, frames: usize) -> Trajectory {
@@ -55,10 +54,22 @@ pub fn recipe(steps: u32) -> Recipe {
     Recipe::parse(&text, &[]).unwrap()
 }
 
-pub fn trained(recipe: &Recipe, set: &TrajectorySet, folder: Option<&Path>, resume: bool) -> Result<Trained> {
-    let interrupt = AtomicBool::new(false);
-    let mut observer = |_: &cfo::StepReport| {};
-    let session =
-        Session { device: Device::Cpu, folder, resume, interrupt: &interrupt, observer: &mut observer };
-    train(recipe, set, session)
+pub fn trained(recipe: &Recipe, set: &Trajectories, folder: Option<&Path>, resume: bool) -> Result<Trained> {
+    let mut training = Training::from_recipe(recipe).device(Device::Cpu).resume(resume);
+    if let Some(folder) = folder {
+        training = training.folder(folder);
+    }
+    training.fit(set)
+}
+
+/// The weights of a model in a memory of their own.
+pub fn weights_in(trained: &Trained, precision: Precision) -> Memory {
+    let mut memory = Memory::new(Device::Cpu, precision).unwrap();
+    trained.with_memory(|from| {
+        for name in from.names_where(Role::is_network) {
+            let shape = from.value_type(name).unwrap().shape.clone();
+            memory.insert_real(name, shape, &from.read(name).unwrap()).unwrap();
+        }
+    });
+    memory
 }

@@ -1,22 +1,22 @@
 //! `cfo bench`: how long the pieces of training and inference take.
 
-mod prepared;
 mod setting;
+mod work;
 
 use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::Result;
-use cfo::engine::{Device, Memory};
-use cfo::{CfoError, Session, StepReport, TrainingData, train};
+use cfo::engine::Device;
+use cfo::{CfoError, Prepared, Training};
 use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::args::{self, Network, Work};
 use crate::interrupt;
 use crate::report;
-use prepared::{Prepared, compile, time};
 use setting::setting;
+use work::{Timed, compile, time};
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
@@ -99,15 +99,14 @@ fn table(arguments: &args::Bench) -> Result<()> {
 
 fn measure(arguments: &args::Bench) -> Result<Report> {
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
-    let (model, set) = setting(arguments)?;
-    let precision = model.recipe.train.precision_on(device);
-    let data = TrainingData::new(&model, &set)?;
-    let mut memory = Memory::new(device, precision).map_err(CfoError::from)?;
+    let (recipe, set) = setting(arguments)?;
+    let mut prepared = Prepared::new(&recipe, &set, device)?;
     let started = Instant::now();
-    let mut work = Prepared::new(arguments, &model, &data, &set, &mut memory)?;
-    work.run(&mut memory)?;
+    let mut work = Timed::new(arguments, &mut prepared, &set)?;
+    let Prepared { model, memory, .. } = &mut prepared;
+    work.run(memory)?;
     let first_ms = 1e3 * started.elapsed().as_secs_f64();
-    let mut times = time(&mut work, &mut memory, arguments.repetitions.max(3))?;
+    let mut times = time(&mut work, memory, arguments.repetitions.max(3))?;
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let batch = model.recipe.train.batch;
@@ -115,7 +114,7 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
         what: name(&arguments.what),
         model: name(&arguments.model),
         device: device.to_string(),
-        precision: precision.to_string(),
+        precision: memory.precision().to_string(),
         batch,
         shape: model.setting.field,
         parameters: model.parameters()?,
@@ -177,30 +176,23 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     /// Steps of one round.
     const STEPS: u32 = 25;
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
-    let (model, set) = setting(arguments)?;
+    let (mut recipe, set) = setting(arguments)?;
     let count = set.trajectories.len();
     let set = set.with_split([count, 0, 0])?;
-    let mut recipe = model.recipe.clone();
     recipe.train.steps = STEPS;
-    let data = TrainingData::new(&model, &set)?;
-    let mut memory = Memory::new(device, recipe.train.precision_on(device)).map_err(CfoError::from)?;
-    let mut step = compile(Work::TrainStep, &model, &data, &mut memory)?;
-    let mut sampler = compile(Work::Sampler, &model, &data, &mut memory)?;
+    let mut prepared = Prepared::new(&recipe, &set, device)?;
+    let mut step = compile(Work::TrainStep, &mut prepared)?;
+    let mut sampler = compile(Work::Sampler, &mut prepared)?;
+    let memory = &mut prepared.memory;
     let mut best = [f64::INFINITY; 3];
     for _ in 0..arguments.repetitions.max(3) {
-        let session = Session {
-            device,
-            folder: None,
-            resume: false,
-            interrupt: interrupt::flag()?,
-            observer: &mut |_: &StepReport| {},
-        };
-        let trained = train(&recipe, &set, session)?;
-        best[0] = best[0].min(1e3 * trained.seconds / f64::from(STEPS));
+        let training = Training::from_recipe(&recipe).device(device).interrupt(interrupt::flag()?);
+        let seconds = training.fit(&set)?.seconds();
+        best[0] = best[0].min(1e3 * seconds / f64::from(STEPS));
         for (program, best) in [&mut step, &mut sampler].into_iter().zip(&mut best[1..]) {
             let started = Instant::now();
             for _ in 0..STEPS {
-                program.run(&mut memory).map_err(CfoError::from)?;
+                program.run(memory).map_err(CfoError::from)?;
             }
             program.wait().map_err(CfoError::from)?;
             *best = best.min(1e3 * started.elapsed().as_secs_f64() / f64::from(STEPS));

@@ -5,21 +5,22 @@ use std::str::FromStr;
 use anyhow::Result;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation};
 use cfo::engine::Precision;
+use cfo::operator::{Dit, Fno, OperatorConfig};
 use cfo::paper::{self, Edition};
-use cfo::{CfoError, DitConfig, FnoConfig, Model, OperatorConfig, TrajectorySet};
+use cfo::{CfoError, Recipe, Trajectories};
 
 use crate::args::{self, Network};
 use crate::interrupt;
 
 /// The recipe of a network and trajectories of its system, on the grid asked for: what `cfo train` would train.
-pub(super) fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)> {
+pub(super) fn setting(arguments: &args::Bench) -> Result<(Recipe, Trajectories)> {
     let (system, operator) = match arguments.model {
         // All of them are taken one by one before.
         Network::Mlp | Network::All => ("lorenz", None),
         Network::Unet1d => ("burgers", None),
-        Network::Fno => ("burgers", Some(OperatorConfig::Fno(FnoConfig::default()))),
+        Network::Fno => ("burgers", Some(OperatorConfig::Fno(Fno::default()))),
         Network::Unet2d => ("diffusion-reaction", None),
-        Network::Dit => ("diffusion-reaction", Some(OperatorConfig::Dit(DitConfig::default()))),
+        Network::Dit => ("diffusion-reaction", Some(OperatorConfig::Dit(Dit::default()))),
     };
     let system = paper::System::find(system)?;
     let mut recipe = system.recipe(Edition::Paper);
@@ -41,15 +42,15 @@ pub(super) fn setting(arguments: &args::Bench) -> Result<(Model, TrajectorySet)>
         _ => system.equation(),
     };
     let set = trajectories(&*equation, arguments.trajectories.max(4))?;
-    Ok((Model::new(&recipe, &set)?, set))
+    Ok((recipe, set))
 }
 
 /// Trajectories of a system; the first few again and again, since more of them would take minutes and nothing that is timed depends on it.
-fn trajectories(equation: &dyn Equation, count: usize) -> Result<TrajectorySet> {
+fn trajectories(equation: &dyn Equation, count: usize) -> Result<Trajectories> {
     const DIFFERENT: usize = 4;
-    let few = TrajectorySet::simulate(equation, DIFFERENT.min(count), 0, interrupt::flag()?)?;
+    let few = Trajectories::simulate(equation, DIFFERENT.min(count), 0, interrupt::flag()?)?;
     let all = few.trajectories.iter().cycle().take(count).cloned().collect();
-    Ok(TrajectorySet::new(few.description, all)?)
+    Ok(Trajectories::new(few.description, all)?)
 }
 
 #[cfg(test)]
@@ -74,9 +75,9 @@ mod tests {
             let mut recipe = paper::System::find(system).unwrap().recipe(Edition::Paper);
             recipe.data.stream = Some(false);
             if model == "dit" {
-                recipe.operator = timed.recipe.operator.clone();
+                recipe.operator = timed.operator.clone();
             }
-            assert_eq!(timed.recipe, recipe);
+            assert_eq!(timed, recipe);
             assert_eq!((set.description.system.as_str(), set.trajectories.len()), (system, 6));
             assert!(set.part(Split::Train).count() >= 4);
         }

@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
 use cfo::data::{Description, Trajectory};
-use cfo::engine::Memory;
-use cfo::objective::Motion;
-use cfo::{Alignment, Budget, CfoError, Divergence, Model, Request, Rollout, Solver, Trained};
+use cfo::numerics::TimeGrid;
+use cfo::{Alignment, Budget, CfoError, Divergence, Model, Request, Solver, Trained, Watch};
 use serde::Serialize;
 
 use self::options::{parse_parameters, parse_times};
-use super::evaluate::{divided, load};
+use super::evaluate::{divided, load, part};
 use super::output::layout_of;
 use crate::args::{self, Frame};
 use crate::diagnostics::{Incomplete, say};
@@ -89,13 +88,12 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
     let times = parse_times(&arguments.times)?;
     layout_of(&arguments.out)?;
     check_target(arguments)?;
-    let (mut trained, solver, _) = load(&arguments.run, &arguments.integration)?;
+    let (trained, _) = load(&arguments.run, &arguments.integration)?;
     let file = TrajectoryFile::open(&arguments.initial)?;
-    trained.model = trained.model.on_grid(file.description().shape)?;
-    let initial = Initial::new(arguments, file, &trained.model)?;
-    warn_beyond(&trained.model, &initial.chosen, &times);
-    check_steps(&trained.model, &initial.chosen, &times)?;
-    let found = write(arguments, &mut trained, solver, &initial, times)?;
+    let trained = per_horizon(&trained.on_grid(file.description().shape)?);
+    let initial = Initial::new(arguments, file, trained.model())?;
+    warn_beyond(trained.model(), &initial.chosen, &times);
+    let found = write(arguments, &trained, &initial, times)?;
     print(&found, arguments.json)?;
     conclude(&found.diverged, found.trajectories)
 }
@@ -134,25 +132,14 @@ impl Initial {
 }
 
 /// Predicts a portion of the trajectories after another, and writes them.
-fn write(
-    arguments: &args::Predict,
-    trained: &mut Trained,
-    solver: Solver,
-    initial: &Initial,
-    times: Vec<f64>,
-) -> Result<Report> {
+fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times: Vec<f64>) -> Result<Report> {
     let count = initial.chosen.len();
-    let size = trained.model.shape().len();
-    let batch = count.clamp(1, BATCH).min((HELD / (times.len() * size)).max(1));
-    let prefix = trained.prefix();
-    let Trained { model, memory, .. } = trained;
-    let model: &Model = model;
+    let model = trained.model();
+    let batch = count.clamp(1, BATCH).min((HELD / (times.len() * model.shape().len())).max(1));
     let mut progress = Progress::new("predicting", (count * times.len()) as u64);
-    let rollout = Rollout::new(model, memory, batch, solver.tableau, prefix)?
+    let watch = Watch::default()
         .with_interrupt(interrupt::flag()?)
         .with_observer(|snapshots| progress.advance_by(snapshots as u64));
-    let mut course =
-        Course { model, memory, rollout, solver, times: &times, evaluations: 0, diverged: Vec::new() };
     let options = WriteOptions {
         layout: layout_of(&arguments.out)?,
         force: arguments.force,
@@ -160,19 +147,22 @@ fn write(
         ..WriteOptions::default()
     };
     let mut writer = TrajectoryWriter::create(&arguments.out, &initial.description, options)?;
-    let mut strangers = Vec::new();
+    let (mut strangers, mut evaluations, mut diverged) = (Vec::new(), 0, Vec::new());
     for portion in initial.chosen.chunks(batch) {
         let portion: Vec<Start> = portion.iter().map(|one| initial.start(one)).collect::<Result<_>>()?;
         let strange = |start: &Start| Some((start.index, model.beyond_training(&start.conditions)?));
         strangers.extend(portion.iter().filter_map(strange));
-        for mut predicted in course.predict(&portion)? {
+        let found = trained.predict_each(&request(&portion, &times), &watch)?;
+        evaluations = evaluations.max(found.evaluations);
+        diverged.extend(found.diverged.iter().map(|one| Diverged::new(one, portion[one.trajectory].index)));
+        for ((start, values), times) in portion.into_iter().zip(found.states).zip(found.times) {
+            let mut predicted = predicted(start, times, values)?;
             initial.alignment.restore(&mut predicted.values);
             writer.push(&predicted, None)?;
         }
     }
     writer.finish()?;
-    let (evaluations, diverged) = (course.evaluations, std::mem::take(&mut course.diverged));
-    drop(course);
+    drop(watch);
     drop(progress);
     warn_strangers(&strangers);
     let indices = initial.chosen.iter().map(|(index, _, _)| *index).collect();
@@ -252,9 +242,9 @@ fn chosen(
     match arguments.split {
         None if arguments.trajectory.is_empty() => (0..file.len()).map(whole).collect(),
         None => arguments.trajectory.iter().copied().map(whole).collect(),
-        Some(part) => {
-            let (set, indices) = divided(&arguments.initial, model, part)?;
-            Ok(indices.into_iter().map(|index| set.place(index)).collect())
+        Some(split) => {
+            let set = divided(&arguments.initial, model, split)?;
+            Ok(part(&set, split)?.indices().iter().map(|&index| set.place(index)).collect())
         }
     }
 }
@@ -287,79 +277,34 @@ fn starts(
     pieces.iter().map(start).collect()
 }
 
-/// A prediction under way.
-struct Course<'a, 'b> {
-    model: &'a Model,
-    memory: &'b mut Memory,
-    rollout: Rollout<'a>,
-    solver: Solver,
-    times: &'b [f64],
-    evaluations: usize,
-    diverged: Vec<Diverged>,
+/// The same model with a budget of evaluations that is for the horizon of the training data: a part of it takes a part.
+fn per_horizon(trained: &Trained) -> Trained {
+    let solver = trained.solver();
+    match solver.budget {
+        Budget::Evaluations(nfe) => {
+            trained.with_solver(Solver { budget: Budget::EvaluationsPerHorizon(nfe), ..solver })
+        }
+        _ => trained.clone(),
+    }
 }
 
-impl Course<'_, '_> {
-    /// Integrates a portion; trajectories are in the model's order, with the file's parameters.
-    fn predict(&mut self, portion: &[Start]) -> Result<Vec<Trajectory>> {
-        let size = self.model.shape().len();
-        // Times after the start and times before it are two integrations, each away from it.
-        let (mut legs, mut evaluations) = (Vec::new(), 0);
-        for forward in [true, false] {
-            let times = portion.iter().map(|start| {
-                let split = self.times.partition_point(|&time| time < start.time);
-                match forward {
-                    true => self.times[split..].to_vec(),
-                    false => self.times[..split].iter().rev().copied().collect(),
-                }
-            });
-            let (found, taken) = self.leg(portion, times.collect())?;
-            legs.push(found);
-            evaluations += taken;
-        }
-        self.evaluations = self.evaluations.max(evaluations);
-        let (earlier, later) = (legs.pop().unwrap_or_default(), legs.pop().unwrap_or_default());
-        let joined = portion.iter().zip(earlier.into_iter().zip(later)).map(|(start, (earlier, later))| {
-            let split = self.times.partition_point(|&time| time < start.time);
-            let (before, after) = (earlier.len() / size, later.len() / size);
-            let mut values: Vec<f32> = earlier.chunks_exact(size).rev().flatten().copied().collect();
-            values.extend(later);
-            let mut times = self.times[split - before..split + after].to_vec();
-            // Of one that diverged at once its start is left.
-            if times.is_empty() {
-                (times, values) = (vec![start.time], start.state.clone());
-            }
-            Ok(Trajectory::new(times, values, start.parameters.clone())?)
-        });
-        joined.collect()
+/// All times for each of some starts.
+fn request(portion: &[Start], times: &[f64]) -> Request {
+    Request {
+        start: portion.iter().map(|start| start.time).collect(),
+        states: portion.iter().map(|start| start.state.clone()).collect(),
+        times: vec![times.to_vec(); portion.len()],
+        conditions: portion.iter().map(|start| start.conditions.clone()).collect(),
     }
+}
 
-    /// Integrates one way; for each trajectory what was found of its times, and the evaluations that took.
-    fn leg(&mut self, portion: &[Start], times: Vec<Vec<f64>>) -> Result<(Vec<Vec<f32>>, usize)> {
-        let chosen: Vec<usize> = (0..portion.len()).filter(|&i| !times[i].is_empty()).collect();
-        let request = Request {
-            start: chosen.iter().map(|&i| portion[i].time).collect(),
-            states: chosen.iter().map(|&i| portion[i].state.clone()).collect(),
-            times: chosen.iter().map(|&i| times[i].clone()).collect(),
-            conditions: chosen.iter().map(|&i| portion[i].conditions.clone()).collect(),
-        };
-        let prediction = self.rollout.predict_each(self.memory, &request, self.budget(&request))?;
-        for divergence in &prediction.diverged {
-            self.diverged.push(Diverged::new(divergence, portion[chosen[divergence.trajectory]].index));
-        }
-        let mut found = vec![Vec::new(); portion.len()];
-        chosen.iter().zip(prediction.states).for_each(|(&i, states)| found[i] = states);
-        Ok((found, prediction.evaluations))
-    }
-
-    /// A budget is for the whole horizon of the training data; a part of it takes a part.
-    fn budget(&self, request: &Request) -> Budget {
-        let Budget::Evaluations(nfe) = self.solver.budget else { return self.solver.budget };
-        let lengths = request.start.iter().zip(&request.times);
-        let longest =
-            lengths.filter_map(|(start, times)| Some((times.last()? - start).abs())).fold(0.0, f64::max);
-        let share = (nfe as f64 * longest / self.model.scaling.span).round() as usize;
-        Budget::Evaluations(share.max(self.solver.tableau.stages()))
-    }
+/// What was found from a start; of one that diverged at once its start is left.
+fn predicted(start: Start, times: Vec<f64>, values: Vec<f32>) -> Result<Trajectory> {
+    let (times, values) = match times.is_empty() {
+        true => (vec![start.time], start.state),
+        false => (times, values),
+    };
+    Ok(Trajectory { times: TimeGrid::new(times)?, values, parameters: start.parameters })
 }
 
 fn warn_beyond(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) {
@@ -383,29 +328,4 @@ fn warn_beyond(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) {
             scaling.span
         ));
     }
-}
-
-/// A model that predicts the next snapshot knows no other times than those one interval of its data after another.
-fn check_steps(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) -> Result<()> {
-    let interval = model.scaling.interval;
-    if model.objective().motion() == Motion::Velocity || interval <= 0.0 {
-        return Ok(());
-    }
-    for &(_, _, from) in chosen {
-        let rest = times.iter().filter(|&&time| time != from);
-        let mut expected = (1..).map(|step| from + f64::from(step) * interval);
-        if !rest.zip(&mut expected).all(|(time, expected)| (time - expected).abs() < 1e-3 * interval) {
-            bail!(CfoError::BadData {
-                problem: format!(
-                    "the model predicts snapshot after snapshot, {interval} apart, and no other times"
-                ),
-                hint: format!(
-                    "ask for {}, {}, ...; a model trained by flow matching predicts any times",
-                    from + interval,
-                    from + 2.0 * interval
-                ),
-            });
-        }
-    }
-    Ok(())
 }

@@ -54,8 +54,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.position().is_some() && system.backbones.len() > 1)?;
     let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
-    let measured = laboratory.each(&trainings, |_, mut outcome| {
-        Ok((outcome.evaluate()?, outcome.trained.model.parameters()?, outcome.seconds))
+    let measured = laboratory.each(&trainings, |_, outcome| {
+        Ok((outcome.evaluate()?, outcome.trained.model().parameters()?, outcome.seconds))
     })?;
     let Some(runs) = measured else { return Ok(None) };
     let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();

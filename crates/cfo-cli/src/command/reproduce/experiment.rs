@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
 use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Recipe, Report, Request, Session, Solver, Trained, TrainingData,
-    TrajectorySet, evaluate, train,
+    CfoError, Checkpoints, EvaluateConfig, Recipe, Report, Request, Solver, Trained, TrainingData,
+    Trajectories,
 };
 use serde::Deserialize;
 
@@ -27,7 +27,7 @@ use crate::progress;
 pub(super) struct Outcome<'a> {
     pub trained: Trained,
     /// Whole trajectories, whatever part of the horizon was trained on.
-    pub set: &'a TrajectorySet,
+    pub set: &'a Trajectories,
     /// Step and mean loss of every report.
     pub losses: Vec<(f64, f64)>,
     /// Seconds of training, validation not counted.
@@ -42,7 +42,7 @@ impl Outcome<'_> {
 
     /// The test trajectories from the first snapshot that is predicted from, over all their later times.
     pub fn request(&self) -> Request {
-        let (size, first) = (self.trained.model.shape().len(), usize::from(self.recipe().data.drop_first));
+        let (size, first) = (self.trained.model().shape().len(), usize::from(self.recipe().data.drop_first));
         let mut request = Request::default();
         for trajectory in self.test() {
             request.start.push(trajectory.times[first]);
@@ -60,18 +60,13 @@ impl Outcome<'_> {
     }
 
     /// Rollouts of the test trajectories as the recipe asks; nothing if one of them diverges.
-    pub fn evaluate(&mut self) -> Result<Option<Report>> {
-        let config = self.trained.model.recipe.evaluate.clone();
-        self.evaluate_with(&config)
+    pub fn evaluate(&self) -> Result<Option<Report>> {
+        self.evaluate_with(&self.recipe().evaluate)
     }
 
     /// Rollouts of the test trajectories; nothing if one of them diverges.
-    pub fn evaluate_with(&mut self, config: &EvaluateConfig) -> Result<Option<Report>> {
-        let solver = Solver::from_config(config)?;
-        let test: Vec<&Trajectory> = self.set.part(Split::Test).map(|(_, trajectory)| trajectory).collect();
-        let prefix = self.trained.prefix();
-        let Trained { model, memory, .. } = &mut self.trained;
-        match evaluate(model, memory, &test, &solver, prefix) {
+    pub fn evaluate_with(&self, config: &EvaluateConfig) -> Result<Option<Report>> {
+        match self.trained.with_solver(Solver::from_config(config)?).evaluate(self.set.test()) {
             // Nobody looks at the states, which would stay in memory with the report.
             Ok(report) => Ok(Some(Report { worst: None, ..report })),
             Err(CfoError::RolloutDiverged { .. }) => Ok(None),
@@ -81,7 +76,7 @@ impl Outcome<'_> {
 
     /// The recipe it was trained by.
     pub fn recipe(&self) -> &Recipe {
-        &self.trained.model.recipe
+        self.trained.recipe()
     }
 }
 
@@ -142,7 +137,7 @@ impl<'a> Laboratory<'a> {
         }
         let seeds = self.arguments.training_seeds();
         let runs = trainings.len() * seeds.len();
-        let mut held: Option<(&str, TrajectorySet)> = None;
+        let mut held: Option<(&str, Trajectories)> = None;
         let mut measured = Vec::new();
         for (i, training) in trainings.iter().enumerate() {
             let mut of_training = Vec::new();
@@ -181,17 +176,17 @@ impl<'a> Laboratory<'a> {
     }
 
     /// The system's trajectories: as many as its recipe splits.
-    fn simulate(&self, system: &System, recipe: &Recipe) -> Result<TrajectorySet> {
+    fn simulate(&self, system: &System, recipe: &Recipe) -> Result<Trajectories> {
         let counts = recipe.data.split.and_then(|split| split.counts()).unwrap_or([80, 10, 10]);
         let samples: usize = counts.iter().sum();
         say(&format!("simulating {samples} trajectories: {}", system.label()));
         let equation = system.equation(self.arguments.scale);
-        let set = TrajectorySet::simulate(&*equation, samples, self.arguments.seed, self.interrupt)?;
+        let set = Trajectories::simulate(&*equation, samples, self.arguments.seed, self.interrupt)?;
         Ok(set.with_split(counts)?)
     }
 
     /// Trains, goes on, or just loads what is finished; then takes the weights of the lowest validation error.
-    fn train<'s>(&self, training: &Training, recipe: &Recipe, set: &'s TrajectorySet) -> Result<Outcome<'s>> {
+    fn train<'s>(&self, training: &Training, recipe: &Recipe, set: &'s Trajectories) -> Result<Outcome<'s>> {
         let name = format!("{}-seed-{}", training.name, recipe.train.seed);
         let run = self.folder.join(training.system().name()).join(training.setup.edition.name()).join(name);
         let context = || format!("in `{}`", run.display());
@@ -200,30 +195,28 @@ impl<'a> Laboratory<'a> {
         if !is_finished(&run, recipe, seen).with_context(context)? {
             self.go_on(&run, recipe, seen).with_context(context)?;
         }
-        let weights = if run.join("checkpoints/best").exists() { "best" } else { "latest" };
-        let trained = Trained::load(&run, weights, self.device).with_context(context)?;
+        let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
         let reports = reports(&run.join("metrics.jsonl"))?;
         let losses = reports.iter().map(|report| (f64::from(report.step), report.loss)).collect();
         Ok(Outcome { trained, set, losses, seconds: seconds(&reports) })
     }
 
     /// Trains in a folder, from its latest checkpoint if it has one.
-    fn go_on(&self, run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> Result<()> {
+    fn go_on(&self, run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Result<()> {
         let mut observer = progress::Training::new(recipe.train.steps);
-        let session = Session {
-            device: self.device,
-            folder: Some(run),
-            resume: true,
-            interrupt: self.interrupt,
-            observer: &mut observer,
-        };
-        train(recipe, set, session)?;
+        cfo::Training::from_recipe(recipe)
+            .device(self.device)
+            .folder(run)
+            .resume(true)
+            .interrupt(self.interrupt)
+            .observer(&mut observer)
+            .fit(set)?;
         Ok(())
     }
 }
 
 /// Whether a folder holds the finished run of this recipe on these data.
-fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &TrajectorySet) -> Result<bool> {
+fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Result<bool> {
     let checkpoints = Checkpoints::of(run);
     if !checkpoints.exist() {
         return Ok(false);
@@ -267,7 +260,7 @@ fn seconds(reports: &[Logged]) -> f64 {
 }
 
 /// The set with training and validation trajectories cut off after a share of their time; test trajectories whole.
-fn shortened(set: &TrajectorySet, share: f64) -> TrajectorySet {
+fn shortened(set: &Trajectories, share: f64) -> Trajectories {
     let size = set.description.shape.len();
     let mut short = set.clone();
     for (trajectory, split) in short.trajectories.iter_mut().zip(&set.splits) {

@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.position().is_some())?;
     let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
-    let Some(runs) = laboratory.each(&trainings, |_, mut outcome| outcome.evaluate())? else {
+    let Some(runs) = laboratory.each(&trainings, |_, outcome| outcome.evaluate())? else {
         return Ok(None);
     };
     let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();

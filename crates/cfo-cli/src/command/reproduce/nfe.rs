@@ -58,9 +58,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         ]
     };
     let trainings: Vec<Training> = setups.iter().flat_map(pair).collect();
-    let measured = laboratory.each(&trainings, |training, mut outcome| match training.prediction() {
+    let measured = laboratory.each(&trainings, |training, outcome| match training.prediction() {
         Some(_) => Ok(vec![outcome.evaluate()?]),
-        None => budgets(&mut outcome),
+        None => budgets(&outcome),
     })?;
     let Some(measured) = measured else { return Ok(None) };
     let rows: Vec<Row> =
@@ -84,7 +84,7 @@ fn combinations() -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Rollouts of a run by every solver within every budget.
-fn budgets(outcome: &mut Outcome<'_>) -> Result<Vec<Option<Report>>> {
+fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
     let steps = outcome.intervals();
     let mut reports = Vec::new();
     for (solver, share) in combinations() {

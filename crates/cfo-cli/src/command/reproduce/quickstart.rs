@@ -7,14 +7,10 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use cfo::data::Split;
 use cfo::engine::Device;
 use cfo::paper::{self, Edition};
 use cfo::recipe::LearningRateSchedule;
-use cfo::{
-    CfoError, ObjectiveConfig, Observer, OperatorConfig, Recipe, Report, Session, Solver, StepReport,
-    TrajectorySet, evaluate, train,
-};
+use cfo::{CfoError, ObjectiveConfig, Observer, OperatorConfig, Recipe, Report, Training, Trajectories};
 use serde::Serialize;
 
 use super::spread::Spread;
@@ -23,7 +19,7 @@ use crate::args::{self, Scale};
 use crate::diagnostics::say;
 use crate::interrupt;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
-use crate::progress::Training;
+use crate::progress;
 use crate::report::{Alignment, Table, scientific};
 
 const SYSTEM: &str = "lorenz";
@@ -108,7 +104,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
     let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
     let samples = budget.split.iter().sum();
     say(&format!("simulating {samples} Lorenz trajectories"));
-    let set = TrajectorySet::simulate(&*system.equation(), samples, arguments.seed, interrupt)?
+    let set = Trajectories::simulate(&*system.equation(), samples, arguments.seed, interrupt)?
         .with_split(budget.split)?;
     let (mut rows, mut curves, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for (color, method) in METHODS.iter().enumerate() {
@@ -140,22 +136,22 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
 }
 
 /// Trains once and rolls out the test trajectories.
-fn once(recipe: &Recipe, set: &TrajectorySet, device: Device, interrupt: &AtomicBool) -> Result<Run> {
-    let mut progress = Training::new(recipe.train.steps);
-    let mut losses = Vec::new();
-    let mut observer = |report: &StepReport| {
-        losses.push((f64::from(report.step), report.loss));
-        progress.report(report)
-    };
-    let session = Session { device, folder: None, resume: false, interrupt, observer: &mut observer };
-    let mut trained = train(recipe, set, session)?;
+fn once(recipe: &Recipe, set: &Trajectories, device: Device, interrupt: &AtomicBool) -> Result<Run> {
+    let mut progress = progress::Training::new(recipe.train.steps);
+    let trained = Training::from_recipe(recipe)
+        .device(device)
+        .interrupt(interrupt)
+        .observe(|report| progress.report(report))
+        .fit(set)?;
     drop(progress);
-    let test: Vec<_> = set.part(Split::Test).map(|(_, trajectory)| trajectory).collect();
-    let solver = Solver::from_config(&recipe.evaluate)?;
-    let prefix = trained.prefix();
-    let report = evaluate(&trained.model, &mut trained.memory, &test, &solver, prefix)?;
-    say(&format!("relative L2 error {:.4e} on {} test trajectories", report.relative_l2.mean, test.len()));
-    Ok(Run { report, losses, seconds: trained.seconds })
+    let report = trained.evaluate(set.test())?;
+    say(&format!(
+        "relative L2 error {:.4e} on {} test trajectories",
+        report.relative_l2.mean,
+        set.test().len()
+    ));
+    let losses = trained.history().iter().map(|report| (f64::from(report.step), report.loss)).collect();
+    Ok(Run { report, losses, seconds: trained.seconds() })
 }
 
 fn record(

@@ -9,7 +9,7 @@ use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::RK4;
 use cfo::numerics::{Philox, Spline};
 use cfo::paper::Edition;
-use cfo::{Budget, CfoError, Request, Rollout, Trained};
+use cfo::{Budget, Request, Solver, Trained, Watch};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
@@ -50,15 +50,15 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let trainings: Vec<Training> =
         setups.iter().map(|&setup| Training::flow(setup, Spline::Quintic, 1.0)).collect();
     let (mut rows, mut curves, mut fields) = (Vec::new(), Vec::new(), Vec::new());
-    let measured = laboratory.each(&trainings, |training, mut outcome| {
+    let measured = laboratory.each(&trainings, |training, outcome| {
         let edition = training.setup.edition;
         for noise in NOISES {
-            let back = Backward::new(&mut outcome, 1.0, noise, arguments.seed)?;
+            let back = Backward::new(&outcome, 1.0, noise, arguments.seed)?;
             rows.extend(SHOWN.iter().map(|&share| back.row(edition, share)));
             curves.push((format!("{}noise {noise:.0e}", prefix(edition)), back.errors.clone()));
         }
         for start in STARTS {
-            let back = Backward::new(&mut outcome, start, 0.0, arguments.seed)?;
+            let back = Backward::new(&outcome, start, 0.0, arguments.seed)?;
             if start < 1.0 {
                 rows.push(back.row(edition, 0.0));
             }
@@ -112,9 +112,9 @@ struct Backward {
 
 impl Backward {
     /// From the snapshot at a share of the horizon back to the first one, or as far as all trajectories stay finite.
-    fn new(outcome: &mut Outcome<'_>, start: f64, noise: f64, seed: u64) -> Result<Self> {
+    fn new(outcome: &Outcome<'_>, start: f64, noise: f64, seed: u64) -> Result<Self> {
         let test: Vec<Trajectory> = outcome.test().into_iter().cloned().collect();
-        let size = outcome.trained.model.shape().len();
+        let size = outcome.trained.model().shape().len();
         let last = (start * (test[0].times.len() - 1) as f64).round() as usize;
         let mut request = Request::default();
         for (i, trajectory) in test.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Backward {
             request.times.push(trajectory.times[..last].iter().rev().copied().collect());
             request.conditions.push(trajectory.parameters.clone());
         }
-        let states = integrate(&mut outcome.trained, request)?;
+        let states = integrate(&outcome.trained, &request)?;
         let reached = states.first().map_or(0, |states| states.len() / size);
         let mut errors = Vec::new();
         for back in 0..reached {
@@ -173,23 +173,13 @@ fn disturbed(state: &[f32], noise: f64, seed: u64, trajectory: u64) -> Vec<f32> 
 }
 
 /// States of every trajectory at as many of the times asked for as all of them reach.
-fn integrate(trained: &mut Trained, mut request: Request) -> Result<Vec<Vec<f32>>> {
-    let prefix = trained.prefix();
-    let Trained { model, memory, .. } = trained;
-    let mut rollout = Rollout::new(model, memory, request.start.len(), RK4, prefix)?;
-    while request.times.iter().all(|times| !times.is_empty()) {
-        match rollout.predict(memory, &request, Budget::StepPerOutput) {
-            Ok(prediction) => return Ok(prediction.states),
-            Err(CfoError::RolloutDiverged { trajectory, time, .. }) => {
-                // Times fall: keep what lies before the divergence, and at least one less than now.
-                let times = &request.times[trajectory];
-                let finite = times.iter().take_while(|&&at| at > time).count().min(times.len() - 1);
-                request.times.iter_mut().for_each(|times| times.truncate(finite));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(vec![])
+fn integrate(trained: &Trained, request: &Request) -> Result<Vec<Vec<f32>>> {
+    let size = trained.model().shape().len();
+    let solver = Solver { tableau: RK4, budget: Budget::StepPerOutput };
+    let mut states = trained.with_solver(solver).predict_each(request, &Watch::default())?.states;
+    let reached = states.iter().map(|states| states.len() / size).min().unwrap_or(0);
+    states.iter_mut().for_each(|states| states.truncate(reached * size));
+    Ok(states)
 }
 
 fn table(rows: &[Row]) -> Table {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use cfo::numerics::Spline;
 use cfo::paper::Edition;
-use cfo::{EvaluateConfig, Rollout, Solver, Trained};
+use cfo::{EvaluateConfig, Solver, Watch};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
@@ -65,10 +65,10 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     };
     let trainings: Vec<Training> = setups.iter().flat_map(pair).collect();
     let (mut rows, mut sweeps) = (Vec::new(), Vec::new());
-    let measured = laboratory.each(&trainings, |training, mut outcome| {
-        rows.extend(row(training, &mut outcome)?);
+    let measured = laboratory.each(&trainings, |training, outcome| {
+        rows.extend(row(training, &outcome)?);
         if training.prediction().is_none() {
-            sweeps.push(sweep(&mut outcome)?);
+            sweeps.push(sweep(&outcome)?);
         }
         Ok(())
     })?;
@@ -92,21 +92,18 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
 }
 
 /// A rollout within a budget, timed: milliseconds a trajectory, evaluations, error at the final time; nothing if it diverges.
-fn timed(outcome: &mut Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f64)>> {
+fn timed(outcome: &Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f64)>> {
     let config = EvaluateConfig { nfe, ..EvaluateConfig::default() };
     let Some(report) = outcome.evaluate_with(&config)? else { return Ok(None) };
-    let solver = Solver::from_config(&config)?;
     let request = outcome.request();
     let count = request.start.len();
-    let prefix = outcome.trained.prefix();
-    let Trained { model, memory, .. } = &mut outcome.trained;
-    let mut rollout = Rollout::new(model, memory, count, solver.tableau, prefix)?;
+    let trained = outcome.trained.with_solver(Solver::from_config(&config)?);
     // The first one compiles, and on a GPU captures what the others replay.
-    rollout.predict(memory, &request, solver.budget)?;
+    trained.predict_each(&request, &Watch::default())?;
     let mut times = Vec::new();
     for _ in 0..REPETITIONS {
         let started = Instant::now();
-        rollout.predict(memory, &request, solver.budget)?;
+        trained.predict_each(&request, &Watch::default())?;
         times.push(1e3 * started.elapsed().as_secs_f64() / count as f64);
     }
     times.sort_by(f64::total_cmp);
@@ -114,7 +111,7 @@ fn timed(outcome: &mut Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f6
 }
 
 /// The row of a system of the paper's table.
-fn row(training: &Training, outcome: &mut Outcome<'_>) -> Result<Option<Row>> {
+fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Option<Row>> {
     let system = training.system();
     let Some((rollouts, seconds_per_step)) = system.position().map(|at| PAPER[at]) else { return Ok(None) };
     let method = usize::from(training.prediction().is_none());
@@ -127,7 +124,7 @@ fn row(training: &Training, outcome: &mut Outcome<'_>) -> Result<Option<Row>> {
         recipe: training.setup.edition,
         method: training.method(),
         operator: system.backbones[0],
-        parameters: outcome.trained.model.parameters()?,
+        parameters: outcome.trained.model().parameters()?,
         batch: train.batch,
         seconds_per_step: outcome.seconds / f64::from(train.steps),
         paper_seconds_per_step: (method == 1).then_some(seconds_per_step),
@@ -142,7 +139,7 @@ fn row(training: &Training, outcome: &mut Outcome<'_>) -> Result<Option<Row>> {
 }
 
 /// Milliseconds and error of CFO over budgets of 50 to 400 %.
-fn sweep(outcome: &mut Outcome<'_>) -> Result<Vec<(f64, f64)>> {
+fn sweep(outcome: &Outcome<'_>) -> Result<Vec<(f64, f64)>> {
     let mut points = Vec::new();
     for share in [0.5, 1.0, 2.0, 4.0] {
         let nfe = (share * outcome.intervals() as f64) as usize;

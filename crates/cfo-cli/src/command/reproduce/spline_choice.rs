@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         .flat_map(every)
         .map(|(setup, keep_rate, path)| Training::flow(setup, path.spline, keep_rate).with_stencil(path))
         .collect();
-    let measured = laboratory.each(&trainings, |_, mut outcome| {
+    let measured = laboratory.each(&trainings, |_, outcome| {
         let error = outcome.evaluate()?.map(|report| report.relative_l2.mean);
         Ok((error, outcome.seconds))
     })?;

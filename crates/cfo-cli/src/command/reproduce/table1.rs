@@ -109,10 +109,10 @@ struct Measured {
     seconds: f64,
 }
 
-fn measure(mut outcome: Outcome<'_>) -> Result<Measured> {
+fn measure(outcome: Outcome<'_>) -> Result<Measured> {
     Ok(Measured {
         report: outcome.evaluate()?,
-        parameters: outcome.trained.model.parameters()?,
+        parameters: outcome.trained.model().parameters()?,
         steps: outcome.recipe().train.steps,
         seconds: outcome.seconds,
         losses: outcome.losses,

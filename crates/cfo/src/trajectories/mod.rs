@@ -1,5 +1,7 @@
 //! Trajectories, split three ways: from a file, from a simulator, or from the user's own program.
 
+mod part;
+
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
@@ -15,6 +17,7 @@ use crate::error::{CfoError, Result};
 use crate::paper::System;
 use crate::partition::{Portions, assign, default_counts, held_out_times};
 use crate::recipe::Recipe;
+pub use part::Part;
 
 /// Trajectories with what holds for all of them and the part each belongs to.
 #[derive(Clone, Debug)]
@@ -60,8 +63,8 @@ impl Trajectories {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(path: &Path) -> Result<Self> {
-        let mut set = Self::open(path, None)?;
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let mut set = Self::open(path.as_ref(), None)?;
         set.load(&Split::ALL)?;
         Ok(set)
     }

@@ -3,28 +3,23 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use cfo::engine::{Feed, Graph, Memory, Node, Page, Program, Shape};
+use cfo::engine::{Feed, Memory, Page, Program};
 use cfo::numerics::ode::RK4;
-use cfo::{Budget, CfoError, Model, Request, Rollout, TrainingData, TrajectorySet, training_step};
+use cfo::{Budget, CfoError, Prepared, Request, Rollout, Trajectories};
 
 use crate::args::{self, Work};
 
 /// What is timed.
-pub(super) enum Prepared<'a> {
+pub(super) enum Timed {
     Program(Box<Program>),
-    Rollout { rollout: Box<Rollout<'a>>, request: Request, nfe: usize },
+    Rollout { rollout: Box<Rollout>, request: Request, nfe: usize },
     Streamed { program: Box<Program>, feed: Feed, pages: Vec<Page> },
 }
 
-impl<'a> Prepared<'a> {
-    pub fn new(
-        arguments: &args::Bench,
-        model: &'a Model,
-        data: &TrainingData,
-        set: &TrajectorySet,
-        memory: &mut Memory,
-    ) -> Result<Self> {
-        let program = compile(arguments.what, model, data, memory)?;
+impl Timed {
+    pub fn new(arguments: &args::Bench, prepared: &mut Prepared, set: &Trajectories) -> Result<Self> {
+        let program = compile(arguments.what, prepared)?;
+        let Prepared { model, data, memory, .. } = prepared;
         if let (Work::Rollout, Some(nfe)) = (arguments.what, arguments.nfe) {
             let batch = model.recipe.train.batch;
             let rollout = Box::new(Rollout::new(model, memory, batch, RK4, "")?);
@@ -104,7 +99,7 @@ impl<'a> Prepared<'a> {
 }
 
 /// The set's trajectories again and again, from a snapshot to all later times.
-fn request(set: &TrajectorySet, first: usize, count: usize) -> Request {
+fn request(set: &Trajectories, first: usize, count: usize) -> Request {
     let size = set.description.shape.len();
     let chosen = || set.trajectories.iter().cycle().take(count);
     Request {
@@ -118,7 +113,7 @@ fn request(set: &TrajectorySet, first: usize, count: usize) -> Request {
 }
 
 /// Milliseconds a run, the device's work included; short runs are timed in groups.
-pub(super) fn time(work: &mut Prepared<'_>, memory: &mut Memory, repetitions: usize) -> Result<Vec<f64>> {
+pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) -> Result<Vec<f64>> {
     /// Least time of a group, in seconds.
     const GROUP: f64 = 0.02;
     let once = Instant::now();
@@ -136,31 +131,25 @@ pub(super) fn time(work: &mut Prepared<'_>, memory: &mut Memory, repetitions: us
     Ok(times)
 }
 
-/// Puts everything into memory and compiles what is timed.
-pub(super) fn compile(
-    what: Work,
-    model: &Model,
-    data: &TrainingData,
-    memory: &mut Memory,
-) -> Result<Program> {
-    let (graph, loss) = training_step(model, data)?;
-    memory.initialize(&graph, 0).map_err(CfoError::from)?;
-    memory.insert_real("train.loss", Shape::scalar(), &[0.0]).map_err(CfoError::from)?;
-    data.upload(model, memory)?;
+/// Draws weights, puts everything into memory and compiles what is timed.
+pub(super) fn compile(what: Work, prepared: &mut Prepared) -> Result<Program> {
+    prepared.initialize()?;
+    if let Work::TrainStep | Work::Overhead = what {
+        return Ok(prepared.compile(&[prepared.loss])?);
+    }
+    prepared.upload()?;
+    let Prepared { model, data, memory, .. } = prepared;
     let batch = model.recipe.train.batch;
-    let compiled = |graph: &Graph, outputs: &[Node], memory: &Memory| {
-        Program::compile(graph, outputs, memory).map_err(CfoError::from)
-    };
-    Ok(match what {
-        Work::TrainStep | Work::Overhead => compiled(&graph, &[loss], memory)?,
+    let (graph, outputs) = match what {
+        Work::Rollout => return Ok(Rollout::new(model, memory, batch, RK4, "")?.into_step()),
         Work::Forward => {
-            let graph = model.forward(batch, memory)?;
-            compiled(&graph.0, &[graph.1], memory)?
+            let (graph, moved) = model.forward(batch, memory)?;
+            (graph, vec![moved])
         }
-        Work::Sampler => {
+        _ => {
             let (graph, sample) = cfo::sampler(model, data)?;
-            compiled(&graph, &[sample.time, sample.state, sample.target], memory)?
+            (graph, vec![sample.time, sample.state, sample.target])
         }
-        Work::Rollout => Rollout::new(model, memory, batch, RK4, "")?.into_step(),
-    })
+    };
+    Ok(Program::compile(&graph, &outputs, memory).map_err(CfoError::from)?)
 }

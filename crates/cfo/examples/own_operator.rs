@@ -1,0 +1,57 @@
+//! A network of one's own: trained, saved, loaded and integrated backward.
+//! `cargo run --release -p cfo --example own_operator`
+
+use cfo::data::simulate::Lorenz;
+use cfo::engine::{Activation, Graph, Initial, Node};
+use cfo::operator::{Operator, OperatorInputs, Setting};
+use cfo::{Result, Trained, Training, Trajectories};
+
+/// Features that multiply each other: `out (sin(waves u) * tanh(gates u)) + linear u`.
+struct Products {
+    features: usize,
+}
+
+impl Operator for Products {
+    fn name(&self) -> &str {
+        "products"
+    }
+
+    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+        let mut layer = |name: &str, x: Node, from: usize, to: usize| {
+            let weight = graph.parameter(&format!("{name}.weight"), [from, to], Initial::fan_in(from))?;
+            let bias = graph.parameter(&format!("{name}.bias"), [to], Initial::ZEROS)?;
+            graph.linear(x, weight, Some(bias), Activation::Identity)
+        };
+        let waves = layer("waves", inputs.field, setting.inputs, self.features)?;
+        let gates = layer("gates", inputs.field, setting.inputs, self.features)?;
+        let linear = layer("linear", inputs.field, setting.inputs, setting.outputs)?;
+        let (waves, gates) = (graph.sin(waves)?, graph.tanh(gates)?);
+        let products = graph.multiply(waves, gates)?;
+        let weight =
+            graph.parameter("out", [self.features, setting.outputs], Initial::fan_in(self.features))?;
+        let curved = graph.linear(products, weight, None, Activation::Identity)?;
+        Ok(graph.add(curved, linear)?)
+    }
+}
+
+fn main() -> Result<()> {
+    run(4000)
+}
+
+pub(crate) fn run(steps: u32) -> Result<()> {
+    let lorenz = Lorenz { frames: 201, horizon: 1.0, ..Lorenz::default() };
+    let data = Trajectories::simulate(&lorenz, 200, 1, &false.into())?;
+    let products = || Products { features: 128 };
+    let trained = Training::new(products()).steps(steps).batch(512).learning_rate(3e-3).fit(&data)?;
+    println!("relative L2 error {:.2e}", trained.evaluate(data.test())?.relative_l2.mean);
+
+    let run = std::env::temp_dir().join(format!("cfo-own-operator-{}", std::process::id()));
+    trained.save(&run)?;
+    let loaded = Trained::loader(&run).operator(products()).load()?;
+    std::fs::remove_dir_all(&run)?;
+    let state = data.trajectories[0].values[..3].to_vec();
+    let there = loaded.predict(&state, 0.0, &[0.03, 0.1, 0.2])?;
+    let back = loaded.predict(there.state(2), 0.2, &[0.0])?;
+    println!("{state:?} at 0, {:?} at 0.2, back at {:?}", there.state(2), back.state(0));
+    Ok(())
+}

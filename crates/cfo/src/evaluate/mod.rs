@@ -1,0 +1,175 @@
+//! Evaluation: rollouts of whole trajectories from their first snapshot, and how far they are from the truth.
+
+mod comparison;
+
+use std::time::Instant;
+
+use cfo_data::Trajectory;
+use cfo_engine::Memory;
+use serde::{Deserialize, Serialize};
+
+use crate::alignment::Alignment;
+use crate::error::{CfoError, Result};
+use crate::metrics::Metrics;
+use crate::model::Model;
+use crate::rollout::{Budget, Divergence, Request, Rollout, Watch};
+use crate::trajectories::Part;
+use comparison::Comparison;
+
+/// Trajectories of a rollout batch at most.
+const MOST: usize = 500;
+
+/// Trajectories that are rolled out together, of so many: as many as keep a GPU busy. A step of the CPU ends within a second or so,
+/// since that is how long an interrupt waits.
+pub(crate) fn batch(model: &Model, memory: &Memory, count: usize) -> usize {
+    let values = if memory.is_asynchronous() { 1 << 21 } else { 1 << 16 };
+    count.clamp(1, (values / model.shape().len()).clamp(1, MOST))
+}
+
+/// Errors over a set of trajectories.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RelativeL2 {
+    /// Mean over the trajectories that arrived.
+    pub mean: f64,
+    /// Standard deviation over them.
+    pub std: f64,
+    /// Index of each trajectory in its set or file.
+    #[serde(default)]
+    pub indices: Vec<usize>,
+    /// Of each trajectory over all its snapshots, the first included; none for one that diverged.
+    pub per_trajectory: Vec<Option<f64>>,
+    /// Mean at the last snapshot alone.
+    pub final_time: f64,
+}
+
+/// The error at a time, over the trajectories that have a snapshot there.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TimeError {
+    /// Mean time of the snapshots.
+    pub time: f64,
+    /// Mean relative L2 error.
+    pub relative_l2: f64,
+    /// Relative L2 error of the trajectory that is worst there.
+    pub worst: f64,
+}
+
+/// What evaluation finds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// The paper's metric.
+    pub relative_l2: RelativeL2,
+    /// Its course over time: at each snapshot if all trajectories share their times, else over as many equal spans of time as
+    /// the longest has snapshots.
+    pub per_time: Vec<TimeError>,
+    /// Network evaluations for one trajectory.
+    pub evaluations: usize,
+    /// Seconds of integration for one trajectory, many in one batch.
+    pub seconds_per_trajectory: f64,
+    /// PDEBench's metrics and others, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Metrics>,
+    /// The trajectories that did not arrive, by their index; not part of the written report.
+    #[serde(skip)]
+    pub diverged: Vec<Divergence>,
+    /// The trajectory with the highest error; not part of the written report.
+    #[serde(skip)]
+    pub worst: Option<Worst>,
+    /// Trajectories with PDE parameters outside what the model was trained on, with what is outside; not part of the written report.
+    #[serde(skip)]
+    pub strangers: Vec<(usize, String)>,
+}
+
+/// The trajectory with the highest error.
+#[derive(Clone, Debug)]
+pub struct Worst {
+    /// Its index.
+    pub index: usize,
+    /// Its relative L2 error.
+    pub error: f64,
+    /// Its times and snapshots, from the one on that is predicted from.
+    pub truth: Trajectory,
+    /// Its predicted snapshots, in the user's units.
+    pub prediction: Vec<f32>,
+}
+
+/// The snapshots of a trajectory that a model sees start here.
+pub(crate) fn first_frame(model: &Model) -> usize {
+    usize::from(model.recipe.data.drop_first)
+}
+
+/// How trajectories are rolled out and compared.
+#[derive(Debug, Default)]
+pub(crate) struct Evaluator<'a> {
+    /// Numbers of true snapshots in memory at a time, and as many predicted ones.
+    pub(crate) held: usize,
+    /// Whether the report has PDEBench's metrics and others.
+    pub(crate) metrics: bool,
+    /// Who watches.
+    pub(crate) watch: Watch<'a>,
+}
+
+impl Evaluator<'_> {
+    /// Trajectories of a part that are in memory at a time.
+    pub(crate) fn portion(&self, model: &Model, part: &Part<'_>) -> usize {
+        let longest = part.frames().max().unwrap_or(1).max(1);
+        (self.held / (longest * model.shape().len())).max(1)
+    }
+
+    /// Rolls out the trajectories of a part over all their times, from the first snapshot that the model sees, and compares.
+    ///
+    /// # Errors
+    /// If a trajectory does not fit the model or cannot be read, or the watch ended it.
+    pub(crate) fn run(
+        &self,
+        model: &Model,
+        (rollout, memory): (&mut Rollout, &mut Memory),
+        budget: Budget,
+        part: &Part<'_>,
+    ) -> Result<Report> {
+        let alignment = Alignment::new(model, part.description())?;
+        let (portion, batch) = (self.portion(model, part), rollout.batch());
+        // Whole batches, but for the last.
+        let portion = (portion / batch * batch).max(batch);
+        let mut comparison = Comparison::new(model, self.metrics);
+        let mut strangers = Vec::new();
+        for portion in part.portions(portion) {
+            let mut read = portion.read()?;
+            for trajectory in read.iter_mut().filter(|_| !alignment.is_identity()) {
+                alignment.align(trajectory.to_mut());
+            }
+            let numbered: Vec<(usize, &Trajectory)> =
+                portion.numbers().zip(read.iter().map(AsRef::as_ref)).collect();
+            let strange =
+                |&(index, one): &(usize, &Trajectory)| Some((index, model.beyond_training(&one.parameters)?));
+            strangers.extend(numbered.iter().filter_map(strange));
+            let request = request(model, &numbered)?;
+            let started = Instant::now();
+            let found = rollout.predict_each(memory, &request, budget, &self.watch)?;
+            comparison.add(&numbered, &found, started.elapsed().as_secs_f64());
+        }
+        Ok(Report { strangers, ..comparison.report() })
+    }
+}
+
+/// From the first snapshot that the model sees to all of them.
+fn request(model: &Model, trajectories: &[(usize, &Trajectory)]) -> Result<Request> {
+    let (size, first) = (model.shape().len(), first_frame(model));
+    let mut request = Request::default();
+    for (index, trajectory) in trajectories {
+        if trajectory.times.len() < first + 2 {
+            return Err(CfoError::BadData {
+                problem: format!(
+                    "trajectory {index} has {} snapshots; evaluation needs {}",
+                    trajectory.times.len(),
+                    first + 2
+                ),
+                hint: "leave it out of the test set".into(),
+            });
+        }
+        request.start.push(trajectory.times[first]);
+        request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
+        request.times.push(trajectory.times[first..].to_vec());
+        request.conditions.push(trajectory.parameters.clone());
+    }
+    Ok(request)
+}

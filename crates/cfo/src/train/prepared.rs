@@ -1,0 +1,102 @@
+//! A training step that is ready to be compiled: what `cfo train` runs, a dry run describes and `cfo bench` times.
+
+use std::sync::Arc;
+
+use cfo_device::Device;
+use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape, Type};
+
+use super::step::training_step;
+use crate::error::{CfoError, Result};
+use crate::method::Method;
+use crate::model::Model;
+use crate::operator::parameter_count;
+use crate::recipe::Recipe;
+use crate::training_data::TrainingData;
+use crate::trajectories::Trajectories;
+
+/// A model, its data and the graph of its step, in the memory that they live in.
+pub struct Prepared {
+    /// The model, measured on its data.
+    pub model: Arc<Model>,
+    /// What batches are drawn from.
+    pub data: TrainingData,
+    /// The graph of a step.
+    pub graph: Graph,
+    /// Its loss.
+    pub loss: Node,
+    /// Where the tensors live.
+    pub memory: Memory,
+    /// Hash of the training data.
+    pub(crate) fingerprint: String,
+}
+
+impl Prepared {
+    /// Reads, measures and scales the training part of a set in one pass, and builds the step.
+    ///
+    /// # Errors
+    /// If recipe and data do not fit, or the device refuses.
+    pub fn new(recipe: &Recipe, set: &Trajectories, device: Device) -> Result<Self> {
+        Self::by(&Method::of(recipe), set, device, None)
+    }
+
+    /// The same by a method, with the units of a model that is known already.
+    pub(crate) fn by(
+        method: &Method,
+        set: &Trajectories,
+        device: Device,
+        known: Option<&Model>,
+    ) -> Result<Self> {
+        let train = &method.recipe.train;
+        let mut memory =
+            Memory::new(device, train.precision_on(device))?.with_determinism(train.deterministic);
+        let (model, data, fingerprint) = TrainingData::load(method, set, &mut memory, known)?;
+        let (graph, loss) = training_step(&model, &data)?;
+        Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
+    }
+
+    /// Draws the weights that memory does not hold yet.
+    ///
+    /// # Errors
+    /// If the network does not fit the device.
+    pub fn initialize(&mut self) -> Result<()> {
+        let refuse = |error| CfoError::of_network(error, parameter_count(&self.graph));
+        self.memory.initialize(&self.graph, self.model.recipe.train.seed).map_err(refuse)
+    }
+
+    /// The tensors that outlive the training: weights, averages and the optimiser's, without the data.
+    pub(crate) fn into_weights(self) -> Result<Memory> {
+        let from = self.memory;
+        let mut kept =
+            Memory::new(Device::of(&from)?, from.precision())?.with_determinism(from.is_deterministic());
+        for name in from.names_where(|role| role.is_network() || role == Role::Optimizer) {
+            let (role, Type { element, shape }) = (from.role(name)?, from.value_type(name)?.clone());
+            match element {
+                Element::Index => {
+                    kept.insert_as(role, name, element, shape, Data::Index(&from.read_index(name)?))?;
+                }
+                _ => kept.insert_as(role, name, element, shape, Data::F64(&from.read_f64(name)?))?,
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Puts what is left of the data into memory.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub fn upload(&mut self) -> Result<()> {
+        let zero = Data::F32(&[0.0]);
+        self.memory.insert_as(Role::Optimizer, "train.loss", Element::Real, Shape::scalar(), zero)?;
+        self.data.upload(&self.model, &mut self.memory)
+    }
+
+    /// Puts what is left of the data into memory and compiles the step, with the outputs asked for.
+    ///
+    /// # Errors
+    /// If the step does not fit the device.
+    pub fn compile(&mut self, outputs: &[Node]) -> Result<Program> {
+        self.upload()?;
+        let refuse = |error| CfoError::of_step(error, self.model.recipe.train.batch);
+        Program::compile(&self.graph, outputs, &self.memory).map_err(refuse)
+    }
+}

@@ -1,0 +1,114 @@
+//! The learned velocity as a function, and its derivative applied to vectors.
+
+use cfo_engine::{Data, Element, Graph, Memory, Program, Role, Shape};
+
+use super::Trained;
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::objective::{Motion, Point};
+
+/// The compiled velocity of so many states, and the product of vectors with its Jacobian.
+pub(super) struct Field {
+    batch: usize,
+    velocity: Program,
+    vector_jacobian: Program,
+}
+
+/// A tensor of the programs of a batch size.
+fn name(batch: usize, what: &str) -> String {
+    format!("field.{batch}.{what}")
+}
+
+impl Field {
+    pub(super) fn new(model: &Model, memory: &mut Memory, batch: usize) -> Result<Self> {
+        let (shape, count) = (model.batch_shape(batch), model.setting.conditions);
+        let mut insert = |what: &str, shape: Shape| {
+            let zeros = vec![0.0; shape.len()];
+            memory.insert_as(Role::Scratch, &name(batch, what), Element::Real, shape, Data::F32(&zeros))
+        };
+        insert("time", [batch].into())?;
+        insert("state", shape.into())?;
+        insert("vector", shape.into())?;
+        if count > 0 {
+            insert("conditions", [batch, count].into())?;
+        }
+        let mut graph = Graph::with_prefix(model.weight_prefix());
+        let time = graph.input(&name(batch, "time"), [batch])?;
+        let state = graph.input(&name(batch, "state"), shape)?;
+        let conditions = match count {
+            0 => None,
+            count => Some(graph.input(&name(batch, "conditions"), [batch, count])?),
+        };
+        let point = Point { time, state, conditions };
+        let found = model.objective().moved(&mut graph, model, &point)?;
+        let velocity = Program::compile(&graph, &[found], memory)?;
+        let vector = graph.input(&name(batch, "vector"), shape)?;
+        let product = graph.multiply(found, vector)?;
+        let total = graph.sum_all(product)?;
+        let gradient = graph.gradients(total, &[state])?;
+        let vector_jacobian = Program::compile(&graph, &gradient, memory)?;
+        Ok(Self { batch, velocity, vector_jacobian })
+    }
+
+    pub(super) fn batch(&self) -> usize {
+        self.batch
+    }
+}
+
+impl Trained {
+    /// The learned right-hand side at states, one or several one after another, and a time: the velocity in the user's units.
+    ///
+    /// # Errors
+    /// If the states do not fit the model, or it maps over fixed steps and has no velocity.
+    pub fn velocity(&self, states: &[f32], time: f64) -> Result<Vec<f32>> {
+        self.in_field(states, time, None)
+    }
+
+    /// A vector for each state, applied from the left to the derivative of the velocity by the state.
+    ///
+    /// # Errors
+    /// As [`Trained::velocity`], or if there are not as many vectors.
+    pub fn vector_jacobian(&self, states: &[f32], time: f64, vectors: &[f32]) -> Result<Vec<f32>> {
+        if vectors.len() != states.len() {
+            return Err(CfoError::BadData {
+                problem: format!("{} values of vectors for {} of states", vectors.len(), states.len()),
+                hint: "give one vector, shaped like a state, for each state".into(),
+            });
+        }
+        self.in_field(states, time, Some(vectors))
+    }
+
+    fn in_field(&self, states: &[f32], time: f64, vectors: Option<&[f32]>) -> Result<Vec<f32>> {
+        let model = &self.model;
+        if model.objective().motion() != Motion::Velocity {
+            return Err(CfoError::BadData {
+                problem: "the model predicts snapshot after snapshot and has no velocity".into(),
+                hint: "a model trained by flow matching has one".into(),
+            });
+        }
+        let count = self.states(states)?.len();
+        let conditions = model.normalized_conditions(&self.parameters)?;
+        let scaling = &model.scaling;
+        let mut weights = self.lock();
+        let (field, memory) = weights.field(model, count)?;
+        memory.write(&name(count, "time"), Data::F64(&vec![scaling.time(time); count]))?;
+        memory.write(&name(count, "state"), Data::F32(&scaling.normalize(states)))?;
+        if !conditions.is_empty() {
+            memory.write(&name(count, "conditions"), Data::F32(&conditions.repeat(count)))?;
+        }
+        // A unit of normalised velocity is a deviation a span.
+        let deviations = || scaling.deviation.iter().cycle();
+        let Some(vectors) = vectors else {
+            field.velocity.run(memory)?;
+            let found = field.velocity.output_f64(0)?;
+            let scaled = found.iter().zip(deviations()).map(|(v, deviation)| v * deviation / scaling.span);
+            return Ok(scaled.map(|v| v as f32).collect());
+        };
+        let scaled =
+            vectors.iter().zip(deviations()).map(|(&w, deviation)| f64::from(w) * deviation / scaling.span);
+        memory.write(&name(count, "vector"), Data::F64(&scaled.collect::<Vec<f64>>()))?;
+        field.vector_jacobian.run(memory)?;
+        let found = field.vector_jacobian.output_f64(0)?;
+        Ok(found.iter().zip(deviations()).map(|(g, deviation)| (g / deviation) as f32).collect())
+    }
+}

@@ -1,0 +1,106 @@
+//! Trained models from the folders of runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cfo_device::Device;
+use cfo_engine::{Kept, Memory, Precision, Role};
+
+use super::Trained;
+use crate::checkpoint::Checkpoints;
+use crate::error::{CfoError, Result};
+use crate::method::Foreign;
+use crate::objective::Objective;
+use crate::operator::Operator;
+use crate::train::{Outcome, read_log};
+
+/// What is loaded of a run, and where to. By default its best checkpoint, else its latest, on the best device that there is.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    run: PathBuf,
+    checkpoint: Option<String>,
+    device: Option<Device>,
+    precision: Option<Precision>,
+    foreign: Foreign,
+}
+
+impl Loader {
+    pub(super) fn new(run: &Path) -> Self {
+        let (checkpoint, device, precision) = (None, None, None);
+        Self { run: run.into(), checkpoint, device, precision, foreign: Foreign::default() }
+    }
+
+    /// A checkpoint by its name: `latest`, `best` or `step-N`.
+    #[must_use]
+    pub fn checkpoint(mut self, name: impl Into<String>) -> Self {
+        self.checkpoint = Some(name.into());
+        self
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// Another precision of rollouts than that of the recipe.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = Some(precision);
+        self
+    }
+
+    /// The operator that the run was trained with, where recipes have no words for it.
+    #[must_use]
+    pub fn operator(mut self, operator: impl Operator + 'static) -> Self {
+        let known = operator.config().is_some();
+        self.foreign.set_operator((!known).then(|| Arc::new(operator) as Arc<dyn Operator>));
+        self
+    }
+
+    /// The objective that the run was trained with, where recipes have no words for it.
+    #[must_use]
+    pub fn objective(mut self, objective: impl Objective + 'static) -> Self {
+        let known = objective.describe(&mut crate::recipe::Recipe::default());
+        self.foreign.set_objective((!known).then(|| Arc::new(objective) as Arc<dyn Objective>));
+        self
+    }
+
+    /// The name of the checkpoint that is loaded.
+    ///
+    /// # Errors
+    /// If the folder holds none.
+    pub fn checkpoint_name(&self) -> Result<String> {
+        let checkpoints = Checkpoints::of(&self.run);
+        if !checkpoints.exist() {
+            return Err(CfoError::BadData {
+                problem: format!("`{}` is not the folder of a run: it has no checkpoint", self.run.display()),
+                hint: "`cfo train RECIPE --out RUN` makes one".into(),
+            });
+        }
+        Ok(self.checkpoint.clone().unwrap_or_else(|| checkpoints.preferred().into()))
+    }
+
+    /// Loads it.
+    ///
+    /// # Errors
+    /// If it is missing or damaged, or was trained with another operator or objective.
+    pub fn load(&self) -> Result<Trained> {
+        let name = self.checkpoint_name()?;
+        let checkpoints = Checkpoints::of(&self.run);
+        let state = checkpoints.state(&name)?;
+        let model = Arc::new(state.model.clone().with(&self.foreign)?);
+        let device = self.device.unwrap_or_else(Device::best);
+        let precision = self.precision.unwrap_or_else(|| model.recipe.rollout_precision_on(device));
+        let mut memory = Memory::new(device, precision)?;
+        checkpoints.load(&name, &state, &mut memory, false)?;
+        let (network, prefix) = (model.graph()?, model.weight_prefix());
+        let named = network.parameters().iter().map(|one| (format!("{prefix}{}", one.name), &one.shape));
+        let named: Vec<_> = named.collect();
+        let needed = named.iter().map(|(name, shape)| Kept { name, shape, role: Role::Weight });
+        checkpoints.check_tensors(&name, needed, &memory)?;
+        let history = read_log(&self.run, state.step);
+        Trained::new(model, memory, Outcome::of(&state, history))
+    }
+}

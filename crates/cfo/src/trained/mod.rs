@@ -1,0 +1,299 @@
+//! A trained model: one value that owns its weights, its scaling and its split, and predicts with them.
+
+mod field;
+mod legs;
+mod load;
+mod solution;
+mod weights;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cfo_data::FieldShape;
+use cfo_device::Device;
+use cfo_engine::{Memory, Precision};
+
+use crate::checkpoint::{Checkpoints, State};
+use crate::error::{CfoError, Result};
+use crate::evaluate::{Evaluator, Report, batch};
+use crate::model::Model;
+use crate::objective::Motion;
+use crate::recipe::Recipe;
+use crate::rollout::{Prediction, Request, Solver, Watch};
+use crate::train::{Ending, Outcome, StepReport, WallTime, write_log};
+use crate::trajectories::Part;
+use legs::Legs;
+pub use load::Loader;
+pub use solution::Solution;
+use weights::Weights;
+pub(crate) use weights::{copy_weights, for_rollouts as weights_for_rollouts};
+
+/// Numbers of true snapshots that an evaluation holds in memory at a time.
+const HELD: usize = 1 << 24;
+
+/// A trained model. It owns its weights, its scaling and the split of its data; clones share them.
+///
+/// ```
+/// # use cfo::{Trajectories, Training, operator::Mlp, data::simulate::Lorenz};
+/// # let lorenz = Lorenz { frames: 21, horizon: 0.2, ..Lorenz::default() };
+/// # let data = Trajectories::simulate(&lorenz, 4, 1, &false.into())?;
+/// let trained = Training::new(Mlp::default()).steps(2).batch(8).fit(&data)?;
+/// let later = trained.predict(&[1.0, 2.0, 20.0], 0.0, &[0.01, 0.075, 0.2])?;
+/// assert_eq!((later.states.len(), later.state(2).len()), (9, 3));
+/// # Ok::<(), cfo::CfoError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Trained {
+    model: Arc<Model>,
+    solver: Solver,
+    /// PDE parameters of predictions, for a model that is conditioned on them.
+    parameters: Vec<f64>,
+    weights: Arc<Mutex<Weights>>,
+    outcome: Arc<Outcome>,
+}
+
+impl Trained {
+    /// A model with the weights that memory holds.
+    pub(crate) fn new(model: Arc<Model>, memory: Memory, outcome: Outcome) -> Result<Self> {
+        let solver = Solver::from_config(&model.recipe.evaluate)?;
+        let weights = Arc::new(Mutex::new(Weights::new(&model, memory)?));
+        Ok(Self { model, solver, parameters: Vec::new(), weights, outcome: Arc::new(outcome) })
+    }
+
+    /// Loads a run, on the best device that there is: its best checkpoint, else its latest.
+    ///
+    /// # Errors
+    /// If there is none or it is damaged, or the run was trained with an operator or an objective of its own.
+    pub fn load(run: impl AsRef<Path>) -> Result<Self> {
+        Self::loader(run).load()
+    }
+
+    /// Loads a run with more to say: which checkpoint, on which device, with which operator or objective of one's own.
+    pub fn loader(run: impl AsRef<Path>) -> Loader {
+        Loader::new(run.as_ref())
+    }
+
+    /// The same model rolled out by another solver than its recipe's.
+    #[must_use]
+    pub fn with_solver(&self, solver: Solver) -> Self {
+        Self { solver, ..self.clone() }
+    }
+
+    /// The same model for predictions with these PDE parameters, in the order of the training data.
+    #[must_use]
+    pub fn with_parameters(&self, parameters: &[f64]) -> Self {
+        Self { parameters: parameters.to_vec(), ..self.clone() }
+    }
+
+    /// The same model for snapshots of another grid, if its weights do not depend on the grid.
+    ///
+    /// # Errors
+    /// If the network is bound to its grid, or the snapshots differ in more than that.
+    pub fn on_grid(&self, shape: FieldShape) -> Result<Self> {
+        if shape == self.model.shape() {
+            return Ok(self.clone());
+        }
+        let model = Arc::new(self.model.on_grid(shape)?);
+        let weights = self.lock().copied(&model)?;
+        Ok(Self { model, weights: Arc::new(Mutex::new(weights)), ..self.clone() })
+    }
+
+    /// Predicts states at times of any order in time, forward and backward, from states at `start`: one, or several one after another.
+    /// All are in the user's units.
+    ///
+    /// # Errors
+    /// If states or times do not fit the model, or a trajectory diverges.
+    pub fn predict(&self, initial: &[f32], start: f64, times: &[f64]) -> Result<Solution> {
+        let states = self.states(initial)?;
+        let count = states.len();
+        let request = Request {
+            start: vec![start; count],
+            states,
+            times: vec![times.to_vec(); count],
+            conditions: vec![self.parameters.clone(); count],
+        };
+        let found = self.predict_each(&request, &Watch::default())?;
+        match found.diverged.first() {
+            Some(&divergence) => Err(divergence.into()),
+            None => Ok(Solution::new(self.model.shape().len(), times, found)),
+        }
+    }
+
+    /// Predicts trajectories, each from its own state at its own time to its own times, with its own PDE parameters. One that diverges
+    /// costs the others nothing: it is named, with what was found of it. Times increase, or decrease; they may lie on both sides of
+    /// the start.
+    ///
+    /// # Errors
+    /// If the request does not fit the model, or the watch ended it.
+    pub fn predict_each(&self, request: &Request, watch: &Watch<'_>) -> Result<Prediction> {
+        self.check_steps(request)?;
+        let legs = Legs::new(request);
+        let mut weights = self.lock();
+        let mut found = Vec::new();
+        for leg in legs.requests() {
+            let count = batch(&self.model, weights.memory(), leg.start.len());
+            let (rollout, memory) = weights.rollout(&self.model, self.solver.tableau, count)?;
+            found.push(rollout.predict_each(memory, leg, self.solver.budget, watch)?);
+        }
+        Ok(legs.join(self.model.shape().len(), found))
+    }
+
+    /// Rolls out the trajectories of a part over all their times, from their first snapshot, and compares.
+    ///
+    /// # Errors
+    /// If a trajectory does not fit the model, cannot be read, or its rollout diverges.
+    pub fn evaluate<'a>(&self, part: impl Into<Part<'a>>) -> Result<Report> {
+        let report = self.evaluate_each(&part.into(), false, Watch::default())?;
+        match report.diverged.first() {
+            Some(&divergence) => Err(divergence.into()),
+            None => Ok(report),
+        }
+    }
+
+    /// The same where a trajectory that diverges costs the others nothing and is named in the report, with PDEBench's metrics and
+    /// others if asked for.
+    ///
+    /// # Errors
+    /// If a trajectory does not fit the model or cannot be read, or the watch ended it.
+    pub fn evaluate_each(&self, part: &Part<'_>, metrics: bool, watch: Watch<'_>) -> Result<Report> {
+        if part.description().shape != self.model.shape() {
+            return self.on_grid(part.description().shape)?.evaluate_each(part, metrics, watch);
+        }
+        let evaluator = Evaluator { held: HELD, metrics, watch };
+        let mut weights = self.lock();
+        let portion = evaluator.portion(&self.model, part);
+        let count = batch(&self.model, weights.memory(), part.len().min(portion));
+        let pair = weights.rollout(&self.model, self.solver.tableau, count)?;
+        evaluator.run(&self.model, pair, self.solver.budget, part)
+    }
+
+    /// Writes the model as the folder of a run: its recipe, a checkpoint, its log.
+    ///
+    /// # Errors
+    /// If the folder already holds a run, or the disk refuses.
+    pub fn save(&self, run: impl AsRef<Path>) -> Result<()> {
+        let (run, outcome) = (run.as_ref(), &self.outcome);
+        let checkpoints = Checkpoints::of(run);
+        if checkpoints.exist() {
+            return Err(CfoError::BadData {
+                problem: format!("`{}` already holds a run", run.display()),
+                hint: "choose another folder, or remove the run".into(),
+            });
+        }
+        let weights = self.lock();
+        let Outcome { steps, fingerprint, best, course, .. } = &**outcome;
+        let state = State::new(&self.model, *steps, fingerprint, *best, *course);
+        write_log(run, &state.recipe(), &outcome.history)?;
+        checkpoints.save(weights.trained(), state, false)
+    }
+
+    /// The model: recipe, scaling, shapes and names.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The recipe that it was trained by.
+    pub fn recipe(&self) -> &Recipe {
+        &self.model.recipe
+    }
+
+    /// How it is integrated.
+    pub fn solver(&self) -> Solver {
+        self.solver
+    }
+
+    /// Mean loss of the last report; not a number in runs of earlier versions.
+    pub fn loss(&self) -> f64 {
+        self.outcome.course.loss.unwrap_or(f64::NAN)
+    }
+
+    /// Steps made, those of earlier sessions included.
+    pub fn steps(&self) -> u32 {
+        self.outcome.steps
+    }
+
+    /// Why there were no more.
+    pub fn ending(&self) -> Ending {
+        self.outcome.ending
+    }
+
+    /// Seconds of this session's training.
+    pub fn seconds(&self) -> f64 {
+        self.outcome.seconds
+    }
+
+    /// Where this session's wall time went.
+    pub fn wall_time(&self) -> WallTime {
+        self.outcome.time
+    }
+
+    /// The reports of the training, in order; of a loaded run those of its log.
+    pub fn history(&self) -> &[StepReport] {
+        &self.outcome.history
+    }
+
+    /// The precision of rollouts.
+    pub fn precision(&self) -> Precision {
+        self.lock().memory().precision()
+    }
+
+    /// The device that holds the weights.
+    ///
+    /// # Errors
+    /// If it is unknown.
+    pub fn device(&self) -> Result<Device> {
+        Ok(Device::of(self.lock().memory())?)
+    }
+
+    /// Does something with the tensors that predictions read: for those who know the engine. Programs compiled before see the change.
+    pub fn with_memory<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
+        work(self.lock().memory())
+    }
+
+    /// States one after another as states apart.
+    fn states(&self, values: &[f32]) -> Result<Vec<Vec<f32>>> {
+        let size = self.model.shape().len();
+        if values.is_empty() || !values.len().is_multiple_of(size) {
+            return Err(CfoError::BadData {
+                problem: format!("{} values are no whole states of {size} values each", values.len()),
+                hint: "a state is flattened `[height, width, channels]`, with the grid and the channels of the training data".into(),
+            });
+        }
+        Ok(values.chunks_exact(size).map(<[f32]>::to_vec).collect())
+    }
+
+    /// A model that maps snapshot to snapshot knows no other times than those one step after another: the interval of its data, or a
+    /// parameter that is the step.
+    fn check_steps(&self, request: &Request) -> Result<()> {
+        let mean = self.model.scaling.interval;
+        if self.model.objective().motion() == Motion::Velocity || mean <= 0.0 {
+            return Ok(());
+        }
+        for (i, (&from, times)) in request.start.iter().zip(&request.times).enumerate() {
+            let asked = times.iter().map(|time| time - from).find(|&step| step != 0.0).unwrap_or(mean);
+            let told = request.conditions.get(i).into_iter().flatten();
+            let told = told.copied().find(|value| (value - asked).abs() < 1e-3 * asked.abs());
+            let interval = told.filter(|_| self.model.setting.conditions > 0).unwrap_or(mean);
+            let rest = times.iter().filter(|&&time| time != from);
+            let mut expected = (1..).map(|step| from + f64::from(step) * interval);
+            if !rest.zip(&mut expected).all(|(time, expected)| (time - expected).abs() < 1e-3 * interval) {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "the model predicts snapshot after snapshot, {interval} apart, and no other times"
+                    ),
+                    hint: format!(
+                        "ask for {}, {}, ...; a model trained by flow matching predicts any times",
+                        from + interval,
+                        from + 2.0 * interval
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The weights. A thread that panicked with them in hand left nothing half done that is read again.
+    fn lock(&self) -> MutexGuard<'_, Weights> {
+        self.weights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,112 @@
+//! The weights of a trained model, and the programs compiled for them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cfo_device::Device;
+use cfo_engine::{Data, Memory, Role};
+use cfo_numerics::ode::Tableau;
+
+use super::field::Field;
+use crate::error::Result;
+use crate::model::Model;
+use crate::recipe::RolloutPrecision;
+use crate::rollout::Rollout;
+
+/// Weights in memory, with what was compiled for them so far.
+pub(crate) struct Weights {
+    /// As they were trained, the optimiser's tensors with them if this process trained.
+    trained: Memory,
+    /// The same in the precision of rollouts, where that is another one.
+    rolled: Option<Memory>,
+    rollouts: Vec<Rollout>,
+    fields: Vec<Field>,
+}
+
+impl Weights {
+    pub(crate) fn new(model: &Model, trained: Memory) -> Result<Self> {
+        let rolled = for_rollouts(model, &trained)?;
+        Ok(Self { trained, rolled, rollouts: Vec::new(), fields: Vec::new() })
+    }
+
+    /// A copy for a model that differs in its grid.
+    pub(super) fn copied(&self, model: &Model) -> Result<Self> {
+        let memory = self.rolled.as_ref().unwrap_or(&self.trained);
+        let device = Device::of(memory)?;
+        let mut copy = Memory::new(device, memory.precision())?.with_determinism(memory.is_deterministic());
+        copy_weights(memory, &mut copy)?;
+        Self::new(model, copy)
+    }
+
+    /// As they were trained.
+    pub(super) fn trained(&self) -> &Memory {
+        &self.trained
+    }
+
+    /// What rollouts read.
+    pub(super) fn memory(&mut self) -> &mut Memory {
+        self.rolled.as_mut().unwrap_or(&mut self.trained)
+    }
+
+    /// A rollout of so many trajectories at a time, or of somewhat more where that was compiled before, and its memory.
+    pub(super) fn rollout(
+        &mut self,
+        model: &Arc<Model>,
+        tableau: Tableau,
+        count: usize,
+    ) -> Result<(&mut Rollout, &mut Memory)> {
+        let fits =
+            |rollout: &Rollout| rollout.tableau() == tableau && (count..2 * count).contains(&rollout.batch());
+        let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
+        let known = self.rollouts.iter().position(fits);
+        let place = match known {
+            Some(place) => place,
+            None => {
+                self.rollouts.push(Rollout::new(model, memory, count, tableau, model.weight_prefix())?);
+                self.rollouts.len() - 1
+            }
+        };
+        Ok((&mut self.rollouts[place], memory))
+    }
+
+    /// The velocity of so many states at a time, and its memory.
+    pub(super) fn field(&mut self, model: &Model, count: usize) -> Result<(&mut Field, &mut Memory)> {
+        let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
+        let place = match self.fields.iter().position(|field| field.batch() == count) {
+            Some(place) => place,
+            None => {
+                self.fields.push(Field::new(model, memory, count)?);
+                self.fields.len() - 1
+            }
+        };
+        Ok((&mut self.fields[place], memory))
+    }
+}
+
+impl fmt::Debug for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weights").field("precision", &self.trained.precision()).finish_non_exhaustive()
+    }
+}
+
+/// A copy of the weights in the precision of rollouts, where that is another one than in training.
+pub(crate) fn for_rollouts(model: &Model, memory: &Memory) -> Result<Option<Memory>> {
+    let device = Device::of(memory)?;
+    let precision = model.recipe.rollout_precision_on(device);
+    if model.recipe.evaluate.precision == RolloutPrecision::Same || precision == memory.precision() {
+        return Ok(None);
+    }
+    let mut copy = Memory::new(device, precision)?.with_determinism(model.recipe.train.deterministic);
+    copy_weights(memory, &mut copy)?;
+    Ok(Some(copy))
+}
+
+/// Writes the weights of one memory into another.
+pub(crate) fn copy_weights(from: &Memory, to: &mut Memory) -> Result<()> {
+    for name in from.names_where(Role::is_network) {
+        let (value_type, values) = (from.value_type(name)?, from.read(name)?);
+        let shape = value_type.shape.clone();
+        to.insert_as(from.role(name)?, name, value_type.element, shape, Data::F32(&values))?;
+    }
+    Ok(())
+}

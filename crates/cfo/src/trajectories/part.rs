@@ -1,0 +1,101 @@
+//! Some trajectories of a set: those that train, validate or test.
+
+use std::borrow::Cow;
+
+use cfo_data::{Description, Split, Trajectory};
+use rayon::prelude::*;
+
+use super::Trajectories;
+use crate::error::Result;
+
+/// Some trajectories of a set. Values that are in a file are read when they are needed.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    set: &'a Trajectories,
+    indices: Vec<usize>,
+}
+
+impl Trajectories {
+    /// Those that are fitted.
+    pub fn train(&self) -> Part<'_> {
+        self.split(Split::Train)
+    }
+
+    /// Those that are watched while fitting.
+    pub fn validation(&self) -> Part<'_> {
+        self.split(Split::Validation)
+    }
+
+    /// Those that are touched only to report.
+    pub fn test(&self) -> Part<'_> {
+        self.split(Split::Test)
+    }
+
+    /// Those that play one of these parts.
+    pub fn split(&self, split: Split) -> Part<'_> {
+        Part { set: self, indices: self.part(split).map(|(index, _)| index).collect() }
+    }
+}
+
+impl<'a> From<&'a Trajectories> for Part<'a> {
+    /// All of them.
+    fn from(set: &'a Trajectories) -> Self {
+        Self { set, indices: (0..set.trajectories.len()).collect() }
+    }
+}
+
+impl<'a> Part<'a> {
+    /// Trajectories.
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
+    /// The same without those after the first few.
+    #[must_use]
+    pub fn take(mut self, most: usize) -> Self {
+        self.indices.truncate(most);
+        self
+    }
+
+    /// What holds for all trajectories of the set.
+    pub fn description(&self) -> &'a Description {
+        &self.set.description
+    }
+
+    /// The position of each in the set.
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+
+    /// The number of each in its file, or among the trajectories first given.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.indices.iter().map(|&index| self.set.place(index).0)
+    }
+
+    /// Snapshots of each.
+    pub fn frames(&self) -> impl Iterator<Item = usize> {
+        self.indices.iter().map(|&index| self.set.trajectories[index].times.len())
+    }
+
+    /// The trajectories with their values.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn read(&self) -> Result<Vec<Cow<'a, Trajectory>>> {
+        let set = self.set;
+        match set.is_sequential() {
+            true => self.indices.iter().map(|&index| set.trajectory(index)).collect(),
+            false => self.indices.par_iter().map(|&index| set.trajectory(index)).collect(),
+        }
+    }
+
+    /// Parts of so many trajectories, one after another.
+    pub(crate) fn portions(&self, size: usize) -> impl Iterator<Item = Self> {
+        self.indices.chunks(size).map(|indices| Self { set: self.set, indices: indices.to_vec() })
+    }
+}
