@@ -14,6 +14,7 @@ use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
 use serde::Serialize;
 
+use crate::hints;
 use crate::report;
 
 use crate::report::harmless;
@@ -132,7 +133,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
                 CfoError::Engine(EngineError::DeviceUnavailable { .. }) => {
                     Some("`cfo devices` lists what was found; `--device cpu` always works".into())
                 }
-                error => error.hint(),
+                error => hints::hint(error),
             }
         } else if let Some(error) = cause.downcast_ref::<DataError>() {
             data_hint(error)

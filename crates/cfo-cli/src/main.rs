@@ -3,6 +3,7 @@
 mod args;
 mod command;
 mod diagnostics;
+mod hints;
 mod interrupt;
 mod page;
 mod plot;

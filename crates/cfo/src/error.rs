@@ -51,6 +51,29 @@ pub enum CfoError {
         /// What to do.
         hint: String,
     },
+    /// A folder is to hold a new run and has one already.
+    #[error("`{}` already holds a run", folder.display())]
+    RunExists {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Another process trains in the folder.
+    #[error("`{}` is being trained in by {holder}", folder.display())]
+    RunBusy {
+        /// The folder.
+        folder: PathBuf,
+        /// Which process, on which machine.
+        holder: String,
+    },
+    /// A folder that is to be a run's has no checkpoint.
+    #[error("`{}` is not the folder of a run: it has no checkpoint", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A recipe says nothing of its data, and nobody else does.
+    #[error("the recipe names no data")]
+    NoData,
     /// The network cannot take the data's grid.
     #[error("operator `{operator}` cannot take {found}: {needed}")]
     BadGrid {
@@ -162,18 +185,32 @@ impl CfoError {
         }
     }
 
+    /// The known word that may be meant by one that stands for nothing. Names of solvers are too alike to tell.
+    pub fn nearest(&self) -> Option<&str> {
+        match self {
+            Self::UnknownKey { nearest, .. } => nearest.as_deref(),
+            Self::UnknownChoice { key, found, known } if key != "evaluate.solver" => {
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                near(found, &known)
+            }
+            _ => None,
+        }
+    }
+
     /// What to do next, where that can be said.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
             Self::InvalidKey { key, .. } => Some(key_hint(key)),
-            Self::UnknownChoice { key, .. } if key == "evaluate.solver" => Some(key_hint(key)),
-            Self::UnknownChoice { key, found, known } => {
-                let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                let meant = near(found, &known).map(|word| format!("did you mean `{word}`?"));
-                Some(meant.unwrap_or_else(|| key_hint(key)))
-            }
+            Self::UnknownChoice { key, .. } => match self.nearest() {
+                Some(word) => Some(format!("did you mean `{word}`?")),
+                None => Some(key_hint(key)),
+            },
             Self::BadData { hint, .. } => Some(hint.clone()),
+            Self::RunExists { .. } => Some("resume it, or choose another folder".into()),
+            Self::RunBusy { .. } => Some("wait until it ends, or choose another folder".into()),
+            Self::NoRun { .. } => Some("train into the folder first".into()),
+            Self::NoData => Some("set `data.path` or `data.simulate`".into()),
             Self::BadGrid { .. } => Some("choose another operator or its sizes, or resample the data".into()),
             Self::BatchTooLarge { batch, needed, available } => {
                 // A plan grows with the batch; 5 % are left to what does not.
@@ -186,9 +223,7 @@ impl CfoError {
                     _ => format!("`train.batch = {fits}` would fit"),
                 })
             }
-            Self::NetworkTooLarge { .. } => {
-                Some("lower the sizes under `[operator]`; `--dry-run` says how many parameters they make".into())
-            }
+            Self::NetworkTooLarge { .. } => Some("lower the sizes under `[operator]`".into()),
             Self::Diverged { last_good, .. } => Some(match last_good {
                 Some(name) => format!(
                     "lower `train.learning_rate` or set `train.clip`; `{name}` is the last good checkpoint"
@@ -196,13 +231,13 @@ impl CfoError {
                 None => "lower `train.learning_rate` or set `train.clip`".into(),
             }),
             Self::BadCheckpoint { .. } => Some(
-                "`cfo train --resume` goes on from the newest checkpoint that is whole; `--checkpoint step-N` evaluates another".into(),
+                "resume the run from the newest checkpoint that is whole, or load another by its name".into(),
             ),
-            Self::Interrupted { .. } => Some("`--resume` goes on from here".into()),
+            Self::Interrupted { .. } => Some("resume the run to go on from here".into()),
             Self::BadRecipe { .. } => {
-                Some("`docs/recipe.md` lists every key, `recipes/` has examples, and `cfo init FILE` writes one".into())
+                Some("`docs/recipe.md` lists every key, and `recipes/` has examples".into())
             }
-            Self::RolloutDiverged { .. } => Some("train longer, or raise `--nfe`".into()),
+            Self::RolloutDiverged { .. } => Some("train longer, or allow more evaluations".into()),
             Self::Engine(error) => engine_hint(error),
             Self::Simulation(error) => error.hint(),
             Self::Data(error) => error.hint(),
@@ -243,20 +278,17 @@ fn gibibytes(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// What a key or option is to look like.
+/// What a key is to look like.
 fn key_hint(key: &str) -> String {
     match key {
-        "--times" => "as in `--times 0,0.1,0.25` or, start:stop:count, `--times 0:1:101`".into(),
-        "--rtol" => "leave the tolerances away, or add `--solver dopri5`".into(),
         "evaluate.nfe" => {
-            "raise `--nfe`, leave it away for one step an output, or choose a method with fewer stages".into()
+            "raise it, set it to 0 for one step an output, or choose a method with fewer stages".into()
         }
-        "evaluate.rtol" => "as in `--rtol 1e-4 --atol 1e-6`".into(),
+        "evaluate.rtol" => "as in `rtol = 1e-4` and `atol = 1e-6`".into(),
         "evaluate.solver" => {
             "the default is `rk4`; `dopri5` and `tsit5` choose their steps by tolerances".into()
         }
-        key if key.starts_with("--") => "`--help` says what the option takes".into(),
-        key => format!("set it in the recipe, or by `--set {key}=VALUE`"),
+        key => format!("change `{key}` of the recipe"),
     }
 }
 

@@ -1,13 +1,26 @@
 //! Learn the continuous-time dynamics of PDEs and ODEs by flow matching on temporal splines.
 //!
-//! The way of the data: a [`Trajectories`] is scaled and thinned into [`TrainingData`]; [`training_step`] appends the
-//! drawing of a batch from its splines, the network and the optimiser to one graph; [`train`] runs it; a checkpoint keeps it; a [`Rollout`]
-//! integrates the learned field to any time; [`evaluate`] compares it with the truth.
+//! [`Trajectories`] are read, simulated or made from one's own arrays. A [`Training`] takes an [`Operator`] (the network) and an
+//! [`Objective`] (what it is trained for) and makes a [`Trained`] model of them: one value that predicts, evaluates, saves and loads.
+//!
+//! ```no_run
+//! use cfo::{Training, Trajectories, operator::Mlp};
+//!
+//! let data = Trajectories::read("own.npz")?;
+//! let trained = Training::new(Mlp::default()).steps(6000).batch(512).fit(&data)?;
+//! println!("{:.2e}", trained.evaluate(data.test())?.relative_l2.mean);
+//! let solution = trained.predict(&[2.0, 0.0], 0.0, &[0.1, 0.75, 3.0])?;
+//! # let _ = solution;
+//! # Ok::<(), cfo::CfoError>(())
+//! ```
+//!
+//! Operators are in [`operator`], objectives in [`objective`], solvers and rollouts in [`rollout`]. A [`Recipe`] says the same as a
+//! training in a file; its keys are in [`recipe`]. The crates below are [`data`], [`numerics`] and [`engine`].
 
 mod alignment;
-mod checkpoint;
+pub mod checkpoint;
 mod error;
-mod evaluate;
+pub mod evaluate;
 mod method;
 mod metrics;
 mod model;
@@ -16,10 +29,10 @@ pub mod operator;
 pub mod paper;
 mod partition;
 mod profile;
-mod proposal;
+pub mod proposal;
 pub mod recipe;
-mod rollout;
-mod scaling;
+pub mod rollout;
+pub mod scaling;
 mod selection;
 mod smoothing;
 mod survey;
@@ -29,34 +42,17 @@ mod training_data;
 mod trajectories;
 
 pub use alignment::Alignment;
-pub use checkpoint::{Checkpoints, Course, State, write_atomically};
+pub use engine::Device;
 pub use error::{CfoError, Result};
-pub use evaluate::{RelativeL2, Report, TimeError, Worst};
-pub use metrics::{Bands, Metrics};
+pub use evaluate::Report;
 pub use model::Model;
-pub use objective::ObjectiveConfig;
-pub use operator::{
-    Dit as DitConfig, Fno as FnoConfig, Mlp as MlpConfig, MlpActivation, Operator, OperatorConfig,
-    OperatorInputs, Padding, Setting, Unet as UnetConfig, parameter_count,
-};
-pub use partition::Portions;
-pub use profile::Profile;
-pub use proposal::{Machine, Proposal};
-pub use recipe::{DataConfig, EvaluateConfig, NoiseConfig, PathConfig, Recipe, TrainConfig};
-pub use rollout::{Budget, Divergence, Halt, Prediction, Request, Rollout, Solver, Watch};
-pub use scaling::{Normalize, Scaling};
-pub use smoothing::{Denoiser, RemovedNoise, Smoothing};
-pub use train::sampler;
-pub use train::{Ending, Observer, Prepared, Reply, StepReport, Training, WallTime};
+pub use objective::Objective;
+pub use operator::Operator;
+pub use recipe::Recipe;
+pub use rollout::{Budget, Prediction, Request, Solver, Watch};
+pub use train::{Ending, Observer, Reply, StepReport, Training, WallTime};
 pub use trained::{Loader, Solution, Trained};
-pub use training_data::TrainingData;
-pub use trajectories::{Part, Trajectories, Trajectories as TrajectorySet};
-
-/// The README's example, compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
+pub use trajectories::{Part, Trajectories};
 pub use {cfo_data as data, cfo_numerics as numerics};
 
 /// The engine with the devices that it runs on.
@@ -64,3 +60,14 @@ pub mod engine {
     pub use cfo_device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport};
     pub use cfo_engine::*;
 }
+
+/// A training step by hand: what benchmarks time and dry runs describe.
+pub mod training {
+    pub use crate::train::{Prepared, sampler};
+    pub use crate::training_data::TrainingData;
+}
+
+/// The README's example, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

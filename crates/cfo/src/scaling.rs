@@ -7,8 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::model::Model;
 use crate::objective::Unit;
-use crate::profile::Profile;
+pub use crate::profile::Profile;
 use crate::selection::{Selection, Times};
+pub use crate::smoothing::{Denoiser, RemovedNoise};
 use crate::survey::Survey;
 use crate::trajectories::Trajectories;
 

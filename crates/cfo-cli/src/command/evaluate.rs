@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
+use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
 use cfo::engine::{Device, Precision};
-use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Metrics, Model, Report, Solver, Trained, Trajectories, Watch,
-    write_atomically,
-};
+use cfo::evaluate::Metrics;
+use cfo::recipe::EvaluateConfig;
+use cfo::{CfoError, Model, Report, Solver, Trained, Trajectories, Watch};
 use serde::Serialize;
 
 use super::figures::{self, Picture};

@@ -1,8 +1,10 @@
 //! `cfo init`: a recipe that fits a trajectory file.
 
 use anyhow::{Result, bail};
+use cfo::CfoError;
+use cfo::checkpoint::write_atomically;
 use cfo::data::store::TrajectoryFile;
-use cfo::{CfoError, Machine, Proposal, write_atomically};
+use cfo::proposal::{Machine, Proposal};
 
 use crate::args;
 use crate::diagnostics::say;

@@ -5,12 +5,13 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use cfo::checkpoint::Checkpoints;
 use cfo::data::Split;
 use cfo::data::store::TrajectoryFile;
-use cfo::engine::Device;
-use cfo::{
-    Checkpoints, Ending, Machine, Model, Prepared, Proposal, Recipe, Training, Trajectories, WallTime,
-};
+use cfo::engine::{Device, Plan};
+use cfo::proposal::{Machine, Proposal};
+use cfo::training::Prepared;
+use cfo::{Ending, Model, Recipe, Training, Trajectories, WallTime};
 use serde::Serialize;
 
 use super::figures::loss_curves;
@@ -107,7 +108,8 @@ struct DryRun {
     tensor_bytes: usize,
 }
 
-pub fn run(arguments: &args::Train) -> Result<()> {
+/// The recipe of a training, with what the options change.
+fn recipe(arguments: &args::Train) -> Result<Recipe> {
     let (text, origin) = recipe_text(arguments)?;
     let mut recipe = Recipe::parse(&text, &arguments.set).with_context(|| format!("reading {origin}"))?;
     if let Some(path) = &arguments.data {
@@ -121,6 +123,11 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if let Some(run) = &arguments.from {
         recipe.train.from = Some(run.clone());
     }
+    Ok(recipe)
+}
+
+pub fn run(arguments: &args::Train) -> Result<()> {
+    let recipe = recipe(arguments)?;
     let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
     let interrupt = interrupt::flag()?;
     let begun = Instant::now();
@@ -245,63 +252,75 @@ fn dry_run(recipe: &Recipe, set: &Trajectories, device: Device, json: bool) -> R
     let mut prepared = Prepared::new(recipe, set, device)?;
     prepared.initialize()?;
     let program = prepared.compile(&[])?;
-    let Prepared { model, data, memory, .. } = &prepared;
-    let found = DryRun {
-        system: model.system.clone(),
-        operator: recipe.operator.name(),
-        objective: recipe.objective.name(),
-        parameters: model.parameters()?,
-        device: device.to_string(),
-        precision: memory.precision().to_string(),
-        training_trajectories: data.trajectories(),
-        training_snapshots: data.rows(),
-        validation_trajectories: set.part(Split::Validation).count(),
-        test_trajectories: set.part(Split::Test).count(),
-        steps: recipe.train.steps,
-        batch: recipe.train.batch,
-        shape: model.setting.field,
-        mean: model.scaling.mean.clone(),
-        deviation: model.scaling.deviation.clone(),
-        velocity: model.scaling.velocity.clone(),
-        smoothed: Smoothed::of(model),
-        first_time: model.scaling.start,
-        last_time: model.scaling.last(),
-        operations: program.plan().len(),
-        arena_bytes: program.plan().arena_bytes(),
-        tensor_bytes: memory.bytes(),
-    };
+    let found = DryRun::new(&prepared, set, device, program.plan())?;
     if json {
         return report::print_json(&found);
     }
     say("nothing was trained (`--dry-run`)");
-    let numbers = |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
-    let dimensions: Vec<String> = model.shape().dimensions().iter().map(ToString::to_string).collect();
-    let mut table = Table::new([("what", Alignment::Left), ("found", Alignment::Left)]);
-    let mut push = |what: &str, found: String| table.push([what.into(), found]);
-    push("system", if found.system.is_empty() { "unnamed".into() } else { found.system.clone() });
-    push(
-        "training data",
-        format!("{} trajectories, {} snapshots", found.training_trajectories, found.training_snapshots),
-    );
-    push(
-        "held out",
-        format!("{} for validation, {} for test", found.validation_trajectories, found.test_trajectories),
-    );
-    push("snapshot", format!("{} values", dimensions.join(" x ")));
-    push("times", format!("{} to {}", found.first_time, found.last_time));
-    push("mean", numbers(&found.mean));
-    push("deviation", numbers(&found.deviation));
-    if !found.velocity.is_empty() {
-        push("velocity", format!("{} a unit of normalised time", numbers(&found.velocity)));
+    Ok(report::print(&found.table(&prepared.model, program.plan()).text())?)
+}
+
+impl DryRun {
+    fn new(prepared: &Prepared, set: &Trajectories, device: Device, plan: &Plan) -> Result<Self> {
+        let Prepared { model, data, memory, .. } = prepared;
+        let recipe = &model.recipe;
+        Ok(Self {
+            system: model.system.clone(),
+            operator: recipe.operator.name(),
+            objective: recipe.objective.name(),
+            parameters: model.parameters()?,
+            device: device.to_string(),
+            precision: memory.precision().to_string(),
+            training_trajectories: data.trajectories(),
+            training_snapshots: data.rows(),
+            validation_trajectories: set.part(Split::Validation).count(),
+            test_trajectories: set.part(Split::Test).count(),
+            steps: recipe.train.steps,
+            batch: recipe.train.batch,
+            shape: model.setting.field,
+            mean: model.scaling.mean.clone(),
+            deviation: model.scaling.deviation.clone(),
+            velocity: model.scaling.velocity.clone(),
+            smoothed: Smoothed::of(model),
+            first_time: model.scaling.start,
+            last_time: model.scaling.last(),
+            operations: plan.len(),
+            arena_bytes: plan.arena_bytes(),
+            tensor_bytes: memory.bytes(),
+        })
     }
-    if !found.smoothed.is_empty() {
-        push("noise taken off", Smoothed::text(&found.smoothed));
+
+    /// One line for each thing that was found.
+    fn table(&self, model: &Model, plan: &Plan) -> Table {
+        let numbers =
+            |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
+        let dimensions: Vec<String> = model.shape().dimensions().iter().map(ToString::to_string).collect();
+        let mut table = Table::new([("what", Alignment::Left), ("found", Alignment::Left)]);
+        let mut push = |what: &str, found: String| table.push([what.into(), found]);
+        push("system", if self.system.is_empty() { "unnamed".into() } else { self.system.clone() });
+        push(
+            "training data",
+            format!("{} trajectories, {} snapshots", self.training_trajectories, self.training_snapshots),
+        );
+        push(
+            "held out",
+            format!("{} for validation, {} for test", self.validation_trajectories, self.test_trajectories),
+        );
+        push("snapshot", format!("{} values", dimensions.join(" x ")));
+        push("times", format!("{} to {}", self.first_time, self.last_time));
+        push("mean", numbers(&self.mean));
+        push("deviation", numbers(&self.deviation));
+        if !self.velocity.is_empty() {
+            push("velocity", format!("{} a unit of normalised time", numbers(&self.velocity)));
+        }
+        if !self.smoothed.is_empty() {
+            push("noise taken off", Smoothed::text(&self.smoothed));
+        }
+        push("operator", format!("{} with {} parameters", self.operator, self.parameters));
+        push("objective", format!("{}, {} steps of {} samples", self.objective, self.steps, self.batch));
+        push("device", format!("{} in {}", self.device, self.precision));
+        push("plan of a step", plan.to_string());
+        push("data and weights", report::bytes(self.tensor_bytes as u64));
+        table
     }
-    push("operator", format!("{} with {} parameters", found.operator, found.parameters));
-    push("objective", format!("{}, {} steps of {} samples", found.objective, found.steps, found.batch));
-    push("device", format!("{} in {}", found.device, found.precision));
-    push("plan of a step", program.plan().to_string());
-    push("data and weights", report::bytes(found.tensor_bytes as u64));
-    let text = table.text();
-    Ok(report::print(&text)?)
 }

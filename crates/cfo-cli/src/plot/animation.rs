@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use cfo::write_atomically;
+use cfo::checkpoint::write_atomically;
 use rayon::prelude::*;
 
 use super::Drawing;

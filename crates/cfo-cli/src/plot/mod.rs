@@ -14,7 +14,7 @@ mod ticks;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use cfo::write_atomically;
+use cfo::checkpoint::write_atomically;
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
 use plotters::style::FontStyle;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::alignment::Alignment;
 use crate::error::{CfoError, Result};
-use crate::metrics::Metrics;
+pub use crate::metrics::{Bands, Metrics};
 use crate::model::Model;
 use crate::rollout::{Budget, Divergence, Request, Rollout, Watch};
 use crate::trajectories::Part;

@@ -28,10 +28,7 @@ impl<'a> Folder<'a> {
     pub fn claim(path: &'a Path, resume: bool) -> Result<Self> {
         let checkpoints = Checkpoints::of(path);
         if checkpoints.exist() && !resume {
-            return Err(CfoError::BadData {
-                problem: format!("`{}` already holds a run", path.display()),
-                hint: "go on with `--resume`, or choose another `--out`".into(),
-            });
+            return Err(CfoError::RunExists { folder: path.into() });
         }
         fs::create_dir_all(path)?;
         Ok(Self { path, checkpoints, _lock: lock(path)? })
@@ -68,10 +65,7 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
             let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
-            Err(CfoError::BadData {
-                problem: format!("`{}` is being trained in by {holder}", folder.display()),
-                hint: "wait until it ends, or choose another `--out`".into(),
-            })
+            Err(CfoError::RunBusy { folder: folder.into(), holder: holder.into() })
         }
         // Some file systems know no locks; a run there is as safe as it was.
         Err(TryLockError::Error(_)) => Ok(file),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cfo_device::Device;
-use cfo_engine::{Kept, Memory, Precision, Role};
+use cfo_engine::{KeptTensor, Memory, Precision, Role};
 
 use super::Trained;
 use crate::checkpoint::Checkpoints;
@@ -74,10 +74,7 @@ impl Loader {
     pub fn checkpoint_name(&self) -> Result<String> {
         let checkpoints = Checkpoints::of(&self.run);
         if !checkpoints.exist() {
-            return Err(CfoError::BadData {
-                problem: format!("`{}` is not the folder of a run: it has no checkpoint", self.run.display()),
-                hint: "`cfo train RECIPE --out RUN` makes one".into(),
-            });
+            return Err(CfoError::NoRun { folder: self.run.clone() });
         }
         Ok(self.checkpoint.clone().unwrap_or_else(|| checkpoints.preferred().into()))
     }
@@ -98,7 +95,7 @@ impl Loader {
         let (network, prefix) = (model.graph()?, model.weight_prefix());
         let named = network.parameters().iter().map(|one| (format!("{prefix}{}", one.name), &one.shape));
         let named: Vec<_> = named.collect();
-        let needed = named.iter().map(|(name, shape)| Kept { name, shape, role: Role::Weight });
+        let needed = named.iter().map(|(name, shape)| KeptTensor { name, shape, role: Role::Weight });
         checkpoints.check_tensors(&name, needed, &memory)?;
         let history = read_log(&self.run, state.step);
         Trained::new(model, memory, Outcome::of(&state, history))

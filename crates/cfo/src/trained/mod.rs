@@ -175,10 +175,7 @@ impl Trained {
         let (run, outcome) = (run.as_ref(), &self.outcome);
         let checkpoints = Checkpoints::of(run);
         if checkpoints.exist() {
-            return Err(CfoError::BadData {
-                problem: format!("`{}` already holds a run", run.display()),
-                hint: "choose another folder, or remove the run".into(),
-            });
+            return Err(CfoError::RunExists { folder: run.into() });
         }
         let weights = self.lock();
         let Outcome { steps, fingerprint, best, course, .. } = &**outcome;

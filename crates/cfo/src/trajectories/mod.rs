@@ -314,10 +314,7 @@ impl Trajectories {
                     _ => set.divided_by(recipe, false),
                 }
             }
-            (None, None) => Err(CfoError::BadData {
-                problem: "the recipe names no data".into(),
-                hint: "give `--data FILE`, or set `data.path` or `data.simulate`".into(),
-            }),
+            (None, None) => Err(CfoError::NoData),
         }
     }
 

@@ -6,7 +6,8 @@ use cfo::data::simulate::{Burgers, Equation, Lorenz};
 use cfo::engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Shape};
 use cfo::numerics::Philox;
 use cfo::operator::{Dit, Fno, Mlp, OperatorConfig, OperatorInputs, Setting, Unet};
-use cfo::{Prepared, Recipe, Trajectories};
+use cfo::training::Prepared;
+use cfo::{Recipe, Trajectories};
 
 /// The GPU, if there is one; says so otherwise.
 fn device(test: &str) -> Option<Device> {

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use cfo::data::simulate::KuramotoSivashinsky;
 use cfo::numerics::ode::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
-use cfo::{Budget, EvaluateConfig, Recipe, Request, Solver, Trained, Trajectories, Watch};
+use cfo::recipe::EvaluateConfig;
+use cfo::{Budget, Recipe, Request, Solver, Trained, Trajectories, Watch};
 
 use crate::util::{oscillators, recipe, trained};
 

@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use cfo::checkpoint::{Checkpoints, Course, State};
 use cfo::engine::{AdamConfig, Data, Device, Element, Graph, Initial, Memory, Precision, Program, Role};
 use cfo::recipe::LearningRateSchedule;
-use cfo::{Checkpoints, Course, Ending, Recipe, State, Trained, Training};
+use cfo::{Ending, Recipe, Trained, Training};
 
 use crate::util::{oscillators, recipe, trained};
 
@@ -19,7 +20,8 @@ fn a_resumed_run_ends_in_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
     trained(&recipe(120), &set, Some(&whole), false).unwrap();
-    let interrupted = Recipe { train: cfo::TrainConfig { steps: 73, ..recipe(120).train }, ..recipe(120) };
+    let interrupted =
+        Recipe { train: cfo::recipe::TrainConfig { steps: 73, ..recipe(120).train }, ..recipe(120) };
     // The schedule must not depend on where the first part stops.
     let constant = |mut recipe: Recipe| {
         recipe.train.schedule = LearningRateSchedule::Constant;

@@ -6,11 +6,10 @@ use std::sync::atomic::AtomicBool;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater};
 use cfo::engine::{Device, Memory, Precision};
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
+use cfo::recipe::EvaluateConfig;
 use cfo::recipe::RolloutPrecision;
-use cfo::{
-    Budget, CfoError, EvaluateConfig, Halt, Model, Recipe, Request, Rollout, Solver, Trained, Trajectories,
-    Watch,
-};
+use cfo::rollout::{Halt, Rollout};
+use cfo::{Budget, CfoError, Model, Recipe, Request, Solver, Trained, Trajectories, Watch};
 
 use crate::util::{oscillators, recipe, trained, weights_in};
 

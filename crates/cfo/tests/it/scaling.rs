@@ -3,7 +3,8 @@
 use cfo::data::{Split, Trajectory, thin};
 use cfo::engine::Device;
 use cfo::numerics::Philox;
-use cfo::{Model, Recipe, Scaling, Trained, Trajectories};
+use cfo::scaling::Scaling;
+use cfo::{Model, Recipe, Trained, Trajectories};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 

@@ -7,9 +7,9 @@ use cfo::data::simulate::Lorenz;
 use cfo::engine::{Data, Memory, Precision, Program};
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, Steps, TSIT5, Tableau, integrate};
-use cfo::{
-    Budget, MlpActivation, Model, OperatorConfig, Prediction, Recipe, Request, Rollout, Trained, Trajectories,
-};
+use cfo::operator::{MlpActivation, OperatorConfig};
+use cfo::rollout::Rollout;
+use cfo::{Budget, Model, Prediction, Recipe, Request, Trained, Trajectories};
 
 use crate::util::{oscillators, recipe, trained, weights_in};
 

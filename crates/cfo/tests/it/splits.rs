@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
 use cfo::data::{Split, Trajectory};
-use cfo::{Recipe, TrainingData, Trajectories};
+use cfo::training::TrainingData;
+use cfo::{Recipe, Trajectories};
 
 use crate::util::{described, oscillators, recipe, trained};
 

@@ -3,7 +3,8 @@
 use cfo::data::Split;
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
 use cfo::engine::{Data, Device, Role};
-use cfo::{Model, Prepared, Recipe, Training, Trajectories};
+use cfo::training::Prepared;
+use cfo::{Model, Recipe, Training, Trajectories};
 
 use crate::util::{oscillators, recipe, trained};
 

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use cfo::engine::Device;
-use cfo::{CfoError, Prepared, Training};
+use cfo::training::Prepared;
+use cfo::{CfoError, Training};
 use clap::ValueEnum;
 use serde::Serialize;
 

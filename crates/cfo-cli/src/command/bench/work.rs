@@ -5,7 +5,9 @@ use std::time::Instant;
 use anyhow::Result;
 use cfo::engine::{Feed, Memory, Page, Program};
 use cfo::numerics::ode::RK4;
-use cfo::{Budget, CfoError, Prepared, Request, Rollout, Trajectories};
+use cfo::rollout::Rollout;
+use cfo::training::Prepared;
+use cfo::{Budget, CfoError, Request, Trajectories};
 
 use crate::args::{self, Work};
 
@@ -147,7 +149,7 @@ pub(super) fn compile(what: Work, prepared: &mut Prepared) -> Result<Program> {
             (graph, vec![moved])
         }
         _ => {
-            let (graph, sample) = cfo::sampler(model, data)?;
+            let (graph, sample) = cfo::training::sampler(model, data)?;
             (graph, vec![sample.time, sample.state, sample.target])
         }
     };

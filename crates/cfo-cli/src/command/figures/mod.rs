@@ -42,7 +42,7 @@ pub(super) fn chart(
 
 /// The relative error of every snapshot: its mean over trajectories, and that of the trajectory which is worst there.
 pub(super) fn error_over_time(report: &Report) -> Figure {
-    let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::TimeError) -> f64| Series {
+    let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::evaluate::TimeError) -> f64| Series {
         label: label.into(),
         points: report.per_time.iter().map(|at| (at.time, of(at))).collect(),
         color,

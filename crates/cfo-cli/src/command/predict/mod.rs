@@ -9,7 +9,8 @@ use anyhow::{Result, bail};
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
 use cfo::data::{Description, Trajectory};
 use cfo::numerics::TimeGrid;
-use cfo::{Alignment, Budget, CfoError, Divergence, Model, Request, Solver, Trained, Watch};
+use cfo::rollout::Divergence;
+use cfo::{Alignment, Budget, CfoError, Model, Request, Solver, Trained, Watch};
 use serde::Serialize;
 
 use self::options::{parse_parameters, parse_times};

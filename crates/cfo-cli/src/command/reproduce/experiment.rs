@@ -8,12 +8,12 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
+use cfo::checkpoint::Checkpoints;
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
-use cfo::{
-    CfoError, Checkpoints, EvaluateConfig, Recipe, Report, Request, Solver, Trained, TrainingData,
-    Trajectories,
-};
+use cfo::recipe::EvaluateConfig;
+use cfo::training::TrainingData;
+use cfo::{CfoError, Recipe, Report, Request, Solver, Trained, Trajectories};
 use serde::Deserialize;
 
 use super::system::{SYSTEMS, Setup, System};

@@ -4,9 +4,10 @@
 //! are not, which suits systems whose equations do not change with time.
 
 use anyhow::Result;
+use cfo::Report;
 use cfo::numerics::Spline;
+use cfo::operator::OperatorConfig;
 use cfo::paper::Edition;
-use cfo::{OperatorConfig, Report};
 use serde::Serialize;
 
 use super::experiment::Laboratory;

@@ -21,7 +21,8 @@ mod training;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use cfo::{CfoError, write_atomically};
+use cfo::CfoError;
+use cfo::checkpoint::write_atomically;
 use serde::Serialize;
 
 use crate::args::{self, Scale, Target};

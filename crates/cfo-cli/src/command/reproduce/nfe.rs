@@ -3,7 +3,8 @@
 use anyhow::Result;
 use cfo::numerics::Spline;
 use cfo::paper::Edition;
-use cfo::{EvaluateConfig, Report, Solver};
+use cfo::recipe::EvaluateConfig;
+use cfo::{Report, Solver};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};

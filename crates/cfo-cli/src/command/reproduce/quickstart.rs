@@ -8,9 +8,11 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use cfo::engine::Device;
+use cfo::objective::ObjectiveConfig;
+use cfo::operator::OperatorConfig;
 use cfo::paper::{self, Edition};
 use cfo::recipe::LearningRateSchedule;
-use cfo::{CfoError, ObjectiveConfig, Observer, OperatorConfig, Recipe, Report, Training, Trajectories};
+use cfo::{CfoError, Observer, Recipe, Report, Training, Trajectories};
 use serde::Serialize;
 
 use super::spread::Spread;

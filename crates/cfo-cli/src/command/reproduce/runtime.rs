@@ -5,7 +5,8 @@ use std::time::Instant;
 use anyhow::Result;
 use cfo::numerics::Spline;
 use cfo::paper::Edition;
-use cfo::{EvaluateConfig, Solver, Watch};
+use cfo::recipe::EvaluateConfig;
+use cfo::{Solver, Watch};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};

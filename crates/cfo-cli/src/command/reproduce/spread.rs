@@ -64,7 +64,7 @@ pub(super) fn deviation(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cfo::RelativeL2;
+    use cfo::evaluate::RelativeL2;
 
     fn report(mean: f64) -> Report {
         let relative_l2 = RelativeL2 { mean, std: 0.5, final_time: 2.0 * mean, ..RelativeL2::default() };

@@ -1,8 +1,9 @@
 //! What the experiments do with the paper's systems: networks that are tried on each, and how `smoke` reduces it.
 
+use cfo::Recipe;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, ShallowWater, Variant};
+use cfo::operator::{Dit, Fno, Mlp, OperatorConfig, Unet};
 use cfo::paper::{self, Edition};
-use cfo::{DitConfig, FnoConfig, MlpConfig, OperatorConfig, Recipe, UnetConfig};
 
 use crate::args::Scale;
 
@@ -149,10 +150,10 @@ impl Setup {
 /// A network of the paper's size.
 fn papers_network(kind: &str) -> OperatorConfig {
     match kind {
-        "mlp" => OperatorConfig::Mlp(MlpConfig::default()),
-        "fno" => OperatorConfig::Fno(FnoConfig::default()),
-        "dit" => OperatorConfig::Dit(DitConfig::default()),
-        _ => OperatorConfig::Unet(UnetConfig::default()),
+        "mlp" => OperatorConfig::Mlp(Mlp::default()),
+        "fno" => OperatorConfig::Fno(Fno::default()),
+        "dit" => OperatorConfig::Dit(Dit::default()),
+        _ => OperatorConfig::Unet(Unet::default()),
     }
 }
 
@@ -256,7 +257,7 @@ mod tests {
                 let equation = system.equation(scale);
                 equation.check().unwrap();
                 let description = equation.description();
-                let setting = cfo::Setting::new(description.shape, &description.periodic, 0);
+                let setting = cfo::operator::Setting::new(description.shape, &description.periodic, 0);
                 for edition in [Edition::Paper, Edition::Ours] {
                     let setup = Setup { system, edition, scale };
                     assert_eq!(setup.recipe().operator.name(), system.backbones[0]);

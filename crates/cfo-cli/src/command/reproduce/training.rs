@@ -1,9 +1,10 @@
 //! A network to be trained: by which recipe, under which name, and what the paper has to compare it with.
 
 use anyhow::Result;
+use cfo::Recipe;
 use cfo::numerics::{Path, Spline};
+use cfo::objective::ObjectiveConfig;
 use cfo::paper::Edition;
-use cfo::{ObjectiveConfig, Recipe};
 use serde::Serialize;
 
 use super::system::{Setup, System};

@@ -1,95 +1,25 @@
 //! Checkpoints: a folder that appears whole or not at all, and is refused if a bit of it changed.
 
-use std::collections::HashMap;
+mod state;
+mod tensors;
+
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use cfo_engine::{Data, Element, KeptTensor, Memory, Role};
+use cfo_engine::{KeptTensor, Memory, Role};
 use fs_err as fs;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{CfoError, Result};
-use crate::model::Model;
-use crate::recipe::Recipe;
+use state::Sealed;
+pub use state::{Course, State};
+use tensors::{pack, unpack};
 
 /// Version of the format of `state.json`.
 const VERSION: u32 = 1;
 const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
-
-/// Everything of a run but its tensors.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct State {
-    version: u32,
-    /// Version of the program that wrote it.
-    pub program: String,
-    /// Optimiser steps made.
-    pub step: u32,
-    /// The model.
-    pub model: Model,
-    /// Hash of the training data.
-    pub data_fingerprint: String,
-    /// Lowest validation error so far, with its step.
-    pub best: Option<(f64, u32)>,
-    /// What the training loop remembers besides.
-    #[serde(default)]
-    pub course: Course,
-    /// SHA-256 of the tensor files, by name.
-    files: HashMap<String, String>,
-}
-
-/// How a run went so far, as far as its going on depends on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Course {
-    /// Loss of the first step: what later ones are measured by.
-    pub first_loss: Option<f64>,
-    /// Mean loss of the last report.
-    pub loss: Option<f64>,
-    /// Validations since the best one.
-    pub stale: u32,
-    /// How often the learning rate was halved because the network diverged at once.
-    pub halvings: u32,
-}
-
-impl State {
-    /// The recipe as it was given: with the learning rate before it was halved.
-    pub fn recipe(&self) -> Recipe {
-        let mut recipe = self.model.recipe.clone();
-        recipe.train.learning_rate *= f64::from(self.course.halvings).exp2();
-        recipe
-    }
-
-    /// The state of a run at a step.
-    pub fn new(
-        model: &Model,
-        step: u32,
-        data_fingerprint: &str,
-        best: Option<(f64, u32)>,
-        course: Course,
-    ) -> Self {
-        Self {
-            version: VERSION,
-            program: env!("CARGO_PKG_VERSION").into(),
-            step,
-            model: model.clone(),
-            data_fingerprint: data_fingerprint.into(),
-            best,
-            course,
-            files: HashMap::new(),
-        }
-    }
-}
-
-/// What `state.json` holds: the state as text, and the hash of that text.
-#[derive(Serialize, Deserialize)]
-struct Sealed {
-    sha256: String,
-    state: serde_json::Value,
-}
 
 /// The checkpoints of one run, under `RUN/checkpoints`.
 #[derive(Clone, Debug)]
@@ -244,7 +174,7 @@ impl Checkpoints {
             return Err(CfoError::BadData {
                 problem: format!("there is no checkpoint `{name}` in `{}`", self.folder.display()),
                 hint: match known.is_empty() {
-                    true => "`cfo train RECIPE --out RUN` makes one".into(),
+                    true => "train into the folder first".into(),
                     false => format!("there are `{}`", known.join("`, `")),
                 },
             });
@@ -316,68 +246,6 @@ impl Checkpoints {
         }
         Ok(())
     }
-}
-
-/// The key in a file of weights whose value names the averages among them, as a list in JSON.
-const AVERAGES: &str = "averages";
-
-/// The names of the averages in a file of weights. Earlier versions did not write them down: a prefix told.
-fn averages(path: &Path, bytes: &[u8]) -> Result<Vec<String>> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| bad(path, error))?;
-    match header.metadata().as_ref().and_then(|metadata| metadata.get(AVERAGES)) {
-        Some(list) => serde_json::from_str(list).map_err(|error| bad(path, error)),
-        None => Ok(header.tensors().into_keys().filter(|name| name.starts_with("ema/")).collect()),
-    }
-}
-
-fn pack(memory: &Memory, chosen: fn(Role) -> bool) -> Result<Vec<u8>> {
-    let mut tensors = Vec::new();
-    for name in memory.names_where(chosen) {
-        let value_type = memory.value_type(name)?;
-        let (dtype, bytes) = match value_type.element {
-            Element::Index => {
-                (Dtype::U32, memory.read_index(name)?.iter().flat_map(|v| v.to_le_bytes()).collect())
-            }
-            _ => (Dtype::F32, memory.read(name)?.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()),
-        };
-        tensors.push((name.to_owned(), dtype, value_type.shape.axes().to_vec(), bytes));
-    }
-    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
-        TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
-    });
-    let views =
-        views.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| bad(Path::new(WEIGHTS), error))?;
-    let mut averages: Vec<&str> = memory.names_where(|role| role == Role::Average).collect();
-    averages.sort_unstable();
-    let metadata = chosen(Role::Average)
-        .then(|| [(AVERAGES.to_owned(), serde_json::json!(averages).to_string())].into());
-    safetensors::serialize(views, metadata).map_err(|error| bad(Path::new(WEIGHTS), error))
-}
-
-/// Reads the tensors of a file, whose role is the one given or, among weights, that of an average.
-fn unpack(path: &Path, bytes: &[u8], role: Role, memory: &mut Memory) -> Result<()> {
-    let tensors = SafeTensors::deserialize(bytes).map_err(|error| bad(path, error))?;
-    let averages = averages(path, bytes)?;
-    for (name, view) in tensors.iter() {
-        let role = if role == Role::Weight && averages.iter().any(|average| average == name) {
-            Role::Average
-        } else {
-            role
-        };
-        let words = view.data().chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]);
-        match view.dtype() {
-            Dtype::F32 => {
-                let values: Vec<f32> = words.map(f32::from_le_bytes).collect();
-                memory.insert_as(role, name, Element::Real, view.shape(), Data::F32(&values))?;
-            }
-            Dtype::U32 => {
-                let values: Vec<u32> = words.map(u32::from_le_bytes).collect();
-                memory.insert_as(role, name, Element::Index, view.shape(), Data::Index(&values))?;
-            }
-            other => return Err(bad(path, format!("tensor `{name}` has type {other:?}"))),
-        }
-    }
-    Ok(())
 }
 
 /// Reads a file of a checkpoint; one that is not there makes the checkpoint a damaged one.

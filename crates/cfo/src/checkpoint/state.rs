@@ -1,0 +1,80 @@
+//! The state of a run: everything but its tensors.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::VERSION;
+use crate::model::Model;
+use crate::recipe::Recipe;
+
+/// Everything of a run but its tensors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    version: u32,
+    /// Version of the program that wrote it.
+    pub program: String,
+    /// Optimiser steps made.
+    pub step: u32,
+    /// The model.
+    pub model: Model,
+    /// Hash of the training data.
+    pub data_fingerprint: String,
+    /// Lowest validation error so far, with its step.
+    pub best: Option<(f64, u32)>,
+    /// What the training loop remembers besides.
+    #[serde(default)]
+    pub course: Course,
+    /// SHA-256 of the tensor files, by name.
+    pub(super) files: HashMap<String, String>,
+}
+
+/// How a run went so far, as far as its going on depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Course {
+    /// Loss of the first step: what later ones are measured by.
+    pub first_loss: Option<f64>,
+    /// Mean loss of the last report.
+    pub loss: Option<f64>,
+    /// Validations since the best one.
+    pub stale: u32,
+    /// How often the learning rate was halved because the network diverged at once.
+    pub halvings: u32,
+}
+
+impl State {
+    /// The recipe as it was given: with the learning rate before it was halved.
+    pub fn recipe(&self) -> Recipe {
+        let mut recipe = self.model.recipe.clone();
+        recipe.train.learning_rate *= f64::from(self.course.halvings).exp2();
+        recipe
+    }
+
+    /// The state of a run at a step.
+    pub fn new(
+        model: &Model,
+        step: u32,
+        data_fingerprint: &str,
+        best: Option<(f64, u32)>,
+        course: Course,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            program: env!("CARGO_PKG_VERSION").into(),
+            step,
+            model: model.clone(),
+            data_fingerprint: data_fingerprint.into(),
+            best,
+            course,
+            files: HashMap::new(),
+        }
+    }
+}
+
+/// What `state.json` holds: the state as text, and the hash of that text.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Sealed {
+    pub(super) sha256: String,
+    pub(super) state: serde_json::Value,
+}
