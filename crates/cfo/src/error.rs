@@ -116,7 +116,7 @@ pub enum CfoError {
         /// Bytes that there are.
         available: u64,
     },
-    /// The loss left the realm of numbers, or grew without bound.
+    /// The loss became NaN or infinite, or grew without bound.
     #[error("the loss became {loss} at step {step}")]
     Diverged {
         /// The step.

@@ -47,7 +47,7 @@ pub fn run(arguments: &args::View) -> Result<()> {
         document.notes.splice(0..0, notes);
     }
     let page = page::render(&document)?;
-    cfo::write_atomically(&arguments.out, page.as_bytes())?;
+    cfo::checkpoint::write_atomically(&arguments.out, page.as_bytes())?;
     let trajectories = document.field.iter().flat_map(|field| &field.trajectories);
     let found = Report {
         out: arguments.out.clone(),

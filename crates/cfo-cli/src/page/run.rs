@@ -60,7 +60,7 @@ fn facts(run: &Path) -> Vec<[String; 2]> {
     let mut push = |name: &str, value: Option<String>| {
         facts.extend(value.map(|value| [name.to_string(), value]));
     };
-    let checkpoints = cfo::Checkpoints::of(run);
+    let checkpoints = cfo::checkpoint::Checkpoints::of(run);
     if let Ok(state) = checkpoints.state("latest") {
         let recipe = serde_json::to_value(&state.model.recipe).unwrap_or_default();
         let text = |path: [&str; 2]| match &recipe[path[0]][path[1]] {

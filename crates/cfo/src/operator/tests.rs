@@ -123,7 +123,7 @@ fn grids_that_do_not_fit_are_refused_in_words() {
         (OperatorConfig::Mlp(Mlp { hidden: vec![0], ..Mlp::default() }), [1, 1, 1], "at least one unit"),
     ] {
         let refused =
-            config.operator().check(&setting(field)).err().expect("the grid does not fit").to_string();
+            config.operator().check(&setting(field)).expect_err("the grid does not fit").to_string();
         assert!(refused.contains(said), "{refused}");
     }
 }

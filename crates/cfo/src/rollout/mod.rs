@@ -27,7 +27,7 @@ pub use prediction::{Divergence, Halt, Prediction, Request};
 pub use solver::{Budget, Solver};
 pub use watch::Watch;
 
-/// Farthest time from the start, in horizons of the training data: what lies beyond is a slip of the pen.
+/// Farthest time from the start, in horizons of the training data: a time beyond it is a mistake.
 const FARTHEST: f64 = 1e4;
 
 /// The compiled step of one model for one batch size, on the memory that holds its weights.

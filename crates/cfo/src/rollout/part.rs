@@ -115,7 +115,7 @@ impl<'w, 'a> Part<'w, 'a> {
     }
 }
 
-/// Refuses a trajectory of a request that does not fit the model or runs to and fro.
+/// Refuses a trajectory of a request that does not fit the model, or whose times change direction.
 fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     let size = model.shape().len();
     let bad = |problem: String, hint: &str| Err(CfoError::BadData { problem, hint: hint.into() });

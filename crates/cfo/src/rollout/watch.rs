@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{CfoError, Result};
 
+/// Told how many snapshots were found since it was last told.
+type Counter<'a> = Box<dyn FnMut(usize) + 'a>;
+
 /// Watches rollouts, and may end them. By default nobody does.
 #[derive(Default)]
 pub struct Watch<'a> {
     interrupt: Option<&'a AtomicBool>,
-    observer: Option<RefCell<Box<dyn FnMut(usize) + 'a>>>,
+    observer: Option<RefCell<Counter<'a>>>,
 }
 
 impl<'a> Watch<'a> {

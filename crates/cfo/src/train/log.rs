@@ -1,4 +1,4 @@
-//! The run's diary: `metrics.jsonl`, one line a report, and the same as TensorBoard events.
+//! The log of a run: `metrics.jsonl`, one line a report, and the same as TensorBoard events.
 
 use std::io::Write;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Log {
         Ok(Self { files: Some((lines, events)) })
     }
 
-    /// Empties the diary of an attempt that failed, but for what was said before its first step, and adds why.
+    /// Empties the log of an attempt that failed, except for what was written before its first step, and adds why it failed.
     pub(super) fn restart(folder: Option<&Path>, notice: &str, learning_rate: f64) -> Result<()> {
         let Some(folder) = folder else { return Ok(()) };
         for entry in fs::read_dir(folder)?.flatten() {
