@@ -167,7 +167,8 @@ impl Trained {
         evaluator.run(&self.model, pair, self.solver.budget, part)
     }
 
-    /// Writes the model as the folder of a run: its recipe, a checkpoint, its log.
+    /// Writes the model as the folder of a run: its recipe, a checkpoint, its log. The run can be resumed if this process trained it; of
+    /// a model that was loaded, what the optimiser remembers is not in memory.
     ///
     /// # Errors
     /// If the folder already holds a run, or the disk refuses.
