@@ -100,6 +100,11 @@ pub fn print(text: &str) -> io::Result<()> {
     write(&harmless(text))
 }
 
+/// Prints what may command the terminal: pictures of our own, never names from files.
+pub fn print_picture(text: &str) -> io::Result<()> {
+    write(text)
+}
+
 /// Prints `document` as the only thing on stdout.
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     let text = json(document)?;

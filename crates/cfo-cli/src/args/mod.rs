@@ -59,6 +59,9 @@ pub struct Inspect {
     /// Read every value, however large the file; without it at most 4 GiB
     #[arg(long)]
     pub full: bool,
+    /// Show the first trajectory as a small picture, on a terminal that has colours
+    #[arg(long, conflicts_with = "json")]
+    pub plot: bool,
     /// Print one JSON document alone on stdout
     #[arg(long)]
     pub json: bool,

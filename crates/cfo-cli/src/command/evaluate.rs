@@ -19,6 +19,7 @@ use crate::diagnostics::say;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{self, Alignment, Table, scientific};
+use crate::terminal;
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
@@ -60,6 +61,9 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     };
     let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
     let description = alignment.describe(&set.description);
+    if let (false, Some(worst)) = (arguments.json, &document.report.worst) {
+        terminal::show(&description, &worst.truth.values, Some(&worst.prediction))?;
+    }
     write(arguments, &document, &table, &description, &folder)
         .with_context(|| format!("writing the report into `{}`", folder.display()))?;
     printed?;

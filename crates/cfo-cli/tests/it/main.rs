@@ -17,6 +17,7 @@ mod reproduce;
 mod rollouts;
 mod runs;
 mod simulate;
+mod terminal;
 mod train;
 mod util;
 mod view;

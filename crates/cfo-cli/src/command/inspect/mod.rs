@@ -13,7 +13,7 @@ use cfo_data::{DataError, Defect, Split};
 use serde::Serialize;
 
 use crate::args;
-use crate::report;
+use crate::{report, terminal};
 use sampling::{Noise, Sampling};
 use scan::{Scan, Times};
 
@@ -107,11 +107,23 @@ pub fn run(arguments: &args::Inspect) -> Result<()> {
     } else {
         report::print(&text::text(&report))?;
     }
+    if arguments.plot && scan.defects.is_empty() {
+        plot(&file)?;
+    }
     // Said last, and with the exit code of bad input: nothing can be trained on such a file.
     match scan.defects.into_iter().next() {
         Some(defect) => Err(DataError::defect(file.path(), defect).into()),
         None => Ok(()),
     }
+}
+
+/// Shows the first trajectory, as many of its snapshots as a terminal has room for.
+fn plot(file: &TrajectoryFile) -> Result<()> {
+    let shape = file.description().shape;
+    let (count, most) = (file.frame_count(0)?, if shape.axes == 2 { 3 } else { 200 });
+    let kept = count.min(most);
+    let frames: Vec<usize> = (0..kept).map(|n| n * (count - 1) / (kept - 1).max(1)).collect();
+    Ok(terminal::show(file.description(), &file.frames(0, &frames)?, None)?)
 }
 
 fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
