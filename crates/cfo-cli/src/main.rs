@@ -9,6 +9,7 @@ mod page;
 mod plot;
 mod progress;
 mod report;
+mod serve;
 mod terminal;
 
 use std::process::ExitCode;

@@ -82,3 +82,25 @@ pub struct View {
     #[arg(long)]
     pub json: bool,
 }
+
+/// Serve a run: a page with predictions to any time, and an API for scripts
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Folder of a run
+    pub run: PathBuf,
+    /// Trajectories to start from and to compare with [default: those that the run was trained on]
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Port [default: 8421, or any that is free]
+    #[arg(long, value_name = "N")]
+    pub port: Option<u16>,
+    /// Address to listen on; another than this machine's own needs a token
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub host: String,
+    /// Who does not send this is refused; at least 8 letters, digits, `-` or `_`
+    #[arg(long)]
+    pub token: Option<String>,
+    /// `auto`, `cpu` or `cuda:N`
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+}

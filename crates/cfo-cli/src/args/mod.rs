@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use look::{Export, View};
+pub use look::{Export, Serve, View};
 pub use reproduce::{Reproduce, Scale, Target};
 pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
@@ -38,6 +38,7 @@ pub enum Command {
     Evaluate(Evaluate),
     Predict(Predict),
     View(View),
+    Serve(Serve),
     Export(Export),
     Reproduce(Reproduce),
     Bench(Bench),

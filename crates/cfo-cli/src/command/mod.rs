@@ -29,6 +29,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Evaluate(arguments) => evaluate::run(arguments),
         Command::Predict(arguments) => predict::run(arguments),
         Command::View(arguments) => view::run(arguments),
+        Command::Serve(arguments) => crate::serve::run(arguments),
         Command::Export(arguments) => export::run(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

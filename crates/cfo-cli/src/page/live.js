@@ -1,3 +1,307 @@
-// A page with a server behind it.
+// A page with a server behind it: predictions from any state to any time, as the slider moves.
 
-async function goLive() {}
+// Numbers that one answer may have for a slider that still moves freely.
+const LIVE_NUMBERS = 300000;
+
+async function ask(path, body) {
+  const token = new URLSearchParams(location.search).get("token");
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const options = body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) } : { headers };
+  const response = await fetch(path, options);
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.hint ? `${answer.error}; ${answer.hint}` : answer.error);
+  return answer;
+}
+
+// What the server predicted: whole states by their times, more of them as they are asked for.
+class LiveTrack extends Track {
+  constructor(field, truth) {
+    super([], [], field.height * field.width, null, []);
+    this.field = field;
+    this.truth = truth;
+    this.states = [];
+  }
+
+  add(times, size, values) {
+    times.forEach((time, index) => {
+      const place = this.times.length ? nearest(this.times, time) : 0;
+      const at = this.times.length && this.times[place] < time ? place + 1 : place;
+      const same = this.times[place] === time;
+      this.times.splice(same ? place : at, same ? 1 : 0, time);
+      this.states.splice(same ? place : at, same ? 1 : 0, Float32Array.from(values.slice(index * size, (index + 1) * size)));
+      this.errors.splice(same ? place : at, same ? 1 : 0, null);
+      this.errors[same ? place : at] = this.errorAt(same ? place : at);
+    });
+  }
+
+  value(frame, point, channel) {
+    const { width, stride, source, channels } = this.field;
+    const [row, column] = [Math.floor(point / width), point % width];
+    return this.states[frame][(row * stride * source[1] + column * stride) * channels.length + channel];
+  }
+
+  // Relative error where the truth has this time, over the points that the page has.
+  errorAt(frame) {
+    if (!this.truth || Number.isNaN(this.difference(this.truth, frame, 0, 0))) return null;
+    let [norm, off] = [0, 0];
+    const place = this.truth.frameAt(this.times[frame]);
+    for (let channel = 0; channel < this.field.channels.length; channel++) {
+      for (let point = 0; point < this.points; point++) {
+        const value = this.truth.value(place, point, channel);
+        norm += value * value;
+        off += (this.value(frame, point, channel) - value) ** 2;
+      }
+    }
+    return norm > 0 ? Math.sqrt(off / norm) : null;
+  }
+}
+
+// A field without trajectories, as the run describes it.
+function bareField(run) {
+  const shape = run.shape;
+  const axes = shape.length - 1;
+  const [height, width] = [axes === 2 ? shape[0] : 1, axes ? shape[axes - 1] : 1];
+  return {
+    system: run.system, axes, height, width, source: [height, width], stride: 1, domain: run.domain.length ? run.domain : Array(axes).fill([0, 1]), periodic: [],
+    channels: run.channels.map((name) => ({ name, unit: "" })), parameters: [], trajectories: [{ index: 0, split: null, parameters: [] }], times: [], files: [{ label: "predicted" }],
+  };
+}
+
+class Live {
+  constructor(page, run) {
+    this.page = page;
+    this.run = run;
+    this.generation = 0;
+    this.edit = { factor: 1, offset: 0, shift: 0, components: null };
+    this.size = run.shape.reduce((product, extent) => product * extent, 1);
+  }
+
+  // Controls above the pictures.
+  makeControls() {
+    const place = document.getElementById("live");
+    place.hidden = false;
+    const box = element("div", { class: "live" }, place);
+    const choice = (text, names, value) => {
+      const select = element("select", {}, element("label", { class: "control" }, box, text));
+      names.forEach((name) => element("option", { value: name }, select, name));
+      select.value = value;
+      select.addEventListener("change", () => this.restart());
+      return select;
+    };
+    const number = (text, value, attributes = {}) => {
+      const input = element("input", { type: "number", step: "any", style: "width: 8.5em", ...attributes }, element("label", { class: "control" }, box, text));
+      input.value = value;
+      return input;
+    };
+    this.checkpoint = choice("checkpoint", this.run.checkpoints, this.run.checkpoint);
+    this.solver = choice("solver", this.run.solvers, this.run.solver);
+    this.rtol = number("tolerance", "", { placeholder: "solver's own", min: "0" });
+    this.steps = number("steps", "", { placeholder: "recipe's", min: "1", step: "1" });
+    for (const input of [this.rtol, this.steps]) input.addEventListener("change", () => this.restart());
+    this.editor = element("div", { class: "live" }, box);
+    this.status = element("div", { class: "status", id: "status" }, box);
+    this.makeEditor();
+  }
+
+  // The initial state: each component of a system; a field as a whole.
+  makeEditor() {
+    this.editor.replaceChildren();
+    const { field } = this.page;
+    const number = (text, value, changed) => {
+      const input = element("input", { type: "number", step: "any", style: "width: 7.5em" }, element("label", { class: "control" }, this.editor, text));
+      input.value = value;
+      input.addEventListener("input", () => {
+        if (input.value === "" || !Number.isFinite(Number(input.value))) return;
+        changed(Number(input.value));
+        this.restart();
+      });
+    };
+    if (field.axes === 0) {
+      const state = this.initial();
+      field.channels.forEach(({ name }, channel) => number(`${name}₀`, Number(state[channel].toPrecision(6)), (value) => {
+        this.edit.components ||= Array.from(this.initial());
+        this.edit.components[channel] = value;
+      }));
+    } else {
+      number("state ×", this.edit.factor, (value) => (this.edit.factor = value));
+      number("+", this.edit.offset, (value) => (this.edit.offset = value));
+      if (field.axes === 1) number("shift by points", this.edit.shift, (value) => (this.edit.shift = Math.round(value)));
+    }
+    const reset = element("button", { type: "button" }, this.editor, "as recorded");
+    reset.addEventListener("click", () => this.reset());
+  }
+
+  reset() {
+    this.edit = { factor: 1, offset: 0, shift: 0, components: null };
+    this.makeEditor();
+    this.restart();
+  }
+
+  isEdited() {
+    const { factor, offset, shift, components } = this.edit;
+    return factor !== 1 || offset !== 0 || shift !== 0 || components !== null;
+  }
+
+  // The state that predictions start from; of a field that the page has only every few points of, those are repeated.
+  initial() {
+    const { page } = this;
+    const { field } = page;
+    if (this.edit.components) return this.edit.components;
+    const truth = this.truth();
+    const [rows, columns] = field.source;
+    const state = [];
+    for (let row = 0; row < rows; row++) {
+      for (let column = 0; column < columns; column++) {
+        const from = (((column - this.edit.shift) % columns) + columns) % columns;
+        const point = Math.min(field.height - 1, Math.floor(row / field.stride)) * field.width + Math.min(field.width - 1, Math.floor(from / field.stride));
+        for (let channel = 0; channel < field.channels.length; channel++) {
+          state.push((truth ? truth.value(0, point, channel) : channel === 0 ? 1 : 0) * this.edit.factor + this.edit.offset);
+        }
+      }
+    }
+    return state;
+  }
+
+  truth() {
+    return this.hasTruth ? this.page.tracks[0][this.page.position] : null;
+  }
+
+  start() {
+    return this.truth()?.times[0] ?? this.run.times.first;
+  }
+
+  // Times of the truth, and some before and after them.
+  times() {
+    const truth = this.truth();
+    const [first, last] = truth ? [truth.times[0], truth.times[truth.times.length - 1]] : [this.run.times.first, this.run.times.last];
+    const most = Math.max(3, Math.min(161, Math.floor(LIVE_NUMBERS / this.size)));
+    const known = truth ? truth.times : Array.from({ length: most }, (_, n) => first + ((last - first) * n) / (most - 1));
+    const every = Math.ceil(known.length / most);
+    const times = known.filter((_, n) => n % every === 0 || n === known.length - 1);
+    const beyond = Math.max(1, Math.round(most / 4));
+    for (let n = 1; n <= beyond; n++) times.push(first - (0.25 * (last - first) * n) / beyond, last + (0.25 * (last - first) * n) / beyond);
+    return times.sort((a, b) => a - b);
+  }
+
+  question(times) {
+    const { page } = this;
+    const body = { times, solver: this.solver.value, checkpoint: this.checkpoint.value, start: this.start() };
+    if (this.rtol.value) Object.assign(body, { rtol: Number(this.rtol.value), atol: Number(this.rtol.value) / 100 });
+    else if (this.steps.value) body.steps = Number(this.steps.value);
+    if (this.hasTruth && !this.isEdited()) body.trajectory = page.field.trajectories[page.position].index;
+    else body.initial = Array.from(this.initial());
+    return body;
+  }
+
+  // The first prediction; a page without trajectories is drawn only now.
+  async first() {
+    if (this.hasTruth) return this.restart();
+    const { page } = this;
+    const answer = await this.predictAround();
+    const track = new LiveTrack(page.field, null);
+    track.add(answer.times, this.size, answer.values);
+    page.tracks = [[track]];
+    drawField(page);
+    this.say(answer, performance.now());
+  }
+
+  // Predict anew: another state, solver, checkpoint or trajectory.
+  async restart() {
+    const generation = ++this.generation;
+    const began = performance.now();
+    const answer = await this.try(() => this.predictAround());
+    if (!answer || generation !== this.generation) return;
+    const { page } = this;
+    const track = new LiveTrack(page.field, this.truth());
+    track.add(answer.times, this.size, answer.values);
+    page.tracks[page.tracks.length - 1][page.position] = track;
+    page.load();
+    this.say(answer, began);
+  }
+
+  // Backward some systems cannot go far: then the prediction goes forward alone.
+  async predictAround() {
+    const times = this.times();
+    try {
+      return await ask("/api/predict", this.question(times));
+    } catch (error) {
+      const forward = times.filter((time) => time >= this.start());
+      return ask("/api/predict", this.question(forward));
+    }
+  }
+
+  // The state at just the time of the slider; while one is asked for the last wish waits.
+  async seek() {
+    const { page } = this;
+    const track = page.tracks[page.tracks.length - 1][page.position];
+    if (!track || track.times.includes(page.time)) return;
+    if (this.asking) {
+      this.again = true;
+      return;
+    }
+    this.asking = true;
+    const [generation, time, began] = [this.generation, page.time, performance.now()];
+    const answer = await this.try(() => ask("/api/predict", this.question([time])));
+    this.asking = false;
+    if (answer && generation === this.generation) {
+      track.add(answer.times, this.size, answer.values);
+      this.say(answer, began);
+      if (page.time === time) page.view.load();
+    }
+    if (this.again) {
+      this.again = false;
+      this.seek();
+    }
+  }
+
+  async try(work) {
+    try {
+      return await work();
+    } catch (error) {
+      this.status.textContent = error.message;
+      this.status.classList.add("failed");
+      return null;
+    }
+  }
+
+  say({ evaluations, milliseconds, checkpoint }, began) {
+    this.status.classList.remove("failed");
+    this.status.textContent = `${evaluations} evaluations in ${shown(milliseconds, 3)} ms, here after ${shown(performance.now() - began, 3)} ms · ${checkpoint}`;
+  }
+
+  // A training that is still running is watched.
+  async watch() {
+    try {
+      const [run, history] = await Promise.all([ask("/api/run"), ask("/api/history")]);
+      if (history.history.length !== this.reports) {
+        this.reports = history.history.length;
+        showRun(document.getElementById("run"), history);
+      }
+      const known = Array.from(this.checkpoint.options, ({ value }) => value);
+      run.checkpoints.filter((name) => !known.includes(name)).forEach((name) => element("option", { value: name }, this.checkpoint, name));
+    } catch (error) {
+      this.status.textContent = "the server does not answer any more";
+    }
+    setTimeout(() => this.watch(), 3000);
+  }
+}
+
+async function goLive(page) {
+  const run = await ask("/api/run");
+  const live = new Live(page, run);
+  live.hasTruth = Boolean(page.field);
+  live.reports = page.data.run?.history.length ?? 0;
+  if (!live.hasTruth) {
+    page.field = bareField(run);
+    page.tracks = [[null]];
+  } else {
+    page.field.files.push({ label: "predicted" });
+    page.tracks.push(page.field.trajectories.map(() => null));
+  }
+  live.makeControls();
+  await live.first();
+  page.onSeek = () => live.seek();
+  page.onPick = () => live.reset();
+  window.cfo.live = live;
+  setTimeout(() => live.watch(), 3000);
+}

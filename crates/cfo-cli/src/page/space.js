@@ -35,7 +35,14 @@ class StateSpace extends Plot {
   set(paths, names) {
     this.paths = paths;
     this.names = names;
-    this.ranges = [0, 1, 2].map((axis) => rangeOf(paths.map(({ points }) => points.map((point) => point[axis] ?? 0))));
+    // A prediction that leaves everything behind does not hide the truth.
+    this.ranges = [0, 1, 2].map((axis) => {
+      const along = paths.map(({ points }) => points.map((point) => point[axis] ?? 0));
+      const [low, high] = rangeOf([along[0]]);
+      const [least, most] = rangeOf(along);
+      const room = 0.25 * (high - low);
+      return [Math.max(least, low - room), Math.min(most, high + room)];
+    });
     if (this.width) this.draw();
   }
 
@@ -95,12 +102,14 @@ class StateSpace extends Plot {
   }
 
   drawPath(context, { points, color, dashed, now = points.length - 1 }) {
-    const places = points.map((point) => this.project(point));
+    const far = (point) => this.ranges.some(([low, high], axis) => Math.abs((point[axis] ?? 0) - (low + high) / 2) > 1.5 * (high - low));
+    const places = points.map((point) => (far(point) ? null : this.project(point)));
     const stroke = (from, to, alpha) => {
       context.globalAlpha = alpha;
       context.beginPath();
       for (let index = from; index <= to && index < places.length; index++) {
-        if (index === from) context.moveTo(...places[index]);
+        if (!places[index]) continue;
+        if (index === from || !places[index - 1]) context.moveTo(...places[index]);
         else context.lineTo(...places[index]);
       }
       context.stroke();
@@ -114,6 +123,7 @@ class StateSpace extends Plot {
     context.setLineDash([]);
     context.globalAlpha = 1;
     const head = places[Math.min(now, places.length - 1)];
+    if (!head) return;
     context.fillStyle = inkOf(color);
     context.strokeStyle = inkOf("card");
     context.lineWidth = 1.5;

@@ -13,6 +13,7 @@ fn help_of_every_command() {
         "predict --help",
         "export --help",
         "view --help",
+        "serve --help",
         "bench --help",
         "reproduce --help",
         "simulate --help",

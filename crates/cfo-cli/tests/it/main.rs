@@ -16,6 +16,7 @@ mod queue;
 mod reproduce;
 mod rollouts;
 mod runs;
+mod serve;
 mod simulate;
 mod terminal;
 mod train;

@@ -1,5 +1,7 @@
 //! `cfo view`: trajectories, predictions and runs as one page for a browser.
 
+mod rollouts;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -41,8 +43,15 @@ pub fn run(arguments: &args::View) -> Result<()> {
         document.run = Some(read_run(run, &mut document.notes)?);
     }
     if !paths.is_empty() {
-        let files = open(&paths, arguments)?;
-        let (field, notes) = page::gather(&files, &arguments.trajectory)?;
+        let mut files = open(&paths, arguments)?;
+        let mut wanted = arguments.trajectory.clone();
+        let temporary = tempfile::tempdir()?;
+        if let ([run], [_]) = (&runs[..], &files[..]) {
+            let predicted = rollouts::predict(run, &files[0].file, &wanted, temporary.path())?;
+            wanted = predicted.of.clone().unwrap_or_default();
+            files.push(predicted);
+        }
+        let (field, notes) = page::gather(&files, &wanted)?;
         document.field = Some(field);
         document.notes.splice(0..0, notes);
     }

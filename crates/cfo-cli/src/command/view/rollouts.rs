@@ -1,0 +1,63 @@
+//! What a run predicts for trajectories of a file, for a page that shows both.
+
+use std::path::Path;
+
+use anyhow::Result;
+use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
+use cfo::data::{Split, Trajectory};
+use cfo::{Alignment, Request, Trained, Trajectories, Watch};
+
+use crate::diagnostics::say;
+use crate::interrupt;
+use crate::page::Source;
+
+/// Trajectories that are predicted where none is asked for.
+const MOST: usize = 12;
+
+/// Rolls out a run from the first states of trajectories to all their times: those asked for, else the first that it was not
+/// trained on. The predictions go into a file in `folder`.
+pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Path) -> Result<Source> {
+    let trained = Trained::load(run)?.on_grid(file.description().shape)?;
+    let alignment = Alignment::new(trained.model(), file.description())?;
+    alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
+    let chosen = if wanted.is_empty() { held_out(&trained, file)? } else { wanted.to_vec() };
+    let path = folder.join("predicted.h5");
+    let mut writer = TrajectoryWriter::create(&path, file.description(), WriteOptions::default())?;
+    let (mut of, mut short) = (Vec::new(), 0);
+    for index in chosen {
+        let times = file.times(index)?;
+        let state = file.frames(index, &[0])?;
+        let mut one = Trajectory::new(vec![times[0]], state, file.parameters(index)?)?;
+        alignment.align(&mut one);
+        let request = Request {
+            start: vec![times[0]],
+            states: vec![one.values],
+            times: vec![times.to_vec()],
+            conditions: vec![one.parameters],
+        };
+        let watch = Watch::default().with_interrupt(interrupt::flag()?);
+        let mut found = trained.predict_each(&request, &watch)?;
+        short += found.diverged.len();
+        let (Some(mut values), Some(times)) = (found.states.pop(), found.times.pop()) else { continue };
+        // Of one that diverged at once there is nothing to show.
+        if !times.is_empty() {
+            alignment.restore(&mut values);
+            writer.push(&Trajectory::new(times, values, file.parameters(index)?)?, None)?;
+            of.push(index);
+        }
+    }
+    if short > 0 {
+        say(&format!("warning: {short} predictions diverge before their last time"));
+    }
+    writer.finish()?;
+    let label = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Source { label, file: TrajectoryFile::open(&path)?, of: Some(of) })
+}
+
+/// The first trajectories of the part that the run did not see; of a file without one the first of all.
+fn held_out(trained: &Trained, file: &TrajectoryFile) -> Result<Vec<usize>> {
+    let set = Trajectories::open_for_run(trained.recipe(), file.path())?;
+    let test = set.part(Split::Test).map(|(index, _)| set.place(index).0).take(MOST);
+    let test: Vec<usize> = test.collect();
+    Ok(if test.is_empty() { (0..file.len().min(MOST)).collect() } else { test })
+}

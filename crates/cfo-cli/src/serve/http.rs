@@ -1,0 +1,301 @@
+//! HTTP/1.1, as much of it as a page and scripts need: requests with a length, answers with a length, kept connections.
+//!
+//! A thread for each connection, of which there are so many at most; every read and write has a deadline, so that a client
+//! that is slow or silent holds nothing but its own thread, and that not for long.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections at a time.
+const CONNECTIONS: usize = 256;
+/// Bytes of a request before its body.
+const HEAD: usize = 16 << 10;
+/// Lines of a request before its body.
+const HEADERS: usize = 64;
+/// From the first byte of a request to its last.
+const RECEIVING: Duration = Duration::from_secs(10);
+/// From one request to the next on a connection.
+const IDLE: Duration = Duration::from_secs(15);
+/// Of an answer that nobody takes.
+const SENDING: Duration = Duration::from_secs(10);
+
+/// A request that came in whole.
+#[derive(Debug, Default)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    /// What stands after the question mark.
+    pub query: String,
+    headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// A header, whatever the case of its name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub kind: &'static str,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// A JSON document.
+    pub fn json(status: u16, document: &impl serde::Serialize) -> Self {
+        let body = serde_json::to_vec(document).unwrap_or_default();
+        Self { status, kind: "application/json", body }
+    }
+
+    /// What went wrong and what to do about it.
+    pub fn error(status: u16, error: &str, hint: &str) -> Self {
+        Self::json(status, &serde_json::json!({ "error": error, "hint": hint }))
+    }
+}
+
+/// What answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Whether a request may go on, from what stands before its body.
+    fn admits(&self, request: &Request) -> Result<(), Response>;
+
+    /// Bytes that a body may have.
+    fn body_limit(&self) -> usize;
+
+    /// The answer.
+    fn answer(&self, request: &Request) -> Response;
+}
+
+/// Answers requests until `stop` is set and somebody connects once more.
+pub fn serve(listener: &TcpListener, stop: &AtomicBool, handler: &Arc<impl Handler>) -> io::Result<()> {
+    let connections = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        // What fails to connect is the client's trouble; no descriptor left is ours, and passes.
+        let Ok(stream) = stream else {
+            thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        if connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
+            connections.fetch_sub(1, Ordering::AcqRel);
+            let full = Response::error(503, "too many connections", "try again in a moment");
+            let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
+            let _ = send(&stream, &full, false);
+            continue;
+        }
+        let (handler, count) = (Arc::clone(handler), Arc::clone(&connections));
+        let spawned = thread::Builder::new().name("connection".into()).spawn(move || {
+            let _ = converse(&stream, &*handler);
+            count.fetch_sub(1, Ordering::AcqRel);
+        });
+        if spawned.is_err() {
+            connections.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+    Ok(())
+}
+
+/// One request after another on a connection.
+fn converse(stream: &TcpStream, handler: &impl Handler) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(SENDING))?;
+    let mut buffered = Vec::new();
+    loop {
+        let (response, keep) = match receive(stream, &mut buffered, handler) {
+            Ok(Some(request)) => {
+                let keep =
+                    !request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+                (handler.answer(&request), keep)
+            }
+            Ok(None) => return Ok(()),
+            Err(Refusal::Answer(response)) => (response, false),
+            Err(Refusal::Gone) => return Ok(()),
+        };
+        send(stream, &response, keep)?;
+        if !keep {
+            return linger(stream);
+        }
+    }
+}
+
+/// Why a request is not answered by the handler.
+enum Refusal {
+    Answer(Response),
+    /// Nobody listens any more.
+    Gone,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                let hint = "send the whole request within ten seconds";
+                Self::Answer(Response::error(408, "the request took too long to arrive", hint))
+            }
+            _ => Self::Gone,
+        }
+    }
+}
+
+/// The next request, or none if the client is done.
+fn receive(
+    stream: &TcpStream,
+    buffered: &mut Vec<u8>,
+    handler: &impl Handler,
+) -> Result<Option<Request>, Refusal> {
+    if buffered.is_empty() && !wait(stream, buffered)? {
+        return Ok(None);
+    }
+    let deadline = Instant::now() + RECEIVING;
+    let (mut request, length) = loop {
+        match head(buffered).map_err(Refusal::Answer)? {
+            Some((request, length)) => break (request, length),
+            None if buffered.len() > HEAD => {
+                let hint = "send fewer or shorter headers";
+                return Err(Refusal::Answer(Response::error(431, "the headers are too long", hint)));
+            }
+            None => more(stream, buffered, deadline)?,
+        }
+    };
+    handler.admits(&request).map_err(Refusal::Answer)?;
+    let size = body_size(&request, handler.body_limit()).map_err(Refusal::Answer)?;
+    if request.header("expect").is_some() {
+        (&*stream).write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    while buffered.len() < length + size {
+        more(stream, buffered, deadline)?;
+    }
+    request.body = buffered[length..length + size].to_vec();
+    buffered.drain(..length + size);
+    Ok(Some(request))
+}
+
+/// Waits for the first bytes of a request; none come from a client that is done.
+fn wait(stream: &TcpStream, buffered: &mut Vec<u8>) -> Result<bool, Refusal> {
+    match more(stream, buffered, Instant::now() + IDLE) {
+        Ok(()) => Ok(true),
+        Err(_) => Ok(false),
+    }
+}
+
+fn more(mut stream: &TcpStream, buffered: &mut Vec<u8>, deadline: Instant) -> Result<(), Refusal> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left))?;
+    let mut bytes = [0; 16 << 10];
+    match stream.read(&mut bytes) {
+        Ok(0) => Err(Refusal::Gone),
+        Ok(count) if Instant::now() < deadline => {
+            buffered.extend_from_slice(&bytes[..count]);
+            Ok(())
+        }
+        Ok(_) => Err(io::Error::from(ErrorKind::TimedOut).into()),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A request without its body and how many bytes that took, if all of it is there.
+fn head(buffered: &[u8]) -> Result<Option<(Request, usize)>, Response> {
+    let malformed = || Response::error(400, "this is no HTTP request", "speak HTTP/1.1");
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let length = match parsed.parse(buffered) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Response::error(431, "there are too many headers", "send fewer"));
+        }
+        Err(_) => return Err(malformed()),
+    };
+    let target = parsed.path.ok_or_else(malformed)?;
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed());
+    let mut request = Request {
+        method: parsed.method.ok_or_else(malformed)?.to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
+        ..Request::default()
+    };
+    for header in parsed.headers.iter() {
+        request.headers.push((header.name.to_owned(), text(header.value)?));
+    }
+    Ok(Some((request, length)))
+}
+
+/// How many bytes follow the head of a request.
+fn body_size(request: &Request, limit: usize) -> Result<usize, Response> {
+    if request.header("transfer-encoding").is_some() {
+        return Err(Response::error(411, "the request has no length", "send `Content-Length`"));
+    }
+    let lengths = request.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let mut lengths = lengths.map(|(_, value)| value.parse::<usize>());
+    match (lengths.next(), lengths.next()) {
+        (None, _) => Ok(0),
+        (Some(Ok(size)), None) if size <= limit => Ok(size),
+        (Some(Ok(size)), None) => Err(Response::error(
+            413,
+            &format!("the request has {size} bytes; at most {limit} are read"),
+            "send one initial state and fewer times",
+        )),
+        _ => {
+            Err(Response::error(400, "the length of the request is no number", "send `Content-Length` once"))
+        }
+    }
+}
+
+fn send(mut stream: &TcpStream, response: &Response, keep: bool) -> io::Result<()> {
+    let Response { status, kind, body } = response;
+    let connection = if keep { "keep-alive" } else { "close" };
+    let head = format!(
+        "HTTP/1.1 {status} {}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: {connection}\r\n\
+         Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+         Cross-Origin-Resource-Policy: same-origin\r\n\
+         Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\r\n",
+        reason(*status),
+        body.len()
+    );
+    let mut bytes = head.into_bytes();
+    bytes.extend_from_slice(body);
+    stream.write_all(&bytes)?;
+    stream.flush()
+}
+
+/// Takes what is still on its way, for a moment: a connection that is closed on unread bytes swallows the answer.
+fn linger(mut stream: &TcpStream) -> io::Result<()> {
+    stream.shutdown(std::net::Shutdown::Write)?;
+    stream.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let (mut bytes, deadline) = ([0; 16 << 10], Instant::now() + Duration::from_secs(1));
+    while Instant::now() < deadline && matches!(stream.read(&mut bytes), Ok(count) if count > 0) {}
+    Ok(())
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        422 => "Unprocessable Content",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}

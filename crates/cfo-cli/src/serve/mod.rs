@@ -1,0 +1,236 @@
+//! `cfo serve`: a run behind a page, with predictions to any time as the slider moves.
+
+mod guard;
+mod http;
+mod models;
+mod predict;
+
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use cfo::data::store::TrajectoryFile;
+use cfo::engine::Device;
+use cfo::{CfoError, Model, Trained};
+use serde_json::{Value, json};
+
+use self::guard::Guard;
+use self::http::{Handler, Request, Response};
+use self::models::Models;
+use crate::diagnostics::say;
+use crate::page::{self, Document, Source};
+use crate::{args, interrupt, report};
+
+/// The port where none is asked for, if it is free.
+const PORT: u16 = 8421;
+/// Trajectories of the file that the page has.
+const SHOWN: usize = 16;
+/// Between looks at what has to end.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What answers: a run, its models, and trajectories to compare with.
+struct Server {
+    run: PathBuf,
+    models: Models,
+    /// The model of the checkpoint that was there at the start, on the file's grid: shapes and names are those of all.
+    model: Arc<Model>,
+    data: Option<TrajectoryFile>,
+    guard: Guard,
+    /// Made once: the trajectories do not change.
+    page: String,
+}
+
+pub fn run(arguments: &args::Serve) -> Result<()> {
+    let listener = listen(arguments)?;
+    let address = listener.local_addr().context("asking for the address")?;
+    let server = Arc::new(Server::new(arguments, address)?);
+    report::print(&format!("listening on http://{address}\n"))?;
+    if let Some(token) = &arguments.token {
+        say(&format!("open http://{address}/?token={token}"));
+    }
+    let stop = interrupt::flag()?;
+    let watcher = {
+        let server = Arc::clone(&server);
+        thread::spawn(move || watch(&server, address, stop))
+    };
+    http::serve(&listener, stop, &server)?;
+    let _ = watcher.join();
+    Ok(())
+}
+
+/// Ends what takes too long; after Ctrl-C everything, and wakes the loop that takes connections.
+fn watch(server: &Server, address: SocketAddr, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        server.models.watch(false);
+        thread::sleep(PAUSE);
+    }
+    server.models.watch(true);
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !server.models.is_idle() && Instant::now() < deadline {
+        thread::sleep(PAUSE);
+    }
+    // An address of all machines is not one to connect to.
+    let own = if address.ip().is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { address.ip() };
+    let _ = TcpStream::connect_timeout(&SocketAddr::new(own, address.port()), Duration::from_secs(1));
+}
+
+/// A place to listen: this machine alone, unless a token keeps strangers out.
+fn listen(arguments: &args::Serve) -> Result<TcpListener> {
+    let refused = |problem: String, hint: &str| CfoError::BadData { problem, hint: hint.into() };
+    let host = IpAddr::from_str(&arguments.host).map_err(|_| {
+        refused(format!("`{}` is no address", arguments.host), "give one like 127.0.0.1 or 0.0.0.0")
+    })?;
+    if !host.is_loopback() && arguments.token.is_none() {
+        bail!(refused(
+            format!("other machines would reach `{host}` without a token"),
+            "add `--token TOKEN`, or leave `--host` out to serve this machine alone",
+        ));
+    }
+    if let Some(token) = &arguments.token {
+        let plain = token.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~".contains(c));
+        if token.len() < 8 || !plain {
+            bail!(refused(
+                "the token is too short, or does not fit into an address".into(),
+                "take at least 8 letters, digits, `-` or `_`",
+            ));
+        }
+    }
+    let bound = match arguments.port {
+        Some(port) => TcpListener::bind((host, port)),
+        None => TcpListener::bind((host, PORT)).or_else(|_| TcpListener::bind((host, 0))),
+    };
+    bound.map_err(|error| {
+        let port = arguments.port.unwrap_or(PORT);
+        refused(format!("cannot listen on {host}:{port}: {error}"), "choose another `--port`").into()
+    })
+}
+
+impl Server {
+    fn new(arguments: &args::Serve, address: SocketAddr) -> Result<Self> {
+        let run = arguments.run.clone();
+        let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+        let trained = Trained::loader(&run).device(device).load()?;
+        let data = match &arguments.data {
+            Some(path) => Some(TrajectoryFile::open(path)?),
+            None => own_data(&trained),
+        };
+        let trained = match &data {
+            Some(file) => trained.on_grid(file.description().shape)?,
+            None => trained,
+        };
+        let mut document = Document {
+            version: env!("CARGO_PKG_VERSION"),
+            title: name_of(&run),
+            live: true,
+            ..Document::default()
+        };
+        if let Some(file) = &data {
+            cfo::Alignment::new(trained.model(), file.description())?;
+            let label = name_of(file.path());
+            let source = Source { label, file: TrajectoryFile::open(file.path())?, of: None };
+            let wanted: Vec<usize> = (0..file.len().min(SHOWN)).collect();
+            let (field, notes) = page::gather(&[source], &wanted)?;
+            (document.field, document.notes) = (Some(field), notes);
+        }
+        document.run = page::read_run(&run, &mut document.notes).ok();
+        Ok(Self {
+            models: Models::new(&run, device),
+            model: Arc::clone(trained.model()),
+            data,
+            guard: Guard::new(address, arguments.token.clone()),
+            page: page::render(&document)?,
+            run,
+        })
+    }
+
+    /// `GET /api/run`.
+    fn describe(&self) -> Value {
+        let model = &self.model;
+        let names = |count: usize| (0..count).map(|index| format!("u{index}")).collect::<Vec<_>>();
+        let channels = match model.channel_names.is_empty() {
+            true => names(model.shape().channels),
+            false => model.channel_names.clone(),
+        };
+        let evaluate = &model.recipe.evaluate;
+        let first = model.scaling.start;
+        let last =
+            first + if model.scaling.duration > 0.0 { model.scaling.duration } else { model.scaling.span };
+        json!({
+            "run": self.run,
+            "system": model.system,
+            "shape": model.shape().dimensions(),
+            "channels": channels,
+            "domain": model.domain,
+            "times": {"first": first, "last": last, "interval": model.scaling.interval},
+            "parameters": model.parameter_names,
+            "solver": evaluate.solver.name,
+            "solvers": cfo::numerics::ode::Tableau::ALL.map(|tableau| tableau.name),
+            "checkpoint": self.models.preferred(),
+            "checkpoints": self.models.checkpoints(),
+            "trajectories": self.data.as_ref().map(TrajectoryFile::len),
+            "limits": {"seconds": models::LONGEST.as_secs(), "bytes": self.body_limit()},
+        })
+    }
+
+    /// `GET /api/history`: the training so far, for a page that watches it.
+    fn history(&self) -> Response {
+        match page::read_run(&self.run, &mut Vec::new()) {
+            Ok(part) => Response::json(200, &part),
+            Err(error) => Response::error(500, &format!("{error:#}"), "is the run still there?"),
+        }
+    }
+}
+
+impl Handler for Server {
+    fn admits(&self, request: &Request) -> Result<(), Response> {
+        self.guard.check(request)?;
+        let known = ["/", "/api/run", "/api/history", "/api/predict"].contains(&request.path.as_str());
+        let method = if request.path == "/api/predict" { "POST" } else { "GET" };
+        if !known {
+            return Err(Response::error(404, "there is nothing here", "`/`, `/api/run`, `/api/predict`"));
+        }
+        if request.method != method {
+            return Err(Response::error(405, "that is not how to ask for it", &format!("use {method}")));
+        }
+        let json = request.header("content-type").is_some_and(|kind| kind.starts_with("application/json"));
+        if method == "POST" && !json {
+            return Err(Response::error(
+                415,
+                "the body is not JSON",
+                "send `Content-Type: application/json`",
+            ));
+        }
+        Ok(())
+    }
+
+    fn body_limit(&self) -> usize {
+        // Numbers of an initial state as text, and as much again for times and the rest.
+        (64 << 10) + 32 * self.model.shape().len() + 32 * 10_000
+    }
+
+    fn answer(&self, request: &Request) -> Response {
+        match request.path.as_str() {
+            "/" => Response { status: 200, kind: "text/html", body: self.page.clone().into_bytes() },
+            "/api/run" => Response::json(200, &self.describe()),
+            "/api/history" => self.history(),
+            _ => predict::answer(&self.models, self.data.as_ref(), &request.body)
+                .unwrap_or_else(|refused| refused),
+        }
+    }
+}
+
+/// The trajectories that the run was trained on, if they are still there and fit.
+fn own_data(trained: &Trained) -> Option<TrajectoryFile> {
+    let path = trained.recipe().data.path.as_ref()?;
+    let file = TrajectoryFile::open(path).ok()?;
+    (file.description().shape == trained.model().shape()).then_some(file)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}

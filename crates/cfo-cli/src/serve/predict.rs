@@ -1,0 +1,258 @@
+//! `POST /api/predict`: a state and times in, states out.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use cfo::data::Trajectory;
+use cfo::data::store::TrajectoryFile;
+use cfo::numerics::ode::Tableau;
+use cfo::{Alignment, Budget, CfoError, Model, Request, Solver, Trained, Watch};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::http::Response;
+use super::models::{Busy, Models};
+
+/// Times of a request, and numbers of an answer.
+const MOST_TIMES: usize = 10_000;
+const MOST_NUMBERS: usize = 4_000_000;
+/// Steps of a solver that may be asked for.
+const MOST_STEPS: usize = 100_000;
+
+/// What is asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Question {
+    trajectory: Option<usize>,
+    initial: Option<Value>,
+    times: Vec<f64>,
+    start: Option<f64>,
+    solver: Option<String>,
+    steps: Option<usize>,
+    rtol: Option<f64>,
+    atol: Option<f64>,
+    parameters: Option<BTreeMap<String, f64>>,
+    checkpoint: Option<String>,
+}
+
+/// What is found.
+#[derive(Debug, Serialize)]
+struct Answer {
+    times: Vec<f64>,
+    /// Times, space axes, channels.
+    shape: Vec<usize>,
+    /// Numbers of that shape, one after another.
+    values: Vec<f32>,
+    evaluations: usize,
+    milliseconds: f64,
+    checkpoint: String,
+}
+
+/// Where a prediction starts, in the model's order.
+struct Start {
+    time: f64,
+    state: Vec<f32>,
+    parameters: Vec<f64>,
+    /// How the file's channels become the model's.
+    alignment: Option<Alignment>,
+}
+
+fn refuse(error: impl Into<String>, hint: &str) -> Response {
+    Response::error(422, &error.into(), hint)
+}
+
+/// Answers a request.
+pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Result<Response, Response> {
+    let malformed = |error: &dyn std::fmt::Display| {
+        let hint = "send {\"trajectory\": 0} or {\"initial\": [...]}, and \"times\": [...]";
+        Response::error(400, &format!("the body is not what a prediction needs: {error}"), hint)
+    };
+    let document: Value = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+    if !document.is_object() {
+        return Err(malformed(&"it is no object"));
+    }
+    let question: Question = serde_json::from_value(document).map_err(|error| malformed(&error))?;
+    check(&question)?;
+    let checkpoint = question.checkpoint.clone().unwrap_or_else(|| models.preferred());
+    if !models.checkpoints().contains(&checkpoint) {
+        return Err(refuse(format!("there is no checkpoint `{checkpoint}`"), "`GET /api/run` lists them"));
+    }
+    let lease = models.lease(&checkpoint).map_err(|busy| match busy {
+        Busy::Full => Response::error(503, "too many predictions at a time", "try again in a moment"),
+        Busy::Failed(error) => Response::error(500, &format!("{error:#}"), "choose another checkpoint"),
+    })?;
+    let began = Instant::now();
+    let mut trained = lease.trained().clone();
+    if let Some(file) = data {
+        trained = trained.on_grid(file.description().shape).map_err(|error| from(&error))?;
+    }
+    let start = start(&question, trained.model(), data)?;
+    trained = trained.with_solver(solver(&question, trained.solver())?);
+    let (values, times, evaluations) = roll_out(&trained, &start, &question.times, &lease.flag)?;
+    let mut shape = vec![times.len()];
+    shape.extend(trained.model().shape().dimensions());
+    let milliseconds = 1e3 * began.elapsed().as_secs_f64();
+    Ok(Response::json(200, &Answer { times, shape, values, evaluations, milliseconds, checkpoint }))
+}
+
+/// What holds for every request.
+fn check(question: &Question) -> Result<(), Response> {
+    let Question { times, trajectory, initial, steps, .. } = question;
+    if times.is_empty() || times.len() > MOST_TIMES {
+        return Err(refuse(
+            format!("{} times; 1 to {MOST_TIMES} can be asked for", times.len()),
+            "set `times`",
+        ));
+    }
+    if let Some(time) = times.iter().chain(&question.start).find(|time| !time.is_finite()) {
+        return Err(refuse(format!("{time} is no time"), "times are finite numbers"));
+    }
+    if trajectory.is_some() == initial.is_some() {
+        return Err(refuse("a prediction starts from `trajectory` or from `initial`", "send one of them"));
+    }
+    if steps.is_some_and(|steps| steps == 0 || steps > MOST_STEPS) {
+        return Err(refuse(format!("`steps` is not from 1 to {MOST_STEPS}"), "or leave it out"));
+    }
+    Ok(())
+}
+
+/// The state, its time and the parameters.
+fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> Result<Start, Response> {
+    let size = model.shape().len();
+    if question.times.len() * size > MOST_NUMBERS {
+        return Err(refuse(
+            format!("{} times of {size} numbers; an answer has {MOST_NUMBERS} at most", question.times.len()),
+            "ask for fewer times at once",
+        ));
+    }
+    let mut start = match (&question.initial, question.trajectory) {
+        (Some(initial), _) => given(initial, model)?,
+        (None, index) => recorded(index.unwrap_or(0), model, data)?,
+    };
+    start.time = question.start.unwrap_or(start.time);
+    for (name, value) in question.parameters.iter().flatten() {
+        let place = model.parameter_names.iter().position(|known| known == name);
+        match place.and_then(|place| start.parameters.get_mut(place)) {
+            Some(parameter) => *parameter = *value,
+            None => {
+                let known = model.parameter_names.join(", ");
+                return Err(refuse(
+                    format!("the model has no parameter `{name}`"),
+                    &format!("it has: {known}"),
+                ));
+            }
+        }
+    }
+    Ok(start)
+}
+
+/// A state that was sent, at the first time of the training data unless another is said.
+fn given(initial: &Value, model: &Model) -> Result<Start, Response> {
+    let mut state = Vec::new();
+    let size = model.shape().len();
+    if !flatten(initial, &mut state) || state.len() != size || state.iter().any(|value| !value.is_finite()) {
+        let shape = model.shape().dimensions();
+        return Err(refuse(
+            format!("`initial` is not {size} finite numbers"),
+            &format!("send an array of shape {shape:?}, nested or flat"),
+        ));
+    }
+    let middle = |range: &[f64; 2]| (range[0] + range[1]) / 2.0;
+    let mut parameters: Vec<f64> = model.parameter_ranges.iter().map(middle).collect();
+    parameters.resize(model.setting.conditions, 0.0);
+    Ok(Start { time: model.scaling.start, state, parameters, alignment: None })
+}
+
+/// Numbers of an array, however nested.
+fn flatten(value: &Value, out: &mut Vec<f32>) -> bool {
+    match value {
+        Value::Array(entries) => entries.iter().all(|entry| flatten(entry, out)),
+        Value::Number(number) => number.as_f64().map(|number| out.push(number as f32)).is_some(),
+        _ => false,
+    }
+}
+
+/// The first state of a trajectory of the file.
+fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Result<Start, Response> {
+    let Some(file) = data else {
+        return Err(refuse("there is no file with trajectories", "start the server with `--data FILE`"));
+    };
+    if index >= file.len() {
+        let hint = format!("there are 0 to {}", file.len() - 1);
+        return Err(refuse(format!("there is no trajectory {index}"), &hint));
+    }
+    let read = || -> anyhow::Result<Start> {
+        let alignment = Alignment::new(model, file.description())?;
+        let time = file.times(index)?[0];
+        let mut one = Trajectory::new(vec![time], file.frames(index, &[0])?, file.parameters(index)?)?;
+        alignment.align(&mut one);
+        Ok(Start { time, state: one.values, parameters: one.parameters, alignment: Some(alignment) })
+    };
+    read().map_err(|error| Response::error(500, &format!("{error:#}"), "`cfo inspect` says what is wrong"))
+}
+
+/// The solver that is asked for; what is left out is the recipe's.
+fn solver(question: &Question, defaults: Solver) -> Result<Solver, Response> {
+    let Question { solver, steps, rtol, atol, .. } = question;
+    let tableau = match solver {
+        None => defaults.tableau,
+        Some(name) => Tableau::by_name(name).ok_or_else(|| {
+            let known: Vec<&str> = Tableau::ALL.iter().map(|tableau| tableau.name).collect();
+            refuse(format!("there is no solver `{name}`"), &known.join(", "))
+        })?,
+    };
+    if rtol.is_some() || atol.is_some() {
+        if !tableau.estimates_error() {
+            let problem = format!("`{}` has fixed steps and no tolerance", tableau.name);
+            return Err(refuse(problem, "use `dopri5`, `tsit5` or `heun`"));
+        }
+        let tolerances = (rtol.unwrap_or(1e-3), atol.unwrap_or(1e-6));
+        return Solver::adaptive(tableau, tolerances.0, tolerances.1).map_err(|error| from(&error));
+    }
+    let budget = match (steps, defaults.budget) {
+        (Some(steps), _) => Budget::Evaluations(steps * tableau.stages()),
+        // Tolerances of the recipe's solver mean nothing to one of fixed steps.
+        (None, Budget::Adaptive(_)) if !tableau.estimates_error() => Budget::StepPerOutput,
+        (None, budget) => budget,
+    };
+    Ok(Solver { tableau, budget })
+}
+
+/// Rolls out to the times, which may be of any order, on both sides of the start, and repeated.
+fn roll_out(
+    trained: &Trained,
+    start: &Start,
+    times: &[f64],
+    flag: &std::sync::atomic::AtomicBool,
+) -> Result<(Vec<f32>, Vec<f64>, usize), Response> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.dedup();
+    let request = Request {
+        start: vec![start.time],
+        states: vec![start.state.clone()],
+        times: vec![sorted.clone()],
+        conditions: vec![start.parameters.clone()],
+    };
+    let watch = Watch::default().with_interrupt(flag);
+    let mut found = trained.predict_each(&request, &watch).map_err(|error| from(&error))?;
+    if let Some(divergence) = found.diverged.first() {
+        let problem = format!("the prediction {} after time {}", divergence.halt, divergence.time);
+        return Err(refuse(problem, "ask for nearer times, more steps or another solver"));
+    }
+    let mut states = found.states.pop().unwrap_or_default();
+    if let Some(alignment) = &start.alignment {
+        alignment.restore(&mut states);
+    }
+    let size = trained.model().shape().len();
+    let at = |time: &f64| sorted.partition_point(|other| other < time) * size;
+    let values = times.iter().flat_map(|time| &states[at(time)..at(time) + size]).copied().collect();
+    Ok((values, times.to_vec(), found.evaluations))
+}
+
+/// An error of the library as an answer.
+fn from(error: &CfoError) -> Response {
+    let status = if error.is_bad_input() { 422 } else { 503 };
+    let hint = error.hint().unwrap_or_else(|| "ask for less, or for nearer times".into());
+    Response::error(status, &error.to_string(), &hint)
+}

@@ -1,0 +1,190 @@
+//! `cfo serve` from outside: what it answers, whom it refuses, how it ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::util::{Folder, browser, python, python_with};
+
+/// A run with its trajectories.
+fn trained() -> Folder {
+    let folder = Folder::new();
+    folder.cfo("simulate lorenz --frames 41 --horizon 0.4 --samples 12 --out data.h5").done();
+    let recipe =
+        "[operator]\nkind = \"mlp\"\nhidden = [16]\n[train]\nsteps = 60\nbatch = 16\nreport_every = 10\n";
+    std::fs::write(folder.path("recipe.toml"), recipe).unwrap();
+    folder.cfo("train recipe.toml --data data.h5 --out run").done();
+    folder
+}
+
+/// A server that is ended with the test.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(folder: &Folder, words: &str) -> Self {
+        let line = format!("serve run --data data.h5 --port 0 --device cpu {words}");
+        let mut child = folder.command(&line).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        let address = first.trim().strip_prefix("listening on http://").expect("the address").to_owned();
+        Self { child, address }
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let host =
+            headers.iter().find(|(name, _)| *name == "Host").map_or(&self.address[..], |(_, host)| host);
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+        for (name, value) in headers.iter().filter(|(name, _)| *name != "Host") {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    fn predict(&self, question: &Value) -> (u16, Value) {
+        let headers = [("Content-Type", "application/json")];
+        let (status, body) = self.ask("POST", "/api/predict", &headers, &question.to_string());
+        (status, serde_json::from_str(&body).unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The same numbers as `cfo predict`, forward and backward, whatever the order of the times.
+#[test]
+fn predictions_are_those_of_the_command() {
+    let folder = trained();
+    let server = Server::start(&folder, "");
+    let (status, body) = server.ask("GET", "/api/run", &[], "");
+    let run: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &run["shape"], &run["trajectories"]), (200, &json!([3]), &json!(12)));
+    assert_eq!(run["channels"], json!(["x", "y", "z"]));
+    assert!(run["checkpoints"].as_array().unwrap().contains(&json!("latest")), "{run}");
+
+    folder
+        .cfo("predict run --initial data.h5 --trajectory 3 --times 0.05,0.2 --device cpu --out p.npz")
+        .done();
+    folder.cfo("export p.npz --out p.h5").done();
+    let (status, forward) = server.predict(&json!({"trajectory": 3, "times": [0.2, 0.05]}));
+    assert_eq!((status, &forward["shape"], &forward["times"]), (200, &json!([2, 3]), &json!([0.2, 0.05])));
+    assert!(forward["evaluations"].as_u64().unwrap() > 0 && forward["milliseconds"].as_f64().unwrap() > 0.0);
+    if let Some(python) = python() {
+        let script = "import h5py, json, sys\nv = h5py.File('p.h5')['values'][0][::-1].ravel()\n\
+                      a = json.loads(sys.argv[1])\nassert max(abs(v - a)) < 1e-5 * max(abs(v)), (v, a)";
+        folder
+            .run(Command::new(python).args(["-c", script, &forward["values"].to_string()]), "python")
+            .done();
+    }
+    let state = &forward["values"].as_array().unwrap()[..3];
+    let (status, back) = server
+        .predict(&json!({"initial": state, "start": 0.2, "times": [0.0], "solver": "tsit5", "rtol": 1e-6}));
+    assert_eq!((status, &back["shape"]), (200, &json!([1, 3])), "{back}");
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let folder = trained();
+    let server = Server::start(&folder, "");
+    for (question, status, part) in [
+        (json!({"times": [0.1]}), 422, "`trajectory` or from `initial`"),
+        (json!({"trajectory": 12, "times": [0.1]}), 422, "no trajectory 12"),
+        (json!({"trajectory": 0, "times": []}), 422, "0 times"),
+        (json!({"trajectory": 0, "times": [0.1], "solver": "magic"}), 422, "no solver `magic`"),
+        (json!({"trajectory": 0, "times": [0.1], "solver": "rk4", "rtol": 1e-3}), 422, "fixed steps"),
+        (json!({"trajectory": 0, "times": [0.1], "checkpoint": "../.."}), 422, "no checkpoint"),
+        (json!({"trajectory": 0, "times": [0.1], "parameters": {"nu": 1.0}}), 422, "no parameter `nu`"),
+        (json!({"initial": [1.0, 2.0], "times": [0.1]}), 422, "3 finite numbers"),
+        (json!({"initial": [1.0, 2.0, "x"], "times": [0.1]}), 422, "3 finite numbers"),
+        (json!({"trajectory": 0, "times": [0.1], "timse": 1}), 400, "timse"),
+        (json!([1]), 400, "the body"),
+    ] {
+        let (found, answer) = server.predict(&question);
+        assert_eq!(found, status, "{question}: {answer}");
+        assert!(answer["error"].as_str().unwrap().contains(part), "{question}: {answer}");
+        assert!(!answer["hint"].as_str().unwrap().is_empty(), "{question}: {answer}");
+    }
+    let json = ("Content-Type", "application/json");
+    for (method, path, headers, status) in [
+        ("GET", "/nowhere", vec![], 404),
+        ("DELETE", "/api/run", vec![], 405),
+        ("POST", "/api/predict", vec![], 415),
+        ("POST", "/api/predict", vec![json, ("Origin", "http://elsewhere.example")], 403),
+        ("GET", "/", vec![("Host", "elsewhere.example")], 403),
+        ("GET", "/api/run", vec![("Sec-Fetch-Site", "cross-site")], 403),
+    ] {
+        let (found, answer) = server.ask(method, path, &headers, "{}");
+        assert_eq!(found, status, "{method} {path}: {answer}");
+    }
+}
+
+/// Beyond this machine only with a token; and with one only for those who know it.
+#[test]
+fn strangers_are_kept_out() {
+    let folder = trained();
+    let refused = folder.cfo("serve run --host 0.0.0.0").ended_with(2);
+    assert!(
+        refused.stderr.contains("without a token") && refused.stderr.contains("--token"),
+        "{}",
+        refused.stderr
+    );
+    folder.cfo("serve run --host 0.0.0.0 --token short").ended_with(2);
+    folder.cfo("serve none").ended_with(2);
+    let server = Server::start(&folder, "--token correct-horse");
+    assert_eq!(server.ask("GET", "/api/run", &[], "").0, 401);
+    assert_eq!(server.ask("GET", "/api/run", &[("Authorization", "Bearer wrong-horse-1")], "").0, 401);
+    assert_eq!(server.ask("GET", "/api/run", &[("Authorization", "Bearer correct-horse")], "").0, 200);
+    assert_eq!(server.ask("GET", "/?token=correct-horse", &[], "").0, 200);
+}
+
+/// A short storm; `scripts/serve_load.py` alone makes a long one.
+#[cfg(unix)]
+#[test]
+fn a_storm_of_requests_is_weathered_and_the_end_is_clean() {
+    let Some(python) = python() else { return };
+    let folder = trained();
+    let mut server = Server::start(&folder, "");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/serve_load.py");
+    let mut command = Command::new(python);
+    command.arg(script).arg(format!("http://{}", server.address));
+    command.args(["--clients", "16", "--seconds", "2"]);
+    folder.run(&mut command, "serve_load.py").done();
+    let asked = Instant::now();
+    let killed = Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}
+
+/// The page is alive: predictions come as the slider moves, beyond the data too.
+#[test]
+fn the_page_of_a_server_works_in_a_browser() {
+    let Some((python, browser)) = python_with(&["playwright"]).zip(browser()) else { return };
+    let folder = trained();
+    for (words, name) in [("", "truth"), ("--token correct-horse", "token")] {
+        let server = Server::start(&folder, words);
+        let query = if name == "token" { "?token=correct-horse" } else { "" };
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/pages.py");
+        let mut command = Command::new(&python);
+        command.arg(script).arg("live").arg(format!("http://{}/{query}", server.address));
+        folder.run(command.env("CFO_BROWSER", &browser), "pages.py").done();
+    }
+}
