@@ -2,6 +2,9 @@
 
 mod comparison;
 
+use std::borrow::Cow;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use cfo_data::Trajectory;
@@ -132,13 +135,9 @@ impl Evaluator<'_> {
         let portion = (portion / batch * batch).max(batch);
         let mut comparison = Comparison::new(model, self.metrics);
         let mut strangers = Vec::new();
-        for portion in part.portions(portion) {
-            let mut read = portion.read()?;
-            for trajectory in read.iter_mut().filter(|_| !alignment.is_identity()) {
-                alignment.align(trajectory.to_mut());
-            }
+        each_read(part, portion, &alignment, |read| {
             let numbered: Vec<(usize, &Trajectory)> =
-                portion.numbers().zip(read.iter().map(AsRef::as_ref)).collect();
+                read.iter().map(|(number, one)| (*number, one.as_ref())).collect();
             let strange =
                 |&(index, one): &(usize, &Trajectory)| Some((index, model.beyond_training(&one.parameters)?));
             strangers.extend(numbered.iter().filter_map(strange));
@@ -146,9 +145,36 @@ impl Evaluator<'_> {
             let started = Instant::now();
             let found = rollout.predict_each(memory, &request, budget, &self.watch)?;
             comparison.add(&numbered, &found, started.elapsed().as_secs_f64());
-        }
+            Ok(())
+        })?;
         Ok(Report { strangers, ..comparison.report() })
     }
+}
+
+/// Trajectories with their numbers.
+type Numbered<'a> = Vec<(usize, Cow<'a, Trajectory>)>;
+
+/// Hands over the trajectories of a part in portions, each with its number and in the model's order. While one portion is worked on, the next is
+/// read.
+fn each_read<'a>(
+    part: &Part<'a>,
+    portion: usize,
+    alignment: &Alignment,
+    mut work: impl FnMut(&Numbered<'a>) -> Result<()>,
+) -> Result<()> {
+    let read = |portion: Part<'a>| -> Result<Numbered<'a>> {
+        let mut read = portion.read()?;
+        for trajectory in read.iter_mut().filter(|_| !alignment.is_identity()) {
+            alignment.align(trajectory.to_mut());
+        }
+        Ok(portion.numbers().zip(read).collect())
+    };
+    thread::scope(|scope| {
+        // Without room: the reader waits with one portion until it is wanted, and ends where nobody wants it.
+        let (sender, receiver) = mpsc::sync_channel(0);
+        scope.spawn(move || part.portions(portion).map(read).all(|read| sender.send(read).is_ok()));
+        receiver.into_iter().try_for_each(|read| work(&read?))
+    })
 }
 
 /// From the first snapshot that the model sees to all of them.

@@ -28,8 +28,8 @@ pub use solution::Solution;
 use weights::Weights;
 pub(crate) use weights::{copy_weights, for_rollouts as weights_for_rollouts};
 
-/// Numbers of true snapshots that an evaluation holds in memory at a time.
-const HELD: usize = 1 << 24;
+/// Numbers of true snapshots that an evaluation holds in memory at a time: enough trajectories to keep many cores and a GPU busy.
+const HELD: usize = 1 << 26;
 
 /// A trained model. It owns its weights, its scaling and the split of its data; clones share them.
 ///

@@ -13,7 +13,7 @@ use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
 use cfo::recipe::EvaluateConfig;
 use cfo::training::TrainingData;
-use cfo::{CfoError, Recipe, Report, Request, Solver, Trained, Trajectories};
+use cfo::{CfoError, Recipe, Report, Request, Solver, Trained, Trajectories, Watch};
 use serde::Deserialize;
 
 use super::system::{SYSTEMS, Setup, System};
@@ -32,6 +32,7 @@ pub(super) struct Outcome<'a> {
     pub losses: Vec<(f64, f64)>,
     /// Seconds of training, validation not counted.
     pub seconds: f64,
+    interrupt: &'a AtomicBool,
 }
 
 impl Outcome<'_> {
@@ -66,12 +67,15 @@ impl Outcome<'_> {
 
     /// Rollouts of the test trajectories; nothing if one of them diverges.
     pub fn evaluate_with(&self, config: &EvaluateConfig) -> Result<Option<Report>> {
-        match self.trained.with_solver(Solver::from_config(config)?).evaluate(self.set.test()) {
-            // Nobody looks at the states, which would stay in memory with the report.
-            Ok(report) => Ok(Some(Report { worst: None, ..report })),
-            Err(CfoError::RolloutDiverged { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let trained = self.trained.with_solver(Solver::from_config(config)?);
+        let report = trained.evaluate_each(&self.set.test(), false, self.watch())?;
+        // Nobody looks at the states, which would stay in memory with the report.
+        Ok(report.diverged.is_empty().then_some(Report { worst: None, ..report }))
+    }
+
+    /// Ctrl-C ends its rollouts.
+    pub fn watch(&self) -> Watch<'_> {
+        Watch::default().with_interrupt(self.interrupt)
     }
 
     /// The recipe it was trained by.
@@ -198,7 +202,7 @@ impl<'a> Laboratory<'a> {
         let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
         let reports = reports(&run.join("metrics.jsonl"))?;
         let losses = reports.iter().map(|report| (f64::from(report.step), report.loss)).collect();
-        Ok(Outcome { trained, set, losses, seconds: seconds(&reports) })
+        Ok(Outcome { trained, set, losses, seconds: seconds(&reports), interrupt: self.interrupt })
     }
 
     /// Trains in a folder, from its latest checkpoint if it has one.
@@ -279,6 +283,20 @@ fn shortened(set: &Trajectories, share: f64) -> Trajectories {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupt_ends_rollouts() {
+        let equation = cfo::data::simulate::Lorenz { frames: 11, horizon: 0.1, ..Default::default() };
+        let set = Trajectories::simulate(&equation, 10, 0, &AtomicBool::new(false)).unwrap();
+        let trained = cfo::Training::new(cfo::operator::Mlp::default()).steps(1).batch(4).fit(&set).unwrap();
+        let interrupt = AtomicBool::new(false);
+        let outcome = Outcome { trained, set: &set, losses: vec![], seconds: 0.0, interrupt: &interrupt };
+        assert!(outcome.evaluate().unwrap().is_some());
+        interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+        let ended = outcome.evaluate().unwrap_err();
+        assert!(matches!(ended.downcast_ref(), Some(CfoError::RolloutInterrupted)), "{ended}");
+        assert!(outcome.trained.predict_each(&outcome.request(), &outcome.watch()).is_err());
+    }
 
     #[test]
     fn seconds_count_every_step_once() {

@@ -12,7 +12,7 @@ use cfo::objective::ObjectiveConfig;
 use cfo::operator::OperatorConfig;
 use cfo::paper::{self, Edition};
 use cfo::recipe::LearningRateSchedule;
-use cfo::{CfoError, Observer, Recipe, Report, Training, Trajectories};
+use cfo::{CfoError, Observer, Recipe, Report, Training, Trajectories, Watch};
 use serde::Serialize;
 
 use super::spread::Spread;
@@ -146,7 +146,10 @@ fn once(recipe: &Recipe, set: &Trajectories, device: Device, interrupt: &AtomicB
         .observe(|report| progress.report(report))
         .fit(set)?;
     drop(progress);
-    let report = trained.evaluate(set.test())?;
+    let report = trained.evaluate_each(&set.test(), false, Watch::default().with_interrupt(interrupt))?;
+    if let Some(&divergence) = report.diverged.first() {
+        return Err(CfoError::from(divergence).into());
+    }
     say(&format!(
         "relative L2 error {:.4e} on {} test trajectories",
         report.relative_l2.mean,

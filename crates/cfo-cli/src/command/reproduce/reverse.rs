@@ -9,7 +9,7 @@ use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::RK4;
 use cfo::numerics::{Philox, Spline};
 use cfo::paper::Edition;
-use cfo::{Budget, Request, Solver, Trained, Watch};
+use cfo::{Budget, Request, Solver};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
@@ -124,7 +124,7 @@ impl Backward {
             request.times.push(trajectory.times[..last].iter().rev().copied().collect());
             request.conditions.push(trajectory.parameters.clone());
         }
-        let states = integrate(&outcome.trained, &request)?;
+        let states = integrate(outcome, &request)?;
         let reached = states.first().map_or(0, |states| states.len() / size);
         let mut errors = Vec::new();
         for back in 0..reached {
@@ -173,10 +173,11 @@ fn disturbed(state: &[f32], noise: f64, seed: u64, trajectory: u64) -> Vec<f32> 
 }
 
 /// States of every trajectory at as many of the times asked for as all of them reach.
-fn integrate(trained: &Trained, request: &Request) -> Result<Vec<Vec<f32>>> {
+fn integrate(outcome: &Outcome<'_>, request: &Request) -> Result<Vec<Vec<f32>>> {
+    let trained = &outcome.trained;
     let size = trained.model().shape().len();
     let solver = Solver { tableau: RK4, budget: Budget::StepPerOutput };
-    let mut states = trained.with_solver(solver).predict_each(request, &Watch::default())?.states;
+    let mut states = trained.with_solver(solver).predict_each(request, &outcome.watch())?.states;
     let reached = states.iter().map(|states| states.len() / size).min().unwrap_or(0);
     states.iter_mut().for_each(|states| states.truncate(reached * size));
     Ok(states)

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use cfo::Solver;
 use cfo::numerics::Spline;
 use cfo::paper::Edition;
 use cfo::recipe::EvaluateConfig;
-use cfo::{Solver, Watch};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
@@ -100,11 +100,11 @@ fn timed(outcome: &Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f64)>>
     let count = request.start.len();
     let trained = outcome.trained.with_solver(Solver::from_config(&config)?);
     // The first one compiles, and on a GPU captures what the others replay.
-    trained.predict_each(&request, &Watch::default())?;
+    trained.predict_each(&request, &outcome.watch())?;
     let mut times = Vec::new();
     for _ in 0..REPETITIONS {
         let started = Instant::now();
-        trained.predict_each(&request, &Watch::default())?;
+        trained.predict_each(&request, &outcome.watch())?;
         times.push(1e3 * started.elapsed().as_secs_f64() / count as f64);
     }
     times.sort_by(f64::total_cmp);
