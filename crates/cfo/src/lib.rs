@@ -21,6 +21,7 @@ mod alignment;
 pub mod checkpoint;
 mod error;
 pub mod evaluate;
+mod fingerprint;
 mod method;
 mod metrics;
 mod model;

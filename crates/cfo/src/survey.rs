@@ -6,13 +6,11 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::error::Result;
+use crate::fingerprint::Hash;
 use crate::profile::ProfileSums;
 use crate::selection::{Selection, Times};
 use crate::smoothing::Denoiser;
 use crate::trajectories::Trajectories;
-
-/// Says which definition a fingerprint has; those of earlier versions, of normalised values, have none.
-pub(crate) const FINGERPRINT: &str = "2:";
 
 /// What one pass over the training data finds, in the user's units. A sample of training comes from every trajectory and
 /// from every time of it alike, so changes and velocities are averaged over each trajectory first.
@@ -37,7 +35,7 @@ struct Found {
     change: Vec<f64>,
     velocity: Vec<f64>,
     profile: ProfileSums,
-    hash: [u8; 32],
+    hash: Vec<u8>,
 }
 
 /// The weights of the times seen last, which most often are those of all trajectories.
@@ -56,9 +54,23 @@ impl Survey {
         selections: &[Selection],
         place: Option<&mut [f32]>,
     ) -> Result<Self> {
+        Self::with_hash(Hash::NEW, path, (set, denoiser), selections, place)
+    }
+
+    /// The same with a fingerprint made in this way.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn with_hash(
+        hash: Hash,
+        path: Path,
+        (set, denoiser): (&Trajectories, Option<&Denoiser>),
+        selections: &[Selection],
+        place: Option<&mut [f32]>,
+    ) -> Result<Self> {
         let times = Times::of(selections, set)?;
         let size = set.description.shape.len();
-        let surveyor = Surveyor { set, denoiser, path, times, size };
+        let surveyor = Surveyor { set, denoiser, path, times, size, hash };
         let found = match place {
             Some(place) => {
                 let mut places = Vec::with_capacity(selections.len());
@@ -72,10 +84,16 @@ impl Survey {
             }
             None => surveyor.in_passing(selections)?,
         };
-        Ok(Self::join(set, selections, times, found))
+        Ok(Self::join(hash, set, selections, times, found))
     }
 
-    fn join(set: &Trajectories, selections: &[Selection], times: Times, found: Vec<Found>) -> Self {
+    fn join(
+        hash: Hash,
+        set: &Trajectories,
+        selections: &[Selection],
+        times: Times,
+        found: Vec<Found>,
+    ) -> Self {
         let channels = set.description.shape.channels;
         let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
@@ -87,14 +105,14 @@ impl Survey {
                 sums.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
             }
             let trajectory = &set.trajectories[selection.trajectory];
-            hasher.update(one.hash);
+            hasher.update(&one.hash);
             let numbers = selection.times(&trajectory.times);
             for number in numbers.iter().chain(&trajectory.parameters) {
                 hasher.update(number.to_le_bytes());
             }
         }
-        let hash: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let fingerprint = format!("{FINGERPRINT}{hash}");
+        let digest: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let fingerprint = format!("{}{digest}", hash.prefix());
         Self { values, change, velocity, trajectories: found.len(), profile, times, fingerprint }
     }
 
@@ -127,6 +145,7 @@ struct Surveyor<'a> {
     path: Path,
     times: Times,
     size: usize,
+    hash: Hash,
 }
 
 impl Surveyor<'_> {
@@ -181,7 +200,7 @@ impl Surveyor<'_> {
 
     /// Hashes the snapshots as they stand in the set, takes their noise off, and measures what is left.
     fn measure(&self, selection: &Selection, snapshots: &mut [f32], known: &mut Known) -> Found {
-        let hash = hash(snapshots);
+        let hash = self.hash.digest(snapshots);
         let channels = self.set.description.shape.channels;
         let times = selection.times(&self.set.trajectories[selection.trajectory].times);
         if let Some(denoiser) = self.denoiser {
@@ -212,17 +231,4 @@ impl Surveyor<'_> {
             hash,
         }
     }
-}
-
-fn hash(values: &[f32]) -> [u8; 32] {
-    const PORTION: usize = 4096;
-    let mut hasher = Sha256::new();
-    let mut bytes = [0; 4 * PORTION];
-    for portion in values.chunks(PORTION) {
-        for (place, value) in bytes.chunks_exact_mut(4).zip(portion) {
-            place.copy_from_slice(&value.to_le_bytes());
-        }
-        hasher.update(&bytes[..4 * portion.len()]);
-    }
-    hasher.finalize().into()
 }

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
 use crate::error::Result;
+use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
 use crate::objective::Draw;
@@ -85,8 +86,24 @@ impl TrainingData {
     /// # Errors
     /// If the values cannot be read.
     pub fn fingerprint(recipe: &Recipe, set: &Trajectories) -> Result<String> {
-        let path = recipe.path.path();
-        Ok(Survey::new(path, (set, None), &Selection::of_set(recipe, set)?, None)?.fingerprint)
+        Self::fingerprint_by(Hash::NEW, recipe, set)
+    }
+
+    /// The same, hashed in this way.
+    pub(crate) fn fingerprint_by(hash: Hash, recipe: &Recipe, set: &Trajectories) -> Result<String> {
+        let (path, selections) = (recipe.path.path(), Selection::of_set(recipe, set)?);
+        Ok(Survey::with_hash(hash, path, (set, None), &selections, None)?.fingerprint)
+    }
+
+    /// Whether a run whose data had this fingerprint was trained on what a recipe takes from a set.
+    ///
+    /// # Errors
+    /// If the values cannot be read.
+    pub fn has_fingerprint(recipe: &Recipe, set: &Trajectories, recorded: &str) -> Result<bool> {
+        match Hash::of(recorded) {
+            Some(hash) => Ok(Self::fingerprint_by(hash, recipe, set)? == recorded),
+            None => Ok(false),
+        }
     }
 
     /// Times, places and conditions of the rows.

@@ -18,11 +18,12 @@ use super::wall_time::timed;
 use super::{Observer, Outcome, WallTime, is_finished, weights};
 use crate::checkpoint::{Course, State};
 use crate::error::{CfoError, Result};
+use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
 use crate::recipe::{EvaluateConfig, Recipe};
-use crate::survey::FINGERPRINT;
 use crate::trained::Trained;
+use crate::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
 /// A training with one learning rate.
@@ -80,10 +81,10 @@ impl Attempt<'_> {
         let Prepared { model, data, graph, memory, fingerprint, .. } = prepared;
         match (self.folder, start) {
             (Some(folder), Some((name, state))) => {
-                let earlier = !state.data_fingerprint.starts_with(FINGERPRINT);
-                let found = match earlier {
-                    true => data.earlier_fingerprint(model, self.set)?,
-                    false => fingerprint.clone(),
+                let found = match Hash::of(&state.data_fingerprint) {
+                    Some(Hash::NEW) => fingerprint.clone(),
+                    Some(hash) => TrainingData::fingerprint_by(hash, &self.method.recipe, self.set)?,
+                    None => data.earlier_fingerprint(model, self.set)?,
                 };
                 check_resumable(state, model, &found)?;
                 weights::restore(&folder.checkpoints, (name, state), graph, memory)

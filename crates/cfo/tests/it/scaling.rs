@@ -214,19 +214,46 @@ fn loaded(run: &std::path::Path) -> Trained {
 /// The state of a run before there was a scale of the velocity.
 fn make_old(run: &std::path::Path, set: &Trajectories) {
     let scaling = loaded(run).model().scaling.clone();
+    change_state(run, |state| {
+        for key in ["velocity", "duration"] {
+            state["model"]["scaling"].as_object_mut().unwrap().remove(key).unwrap();
+        }
+        state["model"]["recipe"]["path"].as_object_mut().unwrap().remove("scale_velocity").unwrap();
+        state["model"]["recipe"]["data"]["normalize"] = true.into();
+        state["data_fingerprint"] = old_fingerprint(set, &scaling).into();
+    });
+}
+
+/// Changes the state of a run's latest checkpoint and seals it again.
+fn change_state(run: &std::path::Path, change: impl FnOnce(&mut serde_json::Value)) {
     let path = run.join("checkpoints/latest/state.json");
     let mut sealed: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     let state = &mut sealed["state"];
-    for key in ["velocity", "duration"] {
-        state["model"]["scaling"].as_object_mut().unwrap().remove(key).unwrap();
-    }
-    state["model"]["recipe"]["path"].as_object_mut().unwrap().remove("scale_velocity").unwrap();
-    state["model"]["recipe"]["data"]["normalize"] = true.into();
-    state["data_fingerprint"] = old_fingerprint(set, &scaling).into();
+    change(state);
     let hash = Sha256::digest(state.to_string().as_bytes());
     sealed["sha256"] = hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
     std::fs::write(&path, sealed.to_string()).unwrap();
+}
+
+/// Fingerprints were SHA-256 of the values as they stand in the file before they were a faster hash.
+#[test]
+fn runs_with_a_fingerprint_of_the_second_version_go_on() {
+    let (set, folder) = (oscillators(12), tempfile::tempdir().unwrap());
+    let run = folder.path().join("run");
+    trained(&with_keys(20, &[]), &set, Some(&run), false).unwrap();
+    let mut hasher = Sha256::new();
+    for (_, trajectory) in set.part(Split::Train) {
+        let bytes: Vec<u8> = trajectory.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        hasher.update(Sha256::digest(&bytes));
+        trajectory.times.iter().for_each(|time| hasher.update(time.to_le_bytes()));
+    }
+    let hash: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    change_state(&run, |state| state["data_fingerprint"] = format!("2:{hash}").into());
+    let other = trained(&with_keys(30, &[]), &oscillators(13), Some(&run), true).unwrap_err();
+    assert!(other.to_string().contains("other training data"), "{other}");
+    trained(&with_keys(30, &[]), &set, Some(&run), true).unwrap();
+    assert!(loaded(&run).steps() == 30);
 }
 
 #[test]

@@ -233,7 +233,8 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Re
         }
         .into());
     }
-    Ok(state.step == recipe.train.steps && state.data_fingerprint == TrainingData::fingerprint(recipe, set)?)
+    Ok(state.step == recipe.train.steps
+        && TrainingData::has_fingerprint(recipe, set, &state.data_fingerprint)?)
 }
 
 /// What of a line of `metrics.jsonl` is used.
