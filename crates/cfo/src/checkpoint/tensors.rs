@@ -70,3 +70,23 @@ pub(super) fn unpack(path: &Path, bytes: &[u8], role: Role, memory: &mut Memory)
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use cfo_device::Device;
+    use cfo_engine::Precision;
+
+    use super::*;
+
+    #[test]
+    fn files_of_earlier_versions_tell_averages_by_a_prefix() {
+        let bytes: Vec<u8> = 1.5_f32.to_le_bytes().into();
+        let names = ["gain", "ema/gain"];
+        let views = names.map(|name| (name, TensorView::new(Dtype::F32, vec![1], &bytes).unwrap()));
+        let file = safetensors::serialize(views, None).unwrap();
+        let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+        unpack(Path::new("weights.safetensors"), &file, Role::Weight, &mut memory).unwrap();
+        assert_eq!(names.map(|name| memory.role(name).unwrap()), [Role::Weight, Role::Average]);
+        assert_eq!(memory.read("ema/gain").unwrap(), [1.5]);
+    }
+}
