@@ -63,7 +63,8 @@ impl From<ExportLayout> for OutputLayout {
 /// Make a page for a browser of trajectory files, predictions of them, and a run
 #[derive(Debug, Args)]
 pub struct View {
-    /// Trajectory files, the truth first and predictions of it after; the folder of a run adds its training and evaluation
+    /// Trajectory files, the truth first and predictions of it after; the folder of a run adds its training and evaluation, and
+    /// beside one file alone its predictions
     #[arg(required = true, value_name = "FILE|RUN")]
     pub paths: Vec<PathBuf>,
     /// Page to write

@@ -43,7 +43,13 @@ fn the_page_of_a_run_shows_its_training_and_evaluation() {
     folder.cfo("evaluate run --data data.h5").done();
     folder.cfo("view run --out run.html").done();
     script(&folder, &python, &browser, &["check", "run.html", "run"]);
-    folder.cfo("view run data.h5 --out both.html").done();
+    let found = folder.cfo("view run data.h5 --out both.html --json").done().json();
+    // Trajectories that it was not trained on, each with a prediction at the truth's times.
+    assert!(
+        found["trajectories"].as_array().unwrap().iter().all(|index| index.as_u64().unwrap() >= 20),
+        "{found}"
+    );
+    assert!(std::fs::read_to_string(folder.path("both.html")).unwrap().contains("\"difference\":true"));
     script(&folder, &python, &browser, &["check", "both.html", "run"]);
 }
 
