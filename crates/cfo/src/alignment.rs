@@ -71,7 +71,7 @@ impl Alignment {
             places.next().filter(|_| places.next().is_none())
         };
         let places: Option<Vec<usize>> = mine.iter().map(place).collect();
-        // Channels must be the same; parameters that the model does not know are nothing to it.
+        // Channels must be the same; parameters that the model does not know are ignored.
         match places {
             Some(places) if what == "parameters" || theirs.len() == count => {
                 if theirs.len() > count {

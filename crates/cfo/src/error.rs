@@ -260,7 +260,7 @@ impl CfoError {
     }
 }
 
-/// What to do about a refusal of the engine, which knows no batches.
+/// What to do about an error of the engine, which knows nothing of batches.
 fn engine_hint(error: &EngineError) -> Option<String> {
     match error {
         EngineError::OutOfMemory { needed, available } if 20 * available > 19 * needed => {

@@ -260,8 +260,8 @@ impl Trained {
         Ok(values.chunks_exact(size).map(<[f32]>::to_vec).collect())
     }
 
-    /// A model that maps snapshot to snapshot knows no other times than those one step after another: the interval of its data, or a
-    /// parameter that is the step.
+    /// Refuses times that a model of fixed steps cannot reach. Its step is the interval of the training data, or a parameter of the
+    /// trajectory that equals the first step asked for.
     fn check_steps(&self, request: &Request) -> Result<()> {
         let mean = self.model.scaling.interval;
         if self.model.objective().motion() == Motion::Velocity || mean <= 0.0 {
