@@ -41,6 +41,7 @@ mod train;
 mod trained;
 mod training_data;
 mod trajectories;
+mod trust;
 
 pub use alignment::Alignment;
 pub use engine::Device;

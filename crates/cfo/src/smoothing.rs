@@ -176,14 +176,17 @@ impl Denoiser {
 }
 
 impl Denoiser {
-    /// What an error of the velocity counts at each snapshot of trajectories one after another, `[rows, channels]`, for times in
-    /// units of `span`: the square is `1 / (1 + variance / median)` of what is left to know of the path's velocity there, scaled to a mean of 1 over
-    /// time. Snapshots at the ends of a trajectory know the least. Channels without noise count alike everywhere.
-    pub(crate) fn trust(&self, path: Path, span: f64, times: &[f64], offsets: &[u32]) -> Vec<f32> {
-        let channels = self.channels.len();
-        let mut trust = vec![1.0; times.len() * channels];
-        for (channel, removed) in self.channels.iter().enumerate() {
-            let Some(removed) = removed else { continue };
+    /// What an error of the velocity counts at each snapshot of trajectories one after another, channel by channel, for times in
+    /// units of `span`: `1 / (1 + variance / median)` of what is left to know of the path's velocity there. Snapshots at the ends of a
+    /// trajectory know the least. `None` for channels without noise, which count alike everywhere.
+    pub(crate) fn counts(
+        &self,
+        path: Path,
+        span: f64,
+        times: &[f64],
+        offsets: &[u32],
+    ) -> Vec<Option<Vec<f64>>> {
+        let of = |removed: &RemovedNoise| {
             let mut variances = Vec::with_capacity(times.len());
             for pair in offsets.windows(2) {
                 let times = &times[pair[0] as usize..pair[1] as usize];
@@ -192,21 +195,10 @@ impl Denoiser {
             let mut sorted = variances.clone();
             sorted.sort_by(f64::total_cmp);
             let median = sorted[sorted.len() / 2];
-            let counts = |row: usize| if median > 0.0 { median / (median + variances[row]) } else { 1.0 };
-            let (mut sum, mut length) = (0.0, 0.0);
-            for pair in offsets.windows(2) {
-                for row in pair[0] as usize..(pair[1] as usize).saturating_sub(1) {
-                    let interval = times[row + 1] - times[row];
-                    sum += 0.5 * interval * (counts(row) + counts(row + 1));
-                    length += interval;
-                }
-            }
-            let mean = sum / length;
-            for row in 0..times.len() {
-                trust[row * channels + channel] = (counts(row) / mean).sqrt() as f32;
-            }
-        }
-        trust
+            let count = |variance: f64| if median > 0.0 { median / (median + variance) } else { 1.0 };
+            variances.into_iter().map(count).collect()
+        };
+        self.channels.iter().map(|removed| removed.as_ref().map(of)).collect()
     }
 }
 
@@ -236,21 +228,18 @@ mod tests {
 
     use super::*;
 
-    /// The middle of a trajectory is known better than its ends; over time the squares have a mean of 1.
+    /// The middle of a trajectory is known better than its ends.
     #[test]
     fn ends_count_less() {
         let times: Vec<f64> =
             (0..40).map(|i| (f64::from(i) + 0.3 * (f64::from(i) * 2.1).sin()) / 40.0).collect();
         let removed = RemovedNoise { deviation: 1.0, relative: 0.1, ratio: 0.1 };
         let denoiser = Denoiser { unit: 1.0, channels: vec![Some(removed), None] };
-        let trust = denoiser.trust(Path::default(), 40.0, &times, &[0, 40]);
-        let squares: Vec<f64> = trust.iter().step_by(2).map(|&trust| f64::from(trust).powi(2)).collect();
-        assert!(squares[0] < 0.3 * squares[20] && squares[39] < 0.3 * squares[20], "{squares:?}");
-        assert!((10..30).all(|i| (0.5..2.0).contains(&squares[i])), "{squares:?}");
-        let segments = times.windows(2).zip(squares.windows(2));
-        let mean: f64 = segments.map(|(t, w)| 0.5 * (t[1] - t[0]) * (w[0] + w[1])).sum();
-        assert!((mean / (times[39] - times[0]) - 1.0).abs() < 1e-6, "{mean}");
-        assert!(trust.iter().skip(1).step_by(2).all(|&trust| trust == 1.0));
+        let counts = denoiser.counts(Path::default(), 40.0, &times, &[0, 40]);
+        let noisy = counts[0].as_ref().unwrap();
+        assert!(noisy[0] < 0.3 * noisy[20] && noisy[39] < 0.3 * noisy[20], "{noisy:?}");
+        assert!((10..30).all(|i| (0.25..1.0).contains(&noisy[i])), "{noisy:?}");
+        assert!(counts[1].is_none());
     }
 
     /// Each channel with its own smoothing, each point on its own, more points than a block has.

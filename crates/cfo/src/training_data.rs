@@ -18,6 +18,7 @@ use crate::smoothing::Denoiser;
 use crate::survey::Survey;
 use crate::train::draw;
 use crate::trajectories::{Trajectories, available_memory};
+use crate::trust::trust;
 
 /// The tensor of all snapshots.
 const VALUES: &str = "data.values";
@@ -125,8 +126,8 @@ impl TrainingData {
             data.offsets.push(data.times.len() as u32);
             data.conditions.extend(model.scaling.conditions(&trajectory.parameters));
         }
-        if let (Some(denoiser), Draw::PathPoint { path, .. }) = (&model.denoiser, model.objective().draw()) {
-            data.trust = denoiser.trust(path, model.scaling.span, &data.times, &data.offsets);
+        if let Draw::PathPoint { path, .. } = model.objective().draw() {
+            data.trust = trust(model, path, &data.times, &data.offsets);
         }
         data
     }

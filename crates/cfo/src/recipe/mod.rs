@@ -125,6 +125,11 @@ impl Recipe {
         if let Some(balance) = self.path.time_balance {
             self.check_time_balance(balance)?;
         }
+        if let Some(share) = self.path.gap_trust
+            && !(0.0..=1.0).contains(&share)
+        {
+            return Err(CfoError::invalid("path.gap_trust", format!("{share} must lie in [0, 1]")));
+        }
         if self.data.path.is_some() && self.data.simulate.is_some() {
             return Err(CfoError::invalid("data.simulate", "`data.path` names the data already"));
         }

@@ -25,6 +25,10 @@ pub struct PathConfig {
     /// that speed to this power: 0 counts errors alike at all times, 1 relative to the speed at their time. For networks that see the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_balance: Option<f64>,
+    /// Where set, an error of the velocity counts less where snapshots are far apart and the path knows it less: in units in which
+    /// this share of the snapshots has closer neighbours. For data so sparse that paths miss what happens between snapshots; it costs accuracy elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap_trust: Option<f64>,
     /// Noise that is taken off the training snapshots before the path is laid through them: `none`, `auto` for as much as is
     /// found in each channel, or its deviation as a share of each channel's.
     pub smoothing: Smoothing,
@@ -39,6 +43,7 @@ impl Default for PathConfig {
             stencil: 3,
             scale_velocity: true,
             time_balance: None,
+            gap_trust: None,
             smoothing: Smoothing::None,
             noise: NoiseConfig::default(),
         }
