@@ -61,6 +61,9 @@ pub fn run(arguments: &args::Export) -> Result<()> {
     if in_place && file.layout() == Layout::Cfo && indices.len() == file.len() {
         describe_as_xdmf(&file, &arguments.out, arguments.force)?;
     } else {
+        if file.is_double() {
+            left_out.push("digits beyond single precision: values are written as float32".to_string());
+        }
         check_target(arguments, in_place)?;
         write(arguments, &file, layout, &indices, frames.max)?;
     }

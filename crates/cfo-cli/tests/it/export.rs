@@ -105,6 +105,21 @@ fn an_export_tells_scripts_what_it_wrote() {
     assert_eq!(found["indices"], serde_json::json!([2, 0]));
 }
 
+/// Values are read in single precision: who exports doubles is told what is lost, unless their file is only described.
+#[test]
+fn rounded_doubles_are_said() {
+    let Some((folder, python)) = prepared() else { return };
+    let script = "import h5py, numpy as np\nt = np.linspace(0, 1, 5)\nv = np.sin(t)[None, :, None, None] * np.ones((2, 5, 4, 1))\n\
+                  np.savez('double.npz', times=t, values=v)\nnp.savez('single.npz', times=t, values=v.astype('float32'))\n\
+                  f = h5py.File('own.h5', 'w')\nf.attrs.update({'format': 'cfo-trajectories', 'version': 1, 'system': 's', 'periodic': [0]})\n\
+                  f.attrs['domain'] = np.array([[0.0, 1.0]])\nf['times'] = t\nf['values'] = v\n";
+    folder.run(Command::new(&python).args(["-c", script]), "python").done();
+    let said =
+        |words: &str| folder.cfo(&format!("export {words}")).done().stderr.contains("single precision");
+    assert!(said("double.npz --out a.nc") && said("own.h5 --out b.nc"));
+    assert!(!said("single.npz --out c.nc") && !said("own.h5 --out own.xdmf"));
+}
+
 /// A disk that fills and a signal in the middle leave nothing behind, in any layout.
 #[cfg(unix)]
 #[test]

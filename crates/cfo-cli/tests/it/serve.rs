@@ -29,7 +29,11 @@ struct Server {
 
 impl Server {
     fn start(folder: &Folder, words: &str) -> Self {
-        let line = format!("serve run --data data.h5 --port 0 --device cpu {words}");
+        Self::of(folder, &format!("run --data data.h5 {words}"))
+    }
+
+    fn of(folder: &Folder, words: &str) -> Self {
+        let line = format!("serve {words} --port 0 --device cpu");
         let mut child = folder.command(&line).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
@@ -153,6 +157,57 @@ fn strangers_are_kept_out() {
     assert_eq!(server.ask("GET", "/api/run", &[("Authorization", "Bearer wrong-horse-1")], "").0, 401);
     assert_eq!(server.ask("GET", "/api/run", &[("Authorization", "Bearer correct-horse")], "").0, 200);
     assert_eq!(server.ask("GET", "/?token=correct-horse", &[], "").0, 200);
+}
+
+/// Where the trajectories are gone, states are given by their numbers.
+#[test]
+fn a_run_is_served_without_its_data() {
+    let folder = trained();
+    std::fs::remove_file(folder.path("data.h5")).unwrap();
+    let server = Server::of(&folder, "run");
+    assert_eq!(server.ask("GET", "/", &[], "").0, 200);
+    let run: Value = serde_json::from_str(&server.ask("GET", "/api/run", &[], "").1).unwrap();
+    assert_eq!(run["trajectories"], Value::Null);
+    let (status, found) = server.predict(&json!({"initial": [1.0, 2.0, 20.0], "times": [0.1, 0.3]}));
+    assert_eq!((status, &found["shape"]), (200, &json!([2, 3])), "{found}");
+    let (status, refused) = server.predict(&json!({"trajectory": 0, "times": [0.1]}));
+    assert!(status == 422 && refused["hint"].is_string(), "{status} {refused}");
+}
+
+/// A training that still runs: its history grows, and `latest` is what it has become.
+#[cfg(unix)]
+#[test]
+fn a_training_is_watched_while_it_runs() {
+    let folder = Folder::new();
+    folder.cfo("simulate lorenz --frames 41 --horizon 0.4 --samples 12 --out data.h5").done();
+    let recipe = "[operator]\nkind = \"mlp\"\nhidden = [16]\n[train]\nsteps = 1000000\nbatch = 256\nreport_every = 50\n\
+                  checkpoint_every = 50\nvalidate_every = 0\n";
+    std::fs::write(folder.path("recipe.toml"), recipe).unwrap();
+    let mut training = folder.command("train recipe.toml --data data.h5 --out run --device cpu");
+    let mut training = training.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let until = |holds: &mut dyn FnMut() -> bool| {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "the training does not go on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until(&mut || folder.path("run/checkpoints/latest").exists());
+    let server = Server::start(&folder, "");
+    let steps = || {
+        let (status, body) = server.ask("GET", "/api/history", &[], "");
+        assert_eq!(status, 200, "{body}");
+        let history: Value = serde_json::from_str(&body).unwrap();
+        history["history"].as_array().and_then(|reports| reports.last()?["step"].as_u64()).unwrap_or(0)
+    };
+    let question = json!({"trajectory": 0, "times": [0.2], "checkpoint": "latest"});
+    let (first, (_, before)) = (steps(), server.predict(&question));
+    until(&mut || steps() > first + 100);
+    let (status, after) = server.predict(&question);
+    assert_eq!(status, 200, "{after}");
+    assert_ne!(before["values"], after["values"]);
+    assert!(Command::new("kill").args(["-INT", &training.id().to_string()]).status().unwrap().success());
+    training.wait().unwrap();
 }
 
 /// A short storm; `scripts/serve_load.py` alone makes a long one.

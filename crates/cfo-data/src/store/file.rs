@@ -71,6 +71,11 @@ impl TrajectoryFile {
         self.source.len()
     }
 
+    /// Whether the stored values have more digits than are read: values are read in single precision.
+    pub fn is_double(&self) -> bool {
+        self.source.is_double()
+    }
+
     /// Always `false`: a file without trajectories does not open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -27,6 +27,9 @@ pub(crate) trait Array: Send + Sync {
         Ok(())
     }
 
+    /// Whether its numbers have more digits than single precision keeps.
+    fn is_double(&self) -> bool;
+
     /// Whether blocks are cheap to read only one after another, in their order.
     fn is_sequential(&self) -> bool {
         false

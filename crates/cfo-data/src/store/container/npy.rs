@@ -156,6 +156,10 @@ impl NpyArray {
 }
 
 impl Array for NpyArray {
+    fn is_double(&self) -> bool {
+        self.header.size > 4
+    }
+
     fn origin(&self) -> &Origin {
         &self.member.origin
     }

@@ -117,6 +117,10 @@ impl Source for Lpsda {
         &self.description
     }
 
+    fn is_double(&self) -> bool {
+        self.parts.iter().any(|part| part.values.is_double())
+    }
+
     fn len(&self) -> usize {
         self.parts.iter().map(|part| part.values.shape()[0]).sum()
     }

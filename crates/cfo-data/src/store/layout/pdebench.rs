@@ -69,6 +69,10 @@ impl Source for Groups {
         &self.description
     }
 
+    fn is_double(&self) -> bool {
+        self.data(0).is_ok_and(|data| data.is_double())
+    }
+
     fn len(&self) -> usize {
         self.names.len()
     }
@@ -199,6 +203,10 @@ impl Source for Fields {
 
     fn description(&self) -> &Description {
         &self.description
+    }
+
+    fn is_double(&self) -> bool {
+        self.fields.iter().any(|field| field.is_double())
     }
 
     fn len(&self) -> usize {

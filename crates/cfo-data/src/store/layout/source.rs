@@ -36,6 +36,9 @@ pub(crate) trait Source: Send + Sync {
         Ok(())
     }
 
+    /// Whether the stored values have more digits than single precision keeps.
+    fn is_double(&self) -> bool;
+
     /// Whether trajectories are cheap to read only one after another, in their order.
     fn is_sequential(&self) -> bool {
         false

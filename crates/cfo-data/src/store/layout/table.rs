@@ -285,6 +285,10 @@ impl Source for Table {
         &self.description
     }
 
+    fn is_double(&self) -> bool {
+        self.values.is_double()
+    }
+
     fn len(&self) -> usize {
         self.values.shape()[0]
     }

@@ -252,6 +252,10 @@ impl Source for TheWell {
         &self.description
     }
 
+    fn is_double(&self) -> bool {
+        self.fields.iter().any(|field| field.array.is_double())
+    }
+
     fn len(&self) -> usize {
         self.count
     }

@@ -147,6 +147,10 @@ impl Hdf5Array {
 }
 
 impl Array for Hdf5Array {
+    fn is_double(&self) -> bool {
+        self.size > 4
+    }
+
     fn origin(&self) -> &Origin {
         &self.origin
     }
