@@ -1,4 +1,4 @@
-//! A network of one's own, trained on the velocities of an oscillator and integrated with RK4.
+//! The engine by itself: a graph of one's own, trained on the velocities of an oscillator and integrated with RK4.
 use cfo_device::Device;
 use cfo_engine::*;
 
