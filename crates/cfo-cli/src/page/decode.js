@@ -67,6 +67,13 @@ class Track {
     return this.value(frame, point, channel) - truth.value(place, point, channel);
   }
 
+  // Whether a time lies among the snapshots rather than beyond them.
+  covers(time) {
+    const [first, last] = [this.times[0], this.times[this.times.length - 1]];
+    const slack = 1e-9 * (last - first);
+    return time >= first - slack && time <= last + slack;
+  }
+
   frameAt(time) {
     return nearest(this.times, time);
   }

@@ -130,7 +130,8 @@ class Page {
     const frame = track.frameAt(this.time);
     const clock = document.getElementById("clock");
     clock.replaceChildren(`t = ${steady(this.time, 4)}`);
-    element("small", {}, clock, `snapshot ${frame + 1} of ${track.times.length}`);
+    const beyond = this.time < track.times[0] ? "before the snapshots" : "after the snapshots";
+    element("small", {}, clock, track.covers(this.time) ? `snapshot ${frame + 1} of ${track.times.length}` : beyond);
   }
 
   setProbe([row, column]) {

@@ -110,14 +110,19 @@ class Probe {
     const places = page.place();
     ["y", "x"].slice(2 - field.axes).reverse().forEach((name, index) => parts.push(["", `${name} `, shown(places[places.length - 1 - index], 4)]));
     const truth = page.truth();
-    parts.push(["", "t ", shown(truth.times[truth.frameAt(page.time)], 5)]);
+    const covered = truth.covers(page.time);
+    const time = covered ? truth.times[truth.frameAt(page.time)] : page.time;
+    parts.push(["", "t ", shown(time, 5)]);
     const channels = field.axes === 0 ? field.channels.map((_, channel) => channel) : [page.channel];
     for (const channel of channels) {
       const { name, unit } = field.channels[channel];
       const after = unit ? ` ${unit}` : "";
       page.shares().forEach(({ track, color, label }) => {
-        const value = track.value(track.frameAt(page.time), page.probe, channel);
-        parts.push([color, `${name} ${page.shares().length > 1 ? label : ""} `, shown(value, 6) + after]);
+        const frame = track.frameAt(page.time);
+        // A number of another time says of which.
+        const at = shown(track.times[frame], 5) === shown(time, 5) ? "" : ` at t ${shown(track.times[frame], 5)}`;
+        const value = track.covers(page.time) ? shown(track.value(frame, page.probe, channel), 6) + after + at : "–";
+        parts.push([color, `${name} ${page.shares().length > 1 ? label : ""} `, value]);
       });
       page.shares().slice(1).forEach(({ track }) => {
         if (field.axes > 0) parts.push(["", "error ", shown(track.difference(truth, track.frameAt(page.time), page.probe, channel), 4)]);

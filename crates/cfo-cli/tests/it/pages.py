@@ -155,6 +155,10 @@ def live(address):
             tab.evaluate("(time) => window.cfo.seek(time)", time)
             # The state at just this time arrives.
             tab.wait_for_function("(time) => window.cfo.page.tracks[1][0].times.includes(time)", arg=time, timeout=20000)
+        # Beyond the data there is no true number to stand beside the predicted one.
+        probe, clock = tab.inner_text("#probe"), tab.inner_text("#clock")
+        assert probe.count("–") == 3, probe
+        assert "before the snapshots" in clock, clock
         status = tab.inner_text("#status")
         assert "evaluations in" in status and "ms" in status, status
         before = tab.evaluate("window.cfo.value(0, 0.2, 0, 0, 1)")
