@@ -2,6 +2,8 @@
 
 // Numbers that one answer may have for a slider that still moves freely.
 const LIVE_NUMBERS = 300000;
+// Numbers of a state that is sent to go on from it.
+const NEAR_NUMBERS = 4096;
 
 async function ask(path, body) {
   const token = new URLSearchParams(location.search).get("token");
@@ -193,6 +195,19 @@ class Live {
     return body;
   }
 
+  // One time, from the nearest state on the way there that is known already: a move of the slider then costs a few steps. A number of
+  // steps is that of the whole way, a trajectory's parameters come with it, and large states are not worth sending.
+  questionNear(track, time) {
+    const body = this.question([time]);
+    if (this.steps.value || this.run.parameters.length > 0 || this.size > NEAR_NUMBERS) return body;
+    const [low, high] = [Math.min(body.start, time), Math.max(body.start, time)];
+    const known = track.times.filter((at) => at >= low && at <= high);
+    if (known.length === 0) return body;
+    const near = time >= body.start ? known[known.length - 1] : known[0];
+    delete body.trajectory;
+    return { ...body, start: near, initial: Array.from(track.states[track.times.indexOf(near)]) };
+  }
+
   // The first prediction; a page without trajectories is drawn only now.
   async first() {
     if (this.hasTruth) return this.restart();
@@ -241,7 +256,7 @@ class Live {
     }
     this.asking = true;
     const [generation, time, began] = [this.generation, page.time, performance.now()];
-    const answer = await this.try(() => ask("/api/predict", this.question([time])));
+    const answer = await this.try(() => ask("/api/predict", this.questionNear(track, time)));
     this.asking = false;
     if (answer && generation === this.generation) {
       track.add(answer.times, this.size, answer.values);
