@@ -196,10 +196,10 @@ class Live {
   }
 
   // One time, from the nearest state on the way there that is known already: a move of the slider then costs a few steps. A number of
-  // steps is that of the whole way, a trajectory's parameters come with it, and large states are not worth sending.
+  // steps is that of the whole way, the parameters of a conditioned network come with its trajectory, and large states are not worth sending.
   questionNear(track, time) {
     const body = this.question([time]);
-    if (this.steps.value || this.run.parameters.length > 0 || this.size > NEAR_NUMBERS) return body;
+    if (this.steps.value || this.run.conditions > 0 || this.size > NEAR_NUMBERS) return body;
     const [low, high] = [Math.min(body.start, time), Math.max(body.start, time)];
     const known = track.times.filter((at) => at >= low && at <= high);
     if (known.length === 0) return body;

@@ -168,6 +168,7 @@ impl Server {
             "domain": model.domain,
             "times": {"first": first, "last": last, "interval": model.scaling.interval},
             "parameters": model.parameter_names,
+            "conditions": model.setting.conditions,
             "solver": evaluate.solver.name,
             "solvers": cfo::numerics::ode::Tableau::ALL.map(|tableau| tableau.name),
             "checkpoint": self.models.preferred(),
