@@ -12,6 +12,43 @@ use super::thread_team::{Shared, for_each};
 use cfo_engine::ops::{PathData, SamplePath};
 
 pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
+    match op.draw.data {
+        PathData::Window { intervals } => windows::<T>(op, intervals, io),
+        PathData::Flow { .. } | PathData::Pair => points::<T>(op, io),
+    }
+}
+
+/// Draws windows of snapshots with their times.
+fn windows<T: Real>(op: &SamplePath, intervals: usize, io: &Io<'_>) {
+    let (values, times) = (io.input::<T>(0), io.input::<f64>(1));
+    let (offsets, step) = (io.input::<u32>(2), io.input::<u32>(3)[0]);
+    let [starts, states, targets] = [0, 1, 2].map(|output| io.output::<T>(output));
+    let [instants, lengths] = [4, 5].map(|output| io.output::<T>(output));
+    let (batch, size) = (op.batch, states.len() / op.batch.max(1));
+    for (i, chosen) in io.output::<u32>(3).iter_mut().enumerate() {
+        let drawn = op.draw.sample(i, step, times, offsets);
+        let first = if op.staged { i * (intervals + 1) } else { drawn.row };
+        *chosen = drawn.trajectory as u32;
+        starts[i] = T::of(drawn.time);
+        // A trajectory that is shorter stays at its end.
+        let within = |k: usize| k.min(drawn.count - 1);
+        for k in 0..=intervals {
+            let row = &values[(first + within(k)) * size..][..size];
+            match k {
+                0 => states[i * size..][..size].copy_from_slice(row),
+                _ => targets[((k - 1) * batch + i) * size..][..size].copy_from_slice(row),
+            }
+            let time = times[drawn.row + within(k)];
+            instants[k * batch + i] = T::of(time);
+            if k > 0 {
+                lengths[(k - 1) * batch + i] = T::of(time - times[drawn.row + within(k - 1)]);
+            }
+        }
+    }
+}
+
+/// Draws points on paths, and pairs.
+fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
     let (values, times) = (io.input::<T>(0), io.input::<f64>(1));
     let (offsets, step) = (io.input::<u32>(2), io.input::<u32>(3)[0]);
     let [drawn, states, targets] = [0, 1, 2].map(|output| io.output::<T>(output));

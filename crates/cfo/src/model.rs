@@ -190,7 +190,7 @@ impl Model {
 
     /// The path whose velocity is measured.
     pub(crate) fn path(&self) -> Path {
-        self.objective().draw().path()
+        self.objective().measured()
     }
 
     /// What the network must know.

@@ -6,7 +6,7 @@ use cfo_engine::{Data, Element, Memory};
 use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
-use crate::error::Result;
+use crate::error::{CfoError, Result};
 use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
@@ -53,6 +53,7 @@ impl TrainingData {
         let mut model = Model::unmeasured(method, set)?;
         model.objective().check(set, recipe)?;
         let selections = Selection::of_set(recipe, set)?;
+        check_windows(model.objective().draw(), &selections)?;
         let rows: usize = selections.iter().map(|selection| selection.frames.len()).sum();
         let shape = model.batch_shape(rows);
         let streamed = is_streamed(recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
@@ -231,6 +232,23 @@ impl TrainingData {
             false => self.rows(),
         };
         model.batch_shape(rows)
+    }
+}
+
+/// A window must fit into every trajectory.
+fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
+    let Draw::Window { intervals } = draw else { return Ok(()) };
+    match selections.iter().find(|selection| selection.frames.len() <= intervals) {
+        None => Ok(()),
+        Some(Selection { trajectory, frames, .. }) => Err(CfoError::BadData {
+            problem: format!(
+                "trajectory {trajectory} has {} snapshots for training, and a window of {intervals} intervals has {}",
+                frames.len(),
+                intervals + 1
+            ),
+            hint: "shorten the window, leave the trajectory out, or keep more snapshots (`data.keep_rate`)"
+                .into(),
+        }),
     }
 }
 

@@ -13,8 +13,11 @@ const EACH: usize = 2;
 
 pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, to: &mut Lowering) {
     let size = values.len() / values.axes()[0].max(1);
+    if let PathData::Window { intervals } = op.draw.data {
+        return windows(op, (intervals, size), offsets, io, to);
+    }
     let (smoothness, stencil, pair, noise) = match op.draw.data {
-        PathData::Pair => (0, 2, true, None),
+        PathData::Pair | PathData::Window { .. } => (0, 2, true, None),
         PathData::Flow { path, noise } => {
             let stencil = path.stencil.clamp(2, cfo_numerics::Path::MAX_STENCIL);
             (path.spline.smoothness(), stencil, false, Some(noise))
@@ -51,4 +54,31 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
          time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent, first);"
     );
     to.launch_with(File::SamplePath, parameters, body, (grid, threads, 0));
+}
+
+/// Windows of snapshots: a thread for every four elements of a sample's field.
+fn windows(op: &SamplePath, (intervals, size): (usize, usize), offsets: &Shape, io: &Io, to: &mut Lowering) {
+    let scalar = io.outputs[1].scalar.name();
+    let mut parameters = Parameters::new();
+    for (name, &value) in ["values", "times", "offsets", "counter"].into_iter().zip(&io.inputs) {
+        parameters = parameters.reads(name, value);
+    }
+    let outputs = ["time", "state", "target", "chosen", "instants", "lengths"];
+    for (name, &value) in outputs.into_iter().zip(&io.outputs) {
+        parameters = parameters.writes(name, value);
+    }
+    let parameters = parameters
+        .u32("trajectories", (offsets.len() - 1) as u32)
+        .u32("stream", op.draw.stream)
+        .u32("key0", op.draw.seed as u32)
+        .u32("key1", (op.draw.seed >> 32) as u32)
+        .u32("first", op.draw.first);
+    let (threads, staged) = (128, op.staged);
+    let grid = [(op.batch * size.div_ceil(4)).div_ceil(threads) as u32, 1, 1];
+    let batch = op.batch;
+    let body = format!(
+        "sample_windows<{scalar}, {intervals}u, {size}u, {batch}u, {staged}>(values, times, offsets, counter, \
+         time, state, target, chosen, instants, lengths, trajectories, stream, key0, key1, first);"
+    );
+    to.launch_with(File::SamplePath, parameters, body, (grid, threads as u32, 0));
 }

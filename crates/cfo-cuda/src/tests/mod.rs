@@ -114,6 +114,20 @@ fn training_step(spline: Spline, stencil: usize, size: usize) -> Result<(Graph, 
     Ok((graph, vec![loss]))
 }
 
+/// Windows of snapshots with their times.
+fn windows(intervals: usize, size: usize) -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let tensors = PathTensors {
+        values: graph.input("values", [500, size])?,
+        times: graph.tensor("times", Element::Double, [500])?,
+        offsets: graph.tensor("offsets", Element::Index, [11])?,
+    };
+    let counter = graph.counter("step")?;
+    let sample = graph.sample_path(tensors, PathData::Window { intervals }, 96, (1, 2), counter)?;
+    let window = sample.window.expect("windows have times");
+    Ok((graph, vec![sample.state, sample.target, window.times, window.lengths]))
+}
+
 /// Values moved and summed in every way.
 fn layouts() -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
@@ -335,6 +349,7 @@ fn graphs() -> Vec<(Graph, Vec<Node>)> {
     graphs.extend([PadMode::Zero, PadMode::Circular].map(|mode| lines(mode, 32).expect("a valid graph")));
     graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
     graphs.extend([[4, 32, 64], [3, 72, 64]].map(|size| kept(size).expect("a valid graph")));
+    graphs.extend([(1, 3), (4, 128), (4, 50)].map(|(k, size)| windows(k, size).expect("a valid graph")));
     for (spline, stencil, size) in [
         (Spline::Linear, 3, 3),
         (Spline::Quintic, 3, 3),

@@ -51,7 +51,7 @@ pub use matmul::Activation;
 pub use optimizer::{AdamConfig, Schedule};
 pub use random::Distribution;
 pub use resample::ResampleMode;
-pub use sample_path::{Draw, PathData, PathSample, PathTensors};
+pub use sample_path::{Draw, PathData, PathSample, PathTensors, WindowTimes};
 pub use spectral::spectral_modes;
 pub use wavelet::WaveletFamily;
 

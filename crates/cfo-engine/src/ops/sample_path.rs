@@ -21,6 +21,12 @@ pub enum PathData {
     },
     /// A uniform snapshot but the last; the target is the next one.
     Pair,
+    /// A uniform snapshot with so many after it, evenly among those that have them; the targets are these. A trajectory that
+    /// is shorter is drawn from its start, and its last snapshot stands for those that it lacks.
+    Window {
+        /// Snapshots after the first; 1 at least.
+        intervals: usize,
+    },
 }
 
 impl PathData {
@@ -28,6 +34,7 @@ impl PathData {
     pub fn window(&self) -> usize {
         match self {
             Self::Pair => 2,
+            Self::Window { intervals } => intervals + 1,
             Self::Flow { path, .. } if path.spline.smoothness() == 0 => 2,
             Self::Flow { path, .. } => path.stencil.clamp(2, Path::MAX_STENCIL) + 1,
         }
@@ -57,7 +64,9 @@ pub struct Drawn {
     pub time: f64,
     /// The first snapshot needed, as a row of all.
     pub row: usize,
-    /// Weights of the snapshots from there on; `None` for a pair.
+    /// How many are needed from there on.
+    pub count: usize,
+    /// Their weights, on a path.
     pub weights: Option<PathWeights>,
 }
 
@@ -72,22 +81,29 @@ impl Draw {
         match self.data {
             PathData::Pair => {
                 let row = first + scaled(words[1], end - first - 1);
-                Drawn { trajectory, time: times[row], row, weights: None }
+                Drawn { trajectory, time: times[row], row, count: 2, weights: None }
+            }
+            PathData::Window { intervals } => {
+                let starts = (end - first).saturating_sub(intervals).max(1);
+                let row = first + scaled(words[1], starts);
+                let count = (intervals + 1).min(end - row);
+                Drawn { trajectory, time: times[row], row, count, weights: None }
             }
             PathData::Flow { path, .. } => {
                 let times = &times[first..end];
                 let (start, stop) = (times[0], times[times.len() - 1]);
                 let time = start + (stop - start) * unit(words[1], words[2]);
                 let weights = path.supported(times.len()).weights(times, time);
-                Drawn { trajectory, time, row: first + weights.first, weights: Some(weights) }
+                let (row, count) = (first + weights.first, weights.count);
+                Drawn { trajectory, time, row, count, weights: Some(weights) }
             }
         }
     }
 
     /// The rows of snapshots that a sample of a step is made of, for times and offsets as in [`PathTensors`].
     pub fn rows(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Range<usize> {
-        let Drawn { row, weights, .. } = self.sample(sample, step, times, offsets);
-        row..row + weights.map_or(2, |weights| weights.count)
+        let Drawn { row, count, .. } = self.sample(sample, step, times, offsets);
+        row..row + count
     }
 }
 
@@ -119,10 +135,22 @@ pub struct PathSample {
     pub time: Node,
     /// `real [batch, ...]`.
     pub state: Node,
-    /// `real [batch, ...]`: velocity, or the next snapshot.
+    /// `real [batch, ...]`: velocity, or the next snapshot. Of windows `real [intervals * batch, ...]`: the snapshots after the
+    /// first, all samples' second ones first.
     pub target: Node,
     /// `index [batch]`: which trajectory.
     pub trajectory: Node,
+    /// What windows have besides.
+    pub window: Option<WindowTimes>,
+}
+
+/// The times of drawn windows.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowTimes {
+    /// `real [intervals + 1, batch]`: the times of the snapshots.
+    pub times: Node,
+    /// `real [intervals, batch]`: from each snapshot to the next, subtracted in double precision.
+    pub lengths: Node,
 }
 
 /// Draws a batch. Inputs: values, times, offsets, counter. Outputs: as in [`PathSample`].
@@ -167,9 +195,19 @@ impl Operation for SamplePath {
             });
         }
         let axes: Vec<usize> = [self.batch].iter().chain(&values.axes()[1..]).copied().collect();
-        let field = Type::real(axes);
+        let field = Type::real(axes.clone());
+        let time = Type::real([self.batch]);
         let trajectory = Type { shape: Shape::from([self.batch]), element: Element::Index };
-        Ok(vec![Type::real([self.batch]), field.clone(), field, trajectory])
+        let PathData::Window { intervals } = self.draw.data else {
+            return Ok(vec![time, field.clone(), field, trajectory]);
+        };
+        if intervals == 0 {
+            let problem = "a window has one interval at least".into();
+            return Err(EngineError::BadAttribute { operation: "sample_path", problem });
+        }
+        let after: Vec<usize> = [intervals * self.batch].iter().chain(&axes[1..]).copied().collect();
+        let [times, lengths] = [intervals + 1, intervals].map(|count| Type::real([count, self.batch]));
+        Ok(vec![time, field, Type::real(after), trajectory, times, lengths])
     }
 
     fn attributes(&self) -> String {
@@ -244,7 +282,8 @@ impl Graph {
     fn sample(&mut self, op: SamplePath, tensors: PathTensors, counter: Node) -> Result<PathSample> {
         let inputs = [tensors.values, tensors.times, tensors.offsets, counter];
         let nodes = self.push(Op::SamplePath(op), &inputs)?;
-        Ok(PathSample { time: nodes[0], state: nodes[1], target: nodes[2], trajectory: nodes[3] })
+        let window = nodes.get(4..6).map(|of| WindowTimes { times: of[0], lengths: of[1] });
+        Ok(PathSample { time: nodes[0], state: nodes[1], target: nodes[2], trajectory: nodes[3], window })
     }
 
     /// Rows `index` of a table; not differentiated.

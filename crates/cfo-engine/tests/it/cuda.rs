@@ -397,7 +397,8 @@ fn batch(device: Device, size: usize, data: PathData) -> Vec<Vec<f64>> {
         .map(|distribution| graph.random(distribution, [1001], (9, 2), counter).unwrap());
     let table = graph.input("values", [rows, size]).unwrap();
     let gathered = graph.gather(table, sample.trajectory).unwrap();
-    let all = [sample.time, sample.state, sample.target, gathered, numbers[0], numbers[1]];
+    let mut all = vec![sample.time, sample.state, sample.target, gathered, numbers[0], numbers[1]];
+    all.extend(sample.window.iter().flat_map(|window| [window.times, window.lengths]));
     let mut program = Program::compile(&graph, &all, &memory).unwrap();
     program.run(&mut memory).unwrap();
     (0..all.len()).map(|i| program.output_f64(i).unwrap()).collect()
@@ -408,6 +409,7 @@ fn the_same_seed_draws_the_same_batch() {
     let Some(device) = device("the_same_seed_draws_the_same_batch") else { return };
     let splines = [Spline::Linear, Spline::Cubic, Spline::Quintic, Spline::Hermite { smoothness: 3 }];
     let mut kinds = vec![PathData::Pair];
+    kinds.extend([1, 2, 5].map(|intervals| PathData::Window { intervals }));
     for spline in splines {
         for stencil in [2, 3, 4, 5, 7] {
             if let Ok(path) = Path::new(spline, stencil) {

@@ -193,3 +193,87 @@ fn a_sum_over_one_machine_is_nothing() {
     assert_eq!(plain, summed);
     assert_eq!((bytes, steps + 1), (same, more), "the planner sees the sum, and gives it no memory");
 }
+
+/// Trajectories of 5, 2 and 9 snapshots at irregular times; each value is its row.
+fn windows(intervals: usize, staged: bool) -> Vec<Vec<f64>> {
+    let (batch, step, offsets) = (64, 3, [0, 5, 7, 16]);
+    let times: Vec<f64> = (0..16).map(|row| f64::from(row) + 0.1 * f64::from(row).sin()).collect();
+    let draw = Draw { data: PathData::Window { intervals }, seed: 5, stream: 1, first: 0 };
+    let values: Vec<f32> = match staged {
+        false => (0..16).flat_map(|row| [row as f32, -(row as f32)]).collect(),
+        true => (0..batch)
+            .flat_map(|sample| {
+                let rows = draw.rows(sample, step, &times, &offsets);
+                let mut page: Vec<f32> = rows.flat_map(|row| [row as f32, -(row as f32)]).collect();
+                page.resize(2 * (intervals + 1), f32::NAN);
+                page
+            })
+            .collect(),
+    };
+    let mut graph = Graph::new();
+    let tensors = PathTensors {
+        values: graph.input("values", [values.len() / 2, 2]).unwrap(),
+        times: graph.tensor("times", Element::Double, [16]).unwrap(),
+        offsets: graph.tensor("offsets", Element::Index, [4]).unwrap(),
+    };
+    let counter = graph.counter("step").unwrap();
+    let sample = match staged {
+        true => graph.sample_staged(tensors, draw, batch, counter).unwrap(),
+        false => graph.sample_path(tensors, draw.data, batch, (5, 1), counter).unwrap(),
+    };
+    let window = sample.window.unwrap();
+    let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+    memory.insert_real("values", [values.len() / 2, 2], &values).unwrap();
+    memory.insert("times", Element::Double, [16], Data::F64(&times)).unwrap();
+    memory.insert("offsets", Element::Index, [4], Data::Index(&offsets)).unwrap();
+    memory.insert("step", Element::Index, Shape::scalar(), Data::Index(&[step])).unwrap();
+    let outputs = [sample.time, sample.state, sample.target, window.times, window.lengths];
+    let mut program = Program::compile(&graph, &outputs, &memory).unwrap();
+    program.run(&mut memory).unwrap();
+    (0..outputs.len()).map(|output| program.output_f64(output).unwrap()).collect()
+}
+
+/// Windows are consecutive snapshots of one trajectory with their times; they start wherever they fit, and nowhere else.
+#[test]
+fn windows_are_consecutive_and_stay_in_their_trajectory() {
+    let (batch, ends) = (64, [5.0, 7.0, 16.0]);
+    for intervals in [1, 3] {
+        let resident = windows(intervals, false);
+        assert_eq!(resident, windows(intervals, true), "staged rows are the same");
+        let [start, state, target, times, lengths] = &resident[..] else { panic!("five outputs") };
+        let mut starts: Vec<i64> = Vec::new();
+        for i in 0..batch {
+            let first = state[2 * i];
+            let end = ends.into_iter().find(|&end| first < end).unwrap();
+            starts.push(first as i64);
+            for k in 0..=intervals {
+                // The trajectory of two snapshots stays at its last one.
+                let row = (first + k as f64).min(end - 1.0);
+                let found = if k == 0 { first } else { target[2 * ((k - 1) * batch + i)] };
+                assert_eq!(found, row, "sample {i}, snapshot {k}");
+                let at = |row: f64| row + 0.1 * row.sin();
+                assert!((times[k * batch + i] - at(row)).abs() < 1e-6);
+                if k > 0 {
+                    let before = (first + k as f64 - 1.0).min(end - 1.0);
+                    assert!((lengths[(k - 1) * batch + i] - (at(row) - at(before))).abs() < 1e-6);
+                }
+            }
+            assert_eq!(start[i], times[i]);
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        let expected: Vec<i64> = match intervals {
+            1 => (0..4).chain([5]).chain(7..15).collect(),
+            _ => (0..2).chain([5]).chain(7..13).collect(),
+        };
+        assert_eq!(starts, expected, "every start that fits is drawn");
+    }
+    let mut graph = Graph::new();
+    let tensors = PathTensors {
+        values: graph.input("values", [4, 1]).unwrap(),
+        times: graph.tensor("times", Element::Double, [4]).unwrap(),
+        offsets: graph.tensor("offsets", Element::Index, [2]).unwrap(),
+    };
+    let counter = graph.counter("step").unwrap();
+    assert!(graph.sample_path(tensors, PathData::Window { intervals: 0 }, 2, (0, 0), counter).is_err());
+}

@@ -8,7 +8,7 @@ mod flow_matching;
 
 use std::sync::Arc;
 
-use cfo_engine::{Graph, Node, PathData};
+use cfo_engine::{Graph, Node, PathData, WindowTimes};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,12 @@ pub trait Objective: Send + Sync {
         Motion::Velocity
     }
 
+    /// The path whose velocity is measured on the training data, for the unit of the network's output: by default that of
+    /// [`Objective::draw`], else lines from snapshot to snapshot.
+    fn measured(&self) -> Path {
+        self.draw().path()
+    }
+
     /// What an output of 1 of its network stands for. The scale is measured on the training data; [`Model::in_units`] divides by it and
     /// [`Model::moved`] multiplies.
     fn unit(&self) -> Unit {
@@ -120,6 +126,12 @@ pub enum Draw {
     },
     /// A uniform snapshot but the last: the target is the next one.
     Neighbours,
+    /// A uniform snapshot and those that follow it, irregular times included: the targets are all but the first, and
+    /// [`Batch::window`] has their times. Trajectories that are shorter are refused.
+    Window {
+        /// Snapshots after the first; 1 at least.
+        intervals: usize,
+    },
 }
 
 impl Draw {
@@ -128,6 +140,7 @@ impl Draw {
         match self {
             Self::PathPoint { path, noise } => PathData::Flow { path, noise },
             Self::Neighbours => PathData::Pair,
+            Self::Window { intervals } => PathData::Window { intervals },
         }
     }
 
@@ -135,7 +148,7 @@ impl Draw {
     pub(crate) fn path(self) -> Path {
         match self {
             Self::PathPoint { path, .. } => path,
-            Self::Neighbours => Path { spline: Spline::Linear, stencil: 2 },
+            Self::Neighbours | Self::Window { .. } => Path { spline: Spline::Linear, stencil: 2 },
         }
     }
 }
@@ -147,15 +160,30 @@ pub struct Batch {
     pub time: Node,
     /// `[batch, height, width, channels]`.
     pub state: Node,
-    /// Shaped like the state: a velocity or the next snapshot, as [`Draw`] says.
+    /// Shaped like the state: a velocity or the next snapshot, as [`Draw`] says. Of a window all snapshots after the first,
+    /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] yields one.
     pub target: Node,
     /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
     pub conditions: Option<Node>,
     /// `[batch, 1, 1, channels]`: what an error counts where noise was taken off the snapshots; the less is known of the velocity, the less.
     pub trust: Option<Node>,
+    /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
+    pub window: Option<WindowTimes>,
 }
 
 impl Batch {
+    /// Appends a snapshot of a window, counted from 0: `[batch, height, width, channels]`.
+    ///
+    /// # Errors
+    /// If the window has no such snapshot.
+    pub fn snapshot(&self, graph: &mut Graph, number: usize) -> Result<Node> {
+        let batch = graph.shape(self.state).axes()[0];
+        match number {
+            0 => Ok(self.state),
+            _ => Ok(graph.slice(self.target, 0, (number - 1) * batch, batch)?),
+        }
+    }
+
     /// Appends the mean squared difference of output and target, each error weighted by what it counts.
     ///
     /// # Errors

@@ -55,8 +55,8 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
         }
     };
     let trust = trust(model, data, &mut graph)?;
-    let PathSample { time, state, target, .. } = sample;
-    let batch = Batch { time, state, target, conditions, trust };
+    let PathSample { time, state, target, window, .. } = sample;
+    let batch = Batch { time, state, target, conditions, trust, window };
     let loss = model.objective().loss(&mut graph, model, &batch)?;
     let total = graph.input("train.loss", Shape::scalar())?;
     let sum = graph.add(total, loss)?;

@@ -11,3 +11,4 @@ mod solvers;
 mod splits;
 mod streaming;
 mod util;
+mod windows;

@@ -303,3 +303,37 @@ DEVICE void sample_points(const float* values, const double* times, const u32* o
     for (u32 block = 0; block < (SIZE + 3) / 4; ++block)
         write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
 }
+
+// Windows of snapshots with their times: a thread for every four elements of a sample's field. The last snapshot of a
+// trajectory that is shorter stands for those that it lacks.
+template <class Y, u32 INTERVALS, u32 SIZE, u32 BATCH, bool STAGED>
+DEVICE void sample_windows(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
+    u32* chosen, float* instants, float* lengths, u32 trajectories, u32 stream, u32 key0, u32 key1, u32 first) {
+    const u32 blocks = (SIZE + 3) / 4;
+    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    const u32 sample = (u32)(thread / blocks), block = (u32)(thread % blocks);
+    if (sample >= BATCH) return;
+    u32 words[4];
+    philox(first + sample, *counter, stream, 0, key0, key1, words);
+    const u32 trajectory = scaled(words[0], trajectories);
+    const u32 start = offsets[trajectory], snapshots = offsets[trajectory + 1] - start;
+    const u32 row = start + scaled(words[1], snapshots > INTERVALS ? snapshots - INTERVALS : 1);
+    const u32 last = offsets[trajectory + 1] - 1 - row;
+    const u32 here = SIZE - block * 4 < 4 ? SIZE - block * 4 : 4;
+    const float* rows = values + (STAGED ? (u64)sample * (INTERVALS + 1) : (u64)row) * SIZE + block * 4;
+    for (u32 k = 0; k <= INTERVALS; ++k) {
+        const float* from = rows + (u64)(k < last ? k : last) * SIZE;
+        Y* to = k == 0 ? state + (u64)sample * SIZE : target + ((u64)(k - 1) * BATCH + sample) * SIZE;
+        for (u32 i = 0; i < here; ++i) to[block * 4 + i] = Cast<Y>::of(from[i]);
+    }
+    if (block > 0) return;
+    chosen[sample] = trajectory;
+    time[sample] = (float)times[row];
+    double before = times[row];
+    for (u32 k = 0; k <= INTERVALS; ++k) {
+        const double instant = times[row + (k < last ? k : last)];
+        instants[k * BATCH + sample] = (float)instant;
+        if (k > 0) lengths[(k - 1) * BATCH + sample] = (float)(instant - before);
+        before = instant;
+    }
+}
