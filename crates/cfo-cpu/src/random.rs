@@ -1,28 +1,47 @@
-//! Philox numbers: block `i` of four holds elements `4 i ..`, under the counter `[i, step, stream, 0]`.
+//! Philox numbers: block `i` of four holds elements `4 i ..`, under the counter `[i, step, stream, 0]`. Where rows draw for themselves, it is
+//! block `i` of a row, under `[i, step, stream, number]`.
 
 use cfo_numerics::philox4x32;
 
 use super::Io;
 use super::scalar::Real;
 use super::thread_team::chunks;
-use cfo_engine::ops::{Distribution, Random};
+use cfo_engine::ops::{Distribution, Numbering, Random};
 
 /// Elements that one task draws; a multiple of 4.
 const TASK: usize = 1 << 12;
 
 pub(super) fn run<T: Real>(op: &Random, io: &Io<'_>) {
-    let step = io.input::<u32>(0)[0];
+    let (counters, output) = (io.input::<u32>(0), io.output::<T>(0));
+    let size = (output.len() / op.shape.axes().first().copied().unwrap_or(1).max(1)).max(1);
+    let rows = (TASK / size).max(1);
+    let each_row = |output: &mut [T], of: &(dyn Fn(usize) -> [u32; 2] + Sync)| {
+        chunks(output, rows * size, |task, values| {
+            for (row, values) in values.chunks_mut(size).enumerate() {
+                fill(op, values, 0, of(task * rows + row));
+            }
+        });
+    };
+    match op.numbering {
+        Numbering::Elements => chunks(output, TASK, |task, values| {
+            fill(op, values, (task * TASK / 4) as u32, [counters[0], 0]);
+        }),
+        Numbering::Rows { first } => each_row(output, &|row| [counters[0], first + row as u32 + 1]),
+        Numbering::Given => each_row(output, &|row| [counters[2 * row], counters[2 * row + 1]]),
+    }
+}
+
+/// Draws values from a block on.
+fn fill<T: Real>(op: &Random, values: &mut [T], first: u32, [step, number]: [u32; 2]) {
     let key = [op.seed as u32, (op.seed >> 32) as u32];
-    chunks(io.output::<T>(0), TASK, |task, values| {
-        for (i, values) in values.chunks_mut(4).enumerate() {
-            let words = philox4x32([(task * TASK / 4 + i) as u32, step, op.stream, 0], key);
-            let drawn = match op.distribution {
-                Distribution::Uniform => words.map(|word| T::of(f64::from(unit(word)))),
-                Distribution::Normal => normals(words),
-            };
-            values.copy_from_slice(&drawn[..values.len()]);
-        }
-    });
+    for (i, values) in values.chunks_mut(4).enumerate() {
+        let words = philox4x32([first + i as u32, step, op.stream, number], key);
+        let drawn = match op.distribution {
+            Distribution::Uniform => words.map(|word| T::of(f64::from(unit(word)))),
+            Distribution::Normal => normals(words),
+        };
+        values.copy_from_slice(&drawn[..values.len()]);
+    }
 }
 
 /// The upper 24 bits of a word as a number of `[0, 1)`.

@@ -2,7 +2,7 @@
 //! `[block, n, stream, i + 1]`.
 #![allow(unsafe_code)]
 
-use cfo_numerics::philox4x32;
+use cfo_numerics::{Path, philox4x32};
 
 use super::Io;
 use super::random::normals;
@@ -14,7 +14,7 @@ use cfo_engine::ops::{PathData, SamplePath};
 pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
     match op.draw.data {
         PathData::Window { intervals } => windows::<T>(op, intervals, io),
-        PathData::Flow { .. } | PathData::Pair => points::<T>(op, io),
+        PathData::Flow { .. } | PathData::Pair | PathData::Whole { .. } => points::<T>(op, io),
     }
 }
 
@@ -47,7 +47,7 @@ fn windows<T: Real>(op: &SamplePath, intervals: usize, io: &Io<'_>) {
     }
 }
 
-/// Draws points on paths, and pairs.
+/// Draws points on paths, pairs, and whole trajectories.
 fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
     let (values, times) = (io.input::<T>(0), io.input::<f64>(1));
     let (offsets, step) = (io.input::<u32>(2), io.input::<u32>(3)[0]);
@@ -55,15 +55,16 @@ fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
     let (size, window) = (states.len() / op.batch.max(1), op.draw.data.window());
     let key = [op.draw.seed as u32, (op.draw.seed >> 32) as u32];
     let stream = op.draw.stream;
-    let (batch, task) = (drawn.len(), (512 / size.max(1)).max(1));
+    let frames = op.draw.data.frames().unwrap_or(1);
+    let (batch, task) = (drawn.len(), (512 / (size * frames).max(1)).max(1));
     let outputs = [drawn, states, targets].map(Shared::new);
     let choices = Shared::new(io.output::<u32>(3));
     for_each(batch.div_ceil(task), |block| {
         for i in block * task..batch.min((block + 1) * task) {
             // SAFETY: every sample is drawn once, into its own place.
             let (time, state, target, chosen) = unsafe {
-                let field = i * size..(i + 1) * size;
-                let (state, target) = (outputs[1].range(field.clone()), outputs[2].range(field));
+                let state = outputs[1].range(i * size..(i + 1) * size);
+                let target = outputs[2].range(i * size * frames..(i + 1) * size * frames);
                 (&mut outputs[0].range(i..i + 1)[0], state, target, &mut choices.range(i..i + 1)[0])
             };
             let drawn = op.draw.sample(i, step, times, offsets);
@@ -71,6 +72,12 @@ fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
             let row = |k: usize| &values[(first + k) * size..][..size];
             *chosen = drawn.trajectory as u32;
             *time = T::of(drawn.time);
+            if let PathData::Whole { path, frames, .. } = op.draw.data {
+                let own = offsets[drawn.trajectory] as usize..offsets[drawn.trajectory + 1] as usize;
+                state.copy_from_slice(row(0));
+                whole(path, &times[own], (row, frames), target);
+                continue;
+            }
             let (PathData::Flow { noise, .. }, Some(weights)) = (op.draw.data, drawn.weights) else {
                 state.copy_from_slice(row(0));
                 target.copy_from_slice(row(1));
@@ -96,6 +103,37 @@ fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
             }
         }
     });
+}
+
+/// The values of a trajectory at equally distant times.
+fn whole<'a, T: Real>(
+    path: Path,
+    times: &[f64],
+    (row, frames): (impl Fn(usize) -> &'a [T], usize),
+    target: &mut [T],
+) {
+    let (path, size) = (path.supported(times.len()), target.len() / frames.max(1));
+    for (frame, target) in target.chunks_mut(size.max(1)).enumerate() {
+        let weights = path.weights(times, PathData::frame_time(times, frame, frames));
+        for k in 0..weights.count {
+            add_weighted(row(weights.first + k), T::of(weights.value[k]), k == 0, target);
+        }
+    }
+}
+
+vectorized! {
+/// Adds a weighted snapshot, or starts with it.
+fn add_weighted<T>(row: &[T], weight: T, first: bool, target: &mut [T]) {
+    if first {
+        for (target, &u) in target.iter_mut().zip(row) {
+            *target = weight * u;
+        }
+    } else {
+        for (target, &u) in target.iter_mut().zip(row) {
+            *target += weight * u;
+        }
+    }
+}
 }
 
 vectorized! {

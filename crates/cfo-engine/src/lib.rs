@@ -30,8 +30,8 @@ pub use graph::{Graph, KeptTensor, Node, Parameter};
 pub use initial::Initial;
 pub use memory::Memory;
 pub use ops::{
-    Activation, AdamConfig, Distribution, Draw, GroupNormInputs, PadMode, PathData, PathSample, PathTensors,
-    ResampleMode, Schedule, WaveletFamily, WindowTimes, spectral_modes,
+    Activation, AdamConfig, Distribution, Draw, GroupNormInputs, Numbering, PadMode, PathData, PathSample,
+    PathTensors, ResampleMode, Schedule, WaveletFamily, WindowTimes, spectral_modes,
 };
 pub use plan::Plan;
 pub use precision::Precision;

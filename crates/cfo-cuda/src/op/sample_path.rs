@@ -5,11 +5,16 @@ use crate::program::launch::Parameters;
 use crate::program::lowering::{Io, Lowering};
 use cfo_engine::Shape;
 use cfo_engine::ops::{PathData, SamplePath};
+use cfo_numerics::Path;
 
 /// Fields up to this many elements are sampled by one thread each.
 const POINTS: usize = 32;
 /// Packs of four elements that each thread of a large field writes.
 const EACH: usize = 2;
+
+fn stencil(path: Path) -> usize {
+    path.stencil.clamp(2, Path::MAX_STENCIL)
+}
 
 pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, to: &mut Lowering) {
     let size = values.len() / values.axes()[0].max(1);
@@ -18,10 +23,8 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
     }
     let (smoothness, stencil, pair, noise) = match op.draw.data {
         PathData::Pair | PathData::Window { .. } => (0, 2, true, None),
-        PathData::Flow { path, noise } => {
-            let stencil = path.stencil.clamp(2, cfo_numerics::Path::MAX_STENCIL);
-            (path.spline.smoothness(), stencil, false, Some(noise))
-        }
+        PathData::Flow { path, noise } => (path.spline.smoothness(), stencil(path), false, Some(noise)),
+        PathData::Whole { path, .. } => (path.spline.smoothness(), stencil(path), false, None),
     };
     let noisy = noise.is_some_and(|noise| noise.amplitude != 0.0);
     let scalar = io.outputs[1].scalar.name();
@@ -49,6 +52,16 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
         }
     };
     let staged = if op.staged { op.draw.data.window() } else { 0 };
+    if let Some(frames) = op.draw.data.frames() {
+        let body = format!(
+            "sample_whole<{scalar}, {smoothness}, {stencil}, {frames}u, {size}u, {staged}u>(values, times, offsets, counter, time, state, \
+             target, chosen, trajectories, stream, key0, key1, first);"
+        );
+        let threads = size.next_power_of_two().clamp(32, 256);
+        let across = size.div_ceil(EACH * threads) as u32;
+        let grid = [across, frames as u32, op.batch as u32];
+        return to.launch_with(File::SamplePath, parameters, body, (grid, threads as u32, 0));
+    }
     let body = format!(
         "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
          time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent, first);"

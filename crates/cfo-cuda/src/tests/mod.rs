@@ -19,8 +19,8 @@ use cfo_engine::Plan;
 use cfo_engine::Precision;
 use cfo_engine::backend::fuse;
 use cfo_engine::ops::{
-    Activation, AdamConfig, Distribution, GroupNormInputs, PadMode, PathData, PathTensors, ResampleMode,
-    Schedule, WaveletFamily,
+    Activation, AdamConfig, Distribution, GroupNormInputs, Numbering, PadMode, PathData, PathTensors,
+    ResampleMode, Schedule, WaveletFamily,
 };
 use cfo_engine::{Graph, Node};
 use cfo_engine::{Initial, Result};
@@ -128,6 +128,22 @@ fn windows(intervals: usize, size: usize) -> Result<(Graph, Vec<Node>)> {
     Ok((graph, vec![sample.state, sample.target, window.times, window.lengths]))
 }
 
+/// Whole trajectories, of all snapshots in memory or of those of the batch.
+fn whole_trajectories(stencil: usize) -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let counter = graph.counter("step")?;
+    let times = graph.tensor("times", Element::Double, [40])?;
+    let offsets = graph.tensor("offsets", Element::Index, [6])?;
+    let path = Path::new(Spline::Quintic, stencil).expect("a path that exists");
+    let data = PathData::Whole { path, frames: 11, longest: 9 };
+    let values = graph.input("values", [40, 1, 13, 2])?;
+    let whole = graph.sample_path(PathTensors { values, times, offsets }, data, 7, (1, 2), counter)?;
+    let values = graph.input("staged", [63, 1, 13, 2])?;
+    let draw = cfo_engine::Draw { data, seed: 1, stream: 2, first: 0 };
+    let staged = graph.sample_staged(PathTensors { values, times, offsets }, draw, 7, counter)?;
+    Ok((graph, vec![whole.time, whole.state, whole.target, staged.target, staged.trajectory]))
+}
+
 /// Values moved and summed in every way.
 fn layouts() -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
@@ -135,8 +151,13 @@ fn layouts() -> Result<(Graph, Vec<Node>)> {
     let counter = graph.counter("n")?;
     let noise = graph.random(Distribution::Normal, [6, 5, 16], (1, 1), counter)?;
     let uniform = graph.random(Distribution::Uniform, [7], (1, 1), counter)?;
+    let counters = graph.tensor("rows", Element::Index, [6, 2])?;
+    let given = graph.random_as(Numbering::Given, Distribution::Normal, [6, 5, 16], (1, 1), counters)?;
+    let rows =
+        graph.random_as(Numbering::Rows { first: 3 }, Distribution::Uniform, [6, 7], (1, 1), counter)?;
+    let noise = graph.add(noise, given)?;
     let x = graph.add(x, noise)?;
-    let mut outputs = vec![uniform];
+    let mut outputs = vec![uniform, rows];
     for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
         outputs.push(graph.sum(x, axes)?);
     }
@@ -342,7 +363,7 @@ fn fourier() -> Result<(Graph, Vec<Node>)> {
 }
 
 fn graphs() -> Vec<(Graph, Vec<Node>)> {
-    let mut graphs = vec![layouts(), merged(), gated(), long()]
+    let mut graphs = vec![layouts(), merged(), gated(), long(), whole_trajectories(3), whole_trajectories(5)]
         .into_iter()
         .map(|graph| graph.expect("a valid graph"))
         .collect::<Vec<_>>();

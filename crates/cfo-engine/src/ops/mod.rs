@@ -49,7 +49,7 @@ pub use conv::PadMode;
 pub use group_norm::GroupNormInputs;
 pub use matmul::Activation;
 pub use optimizer::{AdamConfig, Schedule};
-pub use random::Distribution;
+pub use random::{Distribution, Numbering};
 pub use resample::ResampleMode;
 pub use sample_path::{Draw, PathData, PathSample, PathTensors, WindowTimes};
 pub use spectral::spectral_modes;

@@ -316,6 +316,8 @@ binary_methods! {
     maximum => Maximum,
     /// The smaller of both.
     minimum => Minimum,
+    /// 1 where `a` is at least `b`, else 0; its derivative is 0.
+    at_least => AtLeast,
     /// `a` where `b` is not 0, else 0, even where `a` is not a number.
     mask => Mask,
 }

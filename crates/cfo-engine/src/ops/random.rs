@@ -1,7 +1,7 @@
 //! Counter-based random numbers: the same for the same seed, stream and step on every device.
 
 use super::{Derivative, Op, Operation};
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
@@ -14,9 +14,27 @@ pub enum Distribution {
     Normal,
 }
 
-/// Philox numbers keyed by seed, stream and the value of a counter. Input: the counter, `index []`.
+/// How the numbers of a tensor are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbering {
+    /// Element `i` is draw `i`.
+    Elements,
+    /// Each row of the first axis draws for itself, under the number `first + row + 1`: what it draws depends on no other row. Rows are
+    /// counted over all machines that share a batch.
+    Rows {
+        /// The number of the first row.
+        first: u32,
+    },
+    /// Each row of the first axis draws under a counter and a number of its own.
+    Given,
+}
+
+/// Philox numbers keyed by seed, stream and the value of a counter. Input: the counter, `index []`; or the counter and the number of each
+/// row, `index [rows, 2]`.
 #[derive(Clone, Debug)]
 pub struct Random {
+    /// How the numbers are told apart.
+    pub numbering: Numbering,
     /// What is drawn.
     pub distribution: Distribution,
     /// Key of the random numbers.
@@ -34,6 +52,22 @@ impl Operation for Random {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
         super::require("random", inputs, Element::Index)?;
+        let rows = self.shape.axes().first().copied();
+        let (counter, fits) = (&inputs[0].shape, self.numbering == Numbering::Elements || rows.is_some());
+        let needed = match self.numbering {
+            Numbering::Given => vec![rows.unwrap_or_default(), 2],
+            _ => Vec::new(),
+        };
+        if !fits || counter.axes() != needed {
+            return Err(EngineError::ShapeMismatch {
+                operation: "random",
+                left: self.shape.clone(),
+                right: counter.clone(),
+                needed: format!(
+                    "counters of shape {needed:?}, for a tensor of rows where rows draw for themselves"
+                ),
+            });
+        }
         Ok(vec![Type::real(self.shape.clone())])
     }
 
@@ -42,7 +76,11 @@ impl Operation for Random {
     }
 
     fn attributes(&self) -> String {
-        format!(" {:?} seed={} stream={}", self.distribution, self.seed, self.stream)
+        let numbering = match self.numbering {
+            Numbering::Elements => String::new(),
+            other => format!(" {other:?}"),
+        };
+        format!(" {:?} seed={} stream={}{numbering}", self.distribution, self.seed, self.stream)
     }
 }
 
@@ -58,6 +96,22 @@ impl Graph {
         (seed, stream): (u64, u32),
         counter: Node,
     ) -> Result<Node> {
-        self.push_one(Op::Random(Random { distribution, seed, stream, shape: shape.into() }), &[counter])
+        self.random_as(Numbering::Elements, distribution, shape, (seed, stream), counter)
+    }
+
+    /// The same, told apart in another way: rows that draw for themselves.
+    ///
+    /// # Errors
+    /// If the counter is not an index scalar, or for [`Numbering::Given`] not one counter and one number a row.
+    pub fn random_as(
+        &mut self,
+        numbering: Numbering,
+        distribution: Distribution,
+        shape: impl Into<Shape>,
+        (seed, stream): (u64, u32),
+        counter: Node,
+    ) -> Result<Node> {
+        let random = Random { numbering, distribution, seed, stream, shape: shape.into() };
+        self.push_one(Op::Random(random), &[counter])
     }
 }

@@ -27,6 +27,16 @@ pub enum PathData {
         /// Snapshots after the first; 1 at least.
         intervals: usize,
     },
+    /// The whole trajectory; the state is its first snapshot, the target its values `[frames, ...]` at as many equally distant times from
+    /// its first to its last.
+    Whole {
+        /// The spline and its stencil.
+        path: Path,
+        /// How many.
+        frames: usize,
+        /// Snapshots of the longest trajectory.
+        longest: usize,
+    },
 }
 
 impl PathData {
@@ -37,7 +47,22 @@ impl PathData {
             Self::Window { intervals } => intervals + 1,
             Self::Flow { path, .. } if path.spline.smoothness() == 0 => 2,
             Self::Flow { path, .. } => path.stencil.clamp(2, Path::MAX_STENCIL) + 1,
+            Self::Whole { longest, .. } => *longest,
         }
+    }
+
+    /// Times of a target, where it has several.
+    pub fn frames(&self) -> Option<usize> {
+        match self {
+            Self::Whole { frames, .. } => Some(*frames),
+            Self::Flow { .. } | Self::Pair | Self::Window { .. } => None,
+        }
+    }
+
+    /// One of the times of a target from the first to the last of its trajectory.
+    pub fn frame_time(times: &[f64], frame: usize, frames: usize) -> f64 {
+        let (start, stop) = (times[0], times[times.len() - 1]);
+        start + (stop - start) * (frame as f64 / (frames.max(2) - 1) as f64)
     }
 }
 
@@ -89,6 +114,9 @@ impl Draw {
                 let count = (intervals + 1).min(end - row);
                 Drawn { trajectory, time: times[row], row, count, weights: None }
             }
+            PathData::Whole { .. } => {
+                Drawn { trajectory, time: times[first], row: first, count: end - first, weights: None }
+            }
             PathData::Flow { path, .. } => {
                 let times = &times[first..end];
                 let (start, stop) = (times[0], times[times.len() - 1]);
@@ -136,7 +164,7 @@ pub struct PathSample {
     /// `real [batch, ...]`.
     pub state: Node,
     /// `real [batch, ...]`: velocity, or the next snapshot. Of windows `real [intervals * batch, ...]`: the snapshots after the
-    /// first, all samples' second ones first.
+    /// first, all samples' second ones first; of whole trajectories `real [batch, frames, ...]`.
     pub target: Node,
     /// `index [batch]`: which trajectory.
     pub trajectory: Node,
@@ -199,7 +227,10 @@ impl Operation for SamplePath {
         let time = Type::real([self.batch]);
         let trajectory = Type { shape: Shape::from([self.batch]), element: Element::Index };
         let PathData::Window { intervals } = self.draw.data else {
-            return Ok(vec![time, field.clone(), field, trajectory]);
+            let frames = self.draw.data.frames();
+            let target: Vec<usize> =
+                axes[..1].iter().copied().chain(frames).chain(axes[1..].iter().copied()).collect();
+            return Ok(vec![time, field, Type::real(target), trajectory]);
         };
         if intervals == 0 {
             let problem = "a window has one interval at least".into();

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use cfo_device::Device;
 use cfo_engine::{
-    AdamConfig, Data, Distribution, Element, Graph, GroupNormInputs, Memory, Node, PadMode, PathData,
-    PathTensors, Precision, Program, Shape,
+    AdamConfig, Data, Distribution, Element, Graph, GroupNormInputs, Memory, Node, Numbering, PadMode,
+    PathData, PathTensors, Precision, Program, Shape,
 };
 use cfo_numerics::{NoiseSchedule, Path, Philox, Spline};
 
@@ -397,8 +397,15 @@ fn batch(device: Device, size: usize, data: PathData) -> Vec<Vec<f64>> {
         .map(|distribution| graph.random(distribution, [1001], (9, 2), counter).unwrap());
     let table = graph.input("values", [rows, size]).unwrap();
     let gathered = graph.gather(table, sample.trajectory).unwrap();
+    let given = graph.tensor("numbers", Element::Index, [5, 2]).unwrap();
+    let rows =
+        [(Numbering::Rows { first: 4 }, counter), (Numbering::Given, given)].map(|(numbering, counter)| {
+            graph.random_as(numbering, Distribution::Normal, [5, 7, 3], (9, 2), counter).unwrap()
+        });
     let mut all = vec![sample.time, sample.state, sample.target, gathered, numbers[0], numbers[1]];
     all.extend(sample.window.iter().flat_map(|window| [window.times, window.lengths]));
+    all.extend(rows);
+    memory.insert("numbers", Element::Index, [5, 2], Data::Index(&[3, 1, 4, 1, 5, 9, 2, 6, 5, 3])).unwrap();
     let mut program = Program::compile(&graph, &all, &memory).unwrap();
     program.run(&mut memory).unwrap();
     (0..all.len()).map(|i| program.output_f64(i).unwrap()).collect()
@@ -417,6 +424,7 @@ fn the_same_seed_draws_the_same_batch() {
             }
         }
     }
+    kinds.push(PathData::Whole { path: Path::default(), frames: 9, longest: 40 });
     for size in [3, 100, 2050] {
         for &kind in &kinds {
             let (host, found) = (batch(Device::Cpu, size, kind), batch(device, size, kind));

@@ -10,4 +10,5 @@ mod instructions;
 mod networks;
 mod products;
 mod references;
+mod sampling;
 mod training;

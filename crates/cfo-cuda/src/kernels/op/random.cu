@@ -1,20 +1,23 @@
-// Philox numbers: block i of four holds elements 4 i .., under the counter [i, step, stream, 0].
-template <class Y, bool NORMAL, u32 COUNT>
-DEVICE void random_numbers(const u32* counter, Y* y, u32 stream, u32 key0, u32 key1) {
-    const u32 block = blockIdx.x * 256 + threadIdx.x;
-    if (block * 4 >= COUNT) return;
+// Philox numbers: block i of four holds elements 4 i .. of a row, under the counter [i, step, stream, number]. With GIVEN, every row has its
+// step and its number; else rows are numbered from `first` on, and a tensor that is one row has the number 0.
+template <class Y, bool NORMAL, bool GIVEN, u32 ROWS, u32 SIZE>
+DEVICE void random_numbers(const u32* counter, Y* y, u32 stream, u32 key0, u32 key1, u32 first) {
+    constexpr u32 BLOCKS = (SIZE + 3) / 4;
+    const u32 at = blockIdx.x * 256 + threadIdx.x, row = at / BLOCKS, block = at % BLOCKS;
+    if (row >= ROWS) return;
     u32 words[4];
     float z[4];
-    philox(block, *counter, stream, 0, key0, key1, words);
+    philox(block, GIVEN ? counter[2 * row] : *counter, stream, GIVEN ? counter[2 * row + 1] : first + row, key0, key1, words);
     if (NORMAL) {
         normals(words, z);
     } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i) z[i] = unit_single(words[i]);
     }
-    if (block * 4 + 4 <= COUNT) {
-        store<4>(y + block * 4, z);
+    y += (u64)row * SIZE + block * 4;
+    if (SIZE % 4 == 0) {
+        store<4>(y, z);
     } else {
-        for (u32 i = 0; block * 4 + i < COUNT; ++i) y[block * 4 + i] = Cast<Y>::of(z[i]);
+        for (u32 i = 0; i < 4 && block * 4 + i < SIZE; ++i) y[i] = Cast<Y>::of(z[i]);
     }
 }

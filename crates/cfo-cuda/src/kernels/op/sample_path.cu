@@ -337,3 +337,33 @@ DEVICE void sample_windows(const float* values, const double* times, const u32* 
         before = instant;
     }
 }
+
+// Whole trajectories: blocks of threads share the weights of one of FRAMES equally distant times of one sample.
+template <class Y, int SMOOTHNESS, int STENCIL, u32 FRAMES, u32 SIZE, u32 STAGED>
+DEVICE void sample_whole(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
+    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, u32 first) {
+    __shared__ Weights shared;
+    __shared__ u64 start;
+    const u32 sample = blockIdx.z, frame = blockIdx.y;
+    if (threadIdx.x == 0) {
+        u32 words[4];
+        philox(first + sample, *counter, stream, 0, key0, key1, words);
+        const u32 trajectory = scaled(words[0], trajectories), row = offsets[trajectory], snapshots = offsets[trajectory + 1] - row;
+        times += row;
+        const double span = __dadd_rn(times[snapshots - 1], -times[0]), share = (double)frame / (double)(FRAMES > 1 ? FRAMES - 1 : 1);
+        path_weights<SMOOTHNESS, STENCIL>(times, snapshots, __dadd_rn(times[0], __dmul_rn(span, share)), shared);
+        start = STAGED ? (u64)sample * STAGED : row;
+        if (frame == 0 && blockIdx.x == 0) {
+            time[sample] = (float)times[0];
+            chosen[sample] = trajectory;
+        }
+    }
+    __syncthreads();
+    const float* rows = values + start * SIZE;
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < SIZE; i += gridDim.x * blockDim.x) {
+        float sum = 0.0f;
+        for (u32 k = 0; k < shared.count; ++k) sum += (float)shared.value[k] * rows[(u64)(shared.first + k) * SIZE + i];
+        target[((u64)sample * FRAMES + frame) * SIZE + i] = Cast<Y>::of(sum);
+        if (frame == 0) state[(u64)sample * SIZE + i] = Cast<Y>::of(rows[i]);
+    }
+}
