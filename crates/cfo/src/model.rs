@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cfo_data::{Description, FieldShape, Split};
-use cfo_engine::{Graph, Memory, Node};
+use cfo_engine::{Graph, Node};
 use cfo_numerics::Path;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +108,10 @@ impl Model {
             domain: domain.clone(),
             foreign: method.foreign.clone(),
         };
+        if model.objective().has_own_time() && !model.operator().sees_time() {
+            let problem = format!("`{}` tells its network a time of its own", model.objective().name());
+            return Err(CfoError::invalid("operator.time_embedding", problem));
+        }
         model.operator().check(&model.operator_setting())?;
         Ok(model)
     }
@@ -195,14 +199,22 @@ impl Model {
 
     /// What the network must know.
     pub fn operator_setting(&self) -> Setting {
-        let StateSpace { field: [height, width, channels], periodic, conditions } = self.setting;
-        let [inputs, outputs] = self.objective().channels(channels);
-        Setting { grid: [height, width], inputs, outputs, periodic, conditions }
+        self.objective().setting(&self.setting)
     }
 
-    /// Whether the network is told the time.
+    /// Whether the network is told the time of the data.
     pub fn is_timed(&self) -> bool {
+        self.sees_time() && !self.objective().has_own_time()
+    }
+
+    /// Whether the network is told a time.
+    fn sees_time(&self) -> bool {
         self.operator().sees_time() && self.objective().sees_time()
+    }
+
+    /// How long the trajectories of the training data are, in the user's units of time.
+    pub(crate) fn horizon(&self) -> f64 {
+        self.scaling.last() - self.scaling.start
     }
 
     /// Whether the loss is relative: 1 for a network whose output is 0, which predicts that nothing changes.
@@ -232,7 +244,7 @@ impl Model {
         conditions: Option<Node>,
     ) -> Result<Node> {
         self.foreign.check()?;
-        let time = self.is_timed().then_some(time);
+        let time = self.sees_time().then_some(time);
         let inputs = OperatorInputs { time, field, conditions };
         self.operator().apply(graph, &self.operator_setting(), &inputs)
     }
@@ -264,7 +276,7 @@ impl Model {
     /// # Errors
     /// If the network cannot take the state.
     pub fn moved(&self, graph: &mut Graph, point: &Point) -> Result<Node> {
-        let &Point { time, state, conditions } = point;
+        let &Point { time, state, conditions, .. } = point;
         let objective = self.objective();
         let output = self.network(graph, time, state, conditions)?;
         let output = self.of_units(graph, time, output)?;
@@ -293,29 +305,6 @@ impl Model {
         }))
     }
 
-    /// What moves a batch of states, alone, on inputs that it puts into memory.
-    ///
-    /// # Errors
-    /// If memory holds other tensors under the names `forward.*`.
-    pub fn forward(&self, batch: usize, memory: &mut Memory) -> Result<(Graph, Node)> {
-        let mut graph = Graph::new();
-        let shape = self.batch_shape(batch);
-        let time = graph.input("forward.time", [batch])?;
-        let state = graph.input("forward.state", shape)?;
-        let wave = |count: usize| (0..count).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<f32>>();
-        memory.insert_real("forward.time", [batch], &wave(batch))?;
-        memory.insert_real("forward.state", shape, &wave(shape.iter().product()))?;
-        let conditions = match self.setting.conditions {
-            0 => None,
-            count => {
-                memory.insert_real("forward.conditions", [batch, count], &wave(batch * count))?;
-                Some(graph.input("forward.conditions", [batch, count])?)
-            }
-        };
-        let moved = self.objective().moved(&mut graph, self, &Point { time, state, conditions })?;
-        Ok((graph, moved))
-    }
-
     /// Trainable numbers, a complex weight counted once.
     ///
     /// # Errors
@@ -327,13 +316,8 @@ impl Model {
     /// The graph of what moves one state.
     pub(crate) fn graph(&self) -> Result<Graph> {
         let mut graph = Graph::new();
-        let time = graph.input("time", [1])?;
-        let state = graph.input("state", self.batch_shape(1))?;
-        let conditions = match self.setting.conditions {
-            0 => None,
-            count => Some(graph.input("conditions", [1, count])?),
-        };
-        self.objective().moved(&mut graph, self, &Point { time, state, conditions })?;
+        let point = self.point(&mut graph, 1, str::to_owned)?;
+        self.objective().moved(&mut graph, self, &point)?;
         Ok(graph)
     }
 }

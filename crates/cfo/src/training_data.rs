@@ -143,6 +143,11 @@ impl TrainingData {
         self.offsets.len() - 1
     }
 
+    /// Snapshots of the longest trajectory.
+    pub fn longest(&self) -> usize {
+        self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+    }
+
     /// Whether batches are gathered one by one.
     pub fn is_streamed(&self) -> bool {
         self.streamed
@@ -175,7 +180,7 @@ impl TrainingData {
     /// # Errors
     /// If they cannot be read.
     pub(crate) fn fill(&self, step: u32, model: &Model, set: &Trajectories, page: &mut [f32]) -> Result<()> {
-        let (draw, size) = (draw(model), model.shape().len());
+        let (draw, size) = (draw(model, self), model.shape().len());
         let window = size * draw.data.window();
         page.par_chunks_mut(window).enumerate().try_for_each(|(sample, place)| {
             let rows = draw.rows(sample, step, &self.times, &self.offsets);
@@ -228,7 +233,7 @@ impl TrainingData {
     /// Shape of the values that the sampler reads: all snapshots, or those of a batch.
     pub(crate) fn values_shape(&self, model: &Model) -> [usize; 4] {
         let rows = match self.is_streamed() {
-            true => model.recipe.train.batch * draw(model).data.window(),
+            true => model.recipe.train.batch * draw(model, self).data.window(),
             false => self.rows(),
         };
         model.batch_shape(rows)

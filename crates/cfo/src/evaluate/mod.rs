@@ -26,7 +26,8 @@ const MOST: usize = 500;
 /// since that is how long an interrupt waits.
 pub(crate) fn batch(model: &Model, memory: &Memory, count: usize) -> usize {
     let values = if memory.is_asynchronous() { 1 << 21 } else { 1 << 16 };
-    count.clamp(1, (values / model.shape().len()).clamp(1, MOST))
+    let moving: usize = model.moving_shape(1).iter().product();
+    count.clamp(1, (values / moving).clamp(1, MOST))
 }
 
 /// Errors over a set of trajectories.

@@ -4,7 +4,12 @@
 //! network's output ([`Unit`]), refuses data that it cannot learn from, and says how the network moves a state ([`Motion`]).
 
 mod autoregressive;
+mod conditional_flow_matching;
 mod flow_matching;
+mod levels;
+mod noise;
+mod pde_refiner;
+mod uniform_grid;
 
 use std::sync::Arc;
 
@@ -14,12 +19,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::model::Model;
+use crate::model::{Model, StateSpace};
+use crate::operator::Setting;
 use crate::recipe::{PathConfig, Recipe};
 use crate::trajectories::Trajectories;
 
 pub use autoregressive::Autoregressive;
+pub use conditional_flow_matching::{ConditionalFlowKeys, ConditionalFlowMatching};
 pub use flow_matching::FlowMatching;
+pub use noise::Noise;
+pub use pde_refiner::{PdeRefiner, RefinerForm};
 
 /// What a network is trained for. A user's own is one more implementor; `examples/own_objective.rs` trains one.
 ///
@@ -89,14 +98,32 @@ pub trait Objective: Send + Sync {
         model.moved(graph, point)
     }
 
+    /// Network evaluations that [`Objective::moved`] appends.
+    fn evaluations(&self) -> usize {
+        1
+    }
+
     /// Channels of its network's input and output, for states of so many channels.
     fn channels(&self, state: usize) -> [usize; 2] {
         [state, state]
     }
 
+    /// The grid and the channels of its network, for states of a space: by default the states' grid with [`Objective::channels`].
+    fn setting(&self, space: &StateSpace) -> Setting {
+        let StateSpace { field: [height, width, channels], periodic, conditions } = *space;
+        let [inputs, outputs] = self.channels(channels);
+        Setting { grid: [height, width], inputs, outputs, periodic, conditions }
+    }
+
     /// Whether its network may be told the time.
     fn sees_time(&self) -> bool {
-        self.motion() == Motion::Velocity
+        self.motion() == Motion::Velocity || self.has_own_time()
+    }
+
+    /// Whether the time that its network is told is not that of the data but its own, in [0, 1]: a step of refinement, the time of a flow
+    /// from noise. The network must then be one that is told the time.
+    fn has_own_time(&self) -> bool {
+        false
     }
 
     /// Refuses training data that it cannot learn from.
@@ -132,22 +159,31 @@ pub enum Draw {
         /// Snapshots after the first; 1 at least.
         intervals: usize,
     },
+    /// A whole trajectory: the state is its first snapshot, the target `[batch, frames, points, channels]` its values at as many equally
+    /// distant times from its first to its last, read off a path.
+    Trajectory {
+        /// The spline and its stencil.
+        path: Path,
+        /// How many.
+        frames: usize,
+    },
 }
 
 impl Draw {
-    /// The same in the engine's words.
-    pub(crate) fn data(self) -> PathData {
+    /// The same in the engine's words, for trajectories of so many snapshots at most.
+    pub(crate) fn data(self, longest: usize) -> PathData {
         match self {
             Self::PathPoint { path, noise } => PathData::Flow { path, noise },
             Self::Neighbours => PathData::Pair,
             Self::Window { intervals } => PathData::Window { intervals },
+            Self::Trajectory { path, frames } => PathData::Whole { path, frames, longest },
         }
     }
 
     /// The path whose velocity is measured; without one, a line from snapshot to snapshot.
     pub(crate) fn path(self) -> Path {
         match self {
-            Self::PathPoint { path, .. } => path,
+            Self::PathPoint { path, .. } | Self::Trajectory { path, .. } => path,
             Self::Neighbours | Self::Window { .. } => Path { spline: Spline::Linear, stencil: 2 },
         }
     }
@@ -161,7 +197,8 @@ pub struct Batch {
     /// `[batch, height, width, channels]`.
     pub state: Node,
     /// Shaped like the state: a velocity or the next snapshot, as [`Draw`] says. Of a window all snapshots after the first,
-    /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] yields one.
+    /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] yields one. Of a whole
+    /// trajectory `[batch, frames, points, channels]`.
     pub target: Node,
     /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
     pub conditions: Option<Node>,
@@ -169,9 +206,16 @@ pub struct Batch {
     pub trust: Option<Node>,
     /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
     pub window: Option<WindowTimes>,
+    /// Random numbers of this step.
+    pub noise: Noise,
 }
 
 impl Batch {
+    /// Where a state is to be moved during training: at a time `[batch]`, with this batch's conditions and random numbers.
+    pub fn at(&self, time: Node, state: Node) -> Point {
+        Point { time, state, conditions: self.conditions, given: None, noise: self.noise }
+    }
+
     /// Appends a snapshot of a window, counted from 0: `[batch, height, width, channels]`.
     ///
     /// # Errors
@@ -200,12 +244,16 @@ impl Batch {
 /// Where a state is to be moved, in normalised units.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// `[batch]`.
+    /// `[batch]`; for [`Motion::Trajectory`] the time of the flow from noise, in [0, 1].
     pub time: Node,
-    /// `[batch, height, width, channels]`.
+    /// `[batch, height, width, channels]`; for [`Motion::Trajectory`] the trajectory under way, `[batch, frames, points, channels]`.
     pub state: Node,
     /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
     pub conditions: Option<Node>,
+    /// `[batch, height, width, channels]`: the snapshot that a trajectory starts from, for [`Motion::Trajectory`].
+    pub given: Option<Node>,
+    /// Random numbers of this step and these trajectories.
+    pub noise: Noise,
 }
 
 /// How a network moves a state.
@@ -214,8 +262,15 @@ pub struct Point {
 pub enum Motion {
     /// It is a velocity: a solver integrates it to any times, forward or backward.
     Velocity,
-    /// It is a map over a fixed step, from one snapshot of a uniform grid to the next.
+    /// It is a map over a fixed step, from one snapshot of a uniform grid to the next. It may take several evaluations
+    /// ([`Objective::evaluations`]) and draw random numbers ([`Point::noise`]).
     Step,
+    /// It is the velocity of a flow that makes a whole trajectory out of noise, given its first snapshot: a solver integrates it over a
+    /// time of its own from 0 to 1.
+    Trajectory {
+        /// Equally distant times of the trajectory, from its first to its last.
+        frames: usize,
+    },
 }
 
 /// What an output of 1 of a network stands for.
@@ -232,7 +287,7 @@ pub enum Unit {
 }
 
 /// What the network is trained for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ObjectiveConfig {
     /// To match the velocity of the spline.
@@ -244,6 +299,10 @@ pub enum ObjectiveConfig {
         #[serde(default)]
         residual: bool,
     },
+    /// To predict the next snapshot of a uniform grid and to refine the prediction by taking noise off it.
+    PdeRefiner(PdeRefiner),
+    /// To make a whole trajectory out of noise, given its first snapshot.
+    ConditionalFlowMatching(ConditionalFlowKeys),
 }
 
 impl ObjectiveConfig {
@@ -252,6 +311,17 @@ impl ObjectiveConfig {
         match self {
             Self::FlowMatching => FlowMatching::NAME,
             Self::Autoregressive { .. } => Autoregressive::NAME,
+            Self::PdeRefiner(_) => PdeRefiner::NAME,
+            Self::ConditionalFlowMatching(_) => ConditionalFlowMatching::NAME,
+        }
+    }
+
+    /// Refuses keys out of range.
+    pub(crate) fn check(self) -> Result<()> {
+        match self {
+            Self::FlowMatching | Self::Autoregressive { .. } => Ok(()),
+            Self::PdeRefiner(refiner) => refiner.check_keys(),
+            Self::ConditionalFlowMatching(keys) => keys.check(),
         }
     }
 
@@ -260,6 +330,10 @@ impl ObjectiveConfig {
         match self {
             Self::FlowMatching => Arc::new(FlowMatching::new(path)),
             Self::Autoregressive { residual } => Arc::new(Autoregressive { residual }),
+            Self::PdeRefiner(refiner) => Arc::new(refiner),
+            Self::ConditionalFlowMatching(keys) => {
+                Arc::new(ConditionalFlowMatching { path: path.path(), keys })
+            }
         }
     }
 }

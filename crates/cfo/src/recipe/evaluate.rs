@@ -27,11 +27,13 @@ pub struct EvaluateConfig {
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<RolloutPrecision>")]
     pub precision: RolloutPrecision,
+    /// Seed of the random numbers that rollouts draw, where the objective draws any.
+    pub seed: u64,
 }
 
 impl Default for EvaluateConfig {
     fn default() -> Self {
-        Self { solver: RK4, nfe: 0, rtol: 1e-4, atol: 1e-6, precision: RolloutPrecision::Same }
+        Self { solver: RK4, nfe: 0, rtol: 1e-4, atol: 1e-6, precision: RolloutPrecision::Same, seed: 0 }
     }
 }
 

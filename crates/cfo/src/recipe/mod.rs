@@ -137,6 +137,7 @@ impl Recipe {
             return Err(CfoError::invalid("data.samples", "0 must be positive"));
         }
         self.path.check()?;
+        self.objective.check()?;
         self.train.check()?;
         self.evaluate.check()
     }

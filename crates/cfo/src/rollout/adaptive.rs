@@ -88,7 +88,8 @@ impl Rollout {
         controller: Controller,
     ) -> Result<usize> {
         memory.write(&self.names.tolerance, Data::F64(&[controller.rtol, controller.atol]))?;
-        let span = self.model.scaling.span;
+        // A flow from noise has a time of its own.
+        let span = if self.generator.is_some() { 1.0 } else { self.model.scaling.span };
         let track = |(time, times): (&f64, &std::sync::Arc<[f64]>)| Track {
             time: *time,
             output: times.iter().take_while(|&at| at == time).count(),
@@ -118,7 +119,7 @@ impl Rollout {
                 evaluations += self.first_slope(memory, part)?;
             }
             self.attempt(memory, part, &mut tracks, &lengths)?;
-            evaluations += self.tableau.evaluations_per_step();
+            evaluations += self.evaluations_per_step();
         }
     }
 

@@ -22,11 +22,14 @@ pub(super) struct Names {
     pub(super) keep: String,
     pub(super) tolerance: String,
     pub(super) conditions: String,
+    pub(super) given: String,
+    pub(super) draws: String,
+    pub(super) frame_weights: String,
 }
 
 impl Names {
     pub(super) fn new(batch: usize, stages: usize) -> Self {
-        let name = |what: &str| format!("rollout.{batch}.{what}");
+        let name = |what: &str| tensor(batch, what);
         Self {
             state: name("state"),
             candidate: name("candidate"),
@@ -41,11 +44,11 @@ impl Names {
             keep: name("keep"),
             tolerance: name("tolerance"),
             conditions: name("conditions"),
+            given: name("given"),
+            draws: name("draws"),
+            frame_weights: name("frame-weights"),
         }
     }
-}
-
-impl Names {
     /// The tensor that holds the slope of a stage after a step. That at the end of the step, where the method has it, is kept apart: it is the
     /// next step's first.
     pub(super) fn slope_of_stage(&self, stage: usize, tableau: &Tableau) -> String {
@@ -57,9 +60,14 @@ impl Names {
     }
 }
 
+/// The name of a tensor of the rollouts of so many trajectories at a time.
+fn tensor(batch: usize, what: &str) -> String {
+    format!("rollout.{batch}.{what}")
+}
+
 /// Whether a model is integrated by a method whose last slope is the next step's first.
 pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
-    tableau.first_same_as_last && model.objective().motion() == Motion::Velocity
+    tableau.first_same_as_last && model.objective().motion() != Motion::Step
 }
 
 /// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. The slopes of all stages are in
@@ -73,15 +81,14 @@ pub(super) fn append_step(
     batch: usize,
     tableau: &Tableau,
 ) -> Result<Vec<Node>> {
-    let shape = model.batch_shape(batch);
-    let state = graph.input(&names.state, shape)?;
+    let shape = model.moving_shape(batch);
+    let point = model.point(graph, batch, |what| tensor(batch, what))?;
+    let Point { state, time, .. } = point;
     let candidate = graph.input(&names.candidate, shape)?;
-    let time = graph.input(&names.time, [batch])?;
     let step = graph.input(&names.step, [batch])?;
-    let conditions = conditions(model, graph, names, batch)?;
     let objective = model.objective();
     if objective.motion() == Motion::Step {
-        let next = objective.moved(graph, model, &Point { time, state, conditions })?;
+        let next = objective.moved(graph, model, &point)?;
         graph.assign(candidate, next)?;
         return Ok(Vec::new());
     }
@@ -95,7 +102,7 @@ pub(super) fn append_step(
         let at = combine(graph, state, length, tableau.a[stage], &slopes)?;
         let delay = graph.scale(step, c)?;
         let when = graph.add(time, delay)?;
-        slopes.push(objective.moved(graph, model, &Point { time: when, state: at, conditions })?);
+        slopes.push(objective.moved(graph, model, &Point { time: when, state: at, ..point })?);
     }
     let next = combine(graph, state, length, tableau.b, &slopes)?;
     graph.assign(candidate, next)?;
@@ -148,31 +155,22 @@ fn scaled_error(graph: &mut Graph, names: &Names, [before, after, error]: [Node;
 
 /// Appends the slope at the states and times, into the tensor of slopes.
 pub(super) fn append_slope(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
-    let shape = model.batch_shape(batch);
-    let state = graph.input(&names.state, shape)?;
-    let time = graph.input(&names.time, [batch])?;
-    let conditions = conditions(model, graph, names, batch)?;
-    let velocity = model.objective().moved(graph, model, &Point { time, state, conditions })?;
-    let slope = graph.input(&names.slope, shape)?;
+    let point = model.point(graph, batch, |what| tensor(batch, what))?;
+    let velocity = model.objective().moved(graph, model, &point)?;
+    let slope = graph.input(&names.slope, model.moving_shape(batch))?;
     Ok(graph.assign(slope, velocity)?)
 }
 
-fn conditions(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<Option<Node>> {
-    Ok(match model.setting.conditions {
-        0 => None,
-        count => Some(graph.input(&names.conditions, [batch, count])?),
-    })
-}
-
 /// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept; trajectories neither
-/// accepted nor kept become 0. The new state in the user's units goes into the tensor of outputs.
+/// accepted nor kept become 0. The new state in the user's units goes into the tensor of outputs, unless it is a whole trajectory.
 pub(super) fn append_commit(
     model: &Model,
     graph: &mut Graph,
     names: &Names,
-    shape: [usize; 4],
+    batch: usize,
     slopes: bool,
 ) -> Result<()> {
+    let (shape, shows) = (model.moving_shape(batch), !is_trajectory(model));
     let mut marks = Vec::new();
     for name in [&names.accept, &names.keep] {
         let mark = graph.input(name, [shape[0]])?;
@@ -184,11 +182,35 @@ pub(super) fn append_commit(
         let (taken, kept) = (graph.mask(new, marks[0])?, graph.mask(old, marks[1])?);
         let next = graph.add(taken, kept)?;
         graph.assign(old, next)?;
-        if i == 0 {
+        if i == 0 && shows {
             append_output(model, graph, names, next)?;
         }
     }
     Ok(())
+}
+
+/// Whether whole trajectories move.
+pub(super) fn is_trajectory(model: &Model) -> bool {
+    matches!(model.objective().motion(), Motion::Trajectory { .. })
+}
+
+/// Appends the noise that a trajectory is made of, into the tensor of states.
+pub(super) fn append_noise(model: &Model, graph: &mut Graph, batch: usize) -> Result<()> {
+    let point = model.point(graph, batch, |what| tensor(batch, what))?;
+    let drawn = point.noise.normal(graph, &model.moving_shape(batch), 0)?;
+    Ok(graph.assign(point.state, drawn)?)
+}
+
+/// Appends the weighted sum of a trajectory's frames in the user's units, into the tensor of outputs.
+pub(super) fn append_frame(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
+    let shape = model.moving_shape(batch);
+    let weights = graph.input(&names.frame_weights, [batch, shape[1]])?;
+    let weights = graph.reshape(weights, [batch, shape[1], 1, 1])?;
+    let frames = graph.input(&names.state, shape)?;
+    let weighted = graph.multiply(frames, weights)?;
+    let sum = graph.sum(weighted, &[1])?;
+    let state = graph.reshape(sum, model.batch_shape(batch))?;
+    append_output(model, graph, names, state)
 }
 
 /// Appends the state at the start of the step just made plus the weighted slopes of its stages in the user's units, into
@@ -249,23 +271,24 @@ pub(super) fn insert_tensors(
         let zeros = vec![0.0_f32; shape.len()];
         memory.insert_as(Role::Scratch, name, Element::Real, shape, Data::F32(&zeros))
     };
-    let shape = model.batch_shape(batch);
-    let mut fields = vec![names.state.clone(), names.candidate.clone(), names.output.clone()];
+    let (shape, motion) = (model.moving_shape(batch), model.objective().motion());
+    let mut fields = vec![names.candidate.clone()];
     let stages = tableau.stages();
-    if model.objective().motion() == Motion::Velocity {
+    if motion != Motion::Step {
         fields.extend((0..stages).map(|stage| names.slope_of_stage(stage, tableau)));
-        insert(&names.dense_weights, [batch, stages].into())?;
+    }
+    match motion {
+        Motion::Velocity => insert(&names.dense_weights, [batch, stages].into())?,
+        Motion::Trajectory { frames } => insert(&names.frame_weights, [batch, frames].into())?,
+        Motion::Step => {}
     }
     for name in &fields {
         insert(name, shape.into())?;
     }
-    for name in [&names.time, &names.step, &names.accept, &names.keep] {
+    insert(&names.output, model.batch_shape(batch).into())?;
+    for name in [&names.step, &names.accept, &names.keep] {
         insert(name, [batch].into())?;
     }
     insert(&names.tolerance, [2].into())?;
-    let count = model.setting.conditions;
-    if count > 0 {
-        insert(&names.conditions, [batch, count].into())?;
-    }
-    Ok(())
+    model.insert_point(memory, batch, |what| tensor(batch, what), |count| vec![0.0; count])
 }

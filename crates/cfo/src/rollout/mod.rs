@@ -1,6 +1,8 @@
 //! Rollouts: a trained network integrated from given states to any times, forward or backward.
 
 mod adaptive;
+mod budget;
+mod generate;
 mod graph;
 mod part;
 mod prediction;
@@ -18,10 +20,10 @@ use cfo_numerics::ode::Tableau;
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::Motion;
+use generate::Generator;
 use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
 use part::{Found, Part};
 use schedule::{Cut, Schedule, Step};
-use solver::invalid;
 
 pub use prediction::{Divergence, Halt, Prediction, Request};
 pub use solver::{Budget, Solver};
@@ -42,6 +44,8 @@ pub struct Rollout {
     commit: Program,
     /// An output inside the step just made.
     dense: Option<Program>,
+    /// What makes whole trajectories, for a model that does.
+    generator: Option<Generator>,
     drain: Drain,
     /// For each output under way, which trajectories it is of.
     asked: VecDeque<Vec<bool>>,
@@ -80,19 +84,23 @@ impl Rollout {
             }
         };
         let mut graph = Graph::new();
-        append_commit(model, &mut graph, &names, shape, keeps_slope)?;
+        append_commit(model, &mut graph, &names, batch, keeps_slope)?;
         let commit = Program::compile(&graph, &[], memory)?;
         let dense = match motion {
-            Motion::Step => None,
+            Motion::Step | Motion::Trajectory { .. } => None,
             Motion::Velocity => {
                 let mut graph = Graph::new();
                 append_dense(model, &mut graph, &names, shape, &tableau)?;
                 Some(Program::compile(&graph, &[], memory)?)
             }
         };
+        let generator = match motion {
+            Motion::Trajectory { frames } => Some(Generator::new(model, memory, &names, (batch, frames))?),
+            Motion::Velocity | Motion::Step => None,
+        };
         let drain = Drain::new(memory, &names.output)?;
         let (model, asked) = (Arc::clone(model), VecDeque::new());
-        Ok(Self { model, motion, batch, tableau, slope, step, commit, dense, drain, asked, names })
+        Ok(Self { model, motion, batch, tableau, slope, step, commit, dense, generator, drain, asked, names })
     }
 
     /// The compiled step alone, for timing.
@@ -103,6 +111,11 @@ impl Rollout {
     /// The Runge-Kutta method.
     pub fn tableau(&self) -> Tableau {
         self.tableau
+    }
+
+    /// The seed of its random numbers.
+    pub fn seed(&self) -> u64 {
+        self.model.recipe.evaluate.seed
     }
 
     /// Trajectories that one call integrates at most.
@@ -140,18 +153,14 @@ impl Rollout {
             // Nothing of a call that ended early.
             while self.drain.take(|_| ())?.is_some() {}
             self.asked.clear();
-            memory.write(&self.names.state, Data::F32(&part.state))?;
+            let start = if self.generator.is_some() { &self.names.given } else { &self.names.state };
+            memory.write(start, Data::F32(&part.state))?;
             if self.model.setting.conditions > 0 {
                 memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
             }
-            let evaluations = match budget {
-                Budget::Adaptive(controller) if self.motion == Motion::Velocity => {
-                    self.adaptive(memory, &mut part, controller)?
-                }
-                budget => {
-                    let cut = self.cut(budget)?;
-                    self.by_schedule(memory, &mut part, cut)?
-                }
+            let evaluations = match self.generator.is_some() {
+                true => self.generate(memory, &mut part, budget)?,
+                false => self.integrate(memory, &mut part, budget)?,
             };
             self.record(&mut part, 0)?;
             prediction.evaluations = prediction.evaluations.max(evaluations);
@@ -165,40 +174,17 @@ impl Rollout {
         Ok(prediction)
     }
 
-    /// A budget for the horizon of the training data as one for the way of a request.
-    fn share(&self, request: &Request, budget: Budget) -> Budget {
-        let Budget::EvaluationsPerHorizon(nfe) = budget else { return budget };
-        let ways = request.start.iter().zip(&request.times);
-        let longest =
-            ways.filter_map(|(start, times)| Some((times.last()? - start).abs())).fold(0.0, f64::max);
-        let share = (nfe as f64 * longest / self.model.scaling.span).round() as usize;
-        Budget::Evaluations(share.max(self.tableau.stages()))
-    }
-
-    /// How the way is cut into fixed steps.
-    fn cut(&self, budget: Budget) -> Result<Cut> {
-        let span = self.model.scaling.span;
-        Ok(match budget {
-            _ if self.motion == Motion::Step => Cut::PerOutput,
-            Budget::StepPerOutput | Budget::Adaptive(_) => match self.model.scaling.interval / span {
-                interval if interval > 0.0 => Cut::About(interval),
-                // Runs of earlier versions do not know it.
-                _ => Cut::PerOutput,
-            },
-            Budget::StepAtMost(length) => Cut::AtMost(length / span),
-            Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => {
-                let once = usize::from(self.slope.is_some());
-                match nfe.saturating_sub(once) / self.evaluations_per_step() {
-                    0 => {
-                        let (needed, name) = (self.tableau.stages(), self.tableau.name);
-                        let problem =
-                            format!("a budget of {nfe} allows no step of `{name}`, which takes {needed}");
-                        return Err(invalid("nfe", problem));
-                    }
-                    steps => Cut::Equal(steps),
-                }
+    /// Moves a batch along its way; returns the evaluations of the trajectory that took most.
+    fn integrate(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, budget: Budget) -> Result<usize> {
+        match budget {
+            Budget::Adaptive(controller) if self.motion != Motion::Step => {
+                self.adaptive(memory, part, controller)
             }
-        })
+            budget => {
+                let cut = self.cut(budget)?;
+                self.by_schedule(memory, part, cut)
+            }
+        }
     }
 
     /// Where and why a trajectory ended early, if it did.
@@ -215,6 +201,9 @@ impl Rollout {
 
     /// Asks for what a program has just left in the tensor of outputs: the next output of those marked.
     fn ask(&mut self, memory: &Memory, part: &mut Part<'_, '_>, marked: Vec<bool>) -> Result<()> {
+        if part.is_silent {
+            return Ok(());
+        }
         self.record(part, UNDER_WAY - 1)?;
         self.drain.ask(memory)?;
         self.asked.push_back(marked);
@@ -240,15 +229,13 @@ impl Rollout {
         let Some(program) = &mut self.slope else { return Ok(0) };
         memory.write(&self.names.time, Data::F64(&part.start))?;
         program.run(memory)?;
-        Ok(1)
+        Ok(self.model.objective().evaluations())
     }
 
-    /// Evaluations of one more step.
-    fn evaluations_per_step(&self) -> usize {
-        match self.motion {
-            Motion::Step => 1,
-            Motion::Velocity => self.tableau.evaluations_per_step(),
-        }
+    /// Says of which step of which trajectories the next random numbers are.
+    fn number(&self, memory: &mut Memory, part: &Part<'_, '_>, step: u32) -> Result<()> {
+        let draws: Vec<u32> = part.numbers.iter().flat_map(|&number| [step, number]).collect();
+        Ok(memory.write(&self.names.draws, Data::Index(&draws))?)
     }
 
     /// Runs one step of every trajectory from its time over its length.
@@ -285,7 +272,7 @@ impl Rollout {
             .map(|(&start, times)| Schedule::new(start, times.clone(), cut))
             .collect();
         let mut evaluations = 0;
-        loop {
+        for number in 0.. {
             part.watch.heed_interrupt()?;
             let steps: Vec<Option<Step>> = ways
                 .iter_mut()
@@ -293,14 +280,18 @@ impl Rollout {
                 .map(|(i, way)| if part.is_halted(i) { None } else { way.next() })
                 .collect();
             if steps.iter().all(Option::is_none) {
-                return Ok(evaluations);
+                break;
             }
             if evaluations == 0 {
                 evaluations += self.first_slope(memory, part)?;
             }
+            if self.motion == Motion::Step {
+                self.number(memory, part, number)?;
+            }
             self.take(memory, part, &steps)?;
             evaluations += self.evaluations_per_step();
         }
+        Ok(evaluations)
     }
 
     /// One step of every trajectory that has one left, with the outputs on it.
@@ -334,6 +325,9 @@ impl Rollout {
         passed: &[Range<usize>],
         (starts, lengths): (&[f64], &[f64]),
     ) -> Result<()> {
+        if part.is_silent {
+            return Ok(());
+        }
         let stages = self.tableau.stages();
         for round in 0..passed.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
             let mut weights = Vec::with_capacity(self.batch * stages);

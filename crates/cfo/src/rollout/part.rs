@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::{Halt, Request, Watch};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
+use crate::objective::Motion;
 
 /// Numbers from which on several threads share the recording of an output.
 const SHARED: usize = 1 << 16;
@@ -22,6 +23,10 @@ pub(super) struct Part<'w, 'a> {
     pub(super) times: Vec<Arc<[f64]>>,
     pub(super) state: Vec<f32>,
     pub(super) conditions: Vec<f32>,
+    /// What each trajectory's random numbers are drawn under: its first state, in a word.
+    pub(super) numbers: Vec<u32>,
+    /// Whether its outputs are not wanted: it is the way of a flow from noise.
+    pub(super) is_silent: bool,
     pub(super) outputs: Vec<Found>,
 }
 
@@ -64,6 +69,8 @@ impl<'w, 'a> Part<'w, 'a> {
             times: Vec::new(),
             state: Vec::new(),
             conditions: Vec::new(),
+            numbers: Vec::new(),
+            is_silent: false,
             outputs: Vec::new(),
         };
         for i in (first..first + batch).map(|i| i.min(last - 1)) {
@@ -77,12 +84,30 @@ impl<'w, 'a> Part<'w, 'a> {
             part.start.push(start);
             part.times.push(times);
             part.state.extend(scaling.normalize(&request.states[i]));
+            part.numbers.push(number_of(&request.states[i]));
             part.outputs.push(found);
             if model.setting.conditions > 0 {
                 part.conditions.extend(scaling.conditions(&request.conditions[i]));
             }
         }
         Ok(part)
+    }
+
+    /// The way of the flow from noise that makes these trajectories: from 0 to 1, without outputs.
+    pub(super) fn flow(&self) -> Self {
+        let count = self.start.len();
+        Self {
+            size: self.size,
+            asked_for: self.asked_for,
+            watch: self.watch,
+            start: vec![0.0; count],
+            times: (0..count).map(|_| Arc::from([1.0])).collect(),
+            state: Vec::new(),
+            conditions: Vec::new(),
+            numbers: self.numbers.clone(),
+            is_silent: true,
+            outputs: (0..count).map(|_| Found::default()).collect(),
+        }
     }
 
     /// Outputs found so far of the trajectories asked for.
@@ -115,6 +140,14 @@ impl<'w, 'a> Part<'w, 'a> {
     }
 }
 
+/// A word made of all bits of a state (Fowler, Noll and Vo's hash): states that differ have other words, but for one in four thousand million.
+fn number_of(state: &[f32]) -> u32 {
+    let mix =
+        |hash: u64, value: &f32| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = state.iter().fold(0xcbf2_9ce4_8422_2325, mix);
+    (hash ^ (hash >> 32)) as u32
+}
+
 /// Refuses a trajectory of a request that does not fit the model, or whose times change direction.
 fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     let size = model.shape().len();
@@ -145,6 +178,9 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
             "ask for earlier and for later times in two requests",
         );
     }
+    if let Motion::Trajectory { .. } = model.objective().motion() {
+        check_horizon(model, i, start, times)?;
+    }
     let far = times.last().map_or(0.0, |last| (last - start).abs()) / model.scaling.span;
     if far > super::FARTHEST {
         return bad(
@@ -156,4 +192,19 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Refuses times that a model which makes whole trajectories does not make.
+fn check_horizon(model: &Model, i: usize, start: f64, times: &[f64]) -> Result<()> {
+    let horizon = model.horizon();
+    match times.iter().find(|&&time| !(0.0..=horizon * (1.0 + 1e-6)).contains(&(time - start))) {
+        None => Ok(()),
+        Some(time) => Err(CfoError::BadData {
+            problem: format!(
+                "trajectory {i} is wanted at {time}, but the model makes trajectories from their start at {start} to {}",
+                start + horizon
+            ),
+            hint: "ask for times within the horizon of the training data; a model trained by flow matching goes on beyond it".into(),
+        }),
+    }
 }

@@ -5,7 +5,7 @@ use cfo_numerics::{NoiseSchedule, Path, Spline};
 
 use crate::error::Result;
 use crate::model::Model;
-use crate::objective::Batch;
+use crate::objective::{self, Batch, Noise};
 use crate::training_data::TrainingData;
 
 /// Stream of the batch sampler under the run's seed.
@@ -14,8 +14,8 @@ const BATCHES: u32 = 1;
 const COUNTER: &str = "train.step";
 
 /// How a model's batches are drawn.
-pub(crate) fn draw(model: &Model) -> Draw {
-    let data = model.objective().draw().data();
+pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
+    let data = model.objective().draw().data(data.longest());
     Draw { data, seed: model.recipe.train.seed, stream: BATCHES, first: 0 }
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn draw(model: &Model) -> Draw {
 /// If the path is not valid.
 pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)> {
     let mut graph = Graph::new();
-    let (batch, draw) = (model.recipe.train.batch, draw(model));
+    let (batch, draw) = (model.recipe.train.batch, draw(model, data));
     let tensors = PathTensors {
         values: graph.input("data.values", data.values_shape(model))?,
         times: graph.tensor("data.times", Element::Double, [data.rows()])?,
@@ -56,7 +56,16 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     };
     let trust = trust(model, data, &mut graph)?;
     let PathSample { time, state, target, window, .. } = sample;
-    let batch = Batch { time, state, target, conditions, trust, window };
+    // What is drawn whole is a trajectory of points, whatever their grid.
+    let target = match model.objective().draw() {
+        objective::Draw::Trajectory { frames, .. } => {
+            let [batch, height, width, channels] = model.batch_shape(train.batch);
+            graph.reshape(target, [batch, frames, height * width, channels])?
+        }
+        _ => target,
+    };
+    let noise = Noise::of_step(train.seed, counter, draw(model, data).first);
+    let batch = Batch { time, state, target, conditions, trust, window, noise };
     let loss = model.objective().loss(&mut graph, model, &batch)?;
     let total = graph.input("train.loss", Shape::scalar())?;
     let sum = graph.add(total, loss)?;
@@ -78,7 +87,7 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph) -> Result<Option
     };
     let line =
         PathData::Flow { path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
-    let Draw { seed, stream, .. } = draw(model);
+    let Draw { seed, stream, .. } = draw(model, data);
     let counter = graph.counter(COUNTER)?;
     Ok(Some(graph.sample_path(tensors, line, model.recipe.train.batch, (seed, stream), counter)?.state))
 }

@@ -1,11 +1,11 @@
 //! The learned velocity as a function, and its derivative applied to vectors.
 
-use cfo_engine::{Data, Element, Graph, Memory, Program, Role, Shape};
+use cfo_engine::{Data, Element, Graph, Memory, Program, Role};
 
 use super::Trained;
 use crate::error::{CfoError, Result};
 use crate::model::Model;
-use crate::objective::{Motion, Point};
+use crate::objective::Motion;
 
 /// The compiled velocity of so many states, and the product of vectors with its Jacobian.
 pub(super) struct Field {
@@ -21,31 +21,18 @@ fn name(batch: usize, what: &str) -> String {
 
 impl Field {
     pub(super) fn new(model: &Model, memory: &mut Memory, batch: usize) -> Result<Self> {
-        let (shape, count) = (model.batch_shape(batch), model.setting.conditions);
-        let mut insert = |what: &str, shape: Shape| {
-            let zeros = vec![0.0; shape.len()];
-            memory.insert_as(Role::Scratch, &name(batch, what), Element::Real, shape, Data::F32(&zeros))
-        };
-        insert("time", [batch].into())?;
-        insert("state", shape.into())?;
-        insert("vector", shape.into())?;
-        if count > 0 {
-            insert("conditions", [batch, count].into())?;
-        }
+        let (shape, name) = (model.batch_shape(batch), |what: &str| name(batch, what));
+        model.insert_point(memory, batch, name, |count| vec![0.0; count])?;
+        let zeros = vec![0.0; shape.iter().product()];
+        memory.insert_as(Role::Scratch, &name("vector"), Element::Real, shape, Data::F32(&zeros))?;
         let mut graph = Graph::with_prefix(model.weight_prefix());
-        let time = graph.input(&name(batch, "time"), [batch])?;
-        let state = graph.input(&name(batch, "state"), shape)?;
-        let conditions = match count {
-            0 => None,
-            count => Some(graph.input(&name(batch, "conditions"), [batch, count])?),
-        };
-        let point = Point { time, state, conditions };
+        let point = model.point(&mut graph, batch, name)?;
         let found = model.objective().moved(&mut graph, model, &point)?;
         let velocity = Program::compile(&graph, &[found], memory)?;
-        let vector = graph.input(&name(batch, "vector"), shape)?;
+        let vector = graph.input(&name("vector"), shape)?;
         let product = graph.multiply(found, vector)?;
         let total = graph.sum_all(product)?;
-        let gradient = graph.gradients(total, &[state])?;
+        let gradient = graph.gradients(total, &[point.state])?;
         let vector_jacobian = Program::compile(&graph, &gradient, memory)?;
         Ok(Self { batch, velocity, vector_jacobian })
     }

@@ -79,6 +79,15 @@ impl Trained {
         Self { solver, ..self.clone() }
     }
 
+    /// The same model with another seed of the random numbers that its rollouts draw, where its objective draws any: another member of an
+    /// ensemble.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        let mut model = Model::clone(&self.model);
+        model.recipe.evaluate.seed = seed;
+        Self { model: Arc::new(model), ..self.clone() }
+    }
+
     /// The same model for predictions with these PDE parameters, in the order of the training data.
     #[must_use]
     pub fn with_parameters(&self, parameters: &[f64]) -> Self {
@@ -264,7 +273,7 @@ impl Trained {
     /// trajectory that equals the first step asked for.
     fn check_steps(&self, request: &Request) -> Result<()> {
         let mean = self.model.scaling.interval;
-        if self.model.objective().motion() == Motion::Velocity || mean <= 0.0 {
+        if self.model.objective().motion() != Motion::Step || mean <= 0.0 {
             return Ok(());
         }
         for (i, (&from, times)) in request.start.iter().zip(&request.times).enumerate() {

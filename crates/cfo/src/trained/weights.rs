@@ -55,8 +55,10 @@ impl Weights {
         tableau: Tableau,
         count: usize,
     ) -> Result<(&mut Rollout, &mut Memory)> {
-        let fits =
-            |rollout: &Rollout| rollout.tableau() == tableau && (count..2 * count).contains(&rollout.batch());
+        let fits = |rollout: &Rollout| {
+            let same = (rollout.tableau(), rollout.seed()) == (tableau, model.recipe.evaluate.seed);
+            same && (count..2 * count).contains(&rollout.batch())
+        };
         let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
         let known = self.rollouts.iter().position(fits);
         let place = match known {

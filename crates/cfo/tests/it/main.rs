@@ -6,6 +6,7 @@ mod learning;
 mod library;
 mod resuming;
 mod rollouts;
+mod samplers;
 mod scaling;
 mod solvers;
 mod splits;

@@ -1,7 +1,7 @@
 //! Windows of consecutive snapshots, drawn for an objective from outside the crate.
 
 use cfo::engine::{Device, Graph, Node, Role};
-use cfo::objective::{Batch, Draw, Objective, Point};
+use cfo::objective::{Batch, Draw, Objective};
 use cfo::{Model, Result, Training, Trajectories};
 
 use crate::util::{oscillators, recipe};
@@ -30,7 +30,7 @@ impl Objective for Trapezium {
             for (k, state) in ends.into_iter().enumerate() {
                 let time = graph.slice(window.times, 0, interval + k, 1)?;
                 let time = graph.reshape(time, [count])?;
-                slopes.push(model.moved(graph, &Point { time, state, conditions: None })?);
+                slopes.push(model.moved(graph, &batch.at(time, state))?);
             }
             let length = graph.slice(window.lengths, 0, interval, 1)?;
             let half = graph.scale(length, 0.5)?;

@@ -82,7 +82,7 @@ impl Training {
         match self.recipe.objective {
             ObjectiveConfig::Autoregressive { residual: true } => Some("change"),
             ObjectiveConfig::Autoregressive { residual: false } => Some("next-state"),
-            ObjectiveConfig::FlowMatching => None,
+            _ => None,
         }
     }
 

@@ -1,0 +1,260 @@
+//! Conditional flow matching: a whole trajectory, with time as one more axis of space, is made out of noise, given its first snapshot.
+
+use cfo_data::Split;
+use cfo_engine::{Graph, Node};
+use cfo_numerics::Path;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Point, Unit};
+use crate::error::{CfoError, Result};
+use crate::model::{Model, StateSpace};
+use crate::operator::Setting;
+use crate::recipe::Recipe;
+use crate::trajectories::Trajectories;
+
+/// To match the velocity of lines from noise to whole trajectories, given their first snapshot or not.
+///
+/// On a line the network sees a plane, frames by points; of a system of equations a line of frames; on a plane frames are channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConditionalFlowMatching {
+    /// The path through the snapshots that frames are read off, and outputs off the frames.
+    pub path: Path,
+    /// Frames, how often the snapshot is withheld, and the weight of guidance.
+    pub keys: ConditionalFlowKeys,
+}
+
+/// The keys of conditional flow matching.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConditionalFlowKeys {
+    /// Equally distant times of a trajectory, from its first to its last, at which it is made.
+    pub frames: usize,
+    /// Share of the samples whose first snapshot is withheld, so that the network also learns the flow without it.
+    pub drop_rate: f64,
+    /// Weight of guidance: the velocity without the first snapshot, plus so many times what the snapshot changes. 1 is the velocity given
+    /// the snapshot alone, which takes half the evaluations.
+    pub guidance: f64,
+}
+
+impl Default for ConditionalFlowKeys {
+    fn default() -> Self {
+        Self { frames: 32, drop_rate: 0.1, guidance: 1.5 }
+    }
+}
+
+impl ConditionalFlowKeys {
+    /// Refuses keys out of range.
+    pub(super) fn check(self) -> Result<()> {
+        let refuse = |key: &str, problem: String| Err(CfoError::invalid(key, problem));
+        match self {
+            Self { frames: 0 | 1, .. } => {
+                refuse("objective.frames", format!("{} must be 2 or more", self.frames))
+            }
+            Self { drop_rate, .. } if !(0.0..1.0).contains(&drop_rate) => {
+                refuse("objective.drop_rate", format!("{drop_rate} must lie in [0, 1)"))
+            }
+            Self { guidance, .. } if !(guidance >= 0.0 && guidance.is_finite()) => {
+                refuse("objective.guidance", format!("{guidance} must be 0 or a positive number"))
+            }
+            Self { guidance, drop_rate: 0.0, .. } if guidance != 1.0 => {
+                refuse("objective.guidance", format!("{guidance} needs `objective.drop_rate` above 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How trajectories `[batch, frames, points, channels]` lie in a network's field.
+#[derive(Clone, Copy)]
+struct Arrangement {
+    frames: usize,
+    field: [usize; 3],
+}
+
+impl Arrangement {
+    /// Frames by points, a line of frames, or a plane of points whose channels are frames.
+    fn grid(self) -> [usize; 2] {
+        match self.field {
+            [1, 1, _] => [1, self.frames],
+            [1, width, _] => [self.frames, width],
+            [height, width, _] => [height, width],
+        }
+    }
+
+    fn is_planar(self) -> bool {
+        self.field[0] > 1
+    }
+
+    /// Channels of a trajectory in the field.
+    fn channels(self) -> usize {
+        self.field[2] * if self.is_planar() { self.frames } else { 1 }
+    }
+
+    /// Trajectories as a field.
+    fn arrange(self, graph: &mut Graph, x: Node, batch: usize) -> Result<Node> {
+        let [height, width] = self.grid();
+        let x = if self.is_planar() { graph.permute(x, &[0, 2, 1, 3])? } else { x };
+        Ok(graph.reshape(x, [batch, height, width, self.channels()])?)
+    }
+
+    /// The inverse.
+    fn restore(self, graph: &mut Graph, field: Node, batch: usize) -> Result<Node> {
+        let [height, width, channels] = self.field;
+        if self.is_planar() {
+            let field = graph.reshape(field, [batch, height * width, self.frames, channels])?;
+            return Ok(graph.permute(field, &[0, 2, 1, 3])?);
+        }
+        Ok(graph.reshape(field, [batch, self.frames, height * width, channels])?)
+    }
+
+    /// A snapshot at every frame.
+    fn spread(self, graph: &mut Graph, snapshot: Node, batch: usize) -> Result<Node> {
+        let [height, width] = self.grid();
+        match self.field {
+            [1, _, channels] => Ok(graph.broadcast(snapshot, [batch, height, width, channels])?),
+            _ => Ok(snapshot),
+        }
+    }
+
+    /// When each frame is, from -1 to 1, where frames are places of the field.
+    fn clock(self, graph: &mut Graph, batch: usize) -> Result<Option<Node>> {
+        if self.is_planar() {
+            return Ok(None);
+        }
+        let [height, width] = self.grid();
+        let when = |frame: usize| 2.0 * frame as f64 / (self.frames - 1) as f64 - 1.0;
+        let shape = if height == 1 { [1, 1, width, 1] } else { [1, height, 1, 1] };
+        let clock = graph.constant(shape, (0..self.frames).map(when).collect())?;
+        Ok(Some(graph.broadcast(clock, [batch, height, width, 1])?))
+    }
+}
+
+impl ConditionalFlowMatching {
+    pub(super) const NAME: &'static str = "conditional-flow-matching";
+
+    fn arrangement(&self, model: &Model) -> Arrangement {
+        Arrangement { frames: self.keys.frames, field: model.setting.field }
+    }
+
+    /// The network's velocity at a point, given the snapshot where `told` `[batch, 1, 1, 1]` is 1.
+    fn velocity(&self, graph: &mut Graph, model: &Model, point: &Point, told: Node) -> Result<Node> {
+        let (arrangement, batch) = (self.arrangement(model), graph.shape(told).axes()[0]);
+        let [height, width] = arrangement.grid();
+        let mut parts = vec![arrangement.arrange(graph, point.state, batch)?];
+        let given = match point.given {
+            Some(given) => given,
+            None => {
+                return Err(CfoError::BadData {
+                    problem: "a trajectory without its first snapshot".into(),
+                    hint: "give the snapshot that it starts from".into(),
+                });
+            }
+        };
+        let given = graph.multiply(given, told)?;
+        parts.push(arrangement.spread(graph, given, batch)?);
+        parts.push(graph.broadcast(told, [batch, height, width, 1])?);
+        parts.extend(arrangement.clock(graph, batch)?);
+        let field = graph.concat(&parts, 3)?;
+        let found = model.network(graph, point.time, field, point.conditions)?;
+        arrangement.restore(graph, found, batch)
+    }
+}
+
+impl Objective for ConditionalFlowMatching {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn draw(&self) -> Draw {
+        Draw::Trajectory { path: self.path, frames: self.keys.frames }
+    }
+
+    /// The mean squared error of the velocity at a uniform time on the line from noise to a trajectory.
+    fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
+        let shape = graph.shape(batch.target).axes().to_vec();
+        let source = batch.noise.normal(graph, &shape, 0)?;
+        let time = batch.noise.uniform(graph, &shape[..1], 1)?;
+        let told = batch.noise.uniform(graph, &[shape[0], 1, 1, 1], 2)?;
+        let bound = graph.scalar(self.keys.drop_rate);
+        let told = graph.at_least(told, bound)?;
+        let velocity = graph.subtract(batch.target, source)?;
+        let share = graph.reshape(time, [shape[0], 1, 1, 1])?;
+        let way = graph.multiply(velocity, share)?;
+        let state = graph.add(source, way)?;
+        let point = Point { given: Some(batch.state), ..batch.at(time, state) };
+        let found = self.velocity(graph, model, &point, told)?;
+        batch.mean_squared_error(graph, found, velocity)
+    }
+
+    fn motion(&self) -> Motion {
+        Motion::Trajectory { frames: self.keys.frames }
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::State
+    }
+
+    fn moved(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let batch = graph.shape(point.state).axes()[0];
+        let mut told = |told: f64| graph.constant([batch, 1, 1, 1], vec![told; batch]);
+        let (with, without) = (told(1.0)?, told(0.0)?);
+        let given = self.velocity(graph, model, point, with)?;
+        if self.keys.guidance == 1.0 {
+            return Ok(given);
+        }
+        let free = self.velocity(graph, model, point, without)?;
+        let difference = graph.subtract(given, free)?;
+        let guided = graph.scale(difference, self.keys.guidance)?;
+        Ok(graph.add(free, guided)?)
+    }
+
+    fn evaluations(&self) -> usize {
+        if self.keys.guidance == 1.0 { 1 } else { 2 }
+    }
+
+    fn setting(&self, space: &StateSpace) -> Setting {
+        let arrangement = Arrangement { frames: self.keys.frames, field: space.field };
+        let (outputs, periodic) = (arrangement.channels(), space.periodic);
+        // The trajectory, the snapshot, whether it is given, and where frames are places when they are.
+        let inputs = outputs + space.field[2] + 1 + usize::from(!arrangement.is_planar());
+        let periodic = match space.field {
+            [1, 1, _] => [false, false],
+            [1, ..] => [false, periodic[1]],
+            _ => periodic,
+        };
+        Setting { grid: arrangement.grid(), inputs, outputs, periodic, conditions: space.conditions }
+    }
+
+    fn has_own_time(&self) -> bool {
+        true
+    }
+
+    /// Trajectories must be as long as each other: a frame is as much time in all of them.
+    fn check(&self, data: &Trajectories, recipe: &Recipe) -> Result<()> {
+        let first = usize::from(recipe.data.drop_first);
+        let lengths = data.part(Split::Train).filter_map(|(index, trajectory)| {
+            let times = trajectory.times.get(first..).filter(|times| times.len() > 1)?;
+            Some((index, times[times.len() - 1] - times[0]))
+        });
+        let lengths: Vec<(usize, f64)> = lengths.collect();
+        let Some(&(one, expected)) = lengths.first() else { return Ok(()) };
+        match lengths.iter().find(|(_, length)| (length / expected - 1.0).abs() > 1e-3) {
+            None => Ok(()),
+            Some((other, length)) => Err(CfoError::BadData {
+                problem: format!(
+                    "trajectory {one} is {expected} long and trajectory {other} {length}, but `{}` makes trajectories of one length",
+                    Self::NAME
+                ),
+                hint: "cut them to one length, or use `objective.kind = \"flow-matching\"`, which takes any"
+                    .into(),
+            }),
+        }
+    }
+
+    fn describe(&self, recipe: &mut Recipe) -> bool {
+        recipe.objective = ObjectiveConfig::ConditionalFlowMatching(self.keys);
+        (recipe.path.spline, recipe.path.stencil) = (self.path.spline, self.path.stencil);
+        true
+    }
+}

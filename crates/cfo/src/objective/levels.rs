@@ -1,0 +1,39 @@
+//! Levels of noise: one drawn for each sample, and numbers that belong to it.
+
+use cfo_engine::{Graph, Node};
+
+use super::Noise;
+use crate::error::Result;
+
+/// The level drawn for each sample of a batch, all alike likely: `[batch, levels]`, 1 at the level and 0 elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Levels {
+    chosen: Node,
+    shape: [usize; 2],
+}
+
+impl Levels {
+    /// Draws the levels of a batch.
+    pub(super) fn draw(
+        graph: &mut Graph,
+        noise: &Noise,
+        (batch, levels): (usize, usize),
+        draw: u32,
+    ) -> Result<Self> {
+        let number = noise.uniform(graph, &[batch, 1], draw)?;
+        let bound = |first: usize| -> Vec<f64> {
+            (first..first + levels).map(|level| level as f64 / levels as f64).collect()
+        };
+        let (lower, upper) = (graph.constant([1, levels], bound(0))?, graph.constant([1, levels], bound(1))?);
+        let (reached, passed) = (graph.at_least(number, lower)?, graph.at_least(number, upper)?);
+        Ok(Self { chosen: graph.subtract(reached, passed)?, shape: [batch, levels] })
+    }
+
+    /// The number that belongs to each sample's level: `[batch, 1, 1, 1]`.
+    pub(super) fn pick(self, graph: &mut Graph, values: &[f64]) -> Result<Node> {
+        let values = graph.constant([1, self.shape[1]], values.to_vec())?;
+        let chosen = graph.multiply(self.chosen, values)?;
+        let sum = graph.sum(chosen, &[1])?;
+        Ok(graph.reshape(sum, [self.shape[0], 1, 1, 1])?)
+    }
+}

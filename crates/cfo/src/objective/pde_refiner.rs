@@ -1,0 +1,256 @@
+//! PDE-Refiner (Lippe and others, 2023): a next state is predicted, then refined by taking ever smaller noise off it.
+
+use cfo_engine::{Graph, Node};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::levels::Levels;
+use super::uniform_grid::check_uniform;
+use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Point, Unit};
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::recipe::Recipe;
+use crate::trajectories::Trajectories;
+
+/// To predict the next snapshot of a uniform grid, and to take noise off a prediction: one network for both.
+///
+/// The network sees the snapshot, what is to be refined, and the step of the refinement as its time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PdeRefiner {
+    /// Refinements of a prediction. Each is one more evaluation of the network.
+    pub refinements: usize,
+    /// Deviation of the noise of the last refinement, in units of what is predicted; that of refinement k of K is it to the power k / K.
+    pub deviation: f64,
+    /// Whether the change is predicted, in units of its root mean square, rather than the next state.
+    pub residual: bool,
+    /// What the network finds at a step of refinement.
+    pub form: RefinerForm,
+}
+
+/// What the network of PDE-Refiner finds at a step of refinement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefinerForm {
+    /// The noise, as in the paper's pseudo-code: the first step predicts from nothing, each refinement draws new noise around the estimate.
+    #[default]
+    Noise,
+    /// The velocity of a diffusion, as in the authors' program: the first step starts from noise, each refinement mixes the estimate with
+    /// what it came from.
+    Velocity,
+}
+
+impl Default for PdeRefiner {
+    fn default() -> Self {
+        Self { refinements: 3, deviation: 1e-3, residual: true, form: RefinerForm::Noise }
+    }
+}
+
+impl PdeRefiner {
+    pub(super) const NAME: &'static str = "pde-refiner";
+
+    /// Refuses keys out of range.
+    pub(super) fn check_keys(self) -> Result<()> {
+        if self.refinements == 0 {
+            let problem =
+                "0 must be positive; `objective.kind = \"autoregressive\"` predicts without refinement";
+            return Err(CfoError::invalid("objective.refinements", problem));
+        }
+        if !(self.deviation > 0.0 && self.deviation < 1.0) {
+            let problem = format!("{} must lie in (0, 1)", self.deviation);
+            return Err(CfoError::invalid("objective.deviation", problem));
+        }
+        Ok(())
+    }
+
+    /// What is predicted of a pair: the next state, or the change in its units.
+    fn target(self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
+        match self.residual {
+            true => {
+                let change = graph.subtract(batch.target, batch.state)?;
+                model.in_units(graph, batch.time, change)
+            }
+            false => Ok(batch.target),
+        }
+    }
+
+    /// The levels: of each what part of the target the network sees, and the deviation of the noise beside it. In the form of noise level 0 is
+    /// the prediction from nothing; in that of velocity level 0 is the last refinement.
+    fn levels(self) -> (Vec<f64>, Vec<f64>) {
+        let last = self.refinements;
+        let share = |level: usize| level as f64 / last as f64;
+        match self.form {
+            RefinerForm::Noise => {
+                let deviation =
+                    |level: usize| if level == 0 { 0.0 } else { self.deviation.powf(share(level)) };
+                ((0..=last).map(|level| f64::from(level > 0)).collect(), (0..=last).map(deviation).collect())
+            }
+            RefinerForm::Velocity => {
+                let kept = self.kept();
+                (kept.iter().map(|a| a.sqrt()).collect(), kept.iter().map(|a| (1.0 - a).sqrt()).collect())
+            }
+        }
+    }
+
+    /// Of each level of the diffusion the variance that a step adds: from the square of the smallest deviation to 1.
+    fn added(self) -> Vec<f64> {
+        let last = self.refinements as f64;
+        (0..=self.refinements).map(|level| self.deviation.powf(2.0 * (last - level as f64) / last)).collect()
+    }
+
+    /// Of each level of the diffusion the part of the target's variance that is left.
+    fn kept(self) -> Vec<f64> {
+        let mut left = 1.0;
+        self.added()
+            .iter()
+            .map(|added| {
+                left *= 1.0 - added;
+                left
+            })
+            .collect()
+    }
+
+    /// The network on a snapshot and what is to be refined, at a time `[batch]` of its own.
+    fn network(graph: &mut Graph, model: &Model, point: &Point, noised: Node) -> Result<Node> {
+        let field = graph.concat(&[point.state, noised], 3)?;
+        model.network(graph, point.time, field, point.conditions)
+    }
+
+    /// The same at a level, for all samples.
+    fn at_level(
+        self,
+        graph: &mut Graph,
+        model: &Model,
+        point: &Point,
+        (noised, level): (Node, usize),
+    ) -> Result<Node> {
+        let nothing = graph.scale(point.time, 0.0)?;
+        let time = graph.affine(nothing, 1.0, level as f64 / self.refinements as f64)?;
+        Self::network(graph, model, &Point { time, ..*point }, noised)
+    }
+
+    /// Predicts from nothing, then takes noise off: new noise around the estimate at every step.
+    fn by_noise(self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let shape = graph.shape(point.state).axes().to_vec();
+        let nothing = graph.constant(shape.clone(), vec![0.0; shape.iter().product()])?;
+        let mut estimate = self.at_level(graph, model, point, (nothing, 0))?;
+        let (_, deviations) = self.levels();
+        for (level, &deviation) in deviations.iter().enumerate().skip(1) {
+            let noise = point.noise.normal(graph, &shape, level as u32)?;
+            let noise = graph.scale(noise, deviation)?;
+            let noised = graph.add(estimate, noise)?;
+            let found = self.at_level(graph, model, point, (noised, level))?;
+            let found = graph.scale(found, deviation)?;
+            estimate = graph.subtract(noised, found)?;
+        }
+        Ok(estimate)
+    }
+
+    /// From noise through the levels of a diffusion, each a mixture of the estimate and of what it came from.
+    fn by_velocity(self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let shape = graph.shape(point.state).axes().to_vec();
+        let (added, kept) = (self.added(), self.kept());
+        let mut state = point.noise.normal(graph, &shape, 0)?;
+        for level in (0..=self.refinements).rev() {
+            let velocity = self.at_level(graph, model, point, (state, level))?;
+            let own = graph.scale(state, kept[level].sqrt())?;
+            let off = graph.scale(velocity, (1.0 - kept[level]).sqrt())?;
+            let estimate = graph.subtract(own, off)?;
+            if level == 0 {
+                return Ok(estimate);
+            }
+            let (before, rest) = (kept[level - 1], 1.0 - kept[level]);
+            let share = graph.scale(estimate, before.sqrt() * added[level] / rest)?;
+            let old = graph.scale(state, (1.0 - added[level]).max(0.0).sqrt() * (1.0 - before) / rest)?;
+            let noise = point.noise.normal(graph, &shape, 1 + level as u32)?;
+            let noise = graph.scale(noise, (added[level] * (1.0 - before) / rest).max(1e-20).sqrt())?;
+            let mixed = graph.add(share, old)?;
+            state = graph.add(mixed, noise)?;
+        }
+        Ok(state)
+    }
+}
+
+impl Objective for PdeRefiner {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn draw(&self) -> Draw {
+        Draw::Neighbours
+    }
+
+    /// The mean squared error at a level drawn for each sample: of the target itself where it is to be predicted from nothing, of the noise
+    /// on it or of the diffusion's velocity elsewhere.
+    fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
+        let target = self.target(graph, model, batch)?;
+        let shape = graph.shape(target).axes().to_vec();
+        let (parts, deviations) = self.levels();
+        let levels = Levels::draw(graph, &batch.noise, (shape[0], parts.len()), 0)?;
+        let noise = batch.noise.normal(graph, &shape, 1)?;
+        let (part, deviation) = (levels.pick(graph, &parts)?, levels.pick(graph, &deviations)?);
+        let shown = graph.multiply(target, part)?;
+        let added = graph.multiply(noise, deviation)?;
+        let noised = graph.add(shown, added)?;
+        let times: Vec<f64> = (0..parts.len()).map(|level| level as f64 / self.refinements as f64).collect();
+        let time = levels.pick(graph, &times)?;
+        let time = graph.reshape(time, [shape[0]])?;
+        let found = Self::network(graph, model, &batch.at(time, batch.state), noised)?;
+        let wanted = match self.form {
+            RefinerForm::Noise => {
+                let rest = graph.affine(part, -1.0, 1.0)?;
+                let (noise, own) = (graph.multiply(noise, part)?, graph.multiply(target, rest)?);
+                graph.add(noise, own)?
+            }
+            RefinerForm::Velocity => {
+                let (noise, own) = (graph.multiply(noise, part)?, graph.multiply(target, deviation)?);
+                graph.subtract(noise, own)?
+            }
+        };
+        batch.mean_squared_error(graph, found, wanted)
+    }
+
+    fn motion(&self) -> Motion {
+        Motion::Step
+    }
+
+    fn unit(&self) -> Unit {
+        if self.residual { Unit::Change } else { Unit::State }
+    }
+
+    fn moved(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let found = match self.form {
+            RefinerForm::Noise => self.by_noise(graph, model, point)?,
+            RefinerForm::Velocity => self.by_velocity(graph, model, point)?,
+        };
+        match self.residual {
+            true => {
+                let change = model.of_units(graph, point.time, found)?;
+                Ok(graph.add(point.state, change)?)
+            }
+            false => Ok(found),
+        }
+    }
+
+    fn evaluations(&self) -> usize {
+        self.refinements + 1
+    }
+
+    fn channels(&self, state: usize) -> [usize; 2] {
+        [2 * state, state]
+    }
+
+    fn has_own_time(&self) -> bool {
+        true
+    }
+
+    /// Steps must be equal, the same in all trajectories or told.
+    fn check(&self, data: &Trajectories, recipe: &Recipe) -> Result<()> {
+        check_uniform(Self::NAME, data, recipe)
+    }
+
+    fn describe(&self, recipe: &mut Recipe) -> bool {
+        recipe.objective = ObjectiveConfig::PdeRefiner(*self);
+        true
+    }
+}

@@ -1,0 +1,62 @@
+//! Data for objectives that go from snapshot to snapshot: uniform grids of times.
+
+use cfo_data::Split;
+
+use crate::error::{CfoError, Result};
+use crate::recipe::Recipe;
+use crate::trajectories::Trajectories;
+
+/// Refuses training data whose steps are not equal, for an objective of this name: the same in all trajectories or told.
+pub(super) fn check_uniform(name: &str, data: &Trajectories, recipe: &Recipe) -> Result<()> {
+    let first = usize::from(recipe.data.drop_first);
+    let mut steps = Vec::new();
+    for (index, trajectory) in data.part(Split::Train) {
+        let times = trajectory.times.get(first..).unwrap_or_default();
+        // Training refuses trajectories that are shorter.
+        if times.len() > 1 {
+            steps.push((index, uniform_step(name, index, times, recipe.data.keep_rate)?));
+        }
+    }
+    check_steps(name, &steps, data, recipe.data.condition)
+}
+
+/// Steps that differ by less than this share are equal: times may be rounded.
+const EQUAL: f64 = 1e-3;
+
+/// The step of a trajectory, all of whose steps must be equal.
+fn uniform_step(name: &str, index: usize, times: &[f64], keep_rate: f64) -> Result<f64> {
+    let expected = times[1] - times[0];
+    let uneven = times.windows(2).find(|pair| ((pair[1] - pair[0]) / expected - 1.0).abs() > EQUAL);
+    match uneven {
+        None if keep_rate >= 1.0 => Ok(expected),
+        None => Err(CfoError::invalid(
+            "data.keep_rate",
+            format!("{keep_rate} leaves irregular times, and `{name}` needs a uniform grid"),
+        )),
+        Some(pair) => Err(CfoError::BadData {
+            problem: format!(
+                "trajectory {index} steps by {} after time {}, but `{name}` needs steps of {expected} throughout",
+                pair[1] - pair[0],
+                pair[0]
+            ),
+            hint: "use `objective.kind = \"flow-matching\"`, which takes irregular times".into(),
+        }),
+    }
+}
+
+/// The network must know by how much it steps: by the same in all trajectories, or it is told, by a parameter that is the step.
+fn check_steps(name: &str, steps: &[(usize, f64)], data: &Trajectories, told: bool) -> Result<()> {
+    let Some(&(first, expected)) = steps.first() else { return Ok(()) };
+    let same = |found: f64, expected: f64| (found / expected - 1.0).abs() <= EQUAL;
+    let Some(&(index, step)) = steps.iter().find(|(_, step)| !same(*step, expected)) else { return Ok(()) };
+    let is_step = |p: usize| steps.iter().all(|&(i, step)| same(data.trajectories[i].parameters[p], step));
+    if told && (0..data.description.parameter_names.len()).any(is_step) {
+        return Ok(());
+    }
+    Err(CfoError::BadData {
+        problem: format!(
+            "trajectory {first} steps by {expected} and trajectory {index} by {step}, which `{name}` must be told"
+        ),
+        hint: "store each trajectory's step among the `/parameters` and set `data.condition = true`, or use `objective.kind = \"flow-matching\"`".into(),
+    })
+}

@@ -1,0 +1,93 @@
+//! Whole trajectories made out of noise: a flow over a time of its own, from 0 to 1, and what is read off its end.
+
+use std::sync::Arc;
+
+use cfo_engine::{Data, Graph, Memory, Program};
+
+use super::graph::{Names, append_frame, append_noise};
+use super::{Budget, Part, Rollout};
+use crate::error::Result;
+use crate::model::Model;
+
+/// Steps of a flow where nothing else says how many.
+pub(super) const STEPS: usize = 20;
+
+/// The programs that start a flow and read a trajectory off its end.
+pub(super) struct Generator {
+    noise: Program,
+    frame: Program,
+    frames: usize,
+}
+
+impl Generator {
+    pub(super) fn new(
+        model: &Arc<Model>,
+        memory: &Memory,
+        names: &Names,
+        (batch, frames): (usize, usize),
+    ) -> Result<Self> {
+        let mut graph = Graph::new();
+        append_noise(model, &mut graph, batch)?;
+        let noise = Program::compile(&graph, &[], memory)?;
+        let mut graph = Graph::new();
+        append_frame(model, &mut graph, names, batch)?;
+        let frame = Program::compile(&graph, &[], memory)?;
+        Ok(Self { noise, frame, frames })
+    }
+}
+
+impl Rollout {
+    /// Makes the trajectories of a batch and asks for their outputs; returns the evaluations of the one that took most.
+    pub(super) fn generate(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut Part<'_, '_>,
+        budget: Budget,
+    ) -> Result<usize> {
+        self.number(memory, part, 0)?;
+        if let Some(generator) = &mut self.generator {
+            generator.noise.run(memory)?;
+        }
+        let mut flow = part.flow();
+        let evaluations = self.integrate(memory, &mut flow, budget)?;
+        for (i, found) in flow.outputs.iter().enumerate() {
+            if let Some((halt, _)) = found.halt {
+                part.halt(i, halt, part.start[i]);
+            }
+        }
+        self.show_frames(memory, part)?;
+        Ok(evaluations)
+    }
+
+    /// Asks for every output of every trajectory, read off the path through its frames.
+    fn show_frames(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>) -> Result<()> {
+        let Some(frames) = self.generator.as_ref().map(|generator| generator.frames) else { return Ok(()) };
+        let (path, scaling) = (self.model.path().supported(frames), &self.model.scaling);
+        let step = self.model.horizon() / scaling.span / (frames.max(2) - 1) as f64;
+        let grid: Vec<f64> = (0..frames).map(|frame| frame as f64 * step).collect();
+        let passed: Vec<usize> = part
+            .start
+            .iter()
+            .zip(&part.times)
+            .map(|(start, times)| times.iter().take_while(|&time| time == start).count())
+            .collect();
+        let rounds = part.times.iter().zip(&passed).map(|(times, passed)| times.len() - passed).max();
+        for round in 0..rounds.unwrap_or(0) {
+            part.watch.heed_interrupt()?;
+            let mut weights = vec![0.0; self.batch * frames];
+            let mut marked = vec![false; self.batch];
+            for (i, weights) in weights.chunks_mut(frames).enumerate() {
+                let Some(&time) = part.times[i].get(passed[i] + round) else { continue };
+                marked[i] = true;
+                let found = path.weights(&grid, (time - part.start[i]).min(grid[frames - 1]));
+                weights[found.first..][..found.count].copy_from_slice(&found.value[..found.count]);
+            }
+            memory.write(&self.names.frame_weights, Data::F64(&weights))?;
+            if let Some(generator) = &mut self.generator {
+                generator.frame.run(memory)?;
+            }
+            self.ask(memory, part, marked)?;
+        }
+        Ok(())
+    }
+}
