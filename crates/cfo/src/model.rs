@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use cfo_data::{Description, FieldShape, Split};
 use cfo_engine::{Graph, Node};
-use cfo_numerics::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
 use crate::method::{Foreign, Method};
-use crate::objective::{Motion, Objective, Point, Unit};
+use crate::objective::{Draw, Motion, Objective, Point, Unit};
 use crate::operator::{Operator, OperatorInputs, Setting, parameter_count};
 use crate::recipe::Recipe;
 use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
-use crate::survey::Survey;
+use crate::survey::{Question, Survey};
 use crate::trajectories::Trajectories;
 
 /// A network with everything needed to train it further or to predict with it, except its weights.
@@ -78,7 +77,7 @@ impl Model {
         let mut model = Self::unmeasured(&Method::of(recipe), set)?;
         let selections = Selection::of_set(recipe, set)?;
         model.denoiser = Denoiser::new(recipe.path.smoothing, set, &selections)?;
-        let survey = Survey::new(model.path(), (set, model.denoiser.as_ref()), &selections, None)?;
+        let survey = Survey::new(model.question(), (set, model.denoiser.as_ref()), &selections, None)?;
         model.scaling = Scaling::new(&model, set, &selections, &survey);
         Ok(model)
     }
@@ -192,9 +191,11 @@ impl Model {
         }
     }
 
-    /// The path whose velocity is measured.
-    pub(crate) fn path(&self) -> Path {
-        self.objective().measured()
+    /// What has to be known of the training data.
+    pub(crate) fn question(&self) -> Question {
+        let objective = self.objective();
+        let errors = self.recipe.path.trust.is_some() && matches!(objective.draw(), Draw::PathPoint { .. });
+        Question { path: objective.measured(), errors }
     }
 
     /// What the network must know.

@@ -11,6 +11,7 @@ use crate::profile::ProfileSums;
 use crate::selection::{Selection, Times};
 use crate::smoothing::Denoiser;
 use crate::trajectories::Trajectories;
+use crate::trust;
 
 /// What one pass over the training data finds, in the user's units. A sample of training comes from every trajectory and
 /// from every time of it alike, so changes and velocities are averaged over each trajectory first.
@@ -23,10 +24,21 @@ pub(crate) struct Survey {
     trajectories: usize,
     /// How the velocity's size changes over time.
     pub(crate) profile: ProfileSums,
+    /// By how much the path's velocity is off at each snapshot of all trajectories, where that is to be known; else empty.
+    pub(crate) path_errors: Vec<f32>,
     /// What the times say.
     pub(crate) times: Times,
     /// Hash of the values, times and parameters, to notice that a run is resumed on other data.
     pub(crate) fingerprint: String,
+}
+
+/// What is asked of the data besides their size.
+#[derive(Clone, Copy)]
+pub(crate) struct Question {
+    /// The path whose velocity is measured.
+    pub(crate) path: Path,
+    /// Whether its errors are to be estimated.
+    pub(crate) errors: bool,
 }
 
 /// What is found of one trajectory.
@@ -35,6 +47,7 @@ struct Found {
     change: Vec<f64>,
     velocity: Vec<f64>,
     profile: ProfileSums,
+    path_errors: Vec<f32>,
     hash: Vec<u8>,
 }
 
@@ -44,17 +57,17 @@ type Known = Option<(Vec<f64>, Energy)>;
 impl Survey {
     /// Reads trajectories in parallel and joins what was found in their order, so that the result does not depend on
     /// the number of threads. The values, without their noise if there is something that takes it off, go to `place`, which has room for just
-    /// these, or nowhere. The velocity that is measured is that of `path`.
+    /// these, or nowhere.
     ///
     /// # Errors
     /// If values cannot be read or are not finite.
     pub(crate) fn new(
-        path: Path,
+        question: Question,
         (set, denoiser): (&Trajectories, Option<&Denoiser>),
         selections: &[Selection],
         place: Option<&mut [f32]>,
     ) -> Result<Self> {
-        Self::with_hash(Hash::NEW, path, (set, denoiser), selections, place)
+        Self::with_hash(Hash::NEW, question, (set, denoiser), selections, place)
     }
 
     /// The same with a fingerprint made in this way.
@@ -63,14 +76,14 @@ impl Survey {
     /// The same.
     pub(crate) fn with_hash(
         hash: Hash,
-        path: Path,
+        question: Question,
         (set, denoiser): (&Trajectories, Option<&Denoiser>),
         selections: &[Selection],
         place: Option<&mut [f32]>,
     ) -> Result<Self> {
         let times = Times::of(selections, set)?;
         let size = set.description.shape.len();
-        let surveyor = Surveyor { set, denoiser, path, times, size, hash };
+        let surveyor = Surveyor { set, denoiser, question, times, size, hash };
         let found = match place {
             Some(place) => {
                 let mut places = Vec::with_capacity(selections.len());
@@ -97,10 +110,11 @@ impl Survey {
         let channels = set.description.shape.channels;
         let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
-        let mut profile = ProfileSums::new(channels);
+        let (mut profile, mut path_errors) = (ProfileSums::new(channels), Vec::new());
         for (one, selection) in found.iter().zip(selections) {
             values.merge(&one.values);
             profile.merge(&one.profile);
+            path_errors.extend_from_slice(&one.path_errors);
             for (sums, found) in [(&mut change, &one.change), (&mut velocity, &one.velocity)] {
                 sums.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
             }
@@ -113,7 +127,8 @@ impl Survey {
         }
         let digest: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let fingerprint = format!("{}{digest}", hash.prefix());
-        Self { values, change, velocity, trajectories: found.len(), profile, times, fingerprint }
+        let trajectories = found.len();
+        Self { values, change, velocity, trajectories, profile, path_errors, times, fingerprint }
     }
 
     /// Root mean square of the change between neighbouring snapshots of each channel.
@@ -142,7 +157,7 @@ impl Survey {
 struct Surveyor<'a> {
     set: &'a Trajectories,
     denoiser: Option<&'a Denoiser>,
-    path: Path,
+    question: Question,
     times: Times,
     size: usize,
     hash: Hash,
@@ -208,11 +223,15 @@ impl Surveyor<'_> {
         }
         let mut values = Statistics::new(channels);
         values.add(snapshots);
-        let reach = Energy::reach(self.path, times.len());
+        let Question { path, errors } = self.question;
+        let mut reach = Energy::reach(path, times.len());
+        if errors {
+            reach = reach.max(trust::reach(path, times.len()));
+        }
         let products = ChangeProducts::new(snapshots.chunks(self.size), channels, reach);
         let energy = match known {
             Some((seen, energy)) if *seen == times => energy,
-            _ => &mut known.insert((times.clone(), Energy::new(self.path, &times))).1,
+            _ => &mut known.insert((times.clone(), Energy::new(path, &times))).1,
         };
         let changes = products.len() as f64;
         let change =
@@ -223,9 +242,14 @@ impl Surveyor<'_> {
             let [from, to] = [pair[0], pair[1]].map(|time| (time - self.times.start) / self.times.duration);
             profile.add([from, to], |channel| products.mean(j, 0, channel) / (to - from).powi(2));
         }
+        let path_errors = match errors {
+            true => trust::path_errors(path, &times, &products, channels),
+            false => Vec::new(),
+        };
         Found {
             values,
             profile,
+            path_errors,
             change: (0..channels).map(change).collect(),
             velocity: (0..channels).map(velocity).collect(),
             hash,

@@ -15,7 +15,7 @@ use crate::recipe::Recipe;
 use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
-use crate::survey::Survey;
+use crate::survey::{Question, Survey};
 use crate::train::draw;
 use crate::trajectories::{Trajectories, available_memory};
 use crate::trust::trust;
@@ -68,18 +68,18 @@ impl TrainingData {
         };
         let (scaling, survey) = match streamed {
             true => {
-                let survey = Survey::new(model.path(), source, &selections, None)?;
+                let survey = Survey::new(model.question(), source, &selections, None)?;
                 (units(&survey), survey)
             }
             false => memory.insert_filled(VALUES, shape, |values| -> Result<_> {
-                let survey = Survey::new(model.path(), source, &selections, Some(&mut *values))?;
+                let survey = Survey::new(model.question(), source, &selections, Some(&mut *values))?;
                 let scaling = units(&survey);
                 normalize(&scaling, values);
                 Ok((scaling, survey))
             })?,
         };
         model.scaling = scaling;
-        let data = Self::rows_of(&model, set, &selections, streamed);
+        let data = Self::rows_of(&model, set, &selections, (streamed, &survey.path_errors));
         Ok((model, data, survey.fingerprint))
     }
 
@@ -93,8 +93,9 @@ impl TrainingData {
 
     /// The same, hashed in this way.
     pub(crate) fn fingerprint_by(hash: Hash, recipe: &Recipe, set: &Trajectories) -> Result<String> {
-        let (path, selections) = (recipe.path.path(), Selection::of_set(recipe, set)?);
-        Ok(Survey::with_hash(hash, path, (set, None), &selections, None)?.fingerprint)
+        let question = Question { path: recipe.path.path(), errors: false };
+        let selections = Selection::of_set(recipe, set)?;
+        Ok(Survey::with_hash(hash, question, (set, None), &selections, None)?.fingerprint)
     }
 
     /// Whether a run whose data had this fingerprint was trained on what a recipe takes from a set.
@@ -109,7 +110,12 @@ impl TrainingData {
     }
 
     /// Times, places and conditions of the rows.
-    fn rows_of(model: &Model, set: &Trajectories, selections: &[Selection], streamed: bool) -> Self {
+    fn rows_of(
+        model: &Model,
+        set: &Trajectories,
+        selections: &[Selection],
+        (streamed, path_errors): (bool, &[f32]),
+    ) -> Self {
         let mut data = Self {
             streamed,
             sources: Vec::new(),
@@ -128,7 +134,7 @@ impl TrainingData {
             data.conditions.extend(model.scaling.conditions(&trajectory.parameters));
         }
         if let Draw::PathPoint { path, .. } = model.objective().draw() {
-            data.trust = trust(model, path, &data.times, &data.offsets);
+            data.trust = trust(model, path, &data.times, &data.offsets, path_errors);
         }
         data
     }

@@ -125,10 +125,10 @@ impl Recipe {
         if let Some(balance) = self.path.time_balance {
             self.check_time_balance(balance)?;
         }
-        if let Some(share) = self.path.gap_trust
-            && !(0.0..=1.0).contains(&share)
+        if let Some(tolerance) = self.path.trust
+            && !(tolerance > 0.0 && tolerance.is_finite())
         {
-            return Err(CfoError::invalid("path.gap_trust", format!("{share} must lie in [0, 1]")));
+            return Err(CfoError::invalid("path.trust", format!("{tolerance} must be positive")));
         }
         if self.data.path.is_some() && self.data.simulate.is_some() {
             return Err(CfoError::invalid("data.simulate", "`data.path` names the data already"));

@@ -25,10 +25,11 @@ pub struct PathConfig {
     /// that speed to this power: 0 counts errors alike at all times, 1 relative to the speed at their time. For networks that see the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_balance: Option<f64>,
-    /// Where set, an error of the velocity counts less where snapshots are far apart and the path knows it less: in units in which
-    /// this share of the snapshots has closer neighbours. For data so sparse that paths miss what happens between snapshots; it costs accuracy elsewhere.
+    /// Where set, an error of the velocity counts less where snapshots stand so far apart that the path's velocity is off by more
+    /// than this share of its size, as estimated from the data; snapshots nearby in time that know it better count more instead. For data so sparse that
+    /// paths miss what happens between snapshots; 0.01 changes nothing where they do not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gap_trust: Option<f64>,
+    pub trust: Option<f64>,
     /// Noise that is taken off the training snapshots before the path is laid through them: `none`, `auto` for as much as is
     /// found in each channel, or its deviation as a share of each channel's.
     pub smoothing: Smoothing,
@@ -43,7 +44,7 @@ impl Default for PathConfig {
             stencil: 3,
             scale_velocity: true,
             time_balance: None,
-            gap_trust: None,
+            trust: None,
             smoothing: Smoothing::None,
             noise: NoiseConfig::default(),
         }

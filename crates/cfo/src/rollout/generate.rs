@@ -62,7 +62,7 @@ impl Rollout {
     /// Asks for every output of every trajectory, read off the path through its frames.
     fn show_frames(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>) -> Result<()> {
         let Some(frames) = self.generator.as_ref().map(|generator| generator.frames) else { return Ok(()) };
-        let (path, scaling) = (self.model.path().supported(frames), &self.model.scaling);
+        let (path, scaling) = (self.model.question().path.supported(frames), &self.model.scaling);
         let step = self.model.horizon() / scaling.span / (frames.max(2) - 1) as f64;
         let grid: Vec<f64> = (0..frames).map(|frame| frame as f64 * step).collect();
         let passed: Vec<usize> = part
