@@ -25,7 +25,7 @@ pub(crate) fn scratch(graph: &Graph, id: usize) -> usize {
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0)),
         Op::Attention(op) => attention::scratch(op.heads, input(0)),
         Op::AttentionBackward(op) => attention::scratch(op.heads, input(0)),
-        Op::Wavelet(_) => wavelet::scratch(input(0)),
+        Op::WaveletTransform(_) => wavelet::scratch(input(0)),
         _ => 0,
     }
 }
@@ -64,7 +64,7 @@ pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::ResampleBackward(op) => {
             resample::run_backward::<T>(op.mode, input(0), &entry.outputs[0].shape, io);
         }
-        Op::Wavelet(op) => wavelet::run::<T>(op, input(0), io),
+        Op::WaveletTransform(op) => wavelet::run::<T>(op, input(0), io),
         Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),
         Op::Random(op) => random::run::<T>(op, io),
         Op::SamplePath(op) => sample_path::run::<T>(op, io),

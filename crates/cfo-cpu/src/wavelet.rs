@@ -5,26 +5,28 @@ use super::scalar::Real;
 use super::simd::vectorized;
 use super::thread_team::chunk_pairs;
 use cfo_engine::Shape;
-use cfo_engine::ops::Wavelet;
+use cfo_engine::ops::{Wavelet, WaveletTransform};
 
 /// Real elements of scratch memory: a copy of the field.
 pub(super) fn scratch(shape: &Shape) -> usize {
     shape.len()
 }
 
-pub(super) fn run<T: Real>(op: &Wavelet, shape: &Shape, io: &Io<'_>) {
+pub(super) fn run<T: Real>(op: &WaveletTransform, shape: &Shape, io: &Io<'_>) {
     let [h, w, c] = [shape.axes()[1], shape.axes()[2], shape.axes()[3]];
-    let sample = (h * w * c).max(1);
+    let (sample, Wavelet { levels, periodic, .. }) = ((h * w * c).max(1), op.wavelet);
     let x = io.input::<T>(0);
     chunk_pairs((io.output::<T>(0), sample), (io.scratch::<T>(), sample), |i, y, scratch| {
         y.copy_from_slice(&x[i * sample..][..sample]);
-        for step in 0..op.levels {
-            let level = if op.inverse { op.levels - 1 - step } else { step };
+        for step in 0..levels {
+            let level = if op.inverse { levels - 1 - step } else { step };
             let side = |length: usize| if length == 1 { 1 } else { length >> level };
             let (rows, columns) = (side(h), side(w));
             // The distance of neighbours along an axis, its length, and the same across it.
-            let along_width = Lines { step: c, length: columns, across: w * c, count: rows };
-            let along_height = Lines { step: w * c, length: rows, across: c, count: columns };
+            let along_width =
+                Lines { step: c, length: columns, across: w * c, count: rows, periodic: periodic[1] };
+            let along_height =
+                Lines { step: w * c, length: rows, across: c, count: columns, periodic: periodic[0] };
             for lines in if op.inverse { [along_height, along_width] } else { [along_width, along_height] } {
                 if lines.length > 1 {
                     transform(op, lines, c, y, scratch);
@@ -41,27 +43,19 @@ struct Lines {
     length: usize,
     across: usize,
     count: usize,
+    periodic: bool,
 }
 
 /// One level along one axis: averages into the first half of each line, details into the second; or back.
-fn transform<T: Real>(op: &Wavelet, lines: Lines, c: usize, y: &mut [T], scratch: &mut [T]) {
-    let taps = op.family.taps();
-    let half = lines.length / 2;
+fn transform<T: Real>(op: &WaveletTransform, lines: Lines, c: usize, y: &mut [T], scratch: &mut [T]) {
     for line in 0..lines.count {
         let at = |point: usize| line * lines.across + point * lines.step;
         for point in 0..lines.length {
             scratch[at(point)..][..c].fill(T::ZERO);
         }
-        for pair in 0..half {
-            for (k, &tap) in taps.iter().enumerate() {
-                let point = (2 * pair + k) % lines.length;
-                let mirrored = taps[taps.len() - 1 - k];
-                let detail = if k % 2 == 0 { mirrored } else { -mirrored };
-                for (coefficient, weight) in [(pair, tap), (half + pair, detail)] {
-                    let (from, to) = if op.inverse { (coefficient, point) } else { (point, coefficient) };
-                    add_scaled(&y[at(from)..][..c], T::of(weight), &mut scratch[at(to)..][..c]);
-                }
-            }
+        for (coefficient, point, weight) in op.wavelet.family.terms(lines.length, lines.periodic) {
+            let (from, to) = if op.inverse { (coefficient, point) } else { (point, coefficient) };
+            add_scaled(&y[at(from)..][..c], T::of(weight), &mut scratch[at(to)..][..c]);
         }
     }
     for line in 0..lines.count {

@@ -31,7 +31,7 @@ pub use initial::Initial;
 pub use memory::Memory;
 pub use ops::{
     Activation, AdamConfig, Distribution, Draw, GroupNormInputs, Numbering, PadMode, PathData, PathSample,
-    PathTensors, ResampleMode, Schedule, WaveletFamily, WindowTimes, spectral_modes,
+    PathTensors, ResampleMode, Schedule, Wavelet, WaveletFamily, WindowTimes, spectral_modes,
 };
 pub use plan::Plan;
 pub use precision::Precision;

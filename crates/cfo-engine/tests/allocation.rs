@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cfo_device::Device;
 use cfo_engine::{
     Activation, AdamConfig, Data, Distribution, Element, Graph, GroupNormInputs, Initial, Memory, Node,
-    PadMode, PathData, PathTensors, Precision, Program, ResampleMode, Result, WaveletFamily, spectral_modes,
+    PadMode, PathData, PathTensors, Precision, Program, ResampleMode, Result, Wavelet, WaveletFamily,
+    spectral_modes,
 };
 use cfo_numerics::{NoiseSchedule, Path};
 
@@ -113,7 +114,8 @@ fn field(g: &mut Graph, u: Node, time: Node) -> Result<Node> {
     let w = weight(g, "double", [CHANNELS, 4, 4, CHANNELS])?;
     let large = g.conv_transpose(small, w, [2, 2], PadMode::Circular, [1, 1])?;
     let resampled = g.resample(small, ResampleMode::Bilinear, SIDE, SIDE)?;
-    let waves = g.wavelet(resampled, WaveletFamily::Haar, 1)?;
+    let waves =
+        g.wavelet(resampled, Wavelet { family: WaveletFamily::Haar, levels: 1, periodic: [true; 2] })?;
     let joined = g.concat(&[large, waves], 3)?;
     let half = g.slice(joined, 3, CHANNELS / 2, CHANNELS)?;
     let size = [spectral_modes(SIDE, [3, 3]), CHANNELS, 2 * CHANNELS];

@@ -32,6 +32,7 @@ pub mod stencil;
 #[cfg(any(test, feature = "test-problems"))]
 pub mod test_problems;
 mod time_grid;
+mod wavelet;
 
 pub use energy::Energy;
 pub use noise::NoiseSchedule;
@@ -39,3 +40,4 @@ pub use path::{Fallback, Path, PathError, PathWeights, Spline};
 pub use philox::{Philox, philox4x32};
 pub use smoother::{Evidence, NoiseFit, Smoother};
 pub use time_grid::{Segment, TimeGrid, TimeGridError};
+pub use wavelet::{Wavelet, WaveletFamily};

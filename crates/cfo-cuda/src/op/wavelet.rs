@@ -6,25 +6,29 @@ use crate::program::lowering::{Io, Lowering};
 use crate::program::scalar::Scalar;
 use crate::program::select::Selected;
 use cfo_engine::Shape;
-use cfo_engine::ops::Wavelet;
+use cfo_engine::ops::{Wavelet, WaveletTransform};
 
 /// With scratch memory for a copy of the field.
-pub(crate) fn select<'a>(op: &'a Wavelet, shape: &'a Shape) -> Selected<'a> {
+pub(crate) fn select<'a>(op: &'a WaveletTransform, shape: &'a Shape) -> Selected<'a> {
     Selected::new(4 * shape.len(), move |io, to| lower(op, shape, io, to))
 }
 
-fn lower(op: &Wavelet, shape: &Shape, io: &Io, to: &mut Lowering) {
+fn lower(op: &WaveletTransform, shape: &Shape, io: &Io, to: &mut Lowering) {
     let [h, w, c] = [1, 2, 3].map(|axis| shape.axes()[axis]);
     let (x, y) = (io.inputs[0], io.outputs[0]);
     let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
     let width = vector(half, [c]);
     let count = y.count / width;
-    let taps = op.family.taps();
-    let table = to.table(taps.iter().flat_map(|&tap| (tap as f32).to_le_bytes()).collect());
+    let Wavelet { family, levels, periodic } = op.wavelet;
+    let taps = family.taps();
+    // The taps, then what is left of them at the ends of a line.
+    let ends = family.ends().unwrap_or_default();
+    let numbers = taps.iter().chain(ends.iter().flatten());
+    let table = to.table(numbers.flat_map(|&tap| (tap as f32).to_le_bytes()).collect());
     // (rows, columns, along the width?) of each pass; without any, one that copies everything.
     let mut passes = Vec::new();
-    for step in 0..op.levels {
-        let level = if op.inverse { op.levels - 1 - step } else { step };
+    for step in 0..levels {
+        let level = if op.inverse { levels - 1 - step } else { step };
         let side = |length: usize| if length == 1 { 1 } else { length >> level };
         let (rows, columns) = (side(h), side(w));
         let both = if op.inverse { [false, true] } else { [true, false] };
@@ -41,8 +45,9 @@ fn lower(op: &Wavelet, shape: &Shape, io: &Io, to: &mut Lowering) {
     for (i, &(rows, columns, along)) in passes.iter().enumerate() {
         let into = if (passes.len() - i) % 2 == 1 { y.address } else { io.scratch };
         let (source, target) = (from.1.name(), y.scalar.name());
+        let ends = family.ends().is_some() && !periodic[usize::from(along)];
         let body = format!(
-            "wavelet<{source}, {target}, {width}, {h}u, {w}u, {c}u, {rows}u, {columns}u, {along}, {}, {}, {count}ull>(x, y, taps);",
+            "wavelet<{source}, {target}, {width}, {h}u, {w}u, {c}u, {rows}u, {columns}u, {along}, {}, {ends}, {}, {count}ull>(x, y, taps);",
             op.inverse,
             taps.len()
         );

@@ -214,7 +214,7 @@ instructions! {
         Sum, Concat, MatMul, Conv, ConvInput, ConvWeight, GroupNorm, GroupNormBackward, LayerNorm, LayerNormBackward;
     same:
         Tensor, Constant, Expression, Reshape, Embed, Pad, Fold, Attention, AttentionBackward, Resample, ResampleBackward,
-        Wavelet, MeanSquaredError, Random, SamplePath, Gather, AllReduce, GlobalNorm, Adam, Assign, Advance,
+        WaveletTransform, MeanSquaredError, Random, SamplePath, Gather, AllReduce, GlobalNorm, Adam, Assign, Advance,
 }
 
 impl From<ops::Sum> for Sum {

@@ -84,7 +84,7 @@ pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
             let x = input(0);
             Selected::plain(move |io, to| layout::gather(x, io, to))
         }
-        Instruction::Wavelet(op) => wavelet::select(op, input(0)),
+        Instruction::WaveletTransform(op) => wavelet::select(op, input(0)),
         Instruction::AllReduce(_) => Selected::plain(layout::copy),
         Instruction::GlobalNorm(_) => {
             optimizer::select_norm(entry.inputs.iter().map(|&value| code.shape(value).len()))

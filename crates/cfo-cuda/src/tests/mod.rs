@@ -20,7 +20,7 @@ use cfo_engine::Precision;
 use cfo_engine::backend::fuse;
 use cfo_engine::ops::{
     Activation, AdamConfig, Distribution, GroupNormInputs, Numbering, PadMode, PathData, PathTensors,
-    ResampleMode, Schedule, WaveletFamily,
+    ResampleMode, Schedule, Wavelet, WaveletFamily,
 };
 use cfo_engine::{Graph, Node};
 use cfo_engine::{Initial, Result};
@@ -218,9 +218,10 @@ fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
         x = g.resample(other, mode, side, side)?;
     }
     for family in [WaveletFamily::Haar, WaveletFamily::Daubechies4] {
-        let waves = g.wavelet(x, family, 2)?;
+        let wavelet = Wavelet { family, levels: 2, periodic: [true, family == WaveletFamily::Haar] };
+        let waves = g.wavelet(x, wavelet)?;
         let waves = g.scale(waves, 0.5)?;
-        x = g.wavelet_inverse(waves, family, 2)?;
+        x = g.wavelet_inverse(waves, wavelet)?;
     }
     let tokens = g.reshape(x, [batch, side * side, c])?;
     let scale = g.scale(shift, 0.1)?;

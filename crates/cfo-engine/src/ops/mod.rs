@@ -43,8 +43,9 @@ pub use random::Random;
 pub use reduce::Sum;
 pub use resample::{Resample, ResampleBackward};
 pub use sample_path::{Gather, SamplePath};
-pub use wavelet::Wavelet;
+pub use wavelet::WaveletTransform;
 
+pub use cfo_numerics::{Wavelet, WaveletFamily};
 pub use conv::PadMode;
 pub use group_norm::GroupNormInputs;
 pub use matmul::Activation;
@@ -53,7 +54,6 @@ pub use random::{Distribution, Numbering};
 pub use resample::ResampleMode;
 pub use sample_path::{Draw, PathData, PathSample, PathTensors, WindowTimes};
 pub use spectral::spectral_modes;
-pub use wavelet::WaveletFamily;
 
 /// What an operation says of itself to the graph.
 pub trait Operation {
@@ -125,7 +125,7 @@ operations! {
     Pad, Fold, Conv, ConvInput, ConvWeight,
     GroupNorm, GroupNormBackward, LayerNorm, LayerNormBackward,
     Attention, AttentionBackward,
-    Resample, ResampleBackward, Wavelet,
+    Resample, ResampleBackward, WaveletTransform,
     MeanSquaredError, Random, SamplePath, Gather,
     AllReduce, GlobalNorm, Adam, Assign, Advance,
 }

@@ -2,7 +2,7 @@
 
 use cfo_device::Device;
 use cfo_engine::{
-    Activation, Graph, GroupNormInputs, Memory, Node, Precision, Program, ResampleMode, Result,
+    Activation, Graph, GroupNormInputs, Memory, Node, Precision, Program, ResampleMode, Result, Wavelet,
     WaveletFamily, spectral_modes,
 };
 
@@ -202,11 +202,14 @@ pub fn resampling() {
 pub fn wavelets() {
     for family in [WaveletFamily::Haar, WaveletFamily::Daubechies4] {
         for (field, levels) in [([2, 4, 12, 3], 2), ([1, 1, 8, 1], 3), ([2, 2, 2, 1], 1), ([1, 3, 5, 2], 0)] {
-            gradients("wavelet", &[&field], &|g, x| g.wavelet(x[0], family, levels));
-            gradients("inverse wavelet", &[&field], &|g, x| {
-                let square = g.square(x[0])?;
-                g.wavelet_inverse(square, family, levels)
-            });
+            for periodic in [[true; 2], [false; 2], [false, true]] {
+                let wavelet = Wavelet { family, levels, periodic };
+                gradients("wavelet", &[&field], &|g, x| g.wavelet(x[0], wavelet));
+                gradients("inverse wavelet", &[&field], &|g, x| {
+                    let square = g.square(x[0])?;
+                    g.wavelet_inverse(square, wavelet)
+                });
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use cfo_device::Device;
 use cfo_engine::{
     Activation, AdamConfig, Data, Element, Graph, GroupNormInputs, Initial, Memory, Node, PadMode, Precision,
-    Program, ResampleMode, Result, Shape, WaveletFamily,
+    Program, ResampleMode, Result, Shape, Wavelet, WaveletFamily,
 };
 
 use crate::check::{Build, evaluate};
@@ -186,10 +186,11 @@ fn fields(cases: &mut Cases) {
         }
     }
     for (name, family) in [("haar", WaveletFamily::Haar), ("daubechies4", WaveletFamily::Daubechies4)] {
-        cases.check(&format!("wavelet_{name}"), &[&[1, 4, 8, 2]], &|g, x| g.wavelet(x[0], family, 2));
+        let wavelet = Wavelet { family, levels: 2, periodic: [true; 2] };
+        cases.check(&format!("wavelet_{name}"), &[&[1, 4, 8, 2]], &|g, x| g.wavelet(x[0], wavelet));
         let there_and_back = evaluate(&[[1, 4, 8, 2].into()], &[input(64, 0)], Precision::F64, &|g, x| {
-            let there = g.wavelet(x[0], family, 2)?;
-            g.wavelet_inverse(there, family, 2)
+            let there = g.wavelet(x[0], wavelet)?;
+            g.wavelet_inverse(there, wavelet)
         });
         let error = there_and_back.iter().zip(input(64, 0)).fold(0.0_f64, |e, (a, b)| e.max((a - b).abs()));
         assert!(error < 1e-14, "{name} is not orthogonal: {error}");
