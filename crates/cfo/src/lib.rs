@@ -23,6 +23,7 @@ mod error;
 pub mod evaluate;
 mod fingerprint;
 mod inputs;
+mod latent;
 mod method;
 mod metrics;
 mod model;

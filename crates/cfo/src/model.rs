@@ -7,6 +7,7 @@ use cfo_engine::{Graph, Node};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
+use crate::latent::Latent;
 use crate::method::{Foreign, Method};
 use crate::objective::{Draw, Motion, Objective, Point, Unit};
 use crate::operator::{Operator, OperatorInputs, Setting, parameter_count};
@@ -14,7 +15,7 @@ use crate::recipe::Recipe;
 use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
-use crate::survey::{Question, Survey};
+use crate::survey::{Question, Source, Survey};
 use crate::trajectories::Trajectories;
 
 /// A network with everything needed to train it further or to predict with it, except its weights.
@@ -77,7 +78,8 @@ impl Model {
         let mut model = Self::unmeasured(&Method::of(recipe), set)?;
         let selections = Selection::of_set(recipe, set)?;
         model.denoiser = Denoiser::new(recipe.path.smoothing, set, &selections)?;
-        let survey = Survey::new(model.question(), (set, model.denoiser.as_ref()), &selections, None)?;
+        let source = Source::of(&model, set);
+        let survey = Survey::new(model.question(), source, &selections, None)?;
         model.scaling = Scaling::new(&model, set, &selections, &survey);
         Ok(model)
     }
@@ -94,11 +96,16 @@ impl Model {
                 hint: "add `/parameters` to the file, or set `data.condition = false`".into(),
             });
         }
+        let states = StateSpace::new(*shape, periodic, conditions);
+        let setting = match recipe.latent.latent(shape.axes, states.periodic) {
+            Some(latent) => latent.space(&states)?,
+            None => states,
+        };
         let model = Self {
             recipe: recipe.clone(),
             system: system.clone(),
             axes: shape.axes,
-            setting: StateSpace::new(*shape, periodic, conditions),
+            setting,
             scaling: Scaling::default(),
             denoiser: None,
             channel_names: channel_names.clone(),
@@ -115,10 +122,53 @@ impl Model {
         Ok(model)
     }
 
-    /// Shape of a snapshot.
+    /// Shape of a snapshot, as the data have it.
     pub fn shape(&self) -> FieldShape {
-        let [height, width, channels] = self.setting.field;
+        let field = self.setting.field;
+        let [height, width, channels] = self.latent().map_or(field, |latent| latent.original(field));
         FieldShape { axes: self.axes, height, width, channels }
+    }
+
+    /// The space of its own that the network works in, if it does.
+    pub(crate) fn latent(&self) -> Option<Latent> {
+        self.recipe.latent.latent(self.axes, self.setting.periodic)
+    }
+
+    /// States one after another, in the user's units, as the network sees them: in its space and its units.
+    pub(crate) fn encode(&self, states: &[f32]) -> Vec<f32> {
+        let mut values = states.to_vec();
+        self.encode_in_place(&mut values);
+        values
+    }
+
+    /// The same where they stand.
+    pub(crate) fn encode_in_place(&self, states: &mut [f32]) {
+        if let Some(latent) = self.latent() {
+            let FieldShape { height, width, channels, .. } = self.shape();
+            latent.encode([height, width, channels], states);
+        }
+        self.scaling.normalize_in_place(states);
+    }
+
+    /// What an error of each channel of the network counts, in a space of its own: as much as in that of the data, where the squares of all
+    /// coefficients of a channel add up to those of its values. The mean of the squares is 1.
+    pub(crate) fn channel_weights(&self) -> Option<Vec<f64>> {
+        self.latent()?;
+        let Scaling { deviation, change, velocity, .. } = &self.scaling;
+        let unit = match self.objective().unit() {
+            Unit::Change => Some(change),
+            Unit::Velocity | Unit::VelocityAtTime if !velocity.is_empty() => Some(velocity),
+            _ => None,
+        };
+        let of = |channel: usize| deviation[channel] * unit.map_or(1.0, |unit| unit[channel]);
+        let (count, channels) = (deviation.len(), self.shape().channels);
+        let mut weights = vec![0.0; count];
+        for channel in 0..channels {
+            let mine = || (channel..count).step_by(channels);
+            let mean = mine().map(|i| of(i).powi(2)).sum::<f64>() / mine().count() as f64;
+            mine().for_each(|i| weights[i] = of(i) / mean.sqrt());
+        }
+        Some(weights)
     }
 
     /// The same model for snapshots of another grid, if its weights do not depend on the grid: those of a Fourier neural operator.
@@ -145,7 +195,9 @@ impl Model {
             });
         }
         let field = [found.height, found.width, found.channels];
-        let model = Self { setting: StateSpace { field, ..self.setting.clone() }, ..self.clone() };
+        let states = StateSpace { field, ..self.setting.clone() };
+        let setting = self.latent().map_or_else(|| Ok(states.clone()), |latent| latent.space(&states))?;
+        let model = Self { setting, ..self.clone() };
         model.operator().check(&model.operator_setting())?;
         Ok(model)
     }

@@ -96,7 +96,7 @@ impl Scaling {
         let Normalization { mean, deviation } = match model.recipe.data.normalize {
             Normalize::Standard => survey.values.normalization(),
             Normalize::Range => survey.values.range_normalization(),
-            Normalize::None => Normalization::identity(set.description.shape.channels),
+            Normalize::None => Normalization::identity(model.setting.field[2]),
         };
         let span = if model.is_timed() { survey.times.duration } else { survey.times.longest };
         let moves = survey.moves();

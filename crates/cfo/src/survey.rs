@@ -1,17 +1,45 @@
 //! One pass over what training sees: every value is read once, measured, hashed and put in its place.
 
-use cfo_data::{ChangeProducts, Statistics};
+use cfo_data::{ChangeProducts, FieldShape, Statistics};
 use cfo_numerics::{Energy, Path};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::error::Result;
 use crate::fingerprint::Hash;
+use crate::latent::Latent;
+use crate::model::Model;
 use crate::profile::ProfileSums;
 use crate::selection::{Selection, Times};
 use crate::smoothing::Denoiser;
 use crate::trajectories::Trajectories;
 use crate::trust;
+
+/// What is surveyed: the snapshots of a set, without the noise that something takes off, in the space that the network works in.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) set: &'a Trajectories,
+    pub(crate) denoiser: Option<&'a Denoiser>,
+    pub(crate) latent: Option<Latent>,
+}
+
+impl<'a> Source<'a> {
+    /// As a model sees a set.
+    pub(crate) fn of(model: &'a Model, set: &'a Trajectories) -> Self {
+        Self { set, denoiser: model.denoiser.as_ref(), latent: model.latent() }
+    }
+
+    /// As it stands.
+    pub(crate) fn plain(set: &'a Trajectories) -> Self {
+        Self { set, denoiser: None, latent: None }
+    }
+
+    /// Channels of a snapshot.
+    fn channels(self) -> usize {
+        let channels = self.set.description.shape.channels;
+        self.latent.map_or(channels, |latent| channels * latent.expansion())
+    }
+}
 
 /// What one pass over the training data finds, in the user's units. A sample of training comes from every trajectory and
 /// from every time of it alike, so changes and velocities are averaged over each trajectory first.
@@ -63,11 +91,11 @@ impl Survey {
     /// If values cannot be read or are not finite.
     pub(crate) fn new(
         question: Question,
-        (set, denoiser): (&Trajectories, Option<&Denoiser>),
+        source: Source<'_>,
         selections: &[Selection],
         place: Option<&mut [f32]>,
     ) -> Result<Self> {
-        Self::with_hash(Hash::NEW, question, (set, denoiser), selections, place)
+        Self::with_hash(Hash::NEW, question, source, selections, place)
     }
 
     /// The same with a fingerprint made in this way.
@@ -77,13 +105,13 @@ impl Survey {
     pub(crate) fn with_hash(
         hash: Hash,
         question: Question,
-        (set, denoiser): (&Trajectories, Option<&Denoiser>),
+        source: Source<'_>,
         selections: &[Selection],
         place: Option<&mut [f32]>,
     ) -> Result<Self> {
-        let times = Times::of(selections, set)?;
-        let size = set.description.shape.len();
-        let surveyor = Surveyor { set, denoiser, question, times, size, hash };
+        let times = Times::of(selections, source.set)?;
+        let size = source.set.description.shape.len();
+        let surveyor = Surveyor { source, question, times, size, hash };
         let found = match place {
             Some(place) => {
                 let mut places = Vec::with_capacity(selections.len());
@@ -97,17 +125,17 @@ impl Survey {
             }
             None => surveyor.in_passing(selections)?,
         };
-        Ok(Self::join(hash, set, selections, times, found))
+        Ok(Self::join(hash, source, selections, times, found))
     }
 
     fn join(
         hash: Hash,
-        set: &Trajectories,
+        source: Source<'_>,
         selections: &[Selection],
         times: Times,
         found: Vec<Found>,
     ) -> Self {
-        let channels = set.description.shape.channels;
+        let (set, channels) = (source.set, source.channels());
         let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
         let (mut profile, mut path_errors) = (ProfileSums::new(channels), Vec::new());
@@ -155,8 +183,7 @@ impl Survey {
 
 /// Reads and measures trajectories.
 struct Surveyor<'a> {
-    set: &'a Trajectories,
-    denoiser: Option<&'a Denoiser>,
+    source: Source<'a>,
     question: Question,
     times: Times,
     size: usize,
@@ -166,7 +193,7 @@ struct Surveyor<'a> {
 impl Surveyor<'_> {
     /// Each trajectory to a place of its own.
     fn fill_places(&self, selections: &[Selection], mut places: Vec<&mut [f32]>) -> Result<Vec<Found>> {
-        if self.set.is_sequential() {
+        if self.source.set.is_sequential() {
             for (selection, place) in selections.iter().zip(&mut places) {
                 self.read(selection, place)?;
             }
@@ -185,7 +212,7 @@ impl Surveyor<'_> {
     /// As many trajectories in memory at a time as there are threads.
     fn in_passing(&self, selections: &[Selection]) -> Result<Vec<Found>> {
         let room = |selection: &Selection| vec![0.0; selection.frames.len() * self.size];
-        if self.set.is_sequential() {
+        if self.source.set.is_sequential() {
             let mut found = Vec::with_capacity(selections.len());
             for group in selections.chunks(rayon::current_num_threads().max(1)) {
                 let mut read = Vec::new();
@@ -210,16 +237,20 @@ impl Surveyor<'_> {
     }
 
     fn read(&self, selection: &Selection, place: &mut [f32]) -> Result<()> {
-        self.set.frames_into(selection.trajectory, &selection.frames, place)
+        self.source.set.frames_into(selection.trajectory, &selection.frames, place)
     }
 
     /// Hashes the snapshots as they stand in the set, takes their noise off, and measures what is left.
     fn measure(&self, selection: &Selection, snapshots: &mut [f32], known: &mut Known) -> Found {
         let hash = self.hash.digest(snapshots);
-        let channels = self.set.description.shape.channels;
-        let times = selection.times(&self.set.trajectories[selection.trajectory].times);
-        if let Some(denoiser) = self.denoiser {
+        let channels = self.source.channels();
+        let times = selection.times(&self.source.set.trajectories[selection.trajectory].times);
+        if let Some(denoiser) = self.source.denoiser {
             denoiser.smooth(&times, snapshots);
+        }
+        if let Some(latent) = self.source.latent {
+            let FieldShape { height, width, channels, .. } = self.source.set.description.shape;
+            latent.encode([height, width, channels], snapshots);
         }
         let mut values = Statistics::new(channels);
         values.add(snapshots);

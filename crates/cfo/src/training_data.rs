@@ -15,7 +15,7 @@ use crate::recipe::Recipe;
 use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
-use crate::survey::{Question, Survey};
+use crate::survey::{Question, Source, Survey};
 use crate::train::draw;
 use crate::trajectories::{Trajectories, available_memory};
 use crate::trust::trust;
@@ -61,7 +61,7 @@ impl TrainingData {
             Some(known) => known.denoiser.clone(),
             None => Denoiser::new(recipe.path.smoothing, set, &selections)?,
         };
-        let source = (set, model.denoiser.as_ref());
+        let source = Source::of(&model, set);
         let units = |survey: &Survey| match known {
             Some(known) => known.scaling.clone(),
             None => Scaling::new(&model, set, &selections, survey),
@@ -95,7 +95,7 @@ impl TrainingData {
     pub(crate) fn fingerprint_by(hash: Hash, recipe: &Recipe, set: &Trajectories) -> Result<String> {
         let question = Question { path: recipe.path.path(), errors: false };
         let selections = Selection::of_set(recipe, set)?;
-        Ok(Survey::with_hash(hash, question, (set, None), &selections, None)?.fingerprint)
+        Ok(Survey::with_hash(hash, question, Source::plain(set), &selections, None)?.fingerprint)
     }
 
     /// Whether a run whose data had this fingerprint was trained on what a recipe takes from a set.
@@ -177,7 +177,7 @@ impl TrainingData {
                 to.copy_from_slice(&snapshots[(rows.start - first) * size..(rows.end - first) * size]);
             }
         }
-        model.scaling.normalize_in_place(to);
+        model.encode_in_place(to);
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl TrainingData {
             let shape = self.values_shape(model);
             memory.insert_real(VALUES, shape, &vec![0.0; shape.iter().product()])?;
         }
-        let channels = model.shape().channels;
+        let channels = model.setting.field[2];
         memory.insert("data.times", Element::Double, [self.rows()], Data::F64(&self.times))?;
         memory.insert("data.offsets", Element::Index, [self.offsets.len()], Data::Index(&self.offsets))?;
         if !self.trust.is_empty() {

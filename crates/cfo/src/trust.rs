@@ -21,7 +21,7 @@ const MOST_COUNT: f64 = 32.0;
 /// The squares have a mean of 1 over time, channel by channel. Times are in units of `Scaling::span`, `errors` are those of
 /// [`path_errors`] of all trajectories.
 pub(crate) fn trust(model: &Model, path: Path, times: &[f64], offsets: &[u32], errors: &[f32]) -> Vec<f32> {
-    let channels = model.shape().channels;
+    let (channels, own) = (model.setting.field[2], model.shape().channels);
     let noise =
         model.denoiser.as_ref().map(|denoiser| denoiser.counts(path, model.scaling.span, times, offsets));
     let gaps: Option<Vec<Vec<f64>>> = model.recipe.path.trust.map(|tolerance| {
@@ -37,7 +37,8 @@ pub(crate) fn trust(model: &Model, path: Path, times: &[f64], offsets: &[u32], e
     let mut trust = vec![0.0; times.len() * channels];
     for channel in 0..channels {
         let of_noise = |row: usize| match &noise {
-            Some(noise) => noise[channel].as_ref().map_or(1.0, |counts| counts[row]),
+            // The transform is orthogonal: all coefficients of a channel have its noise.
+            Some(noise) => noise[channel % own].as_ref().map_or(1.0, |counts| counts[row]),
             None => 1.0,
         };
         let of_gap = |row: usize| gaps.as_ref().map_or(1.0, |counts| counts[channel][row]);

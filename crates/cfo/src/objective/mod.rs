@@ -202,7 +202,8 @@ pub struct Batch {
     pub target: Node,
     /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
     pub conditions: Option<Node>,
-    /// `[batch, 1, 1, channels]`: what an error counts where noise was taken off the snapshots; the less is known of the velocity, the less.
+    /// `[batch, 1, 1, channels]` or `[1, 1, 1, channels]`: what an error counts where noise was taken off the snapshots, the less is known of
+    /// the velocity, the less; and where channels are coefficients of the data.
     pub trust: Option<Node>,
     /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
     pub window: Option<WindowTimes>,

@@ -22,6 +22,7 @@ use crate::operator::OperatorConfig;
 use overrides::{apply, sets_kind};
 use problem::bad_recipe;
 
+pub use crate::latent::{LatentConfig, LatentWavelet};
 pub use crate::partition::Portions;
 pub use crate::scaling::Normalize;
 pub use crate::smoothing::Smoothing;
@@ -39,6 +40,8 @@ pub struct Recipe {
     pub data: DataConfig,
     /// The spline and its noise.
     pub path: PathConfig,
+    /// The space that the network works in.
+    pub latent: LatentConfig,
     /// The network.
     pub operator: OperatorConfig,
     /// What the network is trained for.
@@ -138,6 +141,7 @@ impl Recipe {
         }
         self.path.check()?;
         self.objective.check()?;
+        self.latent.check()?;
         self.train.check()?;
         self.evaluate.check()
     }

@@ -1,5 +1,6 @@
 //! What a rollout runs on the device: one step of every trajectory, and the move to its end.
 
+use cfo_data::FieldShape;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Role, Shape};
 use cfo_numerics::ode::Tableau;
 
@@ -248,14 +249,16 @@ fn weighted_sum(graph: &mut Graph, weights: &str, tensors: &[String], shape: [us
 }
 
 fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -> Result<()> {
-    let shape = graph.shape(value).clone();
     let scaling = &model.scaling;
     let constants = [1, 1, 1, scaling.mean.len()];
     let deviation = graph.constant(constants, scaling.deviation.clone())?;
     let mean = graph.constant(constants, scaling.mean.clone())?;
     let scaled = graph.multiply(value, deviation)?;
-    let restored = graph.add(scaled, mean)?;
-    let output = graph.input(&names.output, shape)?;
+    let mut restored = graph.add(scaled, mean)?;
+    if let Some(latent) = model.latent() {
+        restored = latent.decoded(graph, restored)?;
+    }
+    let output = graph.input(&names.output, graph.shape(restored).clone())?;
     Ok(graph.assign(output, restored)?)
 }
 
@@ -285,7 +288,8 @@ pub(super) fn insert_tensors(
     for name in &fields {
         insert(name, shape.into())?;
     }
-    insert(&names.output, model.batch_shape(batch).into())?;
+    let FieldShape { height, width, channels, .. } = model.shape();
+    insert(&names.output, [batch, height, width, channels].into())?;
     for name in [&names.step, &names.accept, &names.keep] {
         insert(name, [batch].into())?;
     }

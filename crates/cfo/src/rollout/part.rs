@@ -83,7 +83,7 @@ impl<'w, 'a> Part<'w, 'a> {
             }
             part.start.push(start);
             part.times.push(times);
-            part.state.extend(scaling.normalize(&request.states[i]));
+            part.state.extend(model.encode(&request.states[i]));
             part.numbers.push(number_of(&request.states[i]));
             part.outputs.push(found);
             if model.setting.conditions > 0 {

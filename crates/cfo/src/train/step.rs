@@ -75,13 +75,17 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     Ok((graph, loss))
 }
 
-/// What an error counts at the times of the batch, where noise was taken off: read by a second sampler of the same random numbers.
+/// What an error counts: channel by channel in a space of the network's own, and at the times of the batch where noise was taken off, read by a second sampler of the same random numbers.
 fn trust(model: &Model, data: &TrainingData, graph: &mut Graph) -> Result<Option<Node>> {
+    let weights = match model.channel_weights() {
+        None => None,
+        Some(weights) => Some(graph.constant([1, 1, 1, weights.len()], weights)?),
+    };
     if data.trust.is_empty() {
-        return Ok(None);
+        return Ok(weights);
     }
     let tensors = PathTensors {
-        values: graph.input("data.trust", [data.rows(), 1, 1, model.shape().channels])?,
+        values: graph.input("data.trust", [data.rows(), 1, 1, model.setting.field[2]])?,
         times: graph.tensor("data.times", Element::Double, [data.rows()])?,
         offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
     };
@@ -89,5 +93,9 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph) -> Result<Option
         PathData::Flow { path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
     let Draw { seed, stream, .. } = draw(model, data);
     let counter = graph.counter(COUNTER)?;
-    Ok(Some(graph.sample_path(tensors, line, model.recipe.train.batch, (seed, stream), counter)?.state))
+    let trust = graph.sample_path(tensors, line, model.recipe.train.batch, (seed, stream), counter)?.state;
+    Ok(Some(match weights {
+        Some(weights) => graph.multiply(trust, weights)?,
+        None => trust,
+    }))
 }

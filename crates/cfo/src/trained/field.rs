@@ -79,23 +79,39 @@ impl Trained {
         let mut weights = self.lock();
         let (field, memory) = weights.field(model, count)?;
         memory.write(&name(count, "time"), Data::F64(&vec![scaling.time(time); count]))?;
-        memory.write(&name(count, "state"), Data::F32(&scaling.normalize(states)))?;
+        memory.write(&name(count, "state"), Data::F32(&model.encode(states)))?;
         if !conditions.is_empty() {
             memory.write(&name(count, "conditions"), Data::F32(&conditions.repeat(count)))?;
         }
         // A unit of normalised velocity is a deviation a span.
+        let shape = model.shape();
+        let latent = model.latent().map(|latent| (latent, [shape.height, shape.width, shape.channels]));
         let deviations = || scaling.deviation.iter().cycle();
         let Some(vectors) = vectors else {
             field.velocity.run(memory)?;
             let found = field.velocity.output_f64(0)?;
             let scaled = found.iter().zip(deviations()).map(|(v, deviation)| v * deviation / scaling.span);
-            return Ok(scaled.map(|v| v as f32).collect());
+            let mut velocity: Vec<f32> = scaled.map(|v| v as f32).collect();
+            if let Some((latent, field)) = latent {
+                latent.decode(field, &mut velocity);
+            }
+            return Ok(velocity);
         };
+        // The transform is orthogonal: a vector meets coefficients as it meets values.
+        let mut vectors = vectors.to_vec();
+        if let Some((latent, field)) = latent {
+            latent.encode(field, &mut vectors);
+        }
         let scaled =
             vectors.iter().zip(deviations()).map(|(&w, deviation)| f64::from(w) * deviation / scaling.span);
         memory.write(&name(count, "vector"), Data::F64(&scaled.collect::<Vec<f64>>()))?;
         field.vector_jacobian.run(memory)?;
         let found = field.vector_jacobian.output_f64(0)?;
-        Ok(found.iter().zip(deviations()).map(|(g, deviation)| (g / deviation) as f32).collect())
+        let mut product: Vec<f32> =
+            found.iter().zip(deviations()).map(|(g, deviation)| (g / deviation) as f32).collect();
+        if let Some((latent, field)) = latent {
+            latent.decode(field, &mut product);
+        }
+        Ok(product)
     }
 }

@@ -168,7 +168,6 @@ fn pde_refiner_learns_and_resumes() {
         let trained = refiner(1200, kind).folder(&run).fit(&data).unwrap();
         let report = trained.evaluate(data.test()).unwrap();
         let error = report.relative_l2.mean;
-        eprintln!("{kind:?}: {error} of {still}");
         assert_eq!(report.evaluations, 20 * (1 + refinements));
         assert!(5.0 * error < still, "{kind:?}: relative L2 {error}, of what stays where it is {still}");
         let predict = |trained: &Trained| trained.predict(&[0.7, -0.3], 0.0, &[0.1, 0.2, 0.3]).unwrap();
@@ -203,7 +202,6 @@ fn conditional_flow_matching_learns_and_resumes() {
         let trained = flow(1500, keys).folder(&run).fit(&data).unwrap();
         let report = trained.evaluate(data.test()).unwrap();
         let (error, each) = (report.relative_l2.mean, if guidance == 1.0 { 1 } else { 2 });
-        eprintln!("{guidance}: {error} of {still}");
         assert_eq!(report.evaluations, 20 * 4 * each, "20 steps of four stages");
         assert!(5.0 * error < still, "{guidance}: relative L2 {error}, of what stays where it is {still}");
         for solver in [Solver::rk4().evaluations(40 * each), Solver::tsit5(1e-4, 1e-4).unwrap()] {
