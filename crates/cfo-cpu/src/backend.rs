@@ -91,6 +91,12 @@ impl Storage for Tensor {
         })
     }
 
+    fn copy_from(&mut self, from: &dyn Storage) -> Result<()> {
+        let from = from.as_any().downcast_ref::<Self>().expect("a memory's tensors are of one device");
+        self.0.as_mut_slice::<u8>().copy_from_slice(from.0.as_slice());
+        Ok(())
+    }
+
     fn read_f32(&self) -> Result<Vec<f32>> {
         Ok(self.0.as_slice::<f32>().to_vec())
     }

@@ -103,6 +103,11 @@ impl Storage for Tensor {
         Ok(numbers(&self.0.read(0, self.0.len())?, scalar))
     }
 
+    fn copy_from(&mut self, from: &dyn Storage) -> Result<()> {
+        let from = from.as_any().downcast_ref::<Self>().expect("a memory's tensors are of one device");
+        self.0.copy_from(&from.0)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -110,6 +110,12 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// If the device fails.
     fn read(&self, number: Number) -> Result<Vec<f64>>;
 
+    /// Takes over all elements of a tensor of the same device and size, without a detour over the host.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn copy_from(&mut self, from: &dyn Storage) -> Result<()>;
+
     /// All elements of a tensor of single precision.
     ///
     /// # Errors

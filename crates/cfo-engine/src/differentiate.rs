@@ -41,6 +41,21 @@ impl Graph {
         values: &[(Node, Node)],
         with_respect_to: &[Node],
     ) -> Result<Vec<Option<Node>>> {
+        self.vector_jacobian_since(0, values, with_respect_to)
+    }
+
+    /// The same where only the operations from a number on are differentiated (`entries().len()` before they were appended):
+    /// what came before them counts as given. A part of a graph that is appended again on a value that was kept is so
+    /// computed again instead of stored, which is how long chains of steps are differentiated in little memory.
+    ///
+    /// # Errors
+    /// If a cotangent's shape is not its value's, or an operation on the way has no derivative.
+    pub fn vector_jacobian_since(
+        &mut self,
+        first: usize,
+        values: &[(Node, Node)],
+        with_respect_to: &[Node],
+    ) -> Result<Vec<Option<Node>>> {
         let end = self.entries.len();
         let depends = self.dependents(with_respect_to, end);
         let mut arrived: HashMap<Node, Vec<Node>> = HashMap::new();
@@ -55,7 +70,7 @@ impl Graph {
             }
             arrived.entry(value).or_default().push(cotangent);
         }
-        for id in (0..end).rev() {
+        for id in (first..end).rev() {
             if depends[id] {
                 self.pull_back(id, &depends, with_respect_to, &mut arrived)?;
             }

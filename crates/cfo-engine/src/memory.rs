@@ -250,6 +250,20 @@ impl Memory {
         self.tensors[index].storage.write(data, number)
     }
 
+    /// Copies the values of a tensor to another one of the same type, on the device and after all runs before.
+    ///
+    /// # Errors
+    /// If there are no such tensors, or their types differ.
+    pub fn copy(&mut self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.find(from)?, self.find(to)?);
+        self.check_type(to, &self.tensors[from].value_type.clone())?;
+        match self.tensors.get_disjoint_mut([from, to]) {
+            Ok([from, to]) => to.storage.copy_from(&*from.storage),
+            // A tensor is its own copy.
+            Err(_) => Ok(()),
+        }
+    }
+
     /// The values of a real or double tensor in single precision.
     ///
     /// # Errors

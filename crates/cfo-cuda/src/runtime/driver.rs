@@ -305,6 +305,19 @@ impl Allocation {
         self.context.copy_to_device(self.address, bytes)
     }
 
+    /// Takes over the bytes of another allocation of the same size, after all that was enqueued before.
+    pub(crate) fn copy_from(&self, from: &Self) -> Result<()> {
+        assert_eq!(self.bytes, from.bytes, "tensors of one type have one size");
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        self.context.enter()?;
+        // SAFETY: both allocations have that many bytes and outlive the stream's work: dropping one waits for it.
+        check("cuMemcpyDtoD", unsafe {
+            sys::cuMemcpyDtoDAsync_v2(self.address, from.address, self.bytes, self.context.stream)
+        })
+    }
+
     /// Fills it with a number of two bytes.
     pub(crate) fn fill(&self, number: u16) -> Result<()> {
         self.context.enter()?;

@@ -316,7 +316,7 @@ binary_methods! {
     maximum => Maximum,
     /// The smaller of both.
     minimum => Minimum,
-    /// 1 where `a` is at least `b`, else 0; its derivative is 0.
+    /// 1 where `a` is at least `b`, else 0, also where one is not a number; its derivative is 0.
     at_least => AtLeast,
     /// `a` where `b` is not 0, else 0, even where `a` is not a number.
     mask => Mask,

@@ -7,6 +7,7 @@
 //! [`StepControl`] whether an adaptive step is good enough and how long the next one is. So integrations on other devices
 //! share them: they implement [`Advance`].
 
+mod checkpoints;
 mod control;
 mod drive;
 mod error;
@@ -16,6 +17,7 @@ mod tableau;
 #[cfg(test)]
 mod tests;
 
+pub use checkpoints::{Checkpoints, Recall};
 pub use control::{Controller, Decision, StepControl, first_step};
 pub use drive::{Advance, Counts, Steps, drive};
 pub use error::OdeError;
