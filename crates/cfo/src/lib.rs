@@ -67,7 +67,7 @@ pub mod engine {
 
 /// A training step by hand: what benchmarks time and dry runs describe.
 pub mod training {
-    pub use crate::train::{Prepared, sampler};
+    pub use crate::train::{CompiledStep, Counts, Prepared, sampler};
     pub use crate::training_data::TrainingData;
 }
 

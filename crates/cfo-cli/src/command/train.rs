@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use cfo::checkpoint::Checkpoints;
 use cfo::data::Split;
 use cfo::data::store::TrajectoryFile;
-use cfo::engine::{Device, Plan};
+use cfo::engine::Device;
 use cfo::proposal::{Machine, Proposal};
-use cfo::training::Prepared;
+use cfo::training::{CompiledStep, Prepared};
 use cfo::{Ending, Model, Recipe, Training, Trajectories, WallTime};
 use serde::Serialize;
 
@@ -252,16 +252,16 @@ fn dry_run(recipe: &Recipe, set: &Trajectories, device: Device, json: bool) -> R
     let mut prepared = Prepared::new(recipe, set, device)?;
     prepared.initialize()?;
     let program = prepared.compile(&[])?;
-    let found = DryRun::new(&prepared, set, device, program.plan())?;
+    let found = DryRun::new(&prepared, set, device, &program)?;
     if json {
         return report::print_json(&found);
     }
     say("nothing was trained (`--dry-run`)");
-    Ok(report::print(&found.table(&prepared.model, program.plan()).text())?)
+    Ok(report::print(&found.table(&prepared.model, &program).text())?)
 }
 
 impl DryRun {
-    fn new(prepared: &Prepared, set: &Trajectories, device: Device, plan: &Plan) -> Result<Self> {
+    fn new(prepared: &Prepared, set: &Trajectories, device: Device, step: &CompiledStep) -> Result<Self> {
         let Prepared { model, data, memory, .. } = prepared;
         let recipe = &model.recipe;
         Ok(Self {
@@ -284,14 +284,14 @@ impl DryRun {
             smoothed: Smoothed::of(model),
             first_time: model.scaling.start,
             last_time: model.scaling.last(),
-            operations: plan.len(),
-            arena_bytes: plan.arena_bytes(),
+            operations: step.operations(),
+            arena_bytes: step.arena_bytes(),
             tensor_bytes: memory.bytes(),
         })
     }
 
     /// One line for each thing that was found.
-    fn table(&self, model: &Model, plan: &Plan) -> Table {
+    fn table(&self, model: &Model, step: &CompiledStep) -> Table {
         let numbers =
             |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
         let dimensions: Vec<String> = model.shape().dimensions().iter().map(ToString::to_string).collect();
@@ -319,7 +319,7 @@ impl DryRun {
         push("operator", format!("{} with {} parameters", self.operator, self.parameters));
         push("objective", format!("{}, {} steps of {} samples", self.objective, self.steps, self.batch));
         push("device", format!("{} in {}", self.device, self.precision));
-        push("plan of a step", plan.to_string());
+        push("plan of a step", step.to_string());
         push("data and weights", report::bytes(self.tensor_bytes as u64));
         table
     }

@@ -7,6 +7,7 @@ mod autoregressive;
 mod conditional_flow_matching;
 mod flow_matching;
 mod levels;
+mod neural_ode;
 mod noise;
 mod pde_refiner;
 mod uniform_grid;
@@ -14,6 +15,7 @@ mod uniform_grid;
 use std::sync::Arc;
 
 use cfo_engine::{Graph, Node, PathData, WindowTimes};
+use cfo_numerics::ode::{Controller, Tableau};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,8 @@ use crate::trajectories::Trajectories;
 pub use autoregressive::Autoregressive;
 pub use conditional_flow_matching::{ConditionalFlowKeys, ConditionalFlowMatching};
 pub use flow_matching::FlowMatching;
+pub(crate) use neural_ode::advanced;
+pub use neural_ode::{NeuralOde, ThroughSolver};
 pub use noise::Noise;
 pub use pde_refiner::{PdeRefiner, RefinerForm};
 
@@ -72,6 +76,40 @@ pub trait Objective: Send + Sync {
     /// # Errors
     /// If the network cannot take the batch.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node>;
+
+    /// Appends the loss and its gradients with respect to all parameters, in their order. An objective that knows a better way than
+    /// to go back through all that its loss appended says so here.
+    ///
+    /// # Errors
+    /// If the network cannot take the batch, or the loss is not differentiable.
+    fn loss_and_gradients(
+        &self,
+        graph: &mut Graph,
+        model: &Model,
+        batch: &Batch,
+    ) -> Result<(Node, Vec<Node>)> {
+        let loss = self.loss(graph, model, batch)?;
+        let gradients = graph.parameter_gradients(loss)?;
+        Ok((loss, gradients))
+    }
+
+    /// How windows are integrated in steps that are chosen while they run, where that is what training does: the loss is then the
+    /// mean of [`Objective::mismatch`] over the snapshots of the window but the first, and [`Objective::loss`] is not asked for.
+    fn integration(&self) -> Option<Integration> {
+        None
+    }
+
+    /// Appends the mismatch of predicted and true snapshots, a scalar: by default the mean squared error in units of the change from one
+    /// snapshot to the next, channel by channel, which is 1 where nothing is predicted to change.
+    ///
+    /// # Errors
+    /// If they have different shapes.
+    fn mismatch(&self, graph: &mut Graph, model: &Model, [found, wanted]: [Node; 2]) -> Result<Node> {
+        let change = &model.scaling.change;
+        let unit = graph.constant([change.len()], change.clone())?;
+        let [found, wanted] = [graph.divide(found, unit)?, graph.divide(wanted, unit)?];
+        Ok(graph.mean_squared_error(found, wanted)?)
+    }
 
     /// How its network moves a state.
     fn motion(&self) -> Motion {
@@ -257,6 +295,21 @@ pub struct Point {
     pub noise: Noise,
 }
 
+/// How windows are integrated in training, in steps that are chosen while they run, for each sample on its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Integration {
+    /// The Runge-Kutta method, which must estimate its error.
+    pub tableau: Tableau,
+    /// Tolerances in normalised units, and how steps are chosen.
+    pub controller: Controller,
+    /// Intervals of a window.
+    pub intervals: usize,
+    /// Whether gradients go from one interval back into the one before.
+    pub through_time: bool,
+    /// States kept for the way back; others are computed again.
+    pub checkpoints: usize,
+}
+
 /// How a network moves a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -304,6 +357,8 @@ pub enum ObjectiveConfig {
     PdeRefiner(PdeRefiner),
     /// To make a whole trajectory out of noise, given its first snapshot.
     ConditionalFlowMatching(ConditionalFlowKeys),
+    /// To be integrated from each snapshot to the next.
+    NeuralOde(ThroughSolver),
 }
 
 impl ObjectiveConfig {
@@ -314,6 +369,7 @@ impl ObjectiveConfig {
             Self::Autoregressive { .. } => Autoregressive::NAME,
             Self::PdeRefiner(_) => PdeRefiner::NAME,
             Self::ConditionalFlowMatching(_) => ConditionalFlowMatching::NAME,
+            Self::NeuralOde(_) => NeuralOde::NAME,
         }
     }
 
@@ -323,6 +379,7 @@ impl ObjectiveConfig {
             Self::FlowMatching | Self::Autoregressive { .. } => Ok(()),
             Self::PdeRefiner(refiner) => refiner.check_keys(),
             Self::ConditionalFlowMatching(keys) => keys.check(),
+            Self::NeuralOde(through) => through.check("objective"),
         }
     }
 
@@ -335,6 +392,7 @@ impl ObjectiveConfig {
             Self::ConditionalFlowMatching(keys) => {
                 Arc::new(ConditionalFlowMatching { path: path.path(), keys })
             }
+            Self::NeuralOde(through) => Arc::new(NeuralOde { through, flow: FlowMatching::new(path) }),
         }
     }
 }

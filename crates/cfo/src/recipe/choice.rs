@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 use super::evaluate::RolloutPrecision;
 
 /// A value that a word stands for.
-pub(super) trait Choice: Sized {
+pub(crate) trait Choice: Sized {
     /// The words, for people.
     const WORDS: &'static [&'static str];
 
@@ -22,17 +22,17 @@ pub(super) trait Choice: Sized {
     fn word(&self) -> String;
 }
 
-pub(super) fn serialize<T: Choice, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<T: Choice, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&value.word())
 }
 
-pub(super) fn deserialize<'de, T: Choice, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(crate) fn deserialize<'de, T: Choice, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let word = String::deserialize(deserializer)?;
     T::of(&word).ok_or_else(|| de::Error::unknown_variant(&word, T::WORDS))
 }
 
 /// The words, for the page of all keys.
-pub(super) fn schema<T: Choice>(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn schema<T: Choice>(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": T::WORDS })
 }
 

@@ -1,6 +1,6 @@
 //! The recipe of a run: one TOML file, every key with a default that is the paper's.
 
-mod choice;
+pub(crate) mod choice;
 mod data;
 mod evaluate;
 mod overrides;
@@ -105,7 +105,13 @@ impl Recipe {
     fn check_time_balance(&self, balance: f64) -> Result<()> {
         let problem = match () {
             () if !(0.0..=1.0).contains(&balance) => format!("{balance} must lie in [0, 1]"),
-            () if self.objective != ObjectiveConfig::FlowMatching => return Ok(()),
+            () if !matches!(
+                self.objective,
+                ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_)
+            ) =>
+            {
+                return Ok(());
+            }
             () if !self.path.scale_velocity => "it needs `path.scale_velocity = true`".into(),
             () if !self.operator.time_embedding() => "it needs `operator.time_embedding = true`".into(),
             () => return Ok(()),

@@ -115,13 +115,19 @@ pub(super) fn append_step(
     if tableau.estimates_error() {
         let zero = graph.scale(state, 0.0)?;
         let error = combine(graph, zero, length, tableau.error, &slopes)?;
-        outputs.push(scaled_error(graph, names, [state, next, error])?);
+        outputs.push(scaled_error(graph, &names.tolerance, [state, next, error])?);
     }
     Ok(outputs)
 }
 
 /// `state + length * sum(weights * slopes)`.
-fn combine(graph: &mut Graph, state: Node, length: Node, weights: &[f64], slopes: &[Node]) -> Result<Node> {
+pub(crate) fn combine(
+    graph: &mut Graph,
+    state: Node,
+    length: Node,
+    weights: &[f64],
+    slopes: &[Node],
+) -> Result<Node> {
     let mut sum: Option<Node> = None;
     for (&weight, &slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
         let term = graph.scale(slope, weight)?;
@@ -139,9 +145,13 @@ fn combine(graph: &mut Graph, state: Node, length: Node, weights: &[f64], slopes
     }
 }
 
-/// Root mean square over each trajectory of `error / (atol + rtol max(|before|, |after|))`.
-fn scaled_error(graph: &mut Graph, names: &Names, [before, after, error]: [Node; 3]) -> Result<Node> {
-    let tolerance = graph.input(&names.tolerance, [2])?;
+/// Root mean square over each trajectory of `error / (atol + rtol max(|before|, |after|))`; the tensor of tolerances holds `rtol` and `atol`.
+pub(crate) fn scaled_error(
+    graph: &mut Graph,
+    tolerance: &str,
+    [before, after, error]: [Node; 3],
+) -> Result<Node> {
+    let tolerance = graph.input(tolerance, [2])?;
     let rtol = graph.slice(tolerance, 0, 0, 1)?;
     let atol = graph.slice(tolerance, 0, 1, 1)?;
     let (before, after) = (graph.abs(before)?, graph.abs(after)?);

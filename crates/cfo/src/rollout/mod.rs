@@ -22,6 +22,7 @@ use crate::model::Model;
 use crate::objective::Motion;
 use generate::Generator;
 use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
+pub(crate) use graph::{combine, scaled_error};
 use part::{Found, Part};
 use schedule::{Cut, Schedule, Step};
 

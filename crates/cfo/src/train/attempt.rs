@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use cfo_data::Split;
 use cfo_device::Device;
-use cfo_engine::Program;
 
+use super::compiled::CompiledStep;
 use super::folder::Folder;
 use super::log::{Log, read_log};
 use super::prepared::Prepared;
@@ -99,7 +99,7 @@ impl Attempt<'_> {
     /// Makes the steps that are left.
     fn steps(
         &self,
-        program: Program,
+        program: CompiledStep,
         prepared: &mut Prepared,
         state: Option<&State>,
         (observer, time): (&mut dyn Observer, WallTime),

@@ -1,12 +1,14 @@
 //! The training loop.
 
 mod attempt;
+mod compiled;
 mod folder;
 mod log;
 mod observer;
 mod outcome;
 mod prepared;
 mod run;
+mod solve;
 mod step;
 mod supply;
 mod training;
@@ -28,6 +30,7 @@ use crate::recipe::Recipe;
 use crate::trained::Trained;
 use crate::trajectories::Trajectories;
 use attempt::Attempt;
+pub use compiled::CompiledStep;
 use folder::Folder;
 use log::Log;
 pub(crate) use log::{read_log, write_log};
@@ -35,6 +38,7 @@ pub use observer::{Observer, Reply, StepReport};
 pub use outcome::Ending;
 pub(crate) use outcome::Outcome;
 pub use prepared::Prepared;
+pub use solve::Counts;
 pub(crate) use step::draw;
 pub use step::sampler;
 pub use training::Training;

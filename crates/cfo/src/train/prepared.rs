@@ -5,6 +5,8 @@ use std::sync::Arc;
 use cfo_device::Device;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape, Type};
 
+use super::compiled::CompiledStep;
+use super::solve::{self, SolverStep};
 use super::step::training_step;
 use crate::error::{CfoError, Result};
 use crate::method::Method;
@@ -20,7 +22,7 @@ pub struct Prepared {
     pub model: Arc<Model>,
     /// What batches are drawn from.
     pub data: TrainingData,
-    /// The graph of a step.
+    /// The graph of a step; of one through a solver that chooses its steps, the part that changes the weights.
     pub graph: Graph,
     /// Its loss.
     pub loss: Node,
@@ -50,7 +52,10 @@ impl Prepared {
         let mut memory =
             Memory::new(device, train.precision_on(device))?.with_determinism(train.deterministic);
         let (model, data, fingerprint) = TrainingData::load(method, set, &mut memory, known)?;
-        let (graph, loss) = training_step(&model, &data)?;
+        let (graph, loss) = match model.objective().integration() {
+            None => training_step(&model, &data)?,
+            Some(integration) => solve::update(&model, integration)?,
+        };
         Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
     }
 
@@ -90,13 +95,27 @@ impl Prepared {
         self.data.upload(&self.model, &mut self.memory)
     }
 
-    /// Puts what is left of the data into memory and compiles the step, with the outputs asked for.
+    /// Puts what is left of the data into memory and compiles the step, with the outputs asked for; a step through a solver that chooses
+    /// its steps has the loss.
     ///
     /// # Errors
     /// If the step does not fit the device.
-    pub fn compile(&mut self, outputs: &[Node]) -> Result<Program> {
+    pub fn compile(&mut self, outputs: &[Node]) -> Result<CompiledStep> {
         self.upload()?;
-        let refuse = |error| CfoError::of_step(error, self.model.recipe.train.batch);
-        Program::compile(&self.graph, outputs, &self.memory).map_err(refuse)
+        let batch = self.model.recipe.train.batch;
+        let refuse = |error| CfoError::of_step(error, batch);
+        match self.model.objective().integration() {
+            None => {
+                let program = Program::compile(&self.graph, outputs, &self.memory).map_err(refuse)?;
+                Ok(program.into())
+            }
+            Some(integration) => {
+                let step = SolverStep::compile(&self.model, &self.data, integration, &mut self.memory);
+                Ok(CompiledStep::solved(step.map_err(|error| match error {
+                    CfoError::Engine(error) => refuse(error),
+                    other => other,
+                })?))
+            }
+        }
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cfo_engine::{Data, Memory, Program};
+use cfo_engine::{Data, Memory};
 
+use super::compiled::CompiledStep;
 use super::log::Log;
 use super::supply::Supply;
 use super::validation::Validation;
@@ -26,7 +27,7 @@ pub(super) struct Run<'a> {
     pub model: &'a Arc<Model>,
     pub fingerprint: String,
     pub checkpoints: Option<&'a Checkpoints>,
-    pub program: Program,
+    pub program: CompiledStep,
     pub validation: Validation<'a>,
     pub log: Log,
     /// Every report so far.

@@ -11,7 +11,7 @@ use crate::training_data::TrainingData;
 /// Stream of the batch sampler under the run's seed.
 const BATCHES: u32 = 1;
 /// The tensor that counts optimiser steps.
-const COUNTER: &str = "train.step";
+pub(super) const COUNTER: &str = "train.step";
 
 /// How a model's batches are drawn.
 pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
@@ -39,11 +39,11 @@ pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)
     Ok((graph, sample))
 }
 
-/// The graph of one training step. Returns the loss; its sum over steps is kept in the tensor `train.loss`.
+/// The graph that draws a batch for an objective, and the batch.
 ///
 /// # Errors
-/// If the network cannot take the data's grid.
-pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
+/// If the path is not valid.
+pub(super) fn drawn(model: &Model, data: &TrainingData) -> Result<(Graph, Batch)> {
     let (mut graph, sample) = sampler(model, data)?;
     let train = &model.recipe.train;
     let counter = graph.counter(COUNTER)?;
@@ -65,14 +65,28 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
         _ => target,
     };
     let noise = Noise::of_step(train.seed, counter, draw(model, data).first);
-    let batch = Batch { time, state, target, conditions, trust, window, noise };
-    let loss = model.objective().loss(&mut graph, model, &batch)?;
+    Ok((graph, Batch { time, state, target, conditions, trust, window, noise }))
+}
+
+/// The graph of one training step. Returns the loss; its sum over steps is kept in the tensor `train.loss`.
+///
+/// # Errors
+/// If the network cannot take the data's grid.
+pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
+    let (mut graph, batch) = drawn(model, data)?;
+    let (loss, gradients) = model.objective().loss_and_gradients(&mut graph, model, &batch)?;
+    learn(model, &mut graph, loss, &gradients)?;
+    Ok((graph, loss))
+}
+
+/// Appends what a loss and its gradients change: the sum of losses, the weights, the counter.
+pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[Node]) -> Result<()> {
     let total = graph.input("train.loss", Shape::scalar())?;
     let sum = graph.add(total, loss)?;
     graph.assign(total, sum)?;
-    let gradients = graph.parameter_gradients(loss)?;
-    graph.adam_step(&gradients, counter, train.adam()?)?;
-    Ok((graph, loss))
+    let counter = graph.counter(COUNTER)?;
+    graph.adam_step(gradients, counter, model.recipe.train.adam()?)?;
+    Ok(())
 }
 
 /// What an error counts: channel by channel in a space of the network's own, and at the times of the batch where noise was taken off, read by a second sampler of the same random numbers.

@@ -175,7 +175,7 @@ fn losses(recipe: &Recipe, set: &Trajectories, device: Device, steps: usize) -> 
     let losses = (0..steps)
         .map(|_| {
             program.run(memory).unwrap();
-            program.scalar(0).unwrap()
+            program.loss().unwrap()
         })
         .collect();
     let weights = graph.parameters().iter().map(|parameter| memory.read(&parameter.name).unwrap()).collect();

@@ -5,6 +5,7 @@ mod cuda;
 mod latent;
 mod learning;
 mod library;
+mod neural_ode;
 mod resuming;
 mod rollouts;
 mod samplers;

@@ -193,9 +193,9 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
         for (program, best) in [&mut step, &mut sampler].into_iter().zip(&mut best[1..]) {
             let started = Instant::now();
             for _ in 0..STEPS {
-                program.run(memory).map_err(CfoError::from)?;
+                program.run(memory)?;
             }
-            program.wait().map_err(CfoError::from)?;
+            program.wait()?;
             *best = best.min(1e3 * started.elapsed().as_secs_f64() / f64::from(STEPS));
         }
     }

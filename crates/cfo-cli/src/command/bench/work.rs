@@ -6,16 +6,16 @@ use anyhow::Result;
 use cfo::engine::{Feed, Memory, Page, Program};
 use cfo::numerics::ode::RK4;
 use cfo::rollout::Rollout;
-use cfo::training::Prepared;
+use cfo::training::{CompiledStep, Prepared};
 use cfo::{Budget, CfoError, Request, Trajectories};
 
 use crate::args::{self, Work};
 
 /// What is timed.
 pub(super) enum Timed {
-    Program(Box<Program>),
+    Program(CompiledStep),
     Rollout { rollout: Box<Rollout>, request: Request, nfe: usize },
-    Streamed { program: Box<Program>, feed: Feed, pages: Vec<Page> },
+    Streamed { program: CompiledStep, feed: Feed, pages: Vec<Page> },
 }
 
 impl Timed {
@@ -37,18 +37,16 @@ impl Timed {
                 values.for_each(|(i, value)| *value = (i as f32 * 0.01).sin());
                 pages.push(page);
             }
-            return Ok(Self::Streamed { program: Box::new(program), feed, pages });
+            return Ok(Self::Streamed { program, feed, pages });
         }
-        Ok(Self::Program(Box::new(program)))
+        Ok(Self::Program(program))
     }
 
     /// Once, until the device is done.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.start(memory)?;
         match self {
-            Self::Program(program) | Self::Streamed { program, .. } => {
-                Ok(program.wait().map_err(CfoError::from)?)
-            }
+            Self::Program(program) | Self::Streamed { program, .. } => Ok(program.wait()?),
             Self::Rollout { .. } => Ok(()),
         }
     }
@@ -56,14 +54,14 @@ impl Timed {
     /// Once, without waiting where that can be.
     pub fn start(&mut self, memory: &mut Memory) -> Result<()> {
         match self {
-            Self::Program(program) => program.run(memory).map_err(CfoError::from)?,
+            Self::Program(program) => program.run(memory)?,
             Self::Rollout { rollout, request, nfe } => {
                 rollout.predict(memory, request, Budget::Evaluations(*nfe))?;
             }
             Self::Streamed { program, feed, pages } => {
                 let page = pages.pop().expect("one page is always free");
                 pages.extend(feed.send(memory, page).map_err(CfoError::from)?);
-                program.run(memory).map_err(CfoError::from)?;
+                program.run(memory)?;
             }
         }
         Ok(())
@@ -71,16 +69,14 @@ impl Timed {
 
     pub fn wait(&self) -> Result<()> {
         match self {
-            Self::Program(program) | Self::Streamed { program, .. } => {
-                Ok(program.wait().map_err(CfoError::from)?)
-            }
+            Self::Program(program) | Self::Streamed { program, .. } => Ok(program.wait()?),
             Self::Rollout { .. } => Ok(()),
         }
     }
 
     pub fn operations(&self) -> usize {
         match self {
-            Self::Program(program) | Self::Streamed { program, .. } => program.plan().len(),
+            Self::Program(program) | Self::Streamed { program, .. } => program.operations(),
             Self::Rollout { .. } => 0,
         }
     }
@@ -134,7 +130,7 @@ pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) ->
 }
 
 /// Draws weights, puts everything into memory and compiles what is timed.
-pub(super) fn compile(what: Work, prepared: &mut Prepared) -> Result<Program> {
+pub(super) fn compile(what: Work, prepared: &mut Prepared) -> Result<CompiledStep> {
     prepared.initialize()?;
     if let Work::TrainStep | Work::Overhead = what {
         return Ok(prepared.compile(&[prepared.loss])?);
@@ -143,7 +139,7 @@ pub(super) fn compile(what: Work, prepared: &mut Prepared) -> Result<Program> {
     let Prepared { model, data, memory, .. } = prepared;
     let batch = model.recipe.train.batch;
     let (graph, outputs) = match what {
-        Work::Rollout => return Ok(Rollout::new(model, memory, batch, RK4, "")?.into_step()),
+        Work::Rollout => return Ok(Rollout::new(model, memory, batch, RK4, "")?.into_step().into()),
         Work::Forward => {
             let (graph, moved) = model.forward(batch, memory)?;
             (graph, vec![moved])
@@ -153,5 +149,5 @@ pub(super) fn compile(what: Work, prepared: &mut Prepared) -> Result<Program> {
             (graph, vec![sample.time, sample.state, sample.target])
         }
     };
-    Ok(Program::compile(&graph, &outputs, memory).map_err(CfoError::from)?)
+    Ok(Program::compile(&graph, &outputs, memory).map_err(CfoError::from)?.into())
 }

@@ -1,0 +1,303 @@
+//! The neural ODE, the paper's baseline: from each true snapshot the network is integrated to the next ones, and the mismatch goes
+//! back through the solver's steps. The same on a warm start is fine-tuning through the solver.
+
+use cfo_engine::{Graph, Node, WindowTimes};
+use cfo_numerics::Path;
+use cfo_numerics::ode::{Controller, TSIT5, Tableau};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Batch, Draw, FlowMatching, Integration, Objective, ObjectiveConfig, Point, Unit};
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::recipe::{Recipe, choice};
+use crate::rollout::combine;
+
+/// How a network is integrated in training.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThroughSolver {
+    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    #[serde(with = "choice")]
+    #[schemars(schema_with = "choice::schema::<Tableau>")]
+    pub solver: Tableau,
+    /// Equal steps from snapshot to snapshot; 0 for steps as long as the tolerances allow, for solvers that estimate their error, and one for others.
+    pub substeps: usize,
+    /// Relative tolerance.
+    pub rtol: f64,
+    /// Absolute tolerance, in normalised units.
+    pub atol: f64,
+    /// P, I and D of the controller that chooses the steps.
+    pub pid: [f64; 3],
+    /// Intervals that are integrated from a true snapshot on; the prediction is compared with every snapshot that it passes.
+    pub window: usize,
+    /// Whether gradients go through the whole window; otherwise each interval starts from where the one before it ended, taken as given.
+    pub through_time: bool,
+    /// States that are kept for the way back where steps are chosen by tolerances; others are computed again.
+    pub checkpoints: usize,
+    /// Whether equal steps are computed again on the way back instead of stored: memory for one step rather than for all.
+    pub recompute: bool,
+}
+
+impl Default for ThroughSolver {
+    /// The paper's baseline.
+    fn default() -> Self {
+        Self {
+            solver: TSIT5,
+            substeps: 0,
+            rtol: 1e-4,
+            atol: 1e-6,
+            pid: [0.0, 1.0, 0.0],
+            window: 1,
+            through_time: true,
+            checkpoints: 64,
+            recompute: true,
+        }
+    }
+}
+
+/// Attempted steps of a window before it is given up, as in diffrax.
+const MOST_ATTEMPTS: u64 = 4096;
+
+impl ThroughSolver {
+    /// Whether steps are chosen by tolerances.
+    pub fn is_adaptive(&self) -> bool {
+        self.substeps == 0 && self.solver.estimates_error()
+    }
+
+    /// Refuses numbers that make no sense; `section` is where they stand in a recipe.
+    pub(crate) fn check(&self, section: &str) -> Result<()> {
+        let invalid =
+            |key: &str, problem: String| Err(CfoError::invalid(&format!("{section}.{key}"), problem));
+        for (key, value) in [("rtol", self.rtol), ("atol", self.atol)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return invalid(key, format!("{value} must be 0 or a positive number"));
+            }
+        }
+        if self.is_adaptive() && self.rtol + self.atol <= 0.0 {
+            return invalid("rtol", "one of the tolerances must be positive".into());
+        }
+        if self.pid.iter().any(|gain| !gain.is_finite()) || self.pid.iter().sum::<f64>() <= 0.0 {
+            return invalid("pid", format!("{:?} must have a positive sum", self.pid));
+        }
+        for (key, value) in [("window", self.window), ("checkpoints", self.checkpoints)] {
+            if value == 0 {
+                return invalid(key, "0 must be positive".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// To integrate to the next snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NeuralOde {
+    /// How it is integrated.
+    pub through: ThroughSolver,
+    /// The flow matching whose unit of the velocity it shares, so that one can go on from the other's weights.
+    pub flow: FlowMatching,
+}
+
+impl NeuralOde {
+    pub(super) const NAME: &'static str = "neural-ode";
+
+    /// With another solver or other steps.
+    pub fn through(through: ThroughSolver) -> Self {
+        Self { through, ..Self::default() }
+    }
+
+    /// Appends the equal steps of a window; returns where each begins and ends.
+    fn steps(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Vec<FixedStep>> {
+        let window = windows(batch)?;
+        let (count, substeps) = (graph.shape(batch.state).axes()[0], self.through.substeps.max(1));
+        let (mut steps, mut state) = (Vec::new(), batch.state);
+        for interval in 0..self.through.window {
+            let [time, length] = [window.times, window.lengths].map(|of| row(graph, of, interval, count));
+            let (time, length) = (time?, graph.scale(length?, 1.0 / substeps as f64)?);
+            for substep in 0..substeps {
+                let delay = graph.scale(length, substep as f64)?;
+                let time = graph.add(time, delay)?;
+                let start =
+                    Point { time, state, conditions: batch.conditions, given: None, noise: batch.noise };
+                let step = FixedStep::new(graph, model, &self.through.solver, (start, length))?;
+                state = step.end;
+                steps.push(step);
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Appends the mismatch after an interval, a share of the loss.
+    fn share(
+        &self,
+        graph: &mut Graph,
+        model: &Model,
+        batch: &Batch,
+        (interval, found): (usize, Node),
+    ) -> Result<Node> {
+        let wanted = batch.snapshot(graph, interval + 1)?;
+        let mismatch = self.mismatch(graph, model, [found, wanted])?;
+        Ok(graph.scale(mismatch, 1.0 / self.through.window as f64)?)
+    }
+}
+
+/// One equal step in a graph.
+#[derive(Clone, Copy)]
+struct FixedStep {
+    /// Its first operation.
+    first: usize,
+    start: Point,
+    length: Node,
+    end: Node,
+}
+
+impl FixedStep {
+    /// Appends a step.
+    fn new(
+        graph: &mut Graph,
+        model: &Model,
+        tableau: &Tableau,
+        (start, length): (Point, Node),
+    ) -> Result<Self> {
+        let first = graph.entries().len();
+        Ok(Self { first, start, length, end: advanced(graph, model, tableau, (start, length))? })
+    }
+}
+
+/// Appends a step without an error estimate, from a point by lengths `[batch]`: the state at its end.
+pub(crate) fn advanced(
+    graph: &mut Graph,
+    model: &Model,
+    tableau: &Tableau,
+    (start, step): (Point, Node),
+) -> Result<Node> {
+    let (batch, objective) = (graph.shape(step).axes()[0], model.objective());
+    let length = graph.reshape(step, [batch, 1, 1, 1])?;
+    let mut slopes: Vec<Node> = Vec::new();
+    // Trailing stages that only the error estimate reads are left out.
+    let needed = tableau.b.iter().rposition(|weight| *weight != 0.0).map_or(0, |last| last + 1);
+    for (&c, row) in tableau.c.iter().zip(tableau.a).take(needed) {
+        let state = combine(graph, start.state, length, row, &slopes)?;
+        let delay = graph.scale(step, c)?;
+        let time = graph.add(start.time, delay)?;
+        slopes.push(objective.moved(graph, model, &Point { time, state, ..start })?);
+    }
+    combine(graph, start.state, length, tableau.b, &slopes)
+}
+
+fn windows(batch: &Batch) -> Result<WindowTimes> {
+    batch.window.ok_or_else(|| CfoError::BadData {
+        problem: "`neural-ode` was given a batch without windows".into(),
+        hint: "draw what `Objective::draw` says".into(),
+    })
+}
+
+/// Row `number` of a `[rows, batch]` value, as `[batch]`.
+fn row(graph: &mut Graph, of: Node, number: usize, batch: usize) -> Result<Node> {
+    let row = graph.slice(of, 0, number, 1)?;
+    Ok(graph.reshape(row, [batch])?)
+}
+
+impl Objective for NeuralOde {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn draw(&self) -> Draw {
+        Draw::Window { intervals: self.through.window }
+    }
+
+    fn measured(&self) -> Path {
+        self.flow.path
+    }
+
+    fn unit(&self) -> Unit {
+        self.flow.unit()
+    }
+
+    fn integration(&self) -> Option<Integration> {
+        let ThroughSolver { solver, rtol, atol, pid: [proportional, integral, derivative], .. } =
+            self.through;
+        let controller = Controller {
+            proportional,
+            integral,
+            derivative,
+            max_steps: MOST_ATTEMPTS,
+            ..Controller::new(rtol, atol)
+        };
+        let ThroughSolver { window: intervals, through_time, checkpoints, .. } = self.through;
+        let integration = Integration { tableau: solver, controller, intervals, through_time, checkpoints };
+        self.through.is_adaptive().then_some(integration)
+    }
+
+    /// In equal steps.
+    fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
+        let steps = self.steps(graph, model, batch)?;
+        let mut loss: Option<Node> = None;
+        for (interval, steps) in steps.chunks(self.through.substeps.max(1)).enumerate() {
+            let share = self.share(graph, model, batch, (interval, steps[steps.len() - 1].end))?;
+            loss = Some(match loss {
+                Some(sum) => graph.add(sum, share)?,
+                None => share,
+            });
+        }
+        Ok(loss.unwrap_or_else(|| graph.scalar(0.0)))
+    }
+
+    /// Step by step from the last to the first, each appended again where its values are not to be stored.
+    fn loss_and_gradients(
+        &self,
+        graph: &mut Graph,
+        model: &Model,
+        batch: &Batch,
+    ) -> Result<(Node, Vec<Node>)> {
+        let mut steps = self.steps(graph, model, batch)?;
+        let parameters: Vec<Node> = graph.parameters().iter().map(|parameter| parameter.node).collect();
+        let (mut loss, mut cotangent): (Option<Node>, Option<Node>) = (None, None);
+        let mut gradients: Vec<Option<Node>> = vec![None; parameters.len()];
+        // A single step has nothing to gain from being computed again.
+        let again = self.through.recompute && steps.len() > 1;
+        let substeps = self.through.substeps.max(1);
+        for (interval, steps) in steps.chunks_mut(substeps).enumerate().rev() {
+            let (first, end) = (graph.entries().len(), steps[steps.len() - 1].end);
+            let share = self.share(graph, model, batch, (interval, end))?;
+            loss = added(graph, loss, Some(share))?;
+            let one = graph.scalar(1.0);
+            let own = graph.vector_jacobian_since(first, &[(share, one)], &[end])?[0];
+            let later = cotangent.filter(|_| self.through.through_time);
+            cotangent = added(graph, later, own)?;
+            for step in steps.iter_mut().rev() {
+                let Some(arrived) = cotangent else { continue };
+                if again {
+                    *step = FixedStep::new(graph, model, &self.through.solver, (step.start, step.length))?;
+                }
+                let targets: Vec<Node> = parameters.iter().copied().chain([step.start.state]).collect();
+                let mut found = graph.vector_jacobian_since(step.first, &[(step.end, arrived)], &targets)?;
+                cotangent = found.pop().flatten();
+                for (sum, found) in gradients.iter_mut().zip(found) {
+                    *sum = added(graph, *sum, found)?;
+                }
+            }
+        }
+        let gradients = gradients.into_iter().zip(&parameters).map(|(gradient, &parameter)| match gradient {
+            Some(gradient) => Ok(gradient),
+            None => Ok(graph.scale(parameter, 0.0)?),
+        });
+        let gradients = gradients.collect::<Result<Vec<Node>>>()?;
+        Ok((loss.unwrap_or_else(|| graph.scalar(0.0)), gradients))
+    }
+
+    fn describe(&self, recipe: &mut Recipe) -> bool {
+        let known = self.flow.describe(recipe);
+        recipe.objective = ObjectiveConfig::NeuralOde(self.through);
+        known
+    }
+}
+
+/// The sum of what is there.
+fn added(graph: &mut Graph, a: Option<Node>, b: Option<Node>) -> Result<Option<Node>> {
+    match (a, b) {
+        (Some(a), Some(b)) => Ok(Some(graph.add(a, b)?)),
+        (a, b) => Ok(a.or(b)),
+    }
+}

@@ -1,0 +1,113 @@
+//! A compiled training step, in one program or through a solver.
+
+use std::fmt;
+
+use cfo_engine::{Memory, Program};
+
+use super::solve::{Counts, SolverStep};
+use crate::error::Result;
+
+/// A compiled training step.
+pub struct CompiledStep(Kind);
+
+enum Kind {
+    /// One program.
+    Whole(Box<Program>),
+    /// Programs that a solver's course decides on.
+    Solved(Box<SolverStep>),
+}
+
+impl CompiledStep {
+    pub(super) fn solved(step: SolverStep) -> Self {
+        Self(Kind::Solved(Box::new(step)))
+    }
+
+    /// Makes a step. A GPU may still be at work when this returns.
+    ///
+    /// # Errors
+    /// If the device fails, or a solver comes to no end.
+    pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
+        self.run_many(memory, 1)
+    }
+
+    /// Makes some steps.
+    ///
+    /// # Errors
+    /// If the device fails, or a solver comes to no end.
+    pub fn run_many(&mut self, memory: &mut Memory, times: usize) -> Result<()> {
+        match &mut self.0 {
+            Kind::Whole(program) => Ok(program.run_many(memory, times)?),
+            Kind::Solved(step) => (0..times).try_for_each(|_| step.run(memory)),
+        }
+    }
+
+    /// Waits until the device is done.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn wait(&self) -> Result<()> {
+        match &self.0 {
+            Kind::Whole(program) => Ok(program.wait()?),
+            Kind::Solved(step) => step.wait(),
+        }
+    }
+
+    /// The loss of the latest step, if the step was compiled with it as its output.
+    ///
+    /// # Errors
+    /// If the device fails or the loss was not asked for.
+    pub fn loss(&self) -> Result<f64> {
+        match &self.0 {
+            Kind::Whole(program) => Ok(program.scalar(0)?),
+            Kind::Solved(step) => step.loss(),
+        }
+    }
+
+    /// What the latest step took of a solver, where there is one that chooses its steps.
+    pub fn solver_counts(&self) -> Option<Counts> {
+        match &self.0 {
+            Kind::Whole(_) => None,
+            Kind::Solved(step) => Some(step.counts()),
+        }
+    }
+
+    /// Operations that it is made of.
+    pub fn operations(&self) -> usize {
+        match &self.0 {
+            Kind::Whole(program) => program.plan().len(),
+            Kind::Solved(step) => step.operations(),
+        }
+    }
+
+    /// Bytes of memory for intermediate values, states kept on a solver's way included.
+    pub fn arena_bytes(&self) -> usize {
+        match &self.0 {
+            Kind::Whole(program) => program.plan().arena_bytes(),
+            Kind::Solved(step) => step.arena_bytes(),
+        }
+    }
+
+    /// Bytes that it holds beside the tensors of its memory.
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            Kind::Whole(program) => program.bytes(),
+            Kind::Solved(step) => step.bytes(),
+        }
+    }
+}
+
+impl From<Program> for CompiledStep {
+    fn from(program: Program) -> Self {
+        Self(Kind::Whole(Box::new(program)))
+    }
+}
+
+impl fmt::Display for CompiledStep {
+    /// Its memory plan.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Whole(program) => program.plan().fmt(f),
+            Kind::Solved(step) => step.fmt(f),
+        }
+    }
+}

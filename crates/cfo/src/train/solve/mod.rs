@@ -1,0 +1,297 @@
+//! A training step through a solver that chooses its steps: forward as tolerances allow, then back through the accepted steps.
+//!
+//! The gradient is that of the accepted steps at the lengths that they had (discretise, then optimise); the choice of the lengths is
+//! not differentiated. States at the start of steps are kept as [`Checkpoints`] says, in as many slots as the objective allows.
+
+mod course;
+mod graphs;
+
+use std::fmt;
+
+use cfo_engine::{Data, Graph, Memory, Node, Program};
+use cfo_numerics::ode::{Checkpoints, Recall, first_step};
+
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::objective::Integration;
+use crate::training_data::TrainingData;
+use course::Course;
+use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
+
+/// The graph that holds the parameters and the optimiser's tensors of a training through a solver, and the loss in it.
+pub(super) fn update(model: &Model, integration: Integration) -> Result<(Graph, Node)> {
+    Graphs { model, integration }.update()
+}
+
+/// A compiled step through a solver.
+pub struct SolverStep {
+    integration: Integration,
+    batch: usize,
+    programs: Programs,
+    /// Bytes of one kept state.
+    state_bytes: usize,
+    /// Slots that are in memory so far.
+    slots: usize,
+    /// What the latest step took.
+    last: Counts,
+}
+
+struct Programs {
+    draw: Program,
+    start: Program,
+    attempt: Program,
+    replay: Program,
+    compare: Program,
+    back: Program,
+    update: Program,
+}
+
+/// What a step of training took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps that the solver attempted, for the whole batch at once.
+    pub attempts: usize,
+    /// Steps that some sample made.
+    pub accepted: usize,
+    /// Steps that were computed again on the way back because their state was not kept.
+    pub recomputed: usize,
+}
+
+/// The accepted steps of a batch.
+#[derive(Default)]
+struct Tape {
+    /// Times and lengths of every sample's step; the length of one that was rejected or not made is 0.
+    steps: Vec<(Vec<f64>, Vec<f64>)>,
+    /// Steps until the end of each interval.
+    ends: Vec<usize>,
+}
+
+impl SolverStep {
+    /// Compiles what a step runs.
+    pub(super) fn compile(
+        model: &Model,
+        data: &TrainingData,
+        integration: Integration,
+        memory: &mut Memory,
+    ) -> Result<Self> {
+        let graphs = Graphs { model, integration };
+        graphs.insert(memory)?;
+        let memory: &Memory = memory;
+        let compile = |graph: &Graph, outputs: &[Node]| Program::compile(graph, outputs, memory);
+        let (start, norms) = graphs.start()?;
+        let (attempt, error) = graphs.attempt(memory.precision())?;
+        let (update, loss) = graphs.update()?;
+        let programs = Programs {
+            draw: compile(&graphs.draw(data)?, &[])?,
+            start: compile(&start, &norms)?,
+            attempt: compile(&attempt, &[error])?,
+            replay: compile(&graphs.replay()?, &[])?,
+            compare: compile(&graphs.compare()?, &[])?,
+            back: compile(&graphs.back()?, &[])?,
+            update: compile(&update, &[loss])?,
+        };
+        let batch = model.recipe.train.batch;
+        let numbers: usize = model.batch_shape(batch).iter().product();
+        let state_bytes = numbers * memory.element_bytes(cfo_engine::Element::Real);
+        Ok(Self { integration, batch, programs, state_bytes, slots: 0, last: Counts::default() })
+    }
+
+    /// One step of training.
+    ///
+    /// # Errors
+    /// If the device fails, or the solver comes to no end.
+    pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
+        self.last = Counts::default();
+        self.programs.draw.run(memory)?;
+        let mut checkpoints = Checkpoints::new(self.integration.checkpoints);
+        let tape = self.forward(memory, &mut checkpoints)?;
+        self.backward(memory, &tape, checkpoints)?;
+        Ok(self.programs.update.run(memory)?)
+    }
+
+    /// What the latest step took.
+    pub fn counts(&self) -> Counts {
+        self.last
+    }
+
+    /// The loss of the latest step.
+    pub(super) fn loss(&self) -> Result<f64> {
+        Ok(self.programs.update.scalar(0)?)
+    }
+
+    /// Waits until the device is done.
+    pub(super) fn wait(&self) -> Result<()> {
+        Ok(self.programs.update.wait()?)
+    }
+
+    fn all(&self) -> [&Program; 7] {
+        let Programs { draw, start, attempt, replay, compare, back, update } = &self.programs;
+        [draw, start, attempt, replay, compare, back, update]
+    }
+
+    /// Operations of all programs.
+    pub(super) fn operations(&self) -> usize {
+        self.all().into_iter().map(|program| program.plan().len()).sum()
+    }
+
+    /// Bytes of all programs' arenas and of the kept states, when all of them are used.
+    pub(super) fn arena_bytes(&self) -> usize {
+        let arenas: usize = self.all().into_iter().map(|program| program.plan().arena_bytes()).sum();
+        arenas + self.integration.checkpoints * self.state_bytes
+    }
+
+    /// Bytes beside the tensors of memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.all().into_iter().map(Program::bytes).sum()
+    }
+
+    /// Integrates the batch over its windows.
+    fn forward(&mut self, memory: &mut Memory, checkpoints: &mut Checkpoints) -> Result<Tape> {
+        let lengths = memory.read_f64(LENGTHS)?;
+        let mut courses = self.courses(memory, &lengths)?;
+        let mut tape = Tape::default();
+        for interval in lengths.chunks(self.batch) {
+            for (course, &length) in courses.iter_mut().zip(interval) {
+                course.enter(length);
+            }
+            while let Some(lengths) = next_lengths(&courses) {
+                let step = tape.steps.len();
+                if let Some(number) = checkpoints.keep(step) {
+                    self.keep(memory, number)?;
+                }
+                if self.last.attempts as u64 >= self.integration.controller.max_steps {
+                    return self.no_end(memory);
+                }
+                let mut made = self.attempt(memory, &mut courses, lengths)?;
+                // An attempt that no sample accepted is made again from the state that was just kept.
+                while !made.1.iter().any(|&length| length > 0.0) {
+                    if courses.iter().any(Course::is_hopeless) {
+                        return self.no_end(memory);
+                    }
+                    let Some(lengths) = next_lengths(&courses) else { break };
+                    made = self.attempt(memory, &mut courses, lengths)?;
+                }
+                if courses.iter().any(Course::is_hopeless) {
+                    return self.no_end(memory);
+                }
+                tape.steps.push(made);
+            }
+            tape.ends.push(tape.steps.len());
+        }
+        self.last.accepted = tape.steps.len();
+        Ok(tape)
+    }
+
+    /// Every sample at its start, with its first step.
+    fn courses(&mut self, memory: &mut Memory, lengths: &[f64]) -> Result<Vec<Course>> {
+        let Integration { controller, tableau, .. } = self.integration;
+        let starts = memory.read_f64(TIME)?;
+        self.programs.start.run(memory)?;
+        let [of_state, of_slope, rate] = [0, 1, 2].map(|output| self.programs.start.output_f64(output));
+        let (of_state, of_slope, rate) = (of_state?, of_slope?, rate?);
+        let course = |i: usize| {
+            let order = tableau.error_order;
+            let first = controller
+                .first_step
+                .unwrap_or_else(|| first_step(of_state[i], of_slope[i], order, lengths[i], |_| rate[i]));
+            Course::new(starts[i], first, &controller, order)
+        };
+        Ok((0..self.batch).map(course).collect())
+    }
+
+    /// One attempt of every sample; returns the times and the lengths of those that moved.
+    fn attempt(
+        &mut self,
+        memory: &mut Memory,
+        courses: &mut [Course],
+        mut lengths: Vec<f64>,
+    ) -> Result<(Vec<f64>, Vec<f64>)> {
+        let times: Vec<f64> = courses.iter().map(Course::time).collect();
+        place(memory, &times, &lengths)?;
+        self.programs.attempt.run(memory)?;
+        self.last.attempts += 1;
+        let errors = self.programs.attempt.output_f64(0)?;
+        for ((course, length), error) in courses.iter_mut().zip(&mut lengths).zip(errors) {
+            if *length > 0.0 && !course.judge(error, *length) {
+                *length = 0.0;
+            }
+        }
+        Ok((times, lengths))
+    }
+
+    /// Goes back from the last snapshot to the first.
+    fn backward(&mut self, memory: &mut Memory, tape: &Tape, mut checkpoints: Checkpoints) -> Result<()> {
+        for (interval, &end) in tape.ends.iter().enumerate().rev() {
+            memory.copy(&target(interval), WANTED)?;
+            self.programs.compare.run(memory)?;
+            let first = if interval == 0 { 0 } else { tape.ends[interval - 1] };
+            for step in (first..end).rev() {
+                self.recall(memory, tape, checkpoints.recall(step), step)?;
+                let (times, lengths) = &tape.steps[step];
+                place(memory, times, lengths)?;
+                self.programs.back.run(memory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the state at the start of a step where programs read it.
+    fn recall(&mut self, memory: &mut Memory, tape: &Tape, recall: Recall, wanted: usize) -> Result<()> {
+        memory.copy(&slot(recall.slot), STATE)?;
+        for step in recall.step..wanted {
+            if let Some(&(_, number)) = recall.keep.iter().find(|(kept, _)| *kept == step) {
+                self.keep(memory, number)?;
+            }
+            let (times, lengths) = &tape.steps[step];
+            place(memory, times, lengths)?;
+            self.programs.replay.run(memory)?;
+            self.last.recomputed += 1;
+        }
+        Ok(())
+    }
+
+    /// Copies the state into a slot, which is made when it is first used.
+    fn keep(&mut self, memory: &mut Memory, number: usize) -> Result<()> {
+        while self.slots <= number {
+            let shape = memory.value_type(STATE)?.shape.clone();
+            insert(memory, &slot(self.slots), shape)?;
+            self.slots += 1;
+        }
+        Ok(memory.copy(STATE, &slot(number))?)
+    }
+
+    /// The network has become so steep that no step is short enough.
+    fn no_end<T>(&self, memory: &Memory) -> Result<T> {
+        let step = memory.read_index("train.step")?[0] + 1;
+        Err(CfoError::Diverged { step, loss: f64::INFINITY, last_good: None })
+    }
+}
+
+/// The lengths of the next attempt; `None` if all samples have arrived.
+fn next_lengths(courses: &[Course]) -> Option<Vec<f64>> {
+    let lengths: Vec<f64> = courses.iter().map(Course::next_length).collect();
+    lengths.iter().any(|&length| length > 0.0).then_some(lengths)
+}
+
+/// Writes where every sample's step begins and how long it is.
+fn place(memory: &mut Memory, times: &[f64], lengths: &[f64]) -> Result<()> {
+    memory.write(TIME, Data::F64(times))?;
+    Ok(memory.write(LENGTH, Data::F64(lengths))?)
+}
+
+impl fmt::Display for SolverStep {
+    /// Memory: of a step forward, of a step back, of what is kept between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        let Programs { attempt, back, .. } = &self.programs;
+        let checkpoints = self.integration.checkpoints;
+        write!(
+            f,
+            "{} operations; solver step {:.1} MiB, its way back {:.1} MiB, {checkpoints} states kept at most: {:.1} MiB",
+            self.operations(),
+            megabytes(attempt.plan().arena_bytes()),
+            megabytes(back.plan().arena_bytes()),
+            megabytes(checkpoints * self.state_bytes),
+        )
+    }
+}

@@ -1,0 +1,235 @@
+//! Training through a solver: its gradients are those of the loss, it learns, it goes on where it stopped.
+
+use cfo::engine::{Data, Device, Role};
+use cfo::numerics::Philox;
+use cfo::training::Prepared;
+use cfo::{Recipe, Trajectories};
+
+use crate::util::{oscillators, recipe, trained};
+
+/// The recipe of a few small steps with these keys of the objective.
+fn neural_ode(steps: u32, keys: &[&str]) -> Recipe {
+    let mut all: Vec<String> = vec!["objective.kind=neural-ode".into()];
+    all.extend(keys.iter().map(|key| (*key).to_owned()));
+    Recipe::parse(&recipe(steps).to_toml().unwrap(), &all).unwrap()
+}
+
+/// How far it is from the first snapshot to the others, relative to them: the error of predicting that nothing changes.
+fn persistence(set: &Trajectories) -> f64 {
+    let errors = set.part(cfo::data::Split::Test).map(|(_, trajectory)| {
+        let size = trajectory.values.len() / trajectory.times.len();
+        let first = trajectory.values[..size].to_vec();
+        let later = &trajectory.values[size..];
+        let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x * x)).sum::<f64>();
+        let mut differences = later.iter().zip(first.iter().cycle()).map(|(a, b)| a - b);
+        (square(&mut differences) / square(&mut later.iter().copied())).sqrt()
+    });
+    let errors: Vec<f64> = errors.collect();
+    errors.iter().sum::<f64>() / errors.len() as f64
+}
+
+/// A step in double precision whose weights stay where they are.
+struct Fixed {
+    prepared: Prepared,
+    step: cfo::training::CompiledStep,
+    names: Vec<String>,
+}
+
+impl Fixed {
+    fn new(set: &Trajectories, keys: &[&str]) -> Self {
+        let mut recipe = neural_ode(1, keys);
+        recipe.operator = Recipe::parse(
+            "[operator]\nkind = \"mlp\"\nhidden = [8, 8]\nactivation = \"silu\"\ntime_embedding = false\n",
+            &[],
+        )
+        .unwrap()
+        .operator;
+        recipe.train.precision = "f64".parse().unwrap();
+        recipe.train.learning_rate = 1e-30;
+        recipe.train.batch = 12;
+        let mut prepared = Prepared::new(&recipe, set, Device::Cpu).unwrap();
+        prepared.initialize().unwrap();
+        let step = prepared.compile(&[prepared.loss]).unwrap();
+        let names = prepared.graph.parameters().iter().map(|of| of.name.clone()).collect();
+        Self { prepared, step, names }
+    }
+
+    fn weights(&self) -> Vec<Vec<f64>> {
+        self.names.iter().map(|name| self.prepared.memory.read_f64(name).unwrap()).collect()
+    }
+
+    /// The loss of the first batch at these weights.
+    fn loss(&mut self, weights: &[Vec<f64>]) -> f64 {
+        let memory = &mut self.prepared.memory;
+        for (name, values) in self.names.iter().zip(weights) {
+            memory.write(name, Data::F64(values)).unwrap();
+        }
+        memory.write("train.step", Data::Index(&[0])).unwrap();
+        self.step.run(memory).unwrap();
+        self.step.loss().unwrap()
+    }
+
+    /// The gradient at the first step: Adam's first moment is a tenth of it.
+    fn gradient(&mut self) -> Vec<Vec<f64>> {
+        let weights = self.weights();
+        self.loss(&weights);
+        let moment = |name: &String| self.prepared.memory.read_f64(&format!("adam.first/{name}")).unwrap();
+        let tenths = self.names.iter().map(moment);
+        tenths.map(|values| values.iter().map(|value| value / 0.1).collect()).collect()
+    }
+}
+
+/// Differences of the loss along random directions are the gradient's, through one interval and several, by chosen and by equal steps,
+/// with every state kept and with one. Tolerances are tight, so that the choice of steps, which is not differentiated, hardly matters.
+#[test]
+fn gradients_agree_with_central_differences() {
+    let (set, tight) = (oscillators(10), ["objective.rtol=1e-11", "objective.atol=1e-13"]);
+    let variants: [(&[&str], bool); 7] = [
+        (&[], true),
+        (&["objective.window=3"], true),
+        (&["objective.window=2", "objective.checkpoints=1", "objective.pid=[0.4, 0.3, 0.0]"], true),
+        (&["objective.solver=dopri5", "objective.checkpoints=2"], true),
+        (&["objective.solver=rk4"], false),
+        (&["objective.solver=rk4", "objective.window=2", "objective.substeps=2"], false),
+        (
+            &[
+                "objective.solver=tsit5",
+                "objective.window=2",
+                "objective.substeps=1",
+                "objective.recompute=false",
+            ],
+            false,
+        ),
+    ];
+    for (keys, adaptive) in variants {
+        let keys: Vec<&str> = keys.iter().chain(if adaptive { &tight[..] } else { &[] }).copied().collect();
+        let mut fixed = Fixed::new(&set, &keys);
+        let (weights, gradient) = (fixed.weights(), fixed.gradient());
+        let counts = fixed.step.solver_counts();
+        assert_eq!(counts.is_some(), adaptive, "{keys:?}");
+        if keys.contains(&"objective.checkpoints=1") {
+            assert!(counts.unwrap().recomputed > 20, "{counts:?}");
+        }
+        let mut random = Philox::new(3, 1);
+        for _ in 0..3 {
+            let direction: Vec<Vec<f64>> =
+                weights.iter().map(|values| values.iter().map(|_| random.normal()).collect()).collect();
+            let moved = |by: f64| -> Vec<Vec<f64>> {
+                let pairs = weights.iter().zip(&direction);
+                pairs.map(|(w, d)| w.iter().zip(d).map(|(w, d)| w + by * d).collect()).collect()
+            };
+            // The cube of this and the rounding of the loss divided by it are both far below 1e-6.
+            let by = 1e-5;
+            let difference = (fixed.loss(&moved(by)) - fixed.loss(&moved(-by))) / (2.0 * by);
+            let product: f64 =
+                gradient.iter().flatten().zip(direction.iter().flatten()).map(|(g, d)| g * d).sum();
+            let error = (product - difference).abs() / difference.abs();
+            assert!(error < 1e-6, "{keys:?}: {product} and {difference} differ by {error:.1e}");
+        }
+    }
+}
+
+/// Without gradients through time the loss is the same, and its gradient another.
+#[test]
+fn gradients_may_stop_at_each_snapshot() {
+    let set = oscillators(10);
+    for solver in ["objective.solver=tsit5", "objective.solver=rk4"] {
+        let of = |stop: &str| {
+            let mut fixed = Fixed::new(&set, &[solver, "objective.window=2", stop]);
+            let weights = fixed.weights();
+            (fixed.loss(&weights), fixed.gradient())
+        };
+        let (whole, stopped) = (of("objective.through_time=true"), of("objective.through_time=false"));
+        assert_eq!(whole.0, stopped.0);
+        assert_ne!(whole.1, stopped.1, "{solver}");
+    }
+}
+
+/// Equal steps stored and computed again have the same gradient; the plan of the latter is smaller.
+#[test]
+fn steps_computed_again_take_less_memory() {
+    let set = oscillators(10);
+    let keys = ["objective.solver=rk4", "objective.window=6", "objective.substeps=2"];
+    let of = |last: &'static str| {
+        let mut fixed = Fixed::new(&set, &[keys[0], keys[1], keys[2], last]);
+        (fixed.gradient(), fixed.step.arena_bytes())
+    };
+    let ((stored, much), (again, little)) = (of("objective.recompute=false"), of("objective.recompute=true"));
+    let far =
+        stored.iter().flatten().zip(again.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(far < 1e-12, "{far}");
+    assert!(2 * little < much, "{little} of {much} bytes");
+}
+
+#[test]
+fn a_neural_ode_learns_at_irregular_times() {
+    let set = oscillators(60);
+    let limit = persistence(&set) / 5.0;
+    for keys in [&["objective.window=2"][..], &["objective.solver=rk4", "objective.substeps=2"]] {
+        let error = trained(&neural_ode(300, keys), &set, None, false).unwrap().evaluate(set.test()).unwrap();
+        let error = error.relative_l2.mean;
+        assert!(error < limit, "{keys:?}: {error}, and nothing learnt {}", 5.0 * limit);
+    }
+}
+
+/// All that training keeps.
+fn kept(trained: &cfo::Trained) -> Vec<Vec<f32>> {
+    trained.with_memory(|memory| {
+        let names = memory.names_where(|role| role.is_network() || role == Role::Optimizer);
+        let mut names: Vec<&str> = names.filter(|name| *name != "train.step").collect();
+        names.sort_unstable();
+        names.into_iter().map(|name| memory.read(name).unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_neural_ode_goes_on_where_it_stopped() {
+    let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
+    for (number, keys) in [&["objective.window=2", "objective.checkpoints=2"][..], &["objective.solver=rk4"]]
+        .into_iter()
+        .enumerate()
+    {
+        let (whole, half) = (neural_ode(40, keys), neural_ode(20, keys));
+        // The schedule knows the number of steps.
+        let constant = |mut recipe: Recipe| {
+            recipe.train.schedule = Default::default();
+            recipe
+        };
+        let (whole, half) = (constant(whole), constant(half));
+        let run = folder.path().join(number.to_string());
+        trained(&half, &set, Some(&run), false).unwrap();
+        let resumed = trained(&whole, &set, Some(&run), true).unwrap();
+        let mut streamed = whole.clone();
+        streamed.data.stream = Some(true);
+        let once = kept(&trained(&whole, &set, None, false).unwrap());
+        assert!(kept(&resumed) == once, "{keys:?}: resumed");
+        assert!(kept(&trained(&streamed, &set, None, false).unwrap()) == once, "{keys:?}: streamed");
+    }
+}
+
+#[test]
+fn what_a_neural_ode_cannot_take_is_refused() {
+    let text = recipe(1).to_toml().unwrap();
+    let cases = [
+        ("objective.window=0", "positive"),
+        ("objective.rtol=-1", "objective.rtol"),
+        ("objective.checkpoints=0", "positive"),
+        ("objective.pid=[0.0, 0.0, 0.0]", "positive sum"),
+        ("objective.solver=rk5", "rk5"),
+        ("objective.stepps=2", "stepps"),
+    ];
+    for (key, problem) in cases {
+        let keys = ["objective.kind=neural-ode".to_owned(), key.to_owned()];
+        let refused = Recipe::parse(&text, &keys).unwrap_err().to_string();
+        assert!(refused.contains(problem), "{key}: {refused}");
+    }
+    let refused =
+        trained(&neural_ode(1, &["objective.window=40"]), &oscillators(20), None, false).unwrap_err();
+    assert!(refused.hint().is_some_and(|hint| hint.contains("shorten the window")), "{refused}");
+    let set = oscillators(20);
+    let prepared = Prepared::new(&neural_ode(1, &[]), &set, Device::Cpu);
+    let mut prepared = prepared.unwrap();
+    prepared.initialize().unwrap();
+    let text = prepared.compile(&[]).unwrap().to_string();
+    assert!(text.contains("64 states kept at most"), "{text}");
+}
