@@ -5,7 +5,7 @@
 //! know what happened; only this file knows what that means for a script.
 
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, panic};
 
 use cfo::CfoError;
@@ -18,6 +18,9 @@ use crate::hints;
 use crate::report;
 
 use crate::report::harmless;
+
+/// Exit code for work that is done.
+const DONE: u8 = 0;
 
 /// Exit code for work that failed through no fault of the input.
 pub const FAILED: u8 = 1;
@@ -42,6 +45,14 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
+/// Whether the command line asks for a document, even one that cannot be parsed.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Says whether the command line asks for a document.
+pub fn expect_json(asked: bool) {
+    JSON.store(asked, Ordering::Relaxed);
+}
+
 /// What `--json` puts on stdout for a command that failed.
 #[derive(Serialize)]
 struct Failure {
@@ -52,8 +63,7 @@ struct Failure {
 impl Failure {
     /// Prints itself if a document was asked for and none is there.
     fn print(&self) {
-        let asked = std::env::args_os().any(|argument| argument == "--json");
-        if asked && !report::has_printed_json() {
+        if JSON.load(Ordering::Relaxed) && !report::has_printed_json() {
             // Where nobody listens nothing can be said.
             let _ = report::print_json(self);
         }
@@ -61,21 +71,26 @@ impl Failure {
 }
 
 /// Says what is wrong with the command line, or prints the help asked for.
-pub fn refuse_usage(error: &clap::Error) -> ExitCode {
+pub fn refuse_usage(error: &clap::Error) -> u8 {
     let _ = error.print();
     if error.use_stderr() {
-        let text = error.render().to_string();
-        let first = text.lines().next().unwrap_or_default();
-        let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
-        let hint = tip.unwrap_or("`cfo --help` and `cfo COMMAND --help` say what there is");
-        let error = first.strip_prefix("error: ").unwrap_or(first).to_owned();
-        Failure { error, hint: Some(hint.to_owned()) }.print();
+        let (error, hint) = usage(error);
+        Failure { error, hint: Some(hint) }.print();
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(BAD_INPUT))
+    u8::try_from(error.exit_code()).unwrap_or(BAD_INPUT)
+}
+
+/// What is wrong with a command line, and what to do.
+pub fn usage(error: &clap::Error) -> (String, String) {
+    let text = error.render().to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    let hint = tip.unwrap_or("`cfo --help` and `cfo COMMAND --help` say what there is");
+    (first.strip_prefix("error: ").unwrap_or(first).to_owned(), hint.to_owned())
 }
 
 /// Runs `command` and turns what comes out into an exit code, talking on stderr.
-pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe) -> ExitCode {
+pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe) -> u8 {
     panic::set_hook(Box::new(|information| {
         let place = information.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
         let text = information.payload_as_str().unwrap_or("no message");
@@ -85,8 +100,8 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
         );
     }));
     match panic::catch_unwind(command) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(Ok(())) => DONE,
+        Ok(Err(error)) if is_broken_pipe(&error) => DONE,
         Ok(Err(error)) => {
             say(&format!("error: {}", chain(&error)));
             let hint = hint(&error);
@@ -94,12 +109,12 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
                 say(&format!("\nhint: {hint}"));
             }
             Failure { error: chain(&error), hint }.print();
-            ExitCode::from(code(&error))
+            code(&error)
         }
         Err(_) => {
             let hint = "this is a defect of `cfo`; please report it with the command you ran".to_owned();
             Failure { error: "internal error".into(), hint: Some(hint) }.print();
-            ExitCode::from(FAILED)
+            FAILED
         }
     }
 }

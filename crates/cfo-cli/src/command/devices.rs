@@ -42,6 +42,19 @@ struct Library {
 }
 
 pub fn run(arguments: &args::Devices) -> Result<()> {
+    let report = gather();
+    if arguments.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
+}
+
+/// What this machine can compute on, as `cfo devices --json` prints it.
+///
+/// # Errors
+/// Never: it is made of text and numbers.
+pub fn devices() -> serde_json::Result<serde_json::Value> {
+    serde_json::to_value(gather())
+}
+
+fn gather() -> Report {
     let found = DeviceReport::gather();
     let gpus = found.cuda.devices.into_iter().map(|gpu| Device {
         device: gpu.name,
@@ -61,8 +74,7 @@ pub fn run(arguments: &args::Devices) -> Result<()> {
         reason: found.cuda.problem,
         libraries: libraries.collect(),
     };
-    let report = Report { devices: [cpu(found.simd, found.threads)].into_iter().chain(gpus).collect(), cuda };
-    if arguments.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
+    Report { devices: [cpu(found.simd, found.threads)].into_iter().chain(gpus).collect(), cuda }
 }
 
 fn text(report: &Report) -> String {

@@ -16,6 +16,9 @@ mod view;
 
 use anyhow::Result;
 
+pub use devices::devices;
+pub use simulate::Simulation;
+
 use crate::args::Command;
 
 /// Carries out the command that was typed.

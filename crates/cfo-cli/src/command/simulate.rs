@@ -4,15 +4,17 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use cfo::paper;
+use cfo::{CfoError, paper};
 use cfo_data::simulate::{self, Equation, RandomField};
 use cfo_data::split::{self, Portions};
 use cfo_data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
 use cfo_data::{DataError, Split};
+use clap::Parser;
 use serde::Serialize;
 
 use super::output::layout_of;
 use crate::args::{self, Layout, Output, SplitCounts, System};
+use crate::diagnostics::usage;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report;
@@ -43,10 +45,49 @@ struct SplitReport {
     test: usize,
 }
 
+/// A simulation that `cfo simulate` would make: what other programs let their users ask for in its words.
+pub struct Simulation {
+    /// The system with its options.
+    pub equation: Box<dyn Equation>,
+    /// The part that each trajectory plays.
+    pub splits: Vec<Split>,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl Simulation {
+    /// Of a system by its name and options of the command without their dashes, each with its value.
+    ///
+    /// # Errors
+    /// If there is no such system or option, or a value is wrong; in the words of the command.
+    pub fn new(system: &str, options: &[(String, String)]) -> Result<Self, CfoError> {
+        let typed = |(name, value): &(String, String)| format!("--{}={value}", name.replace('_', "-"));
+        let words = ["cfo", "simulate", system, "--out=memory.npz"].map(str::to_owned);
+        let words = words.into_iter().chain(options.iter().map(typed));
+        let refuse = |error: &clap::Error| {
+            let (problem, hint) = usage(error);
+            CfoError::BadData { problem, hint }
+        };
+        let parsed = args::Arguments::try_parse_from(words).map_err(|error| refuse(&error))?;
+        let args::Command::Simulate(arguments) = parsed.command else {
+            unreachable!("the second word is `simulate`");
+        };
+        let (equation, output) = plan(&arguments.system);
+        equation.check()?;
+        let splits = splits(output, portions(&*equation)?)?.into_iter().flatten().collect();
+        Ok(Self { equation, splits, seed: output.seed })
+    }
+}
+
+/// How many trajectories of a system the paper has in each part.
+fn portions(equation: &dyn Equation) -> Result<SplitCounts, CfoError> {
+    let [train, validation, test] = paper::System::find(equation.name())?.counts();
+    Ok(SplitCounts { train, validation, test })
+}
+
 pub fn run(arguments: &args::Simulate) -> Result<()> {
     let (equation, output) = plan(&arguments.system);
-    let [train, validation, test] = paper::System::find(equation.name())?.counts();
-    let report = simulate(&*equation, output, SplitCounts { train, validation, test })?;
+    let report = simulate(&*equation, output, portions(&*equation)?)?;
     if output.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
 }
 

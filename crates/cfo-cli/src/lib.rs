@@ -1,0 +1,32 @@
+//! The command `cfo`: arguments, terminal, reports and figures around the library. No mathematics lives here.
+//!
+//! It is a library so that other programs, such as the Python package, can be the same command; it promises nothing but what is public here.
+
+mod args;
+mod command;
+mod diagnostics;
+mod hints;
+mod interrupt;
+mod page;
+mod plot;
+mod progress;
+mod report;
+mod serve;
+mod terminal;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+pub use command::{Simulation, devices};
+
+/// Carries out a command line, whose first word is the program's name, and returns its exit code: 0 done, 1 the work failed,
+/// 2 wrong usage or bad input. It writes to stdout and stderr, and may take over Ctrl-C and SIGTERM.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
+    let words: Vec<OsString> = words.into_iter().collect();
+    diagnostics::expect_json(words.iter().any(|word| word == "--json"));
+    match args::Arguments::try_parse_from(words) {
+        Ok(arguments) => diagnostics::conclude(|| command::run(&arguments.command)),
+        Err(error) => diagnostics::refuse_usage(&error),
+    }
+}
