@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use cfo_numerics::TimeGrid;
 
 use super::layout::{self, Layout, Source};
+use super::memory::{Held, Memory};
 use crate::trajectory::{Defects, first_not_finite};
 use crate::{DataError, Description, Place, Split, StoredTrajectory, Trajectory};
 
@@ -40,9 +42,21 @@ impl TrajectoryFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let (layout, source) = layout::open(path)?;
+        Self::new(layout, source)
+    }
+
+    /// Trajectories in memory, for what looks at files. Where a message names a path it is `memory`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn held(held: Arc<dyn Held>) -> Result<Self, DataError> {
+        Self::new(Layout::Memory, Box::new(Memory(held)))
+    }
+
+    fn new(layout: Layout, source: Box<dyn Source>) -> Result<Self, DataError> {
         if source.len() == 0 {
             return Err(DataError::Unfit {
-                path: path.to_owned(),
+                path: source.path().to_owned(),
                 place: Box::new(Place::default()),
                 found: "no trajectory".to_string(),
                 needed: "at least one".to_string(),

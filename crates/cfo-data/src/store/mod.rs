@@ -3,8 +3,10 @@
 mod container;
 mod file;
 mod layout;
+mod memory;
 mod write;
 
 pub use file::TrajectoryFile;
 pub use layout::Layout;
+pub use memory::Held;
 pub use write::{Compression, OutputLayout, TrajectoryWriter, WriteOptions, describe_as_xdmf};

@@ -12,7 +12,7 @@ use cfo_device::Device;
 use cfo_numerics::Path;
 
 use crate::error::{CfoError, Result};
-use crate::recipe::{LearningRateSchedule, Recipe};
+use crate::recipe::{LearningRateSchedule, Recipe, TrainConfig};
 use crate::smoothing::Smoothing;
 pub use cost::Machine;
 use network::Network;
@@ -102,12 +102,9 @@ impl Proposal {
         (train.batch, train.steps) = (network.batch, network.steps);
         train.learning_rate = 2e-3;
         train.schedule = LearningRateSchedule::Cosine;
-        train.warmup = (network.steps / 20).min(200);
         train.ema = 0.99;
         train.clip = 1.0;
-        train.report_every = (network.steps / 50).max(1);
-        train.validate_every = network.steps.div_ceil(5).max(1);
-        train.checkpoint_every = network.steps.div_ceil(10).max(1);
+        pace(train);
         train.validate_trajectories = Some(16);
         let seconds = network.seconds(machine);
         let (steps, batch) = (network.steps, network.batch);
@@ -123,6 +120,14 @@ impl Proposal {
         self.say("train.validate_every", "five looks at held-out trajectories; the best is kept");
         self.say("train.validate_trajectories", "at most, so that looking stays cheap");
         self.say("train.checkpoint_every", "no more than a tenth is lost to a crash");
+    }
+
+    /// The same for another number of steps: what is counted in steps follows.
+    #[must_use]
+    pub fn for_steps(mut self, steps: u32) -> Self {
+        self.recipe.train.steps = steps;
+        pace(&mut self.recipe.train);
+        self
     }
 
     /// The recipe as TOML: the keys that were chosen, with their reasons as comments. All others have their defaults.
@@ -150,6 +155,15 @@ impl Proposal {
         }
         Ok(text)
     }
+}
+
+/// What is counted in steps, by how many there are.
+fn pace(train: &mut TrainConfig) {
+    let steps = train.steps;
+    train.warmup = (steps / 20).min(200);
+    train.report_every = (steps / 50).max(1);
+    train.validate_every = steps.div_ceil(5).max(1);
+    train.checkpoint_every = steps.div_ceil(10).max(1);
 }
 
 /// Seconds in words.

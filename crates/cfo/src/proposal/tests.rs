@@ -50,3 +50,14 @@ fn durations_are_rounded() {
     let words = [3.0, 42.0, 200.0, 9000.0].map(duration);
     assert_eq!(words, ["a few seconds", "40 seconds", "3 minutes", "3 hours"]);
 }
+
+#[test]
+fn trajectories_in_memory_get_the_proposal_of_their_file() {
+    let lorenz = simulate::Lorenz { frames: 61, horizon: 0.6, ..simulate::Lorenz::default() };
+    let held = crate::Trajectories::simulate(&lorenz, 12, 0, &false.into()).unwrap();
+    let file = TrajectoryFile::held(std::sync::Arc::new(held)).unwrap();
+    let proposal = Proposal::new(&file, Machine::cores(2)).unwrap();
+    assert_eq!(proposal, proposed(&lorenz));
+    let brief = proposal.for_steps(40).recipe.train;
+    assert_eq!((brief.steps, brief.report_every, brief.validate_every, brief.warmup), (40, 1, 8, 2));
+}

@@ -4,6 +4,7 @@ use cfo_engine::{Data, Element, Graph, Memory, Program, Role};
 
 use super::Trained;
 use crate::error::{CfoError, Result};
+use crate::evaluate::batch;
 use crate::model::Model;
 use crate::objective::Motion;
 
@@ -48,7 +49,15 @@ impl Trained {
     /// # Errors
     /// If the states do not fit the model, or it maps over fixed steps and has no velocity.
     pub fn velocity(&self, states: &[f32], time: f64) -> Result<Vec<f32>> {
-        self.in_field(states, time, None)
+        self.in_field(states, &[time], None)
+    }
+
+    /// The same with a time for each state.
+    ///
+    /// # Errors
+    /// As [`Trained::velocity`], or if there is not one time for each state.
+    pub fn velocity_each(&self, states: &[f32], times: &[f64]) -> Result<Vec<f32>> {
+        self.in_field(states, times, None)
     }
 
     /// A vector for each state, applied from the left to the derivative of the velocity by the state.
@@ -56,16 +65,25 @@ impl Trained {
     /// # Errors
     /// As [`Trained::velocity`], or if there are not as many vectors.
     pub fn vector_jacobian(&self, states: &[f32], time: f64, vectors: &[f32]) -> Result<Vec<f32>> {
+        self.vector_jacobian_each(states, &[time], vectors)
+    }
+
+    /// The same with a time for each state.
+    ///
+    /// # Errors
+    /// As [`Trained::vector_jacobian`], or if there is not one time for each state.
+    pub fn vector_jacobian_each(&self, states: &[f32], times: &[f64], vectors: &[f32]) -> Result<Vec<f32>> {
         if vectors.len() != states.len() {
             return Err(CfoError::BadData {
                 problem: format!("{} values of vectors for {} of states", vectors.len(), states.len()),
                 hint: "give one vector, shaped like a state, for each state".into(),
             });
         }
-        self.in_field(states, time, Some(vectors))
+        self.in_field(states, times, Some(vectors))
     }
 
-    fn in_field(&self, states: &[f32], time: f64, vectors: Option<&[f32]>) -> Result<Vec<f32>> {
+    /// At one time, or at one for each state.
+    fn in_field(&self, states: &[f32], times: &[f64], vectors: Option<&[f32]>) -> Result<Vec<f32>> {
         let model = &self.model;
         if model.objective().motion() != Motion::Velocity {
             return Err(CfoError::BadData {
@@ -74,12 +92,46 @@ impl Trained {
             });
         }
         let count = self.states(states)?.len();
-        let conditions = model.normalized_conditions(&self.parameters)?;
-        let scaling = &model.scaling;
+        let times = match *times {
+            [time] => vec![time; count],
+            _ if times.len() == count => times.to_vec(),
+            _ => {
+                return Err(CfoError::BadData {
+                    problem: format!("{} times for {count} states", times.len()),
+                    hint: "give one time for all states, or one for each".into(),
+                });
+            }
+        };
         let mut weights = self.lock();
-        let (field, memory) = weights.field(model, count)?;
-        memory.write(&name(count, "time"), Data::F64(&vec![scaling.time(time); count]))?;
-        memory.write(&name(count, "state"), Data::F32(&model.encode(states)))?;
+        // Sizes are rounded up, so that there are few programs however many different numbers of states come.
+        let most = batch(model, weights.memory(), count).next_power_of_two();
+        let (field, memory) = weights.field(model, most)?;
+        let mut found = Vec::with_capacity(states.len());
+        let size = model.shape().len();
+        for (first, times) in (0..).step_by(most * size).zip(times.chunks(most)) {
+            let part = first..first + times.len() * size;
+            let vectors = vectors.map(|vectors| &vectors[part.clone()]);
+            found.extend(self.in_batch((&mut *field, &mut *memory), &states[part], times, vectors)?);
+        }
+        Ok(found)
+    }
+
+    /// No more states than a program takes; the rest of its batch is filled with zeros.
+    fn in_batch(
+        &self,
+        (field, memory): (&mut Field, &mut Memory),
+        states: &[f32],
+        times: &[f64],
+        vectors: Option<&[f32]>,
+    ) -> Result<Vec<f32>> {
+        let (model, scaling, count) = (&self.model, &self.model.scaling, field.batch);
+        let conditions = model.normalized_conditions(&self.parameters)?;
+        let mut scaled_times: Vec<f64> = times.iter().map(|&time| scaling.time(time)).collect();
+        scaled_times.resize(count, 0.0);
+        memory.write(&name(count, "time"), Data::F64(&scaled_times))?;
+        let mut normalized = model.encode(states);
+        normalized.resize(normalized.len() / times.len() * count, 0.0);
+        memory.write(&name(count, "state"), Data::F32(&normalized))?;
         if !conditions.is_empty() {
             memory.write(&name(count, "conditions"), Data::F32(&conditions.repeat(count)))?;
         }
@@ -91,7 +143,7 @@ impl Trained {
             field.velocity.run(memory)?;
             let found = field.velocity.output_f64(0)?;
             let scaled = found.iter().zip(deviations()).map(|(v, deviation)| v * deviation / scaling.span);
-            let mut velocity: Vec<f32> = scaled.map(|v| v as f32).collect();
+            let mut velocity: Vec<f32> = scaled.take(states.len()).map(|v| v as f32).collect();
             if let Some((latent, field)) = latent {
                 latent.decode(field, &mut velocity);
             }
@@ -104,11 +156,13 @@ impl Trained {
         }
         let scaled =
             vectors.iter().zip(deviations()).map(|(&w, deviation)| f64::from(w) * deviation / scaling.span);
-        memory.write(&name(count, "vector"), Data::F64(&scaled.collect::<Vec<f64>>()))?;
+        let mut scaled: Vec<f64> = scaled.collect();
+        scaled.resize(normalized.len(), 0.0);
+        memory.write(&name(count, "vector"), Data::F64(&scaled))?;
         field.vector_jacobian.run(memory)?;
         let found = field.vector_jacobian.output_f64(0)?;
-        let mut product: Vec<f32> =
-            found.iter().zip(deviations()).map(|(g, deviation)| (g / deviation) as f32).collect();
+        let found = found.iter().zip(deviations()).take(states.len());
+        let mut product: Vec<f32> = found.map(|(g, deviation)| (g / deviation) as f32).collect();
         if let Some((latent, field)) = latent {
             latent.decode(field, &mut product);
         }

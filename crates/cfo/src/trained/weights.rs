@@ -13,6 +13,9 @@ use crate::model::Model;
 use crate::recipe::RolloutPrecision;
 use crate::rollout::Rollout;
 
+/// Rollouts of any number of trajectories that are compiled before numbers are rounded up.
+const FREE: usize = 8;
+
 /// Weights in memory, with what was compiled for them so far.
 pub(crate) struct Weights {
     /// As they were trained, the optimiser's tensors with them if this process trained.
@@ -64,6 +67,8 @@ impl Weights {
         let place = match known {
             Some(place) => place,
             None => {
+                // However many different numbers come, the programs stay few.
+                let count = if self.rollouts.len() < FREE { count } else { count.next_power_of_two() };
                 self.rollouts.push(Rollout::new(model, memory, count, tableau, model.weight_prefix())?);
                 self.rollouts.len() - 1
             }

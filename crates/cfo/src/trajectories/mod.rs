@@ -28,6 +28,8 @@ pub struct Trajectories {
     pub trajectories: Vec<Trajectory>,
     /// The part of each.
     pub splits: Vec<Split>,
+    /// Whether their source says which part each plays; else a recipe may say so.
+    named: bool,
     /// Where values are that are not in memory.
     file: Option<Arc<TrajectoryFile>>,
     /// What of the file, or of the trajectories first given, each is.
@@ -56,7 +58,22 @@ impl Trajectories {
         }
         let count = trajectories.len();
         let splits = by_default(count);
-        Ok(Self { description, trajectories, splits, file: None, origins: origins(count) })
+        Ok(Self { description, trajectories, splits, named: false, file: None, origins: origins(count) })
+    }
+
+    /// The same with the part that each plays.
+    ///
+    /// # Errors
+    /// If there is not one for each trajectory.
+    pub fn with_splits(self, splits: Vec<Split>) -> Result<Self> {
+        let (found, needed) = (splits.len(), self.trajectories.len());
+        if found != needed {
+            return Err(CfoError::BadData {
+                problem: format!("there are {found} parts for {needed} trajectories"),
+                hint: "say of each trajectory whether it trains, validates or tests".into(),
+            });
+        }
+        Ok(Self { splits, named: true, ..self })
     }
 
     /// All trajectories of a file.
@@ -76,15 +93,15 @@ impl Trajectories {
     /// # Errors
     /// If the file cannot be read or has fewer trajectories.
     pub fn open(path: &Path, split: Option<Portions>) -> Result<Self> {
-        let (set, _) = Self::open_with_parts(path)?;
+        let set = Self::open_with_parts(path)?;
         match split {
             Some(portions) => set.divided(portions, None),
             None => Ok(set),
         }
     }
 
-    /// The same, and whether the file says which part each trajectory plays.
-    fn open_with_parts(path: &Path) -> Result<(Self, bool)> {
+    /// The same as the file divides them.
+    fn open_with_parts(path: &Path) -> Result<Self> {
         let file = TrajectoryFile::open(path)?;
         let count = file.len();
         let mut trajectories = Vec::with_capacity(count);
@@ -99,7 +116,7 @@ impl Trajectories {
         let splits = found.unwrap_or_else(|| by_default(count));
         let description = file.description().clone();
         let file = Some(Arc::new(file));
-        Ok((Self { description, trajectories, splits, file, origins: origins(count) }, named))
+        Ok(Self { description, trajectories, splits, named, file, origins: origins(count) })
     }
 
     /// A file, divided as a recipe divides it: by `data.split` and `data.shuffle` if they are set, else as the file says, else 80, 10 and
@@ -108,8 +125,7 @@ impl Trajectories {
     /// # Errors
     /// If the file cannot be read or has fewer trajectories than the split asks for.
     pub fn open_by(recipe: &Recipe, path: &Path) -> Result<Self> {
-        let (set, named) = Self::open_with_parts(path)?;
-        set.divided_by(recipe, named)
+        Self::open_with_parts(path)?.divided_by(recipe)
     }
 
     /// A file to test a run on, divided as its training divides it, so that nothing is tested that was trained on. Where the run's split
@@ -118,22 +134,26 @@ impl Trajectories {
     /// # Errors
     /// If the file cannot be read.
     pub fn open_for_run(recipe: &Recipe, path: &Path) -> Result<Self> {
-        let (set, named) = Self::open_with_parts(path)?;
+        let set = Self::open_with_parts(path)?;
         let config = &recipe.data;
         let fits = config.split.is_none_or(|portions| portions.of(set.trajectories.len()).is_ok());
-        if fits && !(named && config.simulate.is_some()) {
-            return set.divided_by(recipe, named);
+        if fits && !(set.named && config.simulate.is_some()) {
+            return set.divided_by(recipe);
         }
         Ok(set)
     }
 
-    fn divided_by(self, recipe: &Recipe, named: bool) -> Result<Self> {
+    /// The same, divided as a recipe divides them: see [`Trajectories::open_by`].
+    ///
+    /// # Errors
+    /// If there are fewer trajectories than the split asks for.
+    pub fn divided_by(self, recipe: &Recipe) -> Result<Self> {
         let config = &recipe.data;
         let shuffle = config.shuffle.then(|| recipe.data_seed());
         let count = self.trajectories.len();
         match config.split {
             Some(portions) => self.divided(portions, shuffle),
-            None if named => Ok(self),
+            None if self.named => Ok(self),
             None if count <= 2 => Ok(self.with_held_out_times()),
             None => self.divided(default_counts(count).into(), shuffle),
         }
@@ -311,7 +331,7 @@ impl Trajectories {
                         let shuffle = config.shuffle.then(|| recipe.data_seed());
                         set.divided(system.counts().into(), shuffle)
                     }
-                    _ => set.divided_by(recipe, false),
+                    _ => set.divided_by(recipe),
                 }
             }
             (None, None) => Err(CfoError::NoData),

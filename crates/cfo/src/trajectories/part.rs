@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use cfo_data::store::Held;
 use cfo_data::{Description, Split, Trajectory};
 use rayon::prelude::*;
 
@@ -31,9 +32,54 @@ impl Trajectories {
         self.split(Split::Test)
     }
 
+    /// Whether their source says which part each plays, or somebody did.
+    pub fn has_splits(&self) -> bool {
+        self.named
+    }
+
+    /// Those at these positions.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn chosen(&self, indices: &[usize]) -> Part<'_> {
+        assert!(indices.iter().all(|&index| index < self.trajectories.len()), "there are fewer trajectories");
+        Part { set: self, indices: indices.to_vec() }
+    }
+
+    /// The same with those at these positions alone. They keep their numbers, and their values where those are.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn subset(&self, indices: &[usize]) -> Self {
+        Self {
+            description: self.description.clone(),
+            trajectories: indices.iter().map(|&index| self.trajectories[index].clone()).collect(),
+            splits: indices.iter().map(|&index| self.splits[index]).collect(),
+            named: self.named,
+            file: self.file.clone(),
+            origins: indices.iter().map(|&index| self.origins[index]).collect(),
+        }
+    }
+
     /// Those that play one of these parts.
     pub fn split(&self, split: Split) -> Part<'_> {
         Part { set: self, indices: self.part(split).map(|(index, _)| index).collect() }
+    }
+}
+
+/// Only where all values are in memory.
+impl Held for Trajectories {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn trajectories(&self) -> &[Trajectory] {
+        &self.trajectories
+    }
+
+    fn split(&self, trajectory: usize) -> Option<Split> {
+        self.named.then(|| self.splits[trajectory])
     }
 }
 

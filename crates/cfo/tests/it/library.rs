@@ -1,10 +1,11 @@
 //! The library as its users see it: operators and objectives of their own, models that are saved and loaded, the examples.
 
+use cfo::data::Split;
 use cfo::data::simulate::Lorenz;
 use cfo::engine::{Activation, Device, Graph, Initial, Node};
 use cfo::objective::{Batch, Draw, FlowMatching, Objective};
 use cfo::operator::{Mlp, Operator, OperatorInputs, Setting};
-use cfo::{Model, Request, Result, Solver, Trained, Training, Trajectories, Watch};
+use cfo::{Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
 
 use crate::util::oscillators;
 
@@ -248,6 +249,17 @@ fn the_learned_field_and_its_derivative_are_functions() {
     let twice: Vec<f32> = state.into_iter().chain(state).collect();
     assert_eq!(trained.velocity(&twice, time).unwrap(), [velocity.clone(), velocity].concat());
     assert!(trained.vector_jacobian(&state, time, &vector[..2]).is_err());
+    // Each state at its own time, in a batch that is not a power of two.
+    let times = [0.01, 0.05, 0.17];
+    let each = trained.velocity_each(&state.repeat(3), &times).unwrap();
+    let alone: Vec<f32> = times.iter().flat_map(|&time| trained.velocity(&state, time).unwrap()).collect();
+    // A product of several rows is not rounded as that of one.
+    let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()));
+    assert!(near(&each, &alone), "{each:?} {alone:?}");
+    let product = trained.vector_jacobian_each(&state.repeat(3), &times, &vector.repeat(3)).unwrap();
+    let alone = times.iter().flat_map(|&time| trained.vector_jacobian(&state, time, &vector).unwrap());
+    assert!(near(&product, &alone.collect::<Vec<f32>>()));
+    assert!(trained.velocity_each(&state.repeat(3), &times[..2]).is_err());
 }
 
 /// Threads may share a model.
@@ -270,4 +282,21 @@ fn a_model_is_shared_between_threads() {
         conditions: vec![vec![]],
     };
     assert_eq!(trained.predict_each(&request, &Watch::default()).unwrap().states, [Vec::<f32>::new()]);
+}
+
+/// Some trajectories of a set are a set of their own, with the numbers that they had.
+#[test]
+fn a_subset_keeps_parts_and_numbers() {
+    let lorenz = Lorenz { frames: 5, horizon: 0.2, ..Lorenz::default() };
+    let all = Trajectories::simulate(&lorenz, 10, 1, &false.into()).unwrap();
+    assert!(!all.has_splits());
+    let some = all.subset(&[9, 0, 8]);
+    assert_eq!(some.trajectories[0], all.trajectories[9]);
+    assert_eq!((some.place(0).0, some.place(2).0), (9, 8));
+    assert_eq!(some.test().numbers().collect::<Vec<_>>(), [9]);
+    assert_eq!(all.chosen(&[9, 0]).numbers().collect::<Vec<_>>(), [9, 0]);
+    assert!(some.clone().with_splits(vec![Split::Train; 2]).is_err());
+    let marked = some.with_splits(vec![Split::Train, Split::Test, Split::Test]).unwrap();
+    assert!(marked.has_splits());
+    assert_eq!(marked.divided_by(&Recipe::default()).unwrap().test().len(), 2);
 }

@@ -44,6 +44,8 @@ pub enum Layout {
     TheWell,
     /// Groups `train`, `valid` and `test` with a dataset `pde_*`, as LPSDA and PDE-Refiner write them.
     Lpsda,
+    /// No file: arrays in memory.
+    Memory,
 }
 
 impl fmt::Display for Layout {
@@ -57,6 +59,7 @@ impl fmt::Display for Layout {
             Self::PdebenchIncompressible => "pdebench-incompressible",
             Self::TheWell => "the-well",
             Self::Lpsda => "lpsda",
+            Self::Memory => "memory",
         })
     }
 }

@@ -1,0 +1,61 @@
+//! Trajectories in memory, read as a file is read: by whatever looks at files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::layout::Source;
+use crate::{DataError, Description, Split, Trajectory};
+
+/// Trajectories that somebody holds in memory, with their values.
+pub trait Held: Send + Sync {
+    /// What holds for all of them.
+    fn description(&self) -> &Description;
+
+    /// All of them; each fits the description.
+    fn trajectories(&self) -> &[Trajectory];
+
+    /// What one is used for, if that was said.
+    fn split(&self, trajectory: usize) -> Option<Split>;
+}
+
+/// As a source.
+pub(super) struct Memory(pub(super) Arc<dyn Held>);
+
+impl Source for Memory {
+    fn path(&self) -> &Path {
+        Path::new("memory")
+    }
+
+    fn description(&self) -> &Description {
+        self.0.description()
+    }
+
+    fn len(&self) -> usize {
+        self.0.trajectories().len()
+    }
+
+    fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
+        Ok(self.0.trajectories()[trajectory].times.len())
+    }
+
+    fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        Ok(self.0.trajectories()[trajectory].times.to_vec())
+    }
+
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
+        let size = self.description().shape.len();
+        Ok(self.0.trajectories()[trajectory].values[first * size..(first + count) * size].to_vec())
+    }
+
+    fn is_double(&self) -> bool {
+        false
+    }
+
+    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+        Ok(self.0.trajectories()[trajectory].parameters.clone())
+    }
+
+    fn split(&self, trajectory: usize) -> Option<Split> {
+        self.0.split(trajectory)
+    }
+}
