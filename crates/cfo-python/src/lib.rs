@@ -1,0 +1,56 @@
+//! The native half of the Python package `cfo`: the library behind arrays and plain values.
+//!
+//! What users see is written in Python (`python/cfo`), which checks and shapes arguments; this crate takes arrays that are
+//! contiguous and of the right type, works without the interpreter's lock, and turns errors into the package's exceptions.
+
+mod failure;
+mod model;
+mod path;
+mod set;
+mod task;
+mod training;
+
+use std::ffi::OsString;
+
+use pyo3::prelude::*;
+
+/// What this machine can compute on, as JSON.
+#[pyfunction]
+fn devices(py: Python<'_>) -> PyResult<String> {
+    let found = task::at_once(py, || Ok(cfo_cli::devices()))?;
+    found.map(|found| found.to_string()).map_err(|error| failure::internal(py, &error.to_string()))
+}
+
+/// Carries out a command line of `cfo` and returns its exit code.
+#[pyfunction]
+fn command(py: Python<'_>, words: Vec<OsString>) -> u8 {
+    py.detach(|| cfo_cli::run(words))
+}
+
+/// Waits for work that Ctrl-C left to end by itself, until that or Ctrl-C comes.
+#[pyfunction]
+fn settle(py: Python<'_>) -> PyResult<()> {
+    if !task::has_left() {
+        return Ok(());
+    }
+    task::interruptible(py, |_| {
+        task::settle();
+        Ok(())
+    })
+}
+
+/// The native half of `cfo`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    task::silence_panics();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<set::Set>()?;
+    module.add_class::<model::Model>()?;
+    module.add_function(wrap_pyfunction!(devices, module)?)?;
+    module.add_function(wrap_pyfunction!(command, module)?)?;
+    module.add_function(wrap_pyfunction!(settle, module)?)?;
+    module.add_function(wrap_pyfunction!(path::path_weights, module)?)?;
+    module.add_function(wrap_pyfunction!(training::train, module)?)?;
+    module.add_function(wrap_pyfunction!(training::propose, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! Trajectories: from arrays, files and simulators.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cfo::data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
+use cfo::data::{DataError, Description, FieldShape, Split, StoredTrajectory, Trajectory, simulate};
+use cfo::{CfoError, Trajectories};
+use cfo_cli::Simulation;
+use numpy::ndarray::ArrayView1;
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use serde_json::json;
+
+use crate::failure::{Failure, refuse};
+use crate::task;
+
+/// Trajectories of a set, all or some; those that share it share its memory.
+#[pyclass(frozen, module = "cfo._native")]
+pub struct Set {
+    set: Arc<Trajectories>,
+    /// Positions in the set; `None` for all in their order.
+    chosen: Option<Vec<usize>>,
+    /// The file that all of them are from.
+    path: Option<PathBuf>,
+}
+
+impl Set {
+    fn whole(set: Trajectories, path: Option<PathBuf>) -> Self {
+        Self { set: Arc::new(set), chosen: None, path }
+    }
+
+    /// As a set of its own: itself where all are chosen. To be called without the interpreter's lock, since it may copy.
+    pub fn own((set, chosen): &(Arc<Trajectories>, Vec<usize>)) -> Arc<Trajectories> {
+        match chosen.iter().copied().eq(0..set.trajectories.len()) {
+            true => Arc::clone(set),
+            false => Arc::new(set.subset(chosen)),
+        }
+    }
+
+    /// The set that these are some of, and which.
+    pub fn shared(&self) -> (Arc<Trajectories>, Vec<usize>) {
+        (Arc::clone(&self.set), self.positions().collect())
+    }
+
+    /// The file, where all of its trajectories are meant.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.path.clone().filter(|_| self.chosen.is_none())
+    }
+
+    /// Which of the set one of these is.
+    fn position(&self, index: usize) -> PyResult<usize> {
+        let known = match &self.chosen {
+            None => Some(index).filter(|&index| index < self.set.trajectories.len()),
+            Some(chosen) => chosen.get(index).copied(),
+        };
+        known.ok_or_else(|| PyIndexError::new_err(format!("there is no trajectory {index}")))
+    }
+
+    /// Which of the set these are.
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        let all = 0..self.chosen.as_ref().map_or(self.set.trajectories.len(), Vec::len);
+        all.map(|index| self.chosen.as_ref().map_or(index, |chosen| chosen[index]))
+    }
+}
+
+/// What Python says of trajectories besides their numbers.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Labels {
+    system: String,
+    shape: Vec<usize>,
+    periodic: Vec<bool>,
+    domain: Vec<[f64; 2]>,
+    channel_names: Vec<String>,
+    channel_units: Vec<String>,
+    parameter_names: Vec<String>,
+}
+
+impl Labels {
+    fn description(self) -> Result<Description, Failure> {
+        let shape = FieldShape::from_dimensions(&self.shape).filter(|shape| !shape.is_empty());
+        let Some(shape) = shape else {
+            return Err(refuse(
+                format!("snapshots have the shape {:?}", self.shape),
+                "a snapshot is `[channels]`, `[points, channels]` or `[rows, columns, channels]`, none of them 0",
+            ));
+        };
+        let labels = [&self.channel_names, &self.channel_units];
+        let fits = self.periodic.len() == shape.axes
+            && self.domain.len() == shape.axes
+            && labels.iter().all(|names| names.is_empty() || names.len() == shape.channels);
+        if !fits {
+            return Err(refuse(
+                format!(
+                    "there are {} channel names, {} units, {} entries of `periodic` and {} of `domain`",
+                    labels[0].len(),
+                    labels[1].len(),
+                    self.periodic.len(),
+                    self.domain.len()
+                ),
+                &format!(
+                    "a name and a unit for each of {} channels, an entry for each of {} space axes",
+                    shape.channels, shape.axes
+                ),
+            ));
+        }
+        Ok(Description {
+            system: self.system,
+            shape,
+            periodic: self.periodic,
+            domain: self.domain,
+            channel_names: self.channel_names,
+            channel_units: self.channel_units,
+            parameter_names: self.parameter_names,
+        })
+    }
+}
+
+/// A trajectory of arrays: times, values, parameters.
+type Arrays<'py> = (PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, f32>, Vec<f64>);
+
+#[pymethods]
+impl Set {
+    /// Of arrays, each trajectory its own; values are flat.
+    #[staticmethod]
+    fn from_arrays(
+        py: Python<'_>,
+        labels: Labels,
+        arrays: Vec<Arrays<'_>>,
+        splits: Option<Vec<i64>>,
+    ) -> PyResult<Self> {
+        let mut trajectories = Vec::with_capacity(arrays.len());
+        for (times, values, parameters) in arrays {
+            let (times, values) = (times.as_slice()?.to_vec(), values.as_slice()?.to_vec());
+            trajectories.push(StoredTrajectory { times, values, parameters });
+        }
+        task::at_once(py, || {
+            let set = checked(labels.description()?, trajectories)?;
+            Ok(Self::whole(
+                match splits {
+                    None => set,
+                    Some(codes) => set.with_splits(codes.into_iter().map(part).collect::<Result<_, _>>()?)?,
+                },
+                None,
+            ))
+        })
+    }
+
+    /// Of a file; its values are read now, or when they are needed.
+    #[staticmethod]
+    fn read(py: Python<'_>, path: PathBuf, in_memory: bool) -> PyResult<Self> {
+        task::interruptible(py, move |_| {
+            let mut set = Trajectories::open(&path, None)?;
+            if in_memory {
+                set.load(&Split::ALL)?;
+            }
+            Ok(Self::whole(set, Some(path)))
+        })
+    }
+
+    /// Of a simulator, with options as the command line has them.
+    #[staticmethod]
+    fn simulate(py: Python<'_>, system: String, options: Vec<(String, String)>) -> PyResult<Self> {
+        task::interruptible(py, move |line| {
+            let Simulation { equation, splits, seed } = Simulation::new(&system, &options)?;
+            let mut trajectories = Vec::new();
+            simulate::run(&*equation, splits.len(), seed, &line.interrupt, |_, trajectory| {
+                trajectories.push(trajectory);
+                Ok::<(), CfoError>(())
+            })?;
+            let set = Trajectories::new(equation.description(), trajectories)?.with_splits(splits)?;
+            Ok(Self::whole(set, None))
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.positions().count()
+    }
+
+    /// Some of these; they share the memory.
+    fn subset(&self, positions: Vec<usize>) -> PyResult<Self> {
+        let chosen = positions.into_iter().map(|index| self.position(index)).collect::<PyResult<_>>()?;
+        Ok(Self { set: Arc::clone(&self.set), chosen: Some(chosen), path: None })
+    }
+
+    /// Times of one.
+    fn times<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        Ok(PyArray1::from_slice(py, &self.set.trajectories[self.position(index)?].times))
+    }
+
+    /// Values of one, flat: a view of our memory that cannot be written to, or read from the file now.
+    #[allow(unsafe_code)]
+    fn values<'py>(this: &Bound<'py, Self>, index: usize) -> PyResult<Bound<'py, PyArray1<f32>>> {
+        let (py, own) = (this.py(), this.get());
+        let position = own.position(index)?;
+        let held = &own.set.trajectories[position].values;
+        if held.is_empty() {
+            let set = Arc::clone(&own.set);
+            let read = move |_: &task::Line<Vec<f32>>| Ok(set.trajectory(position)?.into_owned().values);
+            return Ok(PyArray1::from_vec(py, task::interruptible(py, read)?));
+        }
+        // SAFETY: the array keeps `this` alive, which is frozen and holds the set; nothing changes a set.
+        let view = unsafe { PyArray1::borrow_from_array(&ArrayView1::from(held), this.clone().into_any()) };
+        view.try_readwrite()?.make_nonwriteable();
+        Ok(view)
+    }
+
+    /// PDE parameters of one.
+    fn parameters(&self, index: usize) -> PyResult<Vec<f64>> {
+        Ok(self.set.trajectories[self.position(index)?].parameters.clone())
+    }
+
+    /// Snapshots of each.
+    #[getter]
+    fn lengths(&self) -> Vec<usize> {
+        self.positions().map(|position| self.set.trajectories[position].times.len()).collect()
+    }
+
+    /// The part of each: 0 trains, 1 validates, 2 tests.
+    #[getter]
+    fn splits(&self) -> Vec<i8> {
+        self.positions().map(|position| self.set.splits[position].code()).collect()
+    }
+
+    /// Whether somebody said which part each plays.
+    #[getter]
+    fn has_splits(&self) -> bool {
+        self.set.has_splits()
+    }
+
+    /// The shape of a snapshot.
+    #[getter]
+    fn shape(&self) -> Vec<usize> {
+        self.set.description.shape.dimensions()
+    }
+
+    /// The file that all of it is from.
+    #[getter]
+    fn path(&self) -> Option<PathBuf> {
+        self.file()
+    }
+
+    /// What holds for all, as JSON.
+    #[getter]
+    fn labels(&self) -> String {
+        let description = &self.set.description;
+        json!({
+            "system": description.system,
+            "shape": description.shape.dimensions(),
+            "periodic": description.periodic,
+            "domain": description.domain,
+            "channel_names": description.channel_names,
+            "channel_units": description.channel_units,
+            "parameter_names": description.parameter_names,
+        })
+        .to_string()
+    }
+
+    /// Writes a file: HDF5 or, by its name, `.npz`.
+    fn save(&self, py: Python<'_>, path: PathBuf, force: bool) -> PyResult<()> {
+        let (set, chosen) = self.shared();
+        task::interruptible(py, move |_| write(&set, &chosen, &path, force))
+    }
+}
+
+/// Trajectories of these numbers, if nothing is wrong with them.
+fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Trajectories, Failure> {
+    if stored.is_empty() {
+        return Err(refuse("there is no trajectory", "give one at least"));
+    }
+    let mut trajectories = Vec::with_capacity(stored.len());
+    for (index, one) in stored.into_iter().enumerate() {
+        if one.values.len() == one.times.len() * description.shape.len()
+            && let Some(defect) = one.defects(&description.shape).first.into_iter().next()
+        {
+            return Err(DataError::defect(Path::new("values"), defect.in_trajectory(index)).into());
+        }
+        let StoredTrajectory { times, values, parameters } = one;
+        let made = Trajectory::new(times, values, parameters);
+        trajectories.push(made.map_err(|error| {
+            refuse(
+                format!("trajectory {index}: {error}"),
+                &error.hint().unwrap_or_else(|| "leave it out".into()),
+            )
+        })?);
+    }
+    Ok(Trajectories::new(description, trajectories)?)
+}
+
+fn part(code: i64) -> Result<Split, Failure> {
+    let unknown = || {
+        refuse(
+            format!("`split` holds {code}"),
+            "0 trains, 1 validates and 2 tests; or the words `train`, `validation` and `test`",
+        )
+    };
+    Split::from_code(code).ok_or_else(unknown)
+}
+
+fn write(set: &Trajectories, chosen: &[usize], path: &Path, force: bool) -> Result<(), Failure> {
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    let layout = match extension.as_deref() {
+        Some("npz") => OutputLayout::Npz,
+        Some("h5" | "hdf5" | "hdf" | "he5") => OutputLayout::Cfo,
+        _ => {
+            return Err(refuse(
+                format!("the name of the output file is `{}`", path.display()),
+                "choose one that ends in `.h5`, `.hdf5` or `.npz`",
+            ));
+        }
+    };
+    let lengths = || chosen.iter().map(|&index| set.trajectories[index].times.len());
+    let options = WriteOptions { layout, force, frames: lengths().max(), ..WriteOptions::default() };
+    let mut writer = TrajectoryWriter::create(path, &set.description, options)?;
+    for &index in chosen {
+        let split = set.has_splits().then(|| set.splits[index]);
+        writer.push(&*set.trajectory(index)?, split)?;
+    }
+    Ok(writer.finish()?)
+}

@@ -1,0 +1,189 @@
+//! Trainings: a recipe of files and keywords, reports on the caller's thread.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use cfo::data::store::TrajectoryFile;
+use cfo::proposal::{Machine, Proposal};
+use cfo::{CfoError, Device, Observer, Recipe, StepReport, Training, Trajectories};
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::failure::{Failure, refuse};
+use crate::model::Model;
+use crate::set::Set;
+use crate::task::{self, Line};
+
+/// What is trained, as Python says it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Order {
+    /// A recipe as TOML.
+    recipe: Option<String>,
+    /// A recipe as JSON.
+    recipe_json: Option<String>,
+    /// What to call it.
+    origin: Option<String>,
+    /// Pairs of a key and a value, as JSON; later ones win.
+    assignments: String,
+    /// Steps that were asked for by keyword: a recipe that is made for the data is made for them.
+    steps: Option<u32>,
+    device: String,
+    out: Option<PathBuf>,
+    resume: bool,
+}
+
+/// Trains. `hear` is called with `report` or `notice` and a text, and answers whether to go on.
+#[pyfunction]
+pub fn train(py: Python<'_>, set: Option<&Set>, order: Order, hear: Py<PyAny>) -> PyResult<Model> {
+    let data = set.map(|set| (set.shared(), set.file()));
+    let work = move |line: &Line<Model>| order.train(data.map(|(set, file)| (Set::own(&set), file)), line);
+    task::attended(py, work, |py, kind, text| hear.call1(py, (kind, text))?.extract(py))
+}
+
+/// The recipe that suits trajectories, as `cfo init` writes it.
+#[pyfunction]
+pub fn propose(py: Python<'_>, set: &Set) -> PyResult<String> {
+    let (set, file) = (set.shared(), set.file());
+    task::interruptible(py, move |_| Ok(proposal(&Set::own(&set), file.as_deref())?.to_toml()?))
+}
+
+type Data = Option<(Arc<Trajectories>, Option<PathBuf>)>;
+
+impl Order {
+    fn train(&self, data: Data, line: &Line<Model>) -> Result<Model, Failure> {
+        if self.out.is_some() {
+            // The folder may be that of a training that was left by Ctrl-C.
+            task::settle();
+        }
+        let device = Device::from_str(&self.device)?;
+        let mut recipe = self.recipe(&data)?;
+        let set = match data {
+            None => Arc::new(Trajectories::from_recipe(&recipe, None, &line.interrupt)?),
+            Some((set, file)) => {
+                if let Some(system) = recipe.data.simulate.take() {
+                    line.say(
+                        "notice",
+                        format!("`data.simulate = \"{system}\"` of the recipe is not used: data were given"),
+                    );
+                }
+                recipe.data.path = file;
+                divided(set, &recipe)?
+            }
+        };
+        let mut observer = Reporter(line);
+        let mut training = Training::from_recipe(&recipe)
+            .device(device)
+            .resume(self.resume)
+            .interrupt(&line.interrupt)
+            .observer(&mut observer);
+        if let Some(folder) = &self.out {
+            training = training.folder(folder);
+        }
+        Ok(Model::new(training.fit(&set)?))
+    }
+
+    /// The recipe given, the run's own when it goes on, else what suits the data; with what the keywords change.
+    fn recipe(&self, data: &Data) -> Result<Recipe, Failure> {
+        let own = self.out.as_ref().map(|out| out.join("recipe.toml"));
+        let own = own.filter(|own| self.resume && own.exists());
+        let text = match (&self.recipe, &self.recipe_json, own, data) {
+            (Some(text), ..) => text.clone(),
+            (None, Some(document), ..) => toml_of(document)?,
+            (None, None, Some(own), _) => std::fs::read_to_string(own)?,
+            (None, None, None, Some((set, file))) => {
+                let proposal = proposal(set, file.as_deref())?;
+                let proposal = self.steps.map_or(proposal.clone(), |steps| proposal.for_steps(steps));
+                proposal.to_toml()?
+            }
+            (None, None, None, None) => {
+                return Err(refuse(
+                    "neither a recipe nor data were given",
+                    "give trajectories, or a recipe that names a file or a system",
+                ));
+            }
+        };
+        let origin = self.origin.as_deref().unwrap_or("the recipe for the data");
+        let overrides = self.overrides()?;
+        Recipe::parse(&text, &overrides)
+            .map_err(|error| Failure::from(error).context(format!("reading {origin}")))
+    }
+
+    /// The assignments as `key=value`, in TOML.
+    fn overrides(&self) -> Result<Vec<String>, Failure> {
+        let pairs: Vec<(String, Value)> = serde_json::from_str(&self.assignments).map_err(not_a_recipe)?;
+        pairs.into_iter().map(|(key, value)| Ok(format!("{key}={}", toml_value(value)?))).collect()
+    }
+}
+
+/// Tells the waiting thread.
+struct Reporter<'a>(&'a Line<Model>);
+
+impl Observer for Reporter<'_> {
+    fn report(&mut self, report: &StepReport) -> ControlFlow<()> {
+        let text = serde_json::to_string(report).unwrap_or_default();
+        if self.0.say("report", text) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.0.say("notice", text.to_owned());
+    }
+}
+
+fn proposal(set: &Arc<Trajectories>, file: Option<&Path>) -> Result<Proposal, Failure> {
+    let file = match (file, set.is_in_file()) {
+        (Some(path), _) => TrajectoryFile::open(path)?,
+        (None, false) => TrajectoryFile::held(Arc::clone(set) as _)?,
+        (None, true) => {
+            let mut held = (**set).clone();
+            held.load(&cfo::data::Split::ALL)?;
+            TrajectoryFile::held(Arc::new(held))?
+        }
+    };
+    Ok(Proposal::new(&file, Machine::here())?)
+}
+
+/// Divided as the recipe says; values are copied only where that changes what there is.
+fn divided(set: Arc<Trajectories>, recipe: &Recipe) -> Result<Arc<Trajectories>, Failure> {
+    let asked = recipe.data.split.is_some() || recipe.data.shuffle;
+    let few = set.trajectories.len() <= 2;
+    if set.has_splits() && recipe.data.split.is_none() || !asked && !few {
+        return Ok(set);
+    }
+    Ok(Arc::new((*set).clone().divided_by(recipe)?))
+}
+
+fn not_a_recipe(error: impl std::fmt::Display) -> Failure {
+    CfoError::BadRecipe { problem: error.to_string() }.into()
+}
+
+/// A recipe of plain values as TOML.
+fn toml_of(document: &str) -> Result<String, Failure> {
+    let value = toml_value(serde_json::from_str(document).map_err(not_a_recipe)?)?;
+    toml::to_string(&value).map_err(not_a_recipe)
+}
+
+/// A value as TOML, which has no `null`: keys without a value are left out.
+fn toml_value(value: Value) -> Result<toml::Value, Failure> {
+    Ok(match value {
+        Value::Null => return Err(not_a_recipe("a value is `None`")),
+        Value::Bool(value) => value.into(),
+        Value::String(text) => text.into(),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => whole.into(),
+            (None, Some(real)) => real.into(),
+            (None, None) => return Err(not_a_recipe(format!("{number} is out of range"))),
+        },
+        Value::Array(values) => {
+            toml::Value::Array(values.into_iter().map(toml_value).collect::<Result<_, _>>()?)
+        }
+        Value::Object(entries) => {
+            let kept = entries.into_iter().filter(|(_, value)| !value.is_null());
+            toml::Value::Table(
+                kept.map(|(key, value)| Ok((key, toml_value(value)?))).collect::<Result<_, Failure>>()?,
+            )
+        }
+    })
+}

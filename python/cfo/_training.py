@@ -1,0 +1,164 @@
+"""Trainings."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._arrays import whole
+from ._errors import InputError, MissingFileError
+from ._model import Model
+from ._progress import Progress
+from ._trajectories import Trajectories, read, whole_seed
+
+
+def train(
+    data: Trajectories | str | os.PathLike[str] | None = None,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    operator: str | Mapping[str, Any] | None = None,
+    path: str | Mapping[str, Any] | None = None,
+    objective: str | Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    callback: Callable[[dict[str, Any]], Any] | None = None,
+    set: Mapping[str, Any] | None = None,
+) -> Model:
+    """Trains a model. The same data, recipe and seed give the same bits as `cfo train`.
+
+    Args:
+        data: The trajectories, or a file of them. Without them the recipe names a file or a system.
+        recipe: A file, the text of one, or a dict as `model.recipe`. Without it that of the run where it is resumed, else what suits
+            the data, as `cfo train --data FILE` has it (`data.recipe()` shows it).
+        operator: The network: `"mlp"`, `"fno"`, `"unet"`, `"dit"`, or a dict with `kind` and its sizes.
+        path: The spline by its name, or a dict of the keys of `[path]`.
+        objective: `"flow-matching"`, `"autoregressive"` and others, or a dict with `kind`.
+        steps, batch, learning_rate, seed: Keys of `[train]`.
+        device: `"auto"`, `"cpu"` or `"cuda:N"`.
+        out: The folder of the run, for checkpoints and the log; without it nothing is written.
+        resume: Whether to go on from the newest checkpoint in `out`, if it has any.
+        progress: Whether to show how it goes: one line that changes on a terminal and in a notebook, plain lines elsewhere.
+        callback: Called at each report with a dict (`step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and at times `validation`).
+            The training ends where it returns `False`; what it raises is raised here.
+        set: Any keys of the recipe by their path, as in `{"train.ema": 0.99}`. Keywords win over the recipe, `set` over both.
+
+    Raises:
+        ValueError: If recipe and data do not fit.
+        FileNotFoundError: If a file is not there.
+        KeyboardInterrupt: On Ctrl-C, within a tenth of a second. The step under way is finished and, with `out`, saved.
+        CfoError: If the loss diverges, or the device or the disk refuses.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        data = read(data, in_memory=False)
+    if data is not None and not isinstance(data, Trajectories):
+        raise InputError(f"`data` is a {type(data).__name__}", "give `cfo.Trajectories`, or the name of a file")
+    if callback is not None and not callable(callback):
+        raise InputError(f"`callback` is a {type(callback).__name__}", "give a function of one dict")
+    counted = None if steps is None else whole(steps, "steps", 1)
+    pairs = _section("operator", operator, "kind") + _section("path", path, "spline") + _section("objective", objective, "kind")
+    keywords = {
+        "train.steps": counted,
+        "train.batch": None if batch is None else whole(batch, "batch", 1),
+        "train.learning_rate": learning_rate,
+        "train.seed": None if seed is None else whole_seed(seed),
+    }
+    pairs += [(key, value) for key, value in keywords.items() if value is not None]
+    pairs += _set(set)
+    order = {
+        **_recipe(recipe),
+        "assignments": _json(pairs),
+        "steps": counted,
+        "device": str(device),
+        "out": None if out is None else os.fspath(out),
+        "resume": bool(resume),
+    }
+    shown = Progress() if progress else None
+
+    def hear(kind: str, text: str) -> bool:
+        if kind == "notice":
+            warnings.warn(text, stacklevel=3)
+            return True
+        report = json.loads(text)
+        if shown is not None:
+            shown.report(report)
+        answer = None if callback is None else callback(report)
+        return not (isinstance(answer, (bool, np.bool_)) and not answer)
+
+    try:
+        native = _native.train(None if data is None else data._native, order, hear)
+    finally:
+        if shown is not None:
+            shown.close()
+    return Model._of(native)
+
+
+def _section(name: str, value: Any, short: str) -> list[tuple[str, Any]]:
+    """The keys of a section; text stands for one of them."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [(f"{name}.{short}", value)]
+    if not isinstance(value, Mapping):
+        raise InputError(f"`{name}` is a {type(value).__name__}", f"give text or a dict of the keys of `[{name}]`")
+    return [(f"{name}.{key}", entry) for key, entry in value.items() if entry is not None]
+
+
+def _set(value: Any) -> list[tuple[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError("`set` is no dict of keys and values", 'as in `{"train.ema": 0.99}`')
+    return list(value.items())
+
+
+def _recipe(recipe: Any) -> dict[str, Any]:
+    """The text of a recipe, or its values."""
+    if recipe is None:
+        return {"recipe": None, "recipe_json": None, "origin": None}
+    if isinstance(recipe, Mapping):
+        return {"recipe": None, "recipe_json": _json(recipe), "origin": "the recipe"}
+    if isinstance(recipe, str) and "\n" in recipe:
+        return {"recipe": recipe, "recipe_json": None, "origin": "the recipe"}
+    if not isinstance(recipe, (str, os.PathLike)):
+        raise InputError(f"`recipe` is a {type(recipe).__name__}", "give a file, the text of one, or a dict")
+    name = os.fspath(recipe)
+    try:
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError as error:
+        problem = f"failed to open file `{name}`: {error.strerror} (os error {error.errno})"
+        raise MissingFileError(problem, "check the path; the project's folder `recipes` has recipes to start from") from None
+    except (UnicodeDecodeError, IsADirectoryError):
+        raise InputError(f"`{name}` is not a recipe: it is not text", "trajectories are the first argument, a recipe the second") from None
+    except ValueError as error:
+        raise InputError(f"`recipe` is no name of a file: {error}") from None
+    return {"recipe": text, "recipe_json": None, "origin": f"the recipe `{name}`"}
+
+
+def _json(value: Any) -> str:
+    def plain(entry: Any) -> Any:
+        if isinstance(entry, (np.generic, np.ndarray)):
+            return entry.tolist()
+        if isinstance(entry, os.PathLike):
+            return os.fspath(entry)
+        raise TypeError(f"{entry!r} has no place in a recipe")
+
+    try:
+        return json.dumps(value, default=plain, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the recipe is not valid: {error}", "recipes hold numbers, text, booleans, lists and dicts of them") from None
+
+
+train.__module__ = "cfo"

@@ -1,0 +1,471 @@
+"""Trajectories: from arrays, files and simulators."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._arrays import array, finite, whole
+from ._errors import CfoError, InputError
+
+_PARTS = {"train": 0, "validation": 1, "test": 2}
+
+
+class Trajectory:
+    """One trajectory of a set.
+
+    `times` is float64 `[time]`, `values` float32 `[time, (space...,) channel]`, `parameters` float64 `[parameter]`, `split` one of
+    `"train"`, `"validation"` and `"test"`. `values` is a view of the set's memory and cannot be written to; of a set that was left in its
+    file they are read when they are asked for.
+    """
+
+    __slots__ = ("_index", "_set", "_shape")
+
+    def __init__(self) -> None:
+        raise TypeError("a `Trajectory` is an entry of `Trajectories`")
+
+    @classmethod
+    def _of(cls, native: Any, index: int, shape: tuple[int, ...]) -> Trajectory:
+        one = object.__new__(cls)
+        one._set, one._index, one._shape = native, index, shape
+        return one
+
+    @property
+    def times(self) -> np.ndarray:
+        """When the snapshots were taken: float64 `[time]`."""
+        return self._set.times(self._index)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The snapshots: float32 `[time, (space...,) channel]`."""
+        flat = self._set.values(self._index)
+        return flat.reshape((-1, *self._shape))
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """The PDE parameters: float64 `[parameter]`."""
+        return np.array(self._set.parameters(self._index), dtype=np.float64)
+
+    @property
+    def split(self) -> str:
+        """What it is used for."""
+        return list(_PARTS)[self._set.splits[self._index]]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __repr__(self) -> str:
+        times = self.times
+        return f"<cfo.Trajectory: {len(times)} snapshots {list(self._shape)}, times {times[0]:g} to {times[-1]:g}>"
+
+
+class Trajectories:
+    """Trajectories of one system, of any lengths at any times.
+
+    Args:
+        times: When the snapshots were taken, in any unit: `[time]` shared by all, `[trajectory, time]`, or a list of arrays. They increase.
+        values: The snapshots, `[trajectory, time, (space...,) channel]`, or a list of arrays `[time, (space...,) channel]`. There
+            are no, one or two space axes. They are kept in single precision.
+        lengths: Snapshots of each trajectory where arrays are padded to the longest: `[trajectory]`.
+        parameters: PDE parameters of each trajectory: `[trajectory, parameter]`, or a dict of names and columns.
+        split: What each is used for: `[trajectory]` of 0, 1, 2 or of `"train"`, `"validation"`, `"test"`. Where nothing is said the
+            first 80 % train and 10 % each validate and test, or as a recipe says.
+        channel_names, channel_units: One for each channel.
+        parameter_names: One for each parameter, where `parameters` is an array.
+        system: The name of the system.
+        periodic: Whether each space axis is periodic.
+        domain: The lower and upper end of each space axis.
+
+    Raises:
+        ValueError: If the arrays do not fit each other, times do not increase or a number is not finite.
+    """
+
+    __slots__ = ("_native", "_labels", "_shape")
+
+    def __init__(
+        self,
+        times: Any,
+        values: Any,
+        lengths: Any = None,
+        parameters: Any = None,
+        split: Any = None,
+        *,
+        channel_names: Sequence[str] | None = None,
+        channel_units: Sequence[str] | None = None,
+        parameter_names: Sequence[str] | None = None,
+        system: str = "",
+        periodic: Sequence[bool] | None = None,
+        domain: Any = None,
+    ) -> None:
+        rows = _values(values)
+        count = len(rows)
+        if count == 0:
+            raise InputError("there is no trajectory", "give one at least")
+        shape = rows[0].shape[1:]
+        for index, row in enumerate(rows):
+            if row.shape[1:] != shape:
+                raise InputError(
+                    f"snapshots of trajectory {index} have the shape {list(row.shape[1:])}, those of trajectory 0 {list(shape)}",
+                    "all trajectories have the same grid and channels",
+                )
+        clocks = _times(times, rows)
+        if lengths is not None:
+            clocks, rows = _cut(lengths, clocks, rows)
+        for index, (clock, row) in enumerate(zip(clocks, rows)):
+            if len(clock) != len(row):
+                raise InputError(
+                    f"trajectory {index} has {len(clock)} times and {len(row)} snapshots",
+                    "give one time for each; `lengths` says how long padded trajectories are",
+                )
+        names, columns = _parameters(parameters, parameter_names, count)
+        axes = len(shape) - 1
+        labels = {
+            "system": _text(system, "system"),
+            "shape": [int(n) for n in shape],
+            "periodic": [False] * axes if periodic is None else [bool(entry) for entry in periodic],
+            "domain": _domain(domain, axes),
+            "channel_names": _names(channel_names, "channel_names"),
+            "channel_units": _names(channel_units, "channel_units"),
+            "parameter_names": names,
+        }
+        arrays = [(clock, row.reshape(-1), column) for clock, row, column in zip(clocks, rows, columns)]
+        self._adopt(_native.Set.from_arrays(labels, arrays, _split(split, count)))
+
+    def _adopt(self, native: Any) -> None:
+        self._native = native
+        self._labels = json.loads(native.labels)
+        self._shape = tuple(self._labels["shape"])
+
+    @classmethod
+    def _of(cls, native: Any) -> Trajectories:
+        made = object.__new__(cls)
+        made._adopt(native)
+        return made
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._subset(range(*index.indices(len(self))))
+        if isinstance(index, (list, tuple, np.ndarray)):
+            chosen = np.asarray(index)
+            if chosen.dtype == bool and chosen.shape == (len(self),):
+                return self._subset(np.flatnonzero(chosen))
+            if chosen.size == 0:
+                return self._subset([])
+            if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+                raise InputError("trajectories are chosen by whole numbers or by one boolean for each")
+            return self._subset([self._position(int(one)) for one in chosen])
+        try:
+            position = operator.index(index)
+        except TypeError:
+            raise TypeError(f"trajectories are chosen by numbers, slices and arrays of them, not by {type(index).__name__}") from None
+        return Trajectory._of(self._native, self._position(position), self._shape)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self[index] for index in range(len(self)))
+
+    def _position(self, index: int) -> int:
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"there is no trajectory {index}: there are {count}")
+        return index % count
+
+    def _subset(self, positions: Any) -> Trajectories:
+        return Trajectories._of(self._native.subset([int(one) for one in positions]))
+
+    def _part(self, code: int) -> Trajectories:
+        return self._subset([i for i, part in enumerate(self._native.splits) if part == code])
+
+    @property
+    def train(self) -> Trajectories:
+        """Those that are fitted."""
+        return self._part(0)
+
+    @property
+    def validation(self) -> Trajectories:
+        """Those that are watched while fitting."""
+        return self._part(1)
+
+    @property
+    def test(self) -> Trajectories:
+        """Those that are touched only to report."""
+        return self._part(2)
+
+    @property
+    def split(self) -> np.ndarray:
+        """What each is used for: int8 `[trajectory]`, 0 train, 1 validation, 2 test."""
+        return np.array(self._native.splits, dtype=np.int8)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Snapshots of each: int64 `[trajectory]`."""
+        return np.array(self._native.lengths, dtype=np.int64)
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """PDE parameters: float64 `[trajectory, parameter]`."""
+        rows = [self._native.parameters(index) for index in range(len(self))]
+        return np.array(rows, dtype=np.float64).reshape(len(self), len(self.parameter_names))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a snapshot: `((space...,) channel)`."""
+        return self._shape
+
+    @property
+    def system(self) -> str:
+        """The name of the system; empty where it is unknown."""
+        return self._labels["system"]
+
+    @property
+    def channel_names(self) -> list[str]:
+        """Names of the channels; empty where they are unknown."""
+        return list(self._labels["channel_names"])
+
+    @property
+    def channel_units(self) -> list[str]:
+        """Units of the channels; empty where they are unknown."""
+        return list(self._labels["channel_units"])
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """Names of the PDE parameters."""
+        return list(self._labels["parameter_names"])
+
+    @property
+    def periodic(self) -> list[bool]:
+        """Whether each space axis is periodic."""
+        return list(self._labels["periodic"])
+
+    @property
+    def domain(self) -> np.ndarray:
+        """The lower and upper end of each space axis: float64 `[axis, 2]`."""
+        return np.array(self._labels["domain"], dtype=np.float64).reshape(-1, 2)
+
+    def recipe(self) -> str:
+        """The recipe that suits these trajectories, as `cfo init` writes it: TOML with a reason for each choice."""
+        return _native.propose(self._native)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Writes a file that `read` and the command read: `.npz`, or HDF5 for `.h5` and `.hdf5`.
+
+        Raises:
+            ValueError: If the file exists and `force` is not set, or its name ends otherwise.
+        """
+        self._native.save(os.fspath(path), bool(force))
+
+    def __repr__(self) -> str:
+        lengths = self._native.lengths
+        if not lengths:
+            return "<cfo.Trajectories: none>"
+        least, most = min(lengths), max(lengths)
+        snapshots = f"{least}" if least == most else f"{least} to {most}"
+        of = f" of {self.system}" if self.system else ""
+        return f"<cfo.Trajectories: {len(lengths)}{of}, {snapshots} snapshots {list(self._shape)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arrays = [(one.times, np.array(one.values).reshape(-1), list(one.parameters)) for one in self]
+        splits = self._native.splits if self._native.has_splits else None
+        return _rebuilt, (self._labels, arrays, splits)
+
+    def __copy__(self) -> Trajectories:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Trajectories:
+        # Nothing in it can be changed.
+        return self
+
+
+def _rebuilt(labels: dict[str, Any], arrays: list[Any], splits: list[int] | None) -> Trajectories:
+    return Trajectories._of(_native.Set.from_arrays(labels, arrays, splits))
+
+
+def read(path: str | os.PathLike[str], *, in_memory: bool | None = None) -> Trajectories:
+    """The trajectories of a file: HDF5 or `.npz`, PDEBench's and The Well's layouts included, recognised by its content.
+
+    Args:
+        path: The file.
+        in_memory: Whether values are read now, or each time they are needed. By default they are read now unless the file is larger
+            than 1 GiB.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it holds no trajectories, or is damaged.
+    """
+    name = os.fspath(path)
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    if in_memory is None:
+        try:
+            in_memory = os.stat(name).st_size <= 1 << 30
+        except (OSError, ValueError):
+            in_memory = False
+    return Trajectories._of(_native.Set.read(name, bool(in_memory)))
+
+
+def simulate(system: str, *, samples: int | None = None, seed: int = 0, **options: Any) -> Trajectories:
+    """Simulates trajectories of one of the paper's systems: what `cfo simulate` writes.
+
+    Args:
+        system: `"lorenz"`, `"burgers"`, `"diffusion-reaction"`, `"shallow-water"` or `"kuramoto-sivashinsky"`.
+        samples: How many; by default as many as the paper has.
+        seed: Trajectory i of a seed is the same whatever the number of samples.
+        options: The options of the command with `_` for `-`, as in `frames=101, length_jitter=0.1`; `cfo simulate SYSTEM --help` lists them.
+
+    Raises:
+        ValueError: If there is no such system or option.
+    """
+    pairs = [("seed", str(whole_seed(seed)))]
+    if samples is not None:
+        pairs.append(("samples", str(whole(samples, "samples", 1))))
+    for name, value in options.items():
+        if isinstance(value, (list, tuple)):
+            value = ",".join(str(entry) for entry in value)
+        pairs.append((name, str(value)))
+    return Trajectories._of(_native.Set.simulate(_text(system, "system"), pairs))
+
+
+def whole_seed(seed: Any) -> int:
+    try:
+        found = operator.index(seed)
+    except TypeError:
+        found = -1
+    if not 0 <= found < 2**64:
+        raise InputError(f"`seed` is {seed!r}", "give a whole number from 0 on")
+    return found
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"`{name}` is {value!r}", "give text")
+    return value
+
+
+def _names(value: Any, name: str) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        raise InputError(f"`{name}` is one text", "give a list of names")
+    return [_text(entry, name) for entry in value]
+
+
+def _values(values: Any) -> list[np.ndarray]:
+    """One array for each trajectory."""
+    if isinstance(values, Trajectories):
+        raise InputError("`values` are trajectories already", "take them as they are")
+    if isinstance(values, (list, tuple)) and any(getattr(one, "ndim", None) != 0 for one in values):
+        rows = [array(one, f"values[{index}]", np.float32) for index, one in enumerate(values)]
+    else:
+        whole_array = array(values, "values", np.float32)
+        if whole_array.ndim < 3:
+            raise InputError(
+                f"`values` has the shape {list(whole_array.shape)}",
+                "give `[trajectory, time, (space...,) channel]`; one trajectory of an ODE is `values[None]`, one channel `values[..., None]`",
+            )
+        rows = list(whole_array)
+    for index, row in enumerate(rows):
+        if not 2 <= row.ndim <= 4:
+            raise InputError(
+                f"`values[{index}]` has the shape {list(row.shape)}",
+                "a trajectory is `[time, (space...,) channel]` with at most two space axes",
+            )
+    return rows
+
+
+def _times(times: Any, rows: list[np.ndarray]) -> list[np.ndarray]:
+    """The times of each trajectory."""
+    if isinstance(times, (list, tuple)) and any(np.ndim(one) > 0 for one in times if not isinstance(one, str)):
+        clocks = [array(one, f"times[{index}]", np.float64) for index, one in enumerate(times)]
+    else:
+        found = array(times, "times", np.float64)
+        if found.ndim == 1:
+            return [found] * len(rows)
+        if found.ndim != 2:
+            raise InputError(f"`times` has the shape {list(found.shape)}", "give `[time]` or `[trajectory, time]`")
+        clocks = list(found)
+    if len(clocks) != len(rows):
+        raise InputError(f"there are times for {len(clocks)} trajectories and values for {len(rows)}")
+    for index, clock in enumerate(clocks):
+        if clock.ndim != 1:
+            raise InputError(f"`times[{index}]` has the shape {list(clock.shape)}", "the times of a trajectory are `[time]`")
+    return clocks
+
+
+def _cut(lengths: Any, clocks: list[np.ndarray], rows: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    found = array(lengths, "lengths", np.float64)
+    if found.shape != (len(rows),) or not np.isfinite(found).all() or (found != np.floor(found)).any():
+        raise InputError("`lengths` is not one whole number for each trajectory")
+    for index, (length, clock, row) in enumerate(zip(found, clocks, rows)):
+        if not 1 <= length <= min(len(row), len(clock)):
+            raise InputError(f"`lengths[{index}]` is {length:g}, but there are {len(row)} snapshots and {len(clock)} times")
+    counts = [int(length) for length in found]
+    return [c[:n] for c, n in zip(clocks, counts)], [r[:n] for r, n in zip(rows, counts)]
+
+
+def _parameters(parameters: Any, names: Any, count: int) -> tuple[list[str], list[list[float]]]:
+    given = _names(names, "parameter_names")
+    if parameters is None:
+        if given:
+            raise InputError("`parameter_names` are given without `parameters`")
+        return [], [[] for _ in range(count)]
+    if isinstance(parameters, Mapping):
+        given = _names(list(parameters), "parameters")
+        columns = [array(column, f"parameters[{name!r}]", np.float64) for name, column in parameters.items()]
+        for name, column in zip(given, columns):
+            if column.shape != (count,):
+                raise InputError(f"`parameters[{name!r}]` has the shape {list(column.shape)}", f"give {count} numbers, one for each trajectory")
+        table = np.stack(columns, axis=1) if columns else np.zeros((count, 0))
+    else:
+        table = array(parameters, "parameters", np.float64)
+    if table.ndim != 2 or len(table) != count:
+        raise InputError(f"`parameters` has the shape {list(table.shape)}", f"give `[trajectory, parameter]` for {count} trajectories")
+    finite(table, "parameters")
+    if not given:
+        given = [f"parameter {index}" for index in range(table.shape[1])]
+    if len(given) != table.shape[1]:
+        raise InputError(f"there are {len(given)} parameter names for {table.shape[1]} parameters")
+    return given, table.tolist()
+
+
+def _split(split: Any, count: int) -> list[int] | None:
+    if split is None:
+        return None
+    try:
+        entries = list(split)
+    except TypeError:
+        raise InputError("`split` is no list", "give one entry for each trajectory") from None
+    codes = []
+    for entry in entries:
+        if isinstance(entry, str):
+            if entry not in _PARTS:
+                raise InputError(f"`split` holds {entry!r}", "the words are `train`, `validation` and `test`")
+            codes.append(_PARTS[entry])
+        else:
+            codes.append(whole(entry, "split"))
+    if len(codes) != count:
+        raise InputError(f"`split` has {len(codes)} entries for {count} trajectories")
+    return codes
+
+
+def _domain(domain: Any, axes: int) -> list[list[float]]:
+    if domain is None:
+        return [[0.0, 1.0]] * axes
+    found = finite(array(domain, "domain", np.float64), "domain")
+    if found.size != 2 * axes or found.ndim > 2:
+        raise InputError(f"`domain` has the shape {list(found.shape)}", f"give the lower and upper end of each of {axes} space axes")
+    return found.reshape(axes, 2).tolist()
+
+
+for _class in (Trajectories, Trajectory):
+    _class.__module__ = "cfo"
+for _function in (read, simulate):
+    _function.__module__ = "cfo"
+del _class, _function
