@@ -28,6 +28,9 @@ class Model:
 
     __slots__ = ("_facts", "_native")
 
+    _facts: dict[str, Any]
+    _native: Any
+
     def __init__(self) -> None:
         raise TypeError("a `Model` comes from `cfo.train` or `cfo.load`")
 

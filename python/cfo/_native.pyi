@@ -11,7 +11,7 @@ _Float32 = NDArray[np.float32]
 _Float64 = NDArray[np.float64]
 
 __version__: str
-__all__: list[str]
+__all__ = ["__version__", "Set", "Model", "devices", "command", "settle", "path_weights", "train", "propose"]
 
 @final
 class Set:

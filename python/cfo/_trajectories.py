@@ -27,6 +27,10 @@ class Trajectory:
 
     __slots__ = ("_index", "_set", "_shape")
 
+    _index: int
+    _set: Any
+    _shape: tuple[int, ...]
+
     def __init__(self) -> None:
         raise TypeError("a `Trajectory` is an entry of `Trajectories`")
 
@@ -87,6 +91,10 @@ class Trajectories:
     """
 
     __slots__ = ("_native", "_labels", "_shape")
+
+    _native: Any
+    _labels: dict[str, Any]
+    _shape: tuple[int, ...]
 
     def __init__(
         self,
