@@ -156,6 +156,16 @@ pub fn scientific(value: f64) -> String {
     format!("{value:.2e}")
 }
 
+/// A time as people say it: `12.3 s`, `4 min 05 s`, `40 h 53 min`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.round().max(0.0) as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
 /// A number of things, in the right number.
 pub fn count(number: usize, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
@@ -203,6 +213,12 @@ mod tests {
         let mut table = Table::new([("channel", Alignment::Left)]);
         table.push(["a\nb\u{7}".into()]);
         assert_eq!(table.text(), "channel\na\\nb\\u{7}\n");
+    }
+
+    #[test]
+    fn times_choose_their_units() {
+        let said = [0.04, 59.4, 59.7, 245.0, 3900.0, 147_180.0].map(duration);
+        assert_eq!(said, ["0.0 s", "59.4 s", "1 min 00 s", "4 min 05 s", "1 h 05 min", "40 h 53 min"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 /// Repeat one of the paper's experiments: its table with the paper's figures beside ours
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Reproduce {
     /// Which experiment
     pub target: Target,
@@ -49,6 +49,9 @@ pub struct Reproduce {
     /// Print one JSON document alone on stdout
     #[arg(long)]
     pub json: bool,
+    /// Whether `all` makes this report: what it holds is then printed by `all`, and systems that it does not have are no mistake.
+    #[arg(skip)]
+    pub part_of_all: bool,
 }
 
 impl Reproduce {
@@ -66,7 +69,7 @@ impl Reproduce {
 }
 
 /// Experiments of the paper.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Target {
     /// Velocity error of linear and quintic splines on Lorenz, with its order
     SplineOrder,
@@ -78,6 +81,8 @@ pub enum Target {
     Table1,
     /// Error against network evaluations, for Euler, Heun and RK4
     Nfe,
+    /// Error against the amplitude of the path's noise
+    Noise,
     /// Burgers' equation backward in time, with noise in the last snapshot
     Reverse,
     /// Trained on the first half of the horizon, rolled out over the whole
@@ -86,6 +91,12 @@ pub enum Target {
     Backbones,
     /// Time of training steps and of rollouts
     Runtime,
+    /// Errors and training times on the Kuramoto-Sivashinsky equation
+    Ks,
+    /// CFO and other methods beside each other on single trajectories, and their losses in training
+    Figures,
+    /// Every table and figure of the paper on one page; goes on where it was stopped
+    All,
 }
 
 impl Target {
@@ -97,10 +108,14 @@ impl Target {
             Self::Quickstart => "quickstart",
             Self::Table1 => "table1",
             Self::Nfe => "nfe",
+            Self::Noise => "noise",
             Self::Reverse => "reverse",
             Self::Extrapolation => "extrapolation",
             Self::Backbones => "backbones",
             Self::Runtime => "runtime",
+            Self::Ks => "ks",
+            Self::Figures => "figures",
+            Self::All => "all",
         }
     }
 }

@@ -14,6 +14,7 @@ mod noise;
 mod own_data;
 mod queue;
 mod reproduce;
+mod reproduce_all;
 mod rollouts;
 mod runs;
 mod serve;

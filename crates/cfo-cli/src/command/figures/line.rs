@@ -8,7 +8,7 @@ use super::{Comparison, FRAMES, Picture, bounds, linear};
 use crate::plot::{self, ColorScale, Figure, Image, Limits, Line, Panels, Row, Series, Span, Stack};
 
 /// Columns of an image over time.
-const COLUMNS: usize = 200;
+pub(super) const COLUMNS: usize = 200;
 
 /// Profiles that are drawn, as in the paper: after a quarter, a half, three quarters and all of the time.
 const PROFILES: usize = 4;
@@ -56,7 +56,7 @@ impl Comparison<'_> {
     }
 
     /// An image whose columns are equally distant times, each between the two snapshots around it.
-    fn over_time(&self, field: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
+    pub(super) fn over_time(&self, field: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
         let width = self.description.shape.width;
         let (first, last) = (self.times[0], self.times[self.frames() - 1]);
         let mut values = vec![0.0; COLUMNS * width];

@@ -5,6 +5,7 @@
 mod line;
 mod loss;
 mod plane;
+mod side_by_side;
 mod system;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use cfo::data::Description;
 use crate::plot::{self, Axis, Figure, Line, Scale, Series, Span};
 
 pub(super) use loss::loss_curves;
+pub(super) use side_by_side::SideBySide;
 
 /// Frames of an animation at most.
 const FRAMES: usize = 32;
@@ -173,7 +175,7 @@ impl Comparison<'_> {
 }
 
 /// Three digits, without an exponent where none is needed.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     if (1e-3..1e3).contains(&value) {
         let digits = (2.0 - value.log10().floor()).max(0.0) as usize;
         format!("{value:.digits$}")

@@ -9,10 +9,10 @@ use super::{Comparison, FRAMES, Picture};
 use crate::plot::{self, ColorScale, Image, Panels, Row};
 
 /// Times that are shown.
-const MOMENTS: usize = 5;
+pub(super) const MOMENTS: usize = 5;
 
 /// Longer side of an image in points.
-const SIDE: f64 = 124.0;
+pub(super) const SIDE: f64 = 124.0;
 
 /// The same in an animation.
 const MOVING_SIDE: f64 = 190.0;
@@ -65,20 +65,20 @@ impl Comparison<'_> {
     }
 
     /// The scale of a channel's values; the first snapshot, which is given and may be noise, does not decide.
-    fn scale(&self, channel: usize) -> ColorScale {
+    pub(super) fn scale(&self, channel: usize) -> ColorScale {
         let points = self.description.shape.height * self.description.shape.width;
         ColorScale::covering(self.true_values(channel).skip(points))
     }
 
     /// Width and height of an image with so long a longer side.
-    fn panel(&self, side: f64) -> (u32, u32) {
+    pub(super) fn panel(&self, side: f64) -> (u32, u32) {
         let shape = self.description.shape;
         let (width, height) = (shape.width as f64, shape.height as f64);
         let scale = side / width.max(height);
         ((width * scale).round().max(24.0) as u32, (height * scale).round().max(24.0) as u32)
     }
 
-    fn image(&self, values: Vec<f32>, scale: ColorScale, bar: bool) -> Image {
+    pub(super) fn image(&self, values: Vec<f32>, scale: ColorScale, bar: bool) -> Image {
         Image { values, width: self.description.shape.width, scale, bar }
     }
 

@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::system::{SYSTEMS, Setup, System};
 use super::training::{Training, print_plan};
-use crate::args::{self, Scale};
+use crate::args;
 use crate::diagnostics::say;
 use crate::interrupt;
 use crate::progress;
@@ -30,6 +30,8 @@ pub(super) struct Outcome<'a> {
     pub set: &'a Trajectories,
     /// Step and mean loss of every report.
     pub losses: Vec<(f64, f64)>,
+    /// Seconds of training until each report, validation not counted.
+    pub clock: Vec<f64>,
     /// Seconds of training, validation not counted.
     pub seconds: f64,
     interrupt: &'a AtomicBool,
@@ -52,6 +54,16 @@ impl Outcome<'_> {
             request.conditions.push(trajectory.parameters.clone());
         }
         request
+    }
+
+    /// The predicted snapshots of every test trajectory, from the one on that is predicted from; of one that diverged those before.
+    pub fn predictions(&self) -> Result<Vec<Vec<f32>>> {
+        let request = self.request();
+        let mut found = self.trained.predict_each(&request, &self.watch())?.states;
+        for (states, first) in found.iter_mut().zip(&request.states) {
+            states.splice(0..0, first.iter().copied());
+        }
+        Ok(found)
     }
 
     /// Steps from the first snapshot that is predicted from to the last: the evaluations of a next-step prediction.
@@ -84,6 +96,18 @@ impl Outcome<'_> {
     }
 }
 
+/// Of an experiment in `all`: it has none of the systems that were asked for.
+#[derive(Debug)]
+pub(super) struct NotAsked;
+
+impl std::error::Error for NotAsked {}
+
+impl std::fmt::Display for NotAsked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("none of this experiment's systems was asked for")
+    }
+}
+
 /// Where experiments are made: device, folders, and what the command line changes.
 pub(super) struct Laboratory<'a> {
     arguments: &'a args::Reproduce,
@@ -103,12 +127,16 @@ impl<'a> Laboratory<'a> {
     /// The setups of an experiment that were asked for: by default all systems that `belongs` takes, each by every recipe.
     pub fn setups(&self, belongs: impl Fn(&System) -> bool) -> Result<Vec<Setup>> {
         let scale = self.arguments.scale;
-        // `smoke` has the varied dam break in the place of the other.
-        let here =
-            |system: &&System| belongs(system) && (scale == Scale::Paper || system.position().is_some());
-        let systems: Vec<&'static System> = SYSTEMS.iter().filter(here).collect();
+        let systems: Vec<&'static System> =
+            SYSTEMS.iter().filter(|system| belongs(system) && system.exists_at(scale)).collect();
         let names: Vec<&str> = systems.iter().map(|system| system.name()).collect();
-        let asked = &self.arguments.system;
+        let mut asked = self.arguments.system.clone();
+        if self.arguments.part_of_all && !asked.is_empty() {
+            asked.retain(|name| names.contains(&name.as_str()));
+            if asked.is_empty() {
+                return Err(NotAsked.into());
+            }
+        }
         if let Some(unknown) = asked.iter().find(|asked| !names.contains(&asked.as_str())) {
             let problem =
                 format!("`{unknown}` is none of this experiment's systems `{}`", names.join("`, `"));
@@ -202,7 +230,9 @@ impl<'a> Laboratory<'a> {
         let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
         let reports = reports(&run.join("metrics.jsonl"))?;
         let losses = reports.iter().map(|report| (f64::from(report.step), report.loss)).collect();
-        Ok(Outcome { trained, set, losses, seconds: seconds(&reports), interrupt: self.interrupt })
+        let clock = clock(&reports);
+        let seconds = clock.last().copied().unwrap_or(0.0);
+        Ok(Outcome { trained, set, losses, clock, seconds, interrupt: self.interrupt })
     }
 
     /// Trains in a folder, from its latest checkpoint if it has one.
@@ -254,14 +284,19 @@ fn reports(path: &std::path::Path) -> Result<Vec<Logged>> {
         .collect()
 }
 
-/// Seconds between the reports of a run, whatever stood still between its attempts.
-fn seconds(reports: &[Logged]) -> f64 {
+/// Seconds until each report of a run, without what stood still between its attempts.
+fn clock(reports: &[Logged]) -> Vec<f64> {
     let before = std::iter::once(0).chain(reports.iter().map(|report| report.step));
-    reports
+    let between = reports
         .iter()
         .zip(before)
-        .map(|(report, before)| f64::from(report.step.saturating_sub(before)) / report.steps_per_second)
-        .sum()
+        .map(|(report, before)| f64::from(report.step.saturating_sub(before)) / report.steps_per_second);
+    between
+        .scan(0.0, |total, seconds| {
+            *total += seconds;
+            Some(*total)
+        })
+        .collect()
 }
 
 /// The set with training and validation trajectories cut off after a share of their time; test trajectories whole.
@@ -291,7 +326,14 @@ mod tests {
         let set = Trajectories::simulate(&equation, 10, 0, &AtomicBool::new(false)).unwrap();
         let trained = cfo::Training::new(cfo::operator::Mlp::default()).steps(1).batch(4).fit(&set).unwrap();
         let interrupt = AtomicBool::new(false);
-        let outcome = Outcome { trained, set: &set, losses: vec![], seconds: 0.0, interrupt: &interrupt };
+        let outcome = Outcome {
+            trained,
+            set: &set,
+            losses: vec![],
+            clock: vec![],
+            seconds: 0.0,
+            interrupt: &interrupt,
+        };
         assert!(outcome.evaluate().unwrap().is_some());
         interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
         let ended = outcome.evaluate().unwrap_err();
@@ -302,7 +344,7 @@ mod tests {
     #[test]
     fn seconds_count_every_step_once() {
         let logged = |step, steps_per_second| Logged { step, loss: 0.0, steps_per_second };
-        assert_eq!(seconds(&[logged(100, 10.0), logged(150, 25.0)]), 12.0);
-        assert_eq!(seconds(&[]), 0.0);
+        assert_eq!(clock(&[logged(100, 10.0), logged(150, 25.0)]), [10.0, 12.0]);
+        assert!(clock(&[]).is_empty());
     }
 }

@@ -50,7 +50,7 @@ impl<R: Serialize> Findings<R> {
         let text = format!("{}\n\n{setting}\n{}\n{footnotes}{}", self.about, self.table.text(), self.verdict);
         let (target, scale) = (arguments.target.name(), arguments.scale);
         let document = Document { target, scale, notes, rows: self.rows };
-        Record { document, text, markdown, figures: self.figures }
+        Record { document, text, markdown, figures: self.figures, pictures: Vec::new(), files: Vec::new() }
     }
 }
 
@@ -93,7 +93,7 @@ fn setting(arguments: &args::Reproduce, systems: &[&System]) -> String {
 }
 
 /// The command that repeats a report.
-fn command(arguments: &args::Reproduce) -> String {
+pub(super) fn command(arguments: &args::Reproduce) -> String {
     let mut words =
         vec![format!("cfo reproduce {} --scale {}", arguments.target.name(), arguments.scale.name())];
     words.extend(arguments.system.iter().map(|system| format!("--system {system}")));

@@ -3,11 +3,17 @@
 //! One file per target. Those that train describe their trainings, which [`experiment`] carries out, [`spread`] averages over seeds and [`findings`] lays out;
 //! each computes its rows, and [`Record`] prints and files them in the same way.
 
+mod all;
 mod backbones;
+mod exhibits;
 mod experiment;
 mod extrapolation;
+mod figures;
 mod findings;
+mod ks;
 mod nfe;
+mod noise;
+mod page;
 mod quickstart;
 mod reverse;
 mod runtime;
@@ -27,14 +33,24 @@ use serde::Serialize;
 
 use crate::args::{self, Scale, Target};
 use crate::diagnostics::say;
-use crate::plot::{self, Figure};
+use crate::plot::{self, Figure, Panels};
 use crate::report;
 
 pub fn run(arguments: &args::Reproduce) -> Result<()> {
+    if matches!(arguments.target, Target::All) {
+        let (record, missing) = all::run(arguments)?;
+        conclude(arguments, record)?;
+        return missing.map_or(Ok(()), |missing| Err(missing.into()));
+    }
+    carry_out(arguments).map(|_| ())
+}
+
+/// Makes the report of one experiment; tells whether there is one: not after a plan or a share.
+fn carry_out(arguments: &args::Reproduce) -> Result<bool> {
     if matches!(arguments.target, Target::SplineOrder | Target::Quickstart) {
         refuse_training_options(arguments)?;
     }
-    if matches!(arguments.target, Target::SplineOrder | Target::Reverse | Target::Runtime) {
+    if matches!(arguments.target, Target::SplineOrder | Target::Reverse | Target::Runtime | Target::Figures) {
         refuse(arguments, [("--seeds", arguments.seeds.is_some_and(|seeds| seeds > 1))])?;
     }
     match arguments.target {
@@ -42,6 +58,10 @@ pub fn run(arguments: &args::Reproduce) -> Result<()> {
         Target::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
         Target::SplineChoice => conclude(arguments, spline_choice::run(arguments)?),
         Target::Table1 => conclude(arguments, table1::run(arguments)?),
+        Target::All => Ok(false),
+        Target::Figures => conclude(arguments, figures::run(arguments)?),
+        Target::Noise => conclude(arguments, noise::run(arguments)?),
+        Target::Ks => conclude(arguments, ks::run(arguments)?),
         Target::Nfe => conclude(arguments, nfe::run(arguments)?),
         Target::Reverse => conclude(arguments, reverse::run(arguments)?),
         Target::Extrapolation => conclude(arguments, extrapolation::run(arguments)?),
@@ -82,25 +102,26 @@ fn folder(arguments: &args::Reproduce) -> PathBuf {
 }
 
 /// Prints and files what a target found; nothing was found where only a share of the trainings was made.
-fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>) -> Result<()> {
+fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>) -> Result<bool> {
     let Some(record) = record else {
-        if arguments.dry_run {
-            return Ok(());
+        if !arguments.dry_run {
+            say(
+                "this share is done; the same command without `--share` makes the report once all shares are",
+            );
         }
-        say("this share is done; the same command without `--share` makes the report once all shares are");
-        return Ok(());
+        return Ok(false);
     };
     let folder = folder(arguments);
     let written =
         record.write(&folder).with_context(|| format!("writing the report into `{}`", folder.display()))?;
-    if arguments.json {
-        report::print_json(&record.document)?;
-    } else {
-        report::print(&record.text)?;
+    match (arguments.part_of_all, arguments.json) {
+        (true, _) => {}
+        (false, true) => report::print_json(&record.document)?,
+        (false, false) => report::print(&record.text)?,
     }
     let names: Vec<String> = written.iter().map(|path| format!("`{}`", path.display())).collect();
     say(&format!("written: {}", names.join(", ")));
-    Ok(())
+    Ok(true)
 }
 
 /// What a target found, ready for the terminal and for the report's folder.
@@ -112,9 +133,23 @@ struct Record<D> {
     markdown: String,
     /// Figures by the stem of their file names.
     figures: Vec<(String, Figure)>,
+    /// Fields as images, alike.
+    pictures: Vec<(String, Panels)>,
+    /// Other files by their names.
+    files: Vec<(&'static str, String)>,
 }
 
 impl<D: Serialize> Record<D> {
+    /// Shows images too, before the command that ends the report.
+    fn with_pictures(mut self, pictures: Vec<(String, Panels)>) -> Self {
+        let shown: String =
+            pictures.iter().map(|(stem, picture)| format!("![{}]({stem}.png)\n\n", picture.title)).collect();
+        let end = self.markdown.rfind("    cfo reproduce ").unwrap_or(self.markdown.len());
+        self.markdown.insert_str(end, &shown);
+        self.pictures = pictures;
+        self
+    }
+
     /// Writes `report.json`, `report.md` and the figures; reports that are there already are replaced. Every file appears
     /// whole or not at all.
     fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
@@ -124,6 +159,13 @@ impl<D: Serialize> Record<D> {
         write_atomically(&written[1], self.markdown.as_bytes())?;
         for (stem, figure) in &self.figures {
             written.extend(plot::write(figure, folder, stem)?);
+        }
+        for (stem, picture) in &self.pictures {
+            written.extend(plot::write(picture, folder, stem)?);
+        }
+        for (name, text) in &self.files {
+            written.push(folder.join(name));
+            write_atomically(&folder.join(name), text.as_bytes())?;
         }
         Ok(written)
     }

@@ -181,7 +181,8 @@ fn record(
     );
     let (target, scale) = (arguments.target.name(), arguments.scale);
     let document = Document { target, scale, notes: vec![], rows };
-    Record { document, text, markdown, figures: figures(curves, losses) }
+    let figures = figures(curves, losses);
+    Record { document, text, markdown, figures, pictures: Vec::new(), files: Vec::new() }
 }
 
 fn table(rows: &[Row]) -> Table {

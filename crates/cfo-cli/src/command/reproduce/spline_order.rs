@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
     let figures = vec![("error-over-segment".into(), figure(&sums))];
     let (target, scale) = (arguments.target.name(), arguments.scale);
     let document = Document { target, scale, notes: vec![], rows };
-    Ok(Record { document, text, markdown, figures })
+    Ok(Record { document, text, markdown, figures, pictures: Vec::new(), files: Vec::new() })
 }
 
 /// Errors of one spline at one step, summed over segments, at each position of a segment.
@@ -251,7 +251,7 @@ fn markdown(arguments: &args::Reproduce, rows: &[Row], table: &Table) -> String 
          brackets; `all segments together` is the norm of all errors over the norm of all velocities.\n\n\
          {TRAJECTORIES} whole trajectories from random starts (seed {}), {} segments at Δt; every phase of the downsampling at 2Δt \
          and 4Δt. Made by `cfo reproduce spline-order --seed {}`, cfo {}.\n\n{}\n\
-         ![Error over a segment](error-over-segment.svg)\n",
+         ![Error over a segment](error-over-segment.png)\n",
         arguments.seed,
         rows[0].segments,
         arguments.seed,

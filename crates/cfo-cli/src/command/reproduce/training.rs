@@ -5,6 +5,7 @@ use cfo::Recipe;
 use cfo::numerics::{Path, Spline};
 use cfo::objective::ObjectiveConfig;
 use cfo::paper::Edition;
+use cfo::recipe::TrainConfig;
 use serde::Serialize;
 
 use super::system::{Setup, System};
@@ -63,6 +64,16 @@ impl Training {
         self
     }
 
+    /// The same with another amplitude of the path's noise.
+    pub fn with_noise(mut self, amplitude: f64) -> Self {
+        if amplitude != self.recipe.path.noise.amplitude {
+            self.name += &format!("-noise-{amplitude:e}");
+            self.recipe.path.noise.amplitude = amplitude;
+            self.paper = None;
+        }
+        self
+    }
+
     /// Next-step prediction on all times; of the change if `residual`.
     pub fn baseline(setup: Setup, backbone: &str, residual: bool) -> Self {
         let mut recipe = setup.recipe_on(backbone);
@@ -71,6 +82,16 @@ impl Training {
         let name = format!("autoregressive-{backbone}-{prediction}");
         let paper = table1::paper_baseline(setup.system, backbone).filter(|_| !residual);
         Self { setup, name, recipe, horizon: 1.0, paper }
+    }
+
+    /// Another objective on the system's own network and all times.
+    pub fn other(setup: Setup, objective: ObjectiveConfig) -> Self {
+        let mut recipe = setup.recipe();
+        recipe.objective = objective;
+        if setup.scale == Scale::Smoke && matches!(objective, ObjectiveConfig::NeuralOde(_)) {
+            reduce_neural_ode(&mut recipe.train);
+        }
+        Self { setup, name: objective.name().to_owned(), recipe, horizon: 1.0, paper: None }
     }
 
     pub fn system(&self) -> &'static System {
@@ -86,11 +107,29 @@ impl Training {
         }
     }
 
-    /// `cfo` or `autoregressive`.
+    /// `cfo`, or the objective's name.
     pub fn method(&self) -> &'static str {
-        if self.prediction().is_some() { "autoregressive" } else { "cfo" }
+        match self.recipe.objective {
+            ObjectiveConfig::FlowMatching => "cfo",
+            other => other.name(),
+        }
+    }
+
+    /// The spline that is matched, for CFO.
+    pub fn spline(&self) -> Option<String> {
+        matches!(self.recipe.objective, ObjectiveConfig::FlowMatching)
+            .then(|| self.recipe.path.spline.to_string())
     }
 }
+
+/// What `smoke` has for a neural ODE: one of its steps takes as long as tens of CFO's.
+fn reduce_neural_ode(train: &mut TrainConfig) {
+    train.steps = (train.steps / NEURAL_ODE_SHARE).max(1);
+    (train.checkpoint_every, train.report_every) = ((train.steps / 4).max(1), (train.steps / 25).max(1));
+}
+
+/// One in so many of CFO's steps.
+pub(super) const NEURAL_ODE_SHARE: u32 = 8;
 
 /// What is said of a training that is not made; a line of the JSON document.
 #[derive(Debug, Serialize)]
@@ -129,7 +168,7 @@ pub(super) fn print_plan(arguments: &args::Reproduce, runs: &[(&Training, Recipe
             recipe: training.setup.edition,
             method: training.method(),
             operator: recipe.operator.name(),
-            spline: training.prediction().is_none().then(|| training.recipe.path.spline.to_string()),
+            spline: training.spline(),
             prediction: training.prediction(),
             keep_rate: recipe.data.keep_rate,
             horizon: training.horizon,
@@ -155,5 +194,7 @@ pub(super) fn print_plan(arguments: &args::Reproduce, runs: &[(&Training, Recipe
         let [system, recipe, name] = [one.system, one.recipe.name(), one.name].map(str::to_owned);
         table.push([system, recipe, name, one.seed.to_string(), one.steps.to_string()]);
     }
-    Ok(report::print(&table.text())?)
+    let heading =
+        if arguments.part_of_all { format!("{}\n\n", arguments.target.name()) } else { String::new() };
+    Ok(report::print(&format!("{heading}{}{}", table.text(), if heading.is_empty() { "" } else { "\n" }))?)
 }

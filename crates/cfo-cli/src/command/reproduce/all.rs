@@ -1,0 +1,233 @@
+//! `all`: every table and figure of the paper on one page.
+//!
+//! Each experiment writes its own report into a folder of its name; the page is put together from these. An experiment that is
+//! finished is not made again, and trainings are shared and go on where they stopped, so that the same command after a kill
+//! does only what is missing.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anyhow::Result;
+use cfo::checkpoint::write_atomically;
+use cfo::paper::{Edition, SYSTEMS, System};
+use serde::{Deserialize, Serialize};
+
+use super::exhibits::{self, EXHIBITS};
+use super::experiment::NotAsked;
+use super::findings::command;
+use super::page::{self, Section};
+use super::{Document, Record, carry_out, folder, refuse};
+use crate::args::{self, Target};
+use crate::diagnostics::{Incomplete, say};
+use crate::interrupt;
+use crate::report::{Alignment, Table, duration};
+
+/// A table or figure of the paper in the JSON document.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// As the paper counts.
+    exhibit: &'static str,
+    title: &'static str,
+    target: &'static str,
+    #[serde(flatten)]
+    ending: Ending,
+    /// The experiment's report, relative to the page.
+    report: Option<String>,
+    /// Its figures, relative to the page.
+    figures: Vec<String>,
+}
+
+/// How an experiment ended.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub(super) enum Ending {
+    /// Its report is there.
+    Done {
+        /// That it took, trainings that were there already not counted.
+        seconds: f64,
+    },
+    /// It has none of the systems that were asked for.
+    NotAsked,
+    /// Why.
+    Failed { problem: String },
+}
+
+/// What is filed beside a finished report.
+#[derive(Debug, Serialize, Deserialize)]
+struct Finished {
+    /// That made it.
+    command: String,
+    version: String,
+    seconds: f64,
+}
+
+/// The page, and what is missing in it.
+type Made = (Option<Record<Document<Row>>>, Option<Incomplete>);
+
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Made> {
+    refuse(
+        arguments,
+        [
+            ("--share", arguments.share.is_some()),
+            ("--json with --dry-run", arguments.json && arguments.dry_run),
+        ],
+    )?;
+    check(arguments)?;
+    let out = folder(arguments);
+    let mut endings = Vec::new();
+    for target in exhibits::targets() {
+        endings.push((target, once(&of_target(arguments, target, &out))?));
+    }
+    if arguments.dry_run {
+        return Ok((None, None));
+    }
+    let mut sections = Vec::new();
+    for exhibit in &EXHIBITS {
+        let ending = endings.iter().find(|(target, _)| *target == exhibit.target).map(|(_, ending)| ending);
+        let ending = ending.cloned().unwrap_or(Ending::NotAsked);
+        sections.push(Section::new(exhibit, ending, &out)?);
+    }
+    let failed: Vec<&str> = endings
+        .iter()
+        .filter(|(_, ending)| matches!(ending, Ending::Failed { .. }))
+        .map(|(target, _)| target.name())
+        .collect();
+    let missing = (!failed.is_empty()).then(|| Incomplete {
+        problem: format!("of the experiments, `{}` failed", failed.join("`, `")),
+        hint: "the same command makes what is missing".into(),
+    });
+    Ok((Some(record(arguments, &sections, &endings, &out)?), missing))
+}
+
+/// Refuses at once a system that no experiment has and a key that no recipe has.
+fn check(arguments: &args::Reproduce) -> Result<()> {
+    for name in &arguments.system {
+        System::find(name)?;
+    }
+    let changed = SYSTEMS.iter().map(|system| system.recipe(Edition::Paper).with(&arguments.set));
+    let refused: Vec<_> = changed.filter_map(Result::err).collect();
+    match refused.into_iter().nth(SYSTEMS.len() - 1) {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+/// The same for one experiment, in a folder of its name; options that it does not take are left out.
+fn of_target(arguments: &args::Reproduce, target: Target, out: &Path) -> args::Reproduce {
+    let mut own = args::Reproduce {
+        target,
+        out: Some(out.join(target.name())),
+        part_of_all: true,
+        json: false,
+        ..arguments.clone()
+    };
+    if matches!(target, Target::SplineOrder | Target::Reverse | Target::Runtime | Target::Figures) {
+        own.seeds = None;
+    }
+    own
+}
+
+/// Of the experiment that trains nothing: without the options of those that train.
+fn without_training(own: &args::Reproduce) -> args::Reproduce {
+    args::Reproduce { recipe: None, dry_run: false, system: vec![], set: vec![], ..own.clone() }
+}
+
+/// Makes an experiment's report, unless this command made it before.
+fn once(own: &args::Reproduce) -> Result<Ending> {
+    if own.dry_run {
+        return if own.target == Target::SplineOrder { Ok(Ending::NotAsked) } else { attempt(own) };
+    }
+    if own.target == Target::SplineOrder {
+        let asked = own.system.is_empty() || own.system.iter().any(|name| name == "lorenz");
+        return if asked { unless_finished(&without_training(own)) } else { Ok(Ending::NotAsked) };
+    }
+    unless_finished(own)
+}
+
+fn unless_finished(own: &args::Reproduce) -> Result<Ending> {
+    let (name, place) = (own.target.name(), folder(own).join("finished.json"));
+    if let Some(finished) = finished(&place, own) {
+        say(&format!("{name}: finished before"));
+        return Ok(Ending::Done { seconds: finished.seconds });
+    }
+    say(&format!("experiment: {name}"));
+    let ending = attempt(own)?;
+    if let Ending::Done { seconds } = ending {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let finished = Finished { command: command(own), version, seconds };
+        write_atomically(&place, crate::report::json(&finished)?.as_bytes())?;
+    }
+    Ok(ending)
+}
+
+/// Makes the report. What fails is kept for the page, but Ctrl-C ends all.
+fn attempt(own: &args::Reproduce) -> Result<Ending> {
+    let started = Instant::now();
+    match carry_out(own) {
+        Ok(false) => Ok(Ending::NotAsked),
+        Ok(true) => Ok(Ending::Done { seconds: started.elapsed().as_secs_f64() }),
+        Err(error) if error.is::<NotAsked>() => Ok(Ending::NotAsked),
+        Err(error) if interrupt::flag()?.load(Ordering::Relaxed) => Err(error),
+        Err(error) => {
+            say(&format!("{} failed: {error:#}", own.target.name()));
+            Ok(Ending::Failed { problem: format!("{error:#}") })
+        }
+    }
+}
+
+/// What is known of a report that this command and version made.
+fn finished(place: &Path, own: &args::Reproduce) -> Option<Finished> {
+    let text = fs_err::read_to_string(place).ok()?;
+    let finished: Finished = serde_json::from_str(&text).ok()?;
+    let same = finished.command == command(own) && finished.version == env!("CARGO_PKG_VERSION");
+    (same && place.with_file_name("report.md").exists()).then_some(finished)
+}
+
+fn record(
+    arguments: &args::Reproduce,
+    sections: &[Section],
+    endings: &[(Target, Ending)],
+    out: &Path,
+) -> Result<Record<Document<Row>>> {
+    let rows = sections.iter().map(|section| Row {
+        exhibit: section.exhibit.label,
+        title: section.exhibit.title,
+        target: section.exhibit.target.name(),
+        ending: section.ending.clone(),
+        report: matches!(section.ending, Ending::Done { .. })
+            .then(|| format!("{}/report.json", section.exhibit.target.name())),
+        figures: section.figures.iter().map(|(_, path)| path.display().to_string()).collect(),
+    });
+    let (target, scale) = (arguments.target.name(), arguments.scale);
+    let document = Document { target, scale, notes: vec![], rows: rows.collect() };
+    let markdown = page::markdown(&command(arguments), sections, endings, out)?;
+    let html = page::html(&markdown, out)?;
+    let (figures, pictures) = (Vec::new(), Vec::new());
+    Ok(Record {
+        document,
+        text: text(sections, out),
+        markdown,
+        figures,
+        pictures,
+        files: vec![("report.html", html)],
+    })
+}
+
+/// For the terminal: what the page has.
+fn text(sections: &[Section], out: &Path) -> String {
+    use Alignment::{Left, Right};
+    let mut table =
+        Table::new([("exhibit", Left), ("what", Left), ("target", Left), ("figures", Right), ("", Left)]);
+    for Section { exhibit, ending, figures, .. } in sections {
+        let ending = match ending {
+            Ending::Done { seconds } => format!("made in {}", duration(*seconds)),
+            Ending::NotAsked => "not asked for".into(),
+            Ending::Failed { problem } => format!("failed: {problem}"),
+        };
+        let [label, title, target] = [exhibit.label, exhibit.title, exhibit.target.name()].map(str::to_owned);
+        table.push([label, title, target, figures.len().to_string(), ending]);
+    }
+    let page: PathBuf = out.join("report.html");
+    format!("{}\nThe page: {}\n", table.text(), page.display())
+}

@@ -1,0 +1,328 @@
+//! `figures`: CFO on a quarter of the times beside next-step prediction on all, on the worst and the median trajectory; the losses of CFO
+//! and of the neural ODE on Lorenz.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use cfo::data::{Description, Trajectory};
+use cfo::numerics::Spline;
+use cfo::numerics::metric::relative_l2;
+use cfo::objective::{ObjectiveConfig, ThroughSolver};
+use cfo::paper::{self, Edition};
+use serde::Serialize;
+
+use super::experiment::{Laboratory, Outcome};
+use super::findings::{Findings, marked};
+use super::system::Setup;
+use super::training::Training;
+use super::{Document, Record};
+use crate::args;
+use crate::command::figures::{SideBySide, short};
+use crate::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
+use crate::report::{Alignment, Table, scientific};
+
+/// The system whose losses are shown.
+const LOSSES: &str = "lorenz";
+/// The systems whose trajectories are shown.
+const PICTURED: [&str; 3] = ["burgers", "diffusion-reaction", "shallow-water"];
+
+/// A trajectory of a picture, or a training of the figure of losses.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    system: &'static str,
+    recipe: Edition,
+    method: &'static str,
+    keep_rate: f64,
+    /// `worst` or `median` by CFO's error; none for a loss.
+    rank: Option<&'static str>,
+    /// Its number among the test trajectories.
+    trajectory: Option<usize>,
+    /// Of this trajectory; none for one that diverged, and for a loss.
+    relative_l2: Option<f64>,
+    paper: Option<f64>,
+    /// The last report's loss over the first one's.
+    loss: Option<f64>,
+    /// Of the training.
+    seconds: f64,
+    #[serde(skip)]
+    setup: Setup,
+}
+
+/// CFO first: its errors choose the trajectories.
+fn trainings(setup: Setup) -> Vec<Training> {
+    if setup.system.name() == LOSSES {
+        let objective = ObjectiveConfig::NeuralOde(ThroughSolver::default());
+        return vec![Training::flow(setup, Spline::Quintic, 1.0), Training::other(setup, objective)];
+    }
+    vec![
+        Training::flow(setup, Spline::Quintic, 0.25),
+        Training::baseline(setup, setup.system.best_baseline, false),
+    ]
+}
+
+/// A trajectory that is shown, with what was predicted of it.
+struct Shown {
+    rank: &'static str,
+    /// Its number among the test trajectories.
+    number: usize,
+    truth: Trajectory,
+    /// Method, prediction and its error.
+    methods: Vec<(&'static str, Vec<f32>, Option<f64>)>,
+}
+
+/// The course of a training.
+struct Course {
+    label: &'static str,
+    /// Steps and losses, in units of the first.
+    losses: Vec<(f64, f64)>,
+    /// Seconds until each.
+    clock: Vec<f64>,
+}
+
+/// What is found on the way.
+#[derive(Default)]
+struct Found {
+    rows: Vec<Row>,
+    /// By the stem of the setup's figures, with the description of its data.
+    shown: HashMap<String, (Description, Vec<Shown>)>,
+    /// Of the trainings on a setup.
+    losses: HashMap<String, Vec<Course>>,
+}
+
+impl Found {
+    fn row(training: &Training, outcome: &Outcome<'_>) -> Row {
+        Row {
+            system: training.system().name(),
+            recipe: training.setup.edition,
+            method: training.method(),
+            keep_rate: training.recipe.data.keep_rate,
+            rank: None,
+            trajectory: None,
+            relative_l2: None,
+            paper: None,
+            loss: None,
+            seconds: outcome.seconds,
+            setup: training.setup,
+        }
+    }
+
+    /// Keeps the course of a training.
+    fn add_loss(&mut self, training: &Training, outcome: &Outcome<'_>) {
+        let first = outcome.losses.first().map_or(1.0, |(_, loss)| *loss);
+        let rescaled: Vec<(f64, f64)> =
+            outcome.losses.iter().map(|(step, loss)| (*step, loss / first)).collect();
+        let loss = rescaled.last().map(|(_, loss)| *loss);
+        self.rows.push(Row { loss, ..Self::row(training, outcome) });
+        let label = label(training.method());
+        let of_setup = self.losses.entry(training.setup.stem()).or_default();
+        of_setup.push(Course { label, losses: rescaled, clock: outcome.clock.clone() });
+    }
+
+    /// Keeps a method's predictions of the trajectories that CFO's errors choose.
+    fn add_pictures(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
+        let predictions = outcome.predictions()?;
+        let truths = truths(outcome);
+        let errors: Vec<Option<f64>> = predictions
+            .iter()
+            .zip(&truths)
+            .map(|(found, truth)| {
+                (found.len() == truth.values.len()).then(|| relative_l2(found, &truth.values))
+            })
+            .collect();
+        let description = || outcome.set.description.clone();
+        let (_, shown) = self.shown.entry(training.setup.stem()).or_insert_with(|| {
+            let shown = choose(&errors).map(|(rank, number)| Shown {
+                rank,
+                number,
+                truth: truths[number].clone(),
+                methods: vec![],
+            });
+            (description(), shown.into())
+        });
+        for one in shown {
+            let error = errors[one.number];
+            let papers =
+                training.method() == "cfo" && one.rank == "worst" && training.system().name() == "burgers";
+            self.rows.push(Row {
+                rank: Some(one.rank),
+                trajectory: Some(one.number),
+                relative_l2: error,
+                paper: papers.then_some(paper::WORST_OF_BURGERS),
+                ..Self::row(training, outcome)
+            });
+            one.methods.push((training.method(), predictions[one.number].clone(), error));
+        }
+        Ok(())
+    }
+}
+
+/// The test trajectories from the snapshot on that is predicted from.
+fn truths(outcome: &Outcome<'_>) -> Vec<Trajectory> {
+    let (size, first) =
+        (outcome.trained.model().shape().len(), usize::from(outcome.recipe().data.drop_first));
+    let cut = |whole: &Trajectory| {
+        let mut later = whole.clone();
+        later.times = whole.times.part(first..whole.times.len()).expect("a trajectory has a second snapshot");
+        later.values = whole.values[first * size..].to_vec();
+        later
+    };
+    outcome.test().into_iter().map(cut).collect()
+}
+
+/// The trajectories of the highest and of the median error; one that diverged is worse than any other.
+fn choose(errors: &[Option<f64>]) -> [(&'static str, usize); 2] {
+    let mut order: Vec<usize> = (0..errors.len()).collect();
+    let error = |at: usize| errors[at].unwrap_or(f64::INFINITY);
+    order.sort_by(|&a, &b| error(a).total_cmp(&error(b)));
+    [("worst", order[order.len() - 1]), ("median", order[(order.len() - 1) / 2])]
+}
+
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| system.name() == LOSSES || PICTURED.contains(&system.name()))?;
+    let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
+    let mut found = Found::default();
+    let measured = laboratory.each(&trainings, |training, outcome| {
+        if training.system().name() == LOSSES {
+            found.add_loss(training, &outcome);
+            return Ok(());
+        }
+        found.add_pictures(training, &outcome)
+    })?;
+    if measured.is_none() {
+        return Ok(None);
+    }
+    let pictures = setups.iter().flat_map(|setup| pictures(setup, &found)).collect();
+    let findings = Findings {
+        title: "Single trajectories and courses of training",
+        about: "Quintic CFO trained on 25 % of the times beside next-state prediction on all of them (the paper's best network), on the test trajectory of CFO's highest error and on the one of its \
+                median error. `loss` is the last reported training loss over the first \
+                reported one, each method's own. The paper gives one number: the error of CFO on its worst trajectory of Burgers."
+            .into(),
+        table: table(&found.rows),
+        verdict: String::new(),
+        figures: setups.iter().flat_map(|setup| loss_figures(setup, &found)).collect(),
+        rows: found.rows,
+    };
+    Ok(Some(findings.record(arguments, &setups).with_pictures(pictures)))
+}
+
+/// A method, for people.
+fn label(method: &'static str) -> &'static str {
+    match method {
+        "cfo" => "CFO",
+        "neural-ode" => "neural ODE",
+        other => other,
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    use Alignment::{Left, Right};
+    let mut table = Table::new([
+        ("system", Left),
+        ("recipe", Left),
+        ("method", Left),
+        ("times", Right),
+        ("trajectory", Left),
+        ("relative L2", Right),
+        ("paper", Right),
+        ("loss", Right),
+        ("training", Right),
+    ]);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), scientific);
+    for row in rows {
+        let diverged = row.rank.is_some() && row.relative_l2.is_none();
+        let which = row.rank.zip(row.trajectory).map(|(rank, at)| format!("{rank} (test {at})"));
+        table.push([
+            marked(row.setup),
+            row.recipe.name().to_owned(),
+            label(row.method).to_owned(),
+            format!("{:.0} %", 100.0 * row.keep_rate),
+            which.unwrap_or_else(|| "-".into()),
+            if diverged { "diverged".into() } else { number(row.relative_l2) },
+            number(row.paper),
+            number(row.loss),
+            format!("{:.0} s", row.seconds),
+        ]);
+    }
+    table
+}
+
+/// Next-step prediction beside CFO on the worst and the median trajectory.
+fn pictures(setup: &Setup, found: &Found) -> Vec<(String, Panels)> {
+    let Some((description, shown)) = found.shown.get(&setup.stem()) else { return vec![] };
+    let mut all = Vec::new();
+    for one in shown {
+        let stem = format!("{}-{}", setup.stem(), one.rank);
+        let title = format!("{}: CFO's {} trajectory", setup.title(), one.rank);
+        let panels = one.beside(description, title);
+        let several = panels.len() > 1;
+        let name = |i: usize| if several { format!("{stem}-{i}") } else { stem.clone() };
+        all.extend(panels.into_iter().enumerate().map(|(i, panels)| (name(i), panels)));
+    }
+    all
+}
+
+impl Shown {
+    /// Its predictions beside each other.
+    fn beside(&self, description: &Description, title: String) -> Vec<Panels> {
+        let errors: Vec<String> = self
+            .methods
+            .iter()
+            .map(|(method, _, error)| {
+                let error = error.map_or_else(|| "diverged".into(), short);
+                format!("{} {error}", label(method))
+            })
+            .collect();
+        let side_by_side = SideBySide {
+            description,
+            times: &self.truth.times,
+            truth: &self.truth.values,
+            methods: self
+                .methods
+                .iter()
+                .map(|(method, values, _)| (label(method).to_owned(), values.clone()))
+                .collect(),
+            title: format!("{title} ({})", errors.join(", ")),
+        };
+        side_by_side.panels()
+    }
+}
+
+/// The rescaled losses over the steps and over the seconds of training.
+fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
+    let Some(losses) = found.losses.get(&setup.stem()) else { return vec![] };
+    let figure = |over: &str, unit: &str, seconds: bool| {
+        let series = losses.iter().enumerate().map(|(color, Course { label, losses, clock })| {
+            let points = losses
+                .iter()
+                .zip(clock)
+                .map(|(&(step, loss), &time)| (if seconds { time } else { step }, loss));
+            Series { label: (*label).into(), points: points.collect(), color, line: Line::Solid }
+        });
+        let figure = Figure {
+            title: format!("Training loss against {over}: {}", setup.title()),
+            x: Axis {
+                label: unit.into(),
+                scale: if seconds { AxisScale::Logarithmic } else { AxisScale::Linear },
+            },
+            y: Axis { label: "loss over its first report's".into(), scale: AxisScale::Logarithmic },
+            series: series.collect(),
+            size: (720, 400),
+        };
+        (format!("loss-over-{over}-{}", setup.stem()), figure)
+    };
+    vec![figure("steps", "step", false), figure("time", "seconds of training", true)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_is_one_that_diverged_and_the_median_stands_in_the_middle() {
+        let errors = [Some(0.3), Some(0.1), None, Some(0.2), Some(0.4)];
+        assert_eq!(choose(&errors), [("worst", 2), ("median", 0)]);
+        assert_eq!(choose(&[Some(1.0)]), [("worst", 0), ("median", 0)]);
+    }
+}
