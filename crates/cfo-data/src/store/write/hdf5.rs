@@ -18,6 +18,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// An HDF5 file that is being written.
 pub(crate) struct Hdf5Output {
     file: H5File,
+    temporary: PathBuf,
     /// The name that messages use; the file itself is temporary.
     target: PathBuf,
 }
@@ -35,7 +36,7 @@ impl Hdf5Output {
     fn create_as(temporary: &Path, target: &Path, ordered: bool) -> Result<Self, DataError> {
         let file = H5File::options().no_locking().track_order(ordered).create(temporary);
         let file = file.map_err(|error| failure(target, error))?;
-        Ok(Self { file, target: target.to_owned() })
+        Ok(Self { file, temporary: temporary.to_owned(), target: target.to_owned() })
     }
 
     /// The group that holds all others.
@@ -49,9 +50,9 @@ impl Hdf5Output {
     }
 
     /// Give the file up. Its bytes no longer matter, so neither does whether they can be written.
-    pub fn abandon(self, temporary: &Path) {
+    pub fn abandon(self) {
         // Emptied first, so that what the writer still flushes finds room on a full disk.
-        let _ = fs_err::OpenOptions::new().write(true).truncate(true).open(temporary);
+        let _ = fs_err::OpenOptions::new().write(true).truncate(true).open(&self.temporary);
         let _ = self.file.close_no_sync();
     }
 }

@@ -3,6 +3,7 @@
 mod channels;
 mod grid;
 mod hdf5;
+mod hdf5_layout;
 mod layout;
 mod netcdf;
 mod npz;

@@ -1,12 +1,13 @@
 //! Writing NetCDF-4 after the CF conventions: HDF5 whose axes have coordinates, a variable for each channel.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::channels::Channels;
 use super::grid::{axis_names, centres, dataset_names};
 use super::hdf5::{Hdf5Dataset, Hdf5Group, Hdf5Output};
+use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
 use super::table::{Columns, Times};
-use super::{Compression, Head, Output, WriteOptions};
+use super::{Compression, Head, WriteOptions};
 use crate::{DataError, Description, Split};
 
 /// Names that no channel or parameter may take.
@@ -14,8 +15,7 @@ const TAKEN: [&str; 9] = ["trajectory", "frame", "time", "length", "split", "x",
 
 /// A NetCDF file that is being written.
 pub(crate) struct NetcdfOutput {
-    file: Hdf5Output,
-    temporary: PathBuf,
+    root: Hdf5Group,
     description: Description,
     compression: Compression,
     /// Frames of every row, when announced; otherwise rows grow.
@@ -39,29 +39,30 @@ impl NetcdfOutput {
         target: &Path,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Self, DataError> {
-        Ok(Self {
-            file: Hdf5Output::create_ordered(temporary, target)?,
-            temporary: temporary.to_owned(),
-            description: description.clone(),
-            compression: options.compression,
-            frames: options.frames,
-            channels: None,
-            times: Times::None,
-            columns: Columns::default(),
+    ) -> Result<Hdf5Writer<Self>, DataError> {
+        Hdf5Writer::create(Hdf5Output::create_ordered(temporary, target)?, |root| {
+            Ok(Self {
+                root,
+                description: description.clone(),
+                compression: options.compression,
+                frames: options.frames,
+                channels: None,
+                times: Times::None,
+                columns: Columns::default(),
+            })
         })
     }
 
     fn write_rest(&self) -> Result<(), DataError> {
-        let root = self.file.root();
+        let root = &self.root;
         root.text("Conventions", "CF-1.11")?;
         root.text("title", &self.description.system)?;
         if self.description.shape.axes > 0 {
             let periodic: Vec<i64> = self.description.periodic.iter().map(|&flag| i64::from(flag)).collect();
             root.numbers("periodic", &periodic, &[periodic.len()])?;
         }
-        let scales = self.write_scales(&root)?;
-        let mut beside = self.write_columns(&root, &scales.trajectory)?;
+        let scales = self.write_scales(root)?;
+        let mut beside = self.write_columns(root, &scales.trajectory)?;
         if let Times::Rows(rows) = &self.times {
             rows.dataset.text("long_name", "time")?;
             rows.dataset.numbers("_FillValue", &[f64::NAN])?;
@@ -179,15 +180,15 @@ fn scale<T: rust_hdf5::H5Type>(
     Ok(dataset)
 }
 
-impl Output for NetcdfOutput {
+impl Hdf5Layout for NetcdfOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         let frames = self.frames.unwrap_or(head.times.len());
-        let root = self.file.root();
+        let root = &self.root;
         if self.channels.is_none() {
             let rows = (frames, self.frames.is_none());
-            self.channels = Some(Channels::create(&root, &self.description, &TAKEN, rows, self.compression)?);
+            self.channels = Some(Channels::create(root, &self.description, &TAKEN, rows, self.compression)?);
         }
-        self.times.push(&root, "time", head.times, self.columns.lengths.len(), self.frames)?;
+        self.times.push(root, "time", head.times, self.columns.lengths.len(), self.frames)?;
         self.columns.push(head);
         self.channels.as_mut().map_or(Ok(()), |channels| channels.start(head))
     }
@@ -196,19 +197,7 @@ impl Output for NetcdfOutput {
         self.channels.as_mut().map_or(Ok(()), |channels| channels.write(values))
     }
 
-    fn finish(self: Box<Self>) -> Result<(), DataError> {
-        if let Err(error) = self.write_rest() {
-            self.abandon();
-            return Err(error);
-        }
-        let Self { file, channels, times, .. } = *self;
-        drop((channels, times));
-        file.close()
-    }
-
-    fn abandon(self: Box<Self>) {
-        let Self { file, temporary, channels, times, .. } = *self;
-        drop((channels, times));
-        file.abandon(&temporary);
+    fn complete(&mut self) -> Result<(), DataError> {
+        self.write_rest()
     }
 }

@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use super::grid::centres;
-use super::hdf5::{Growing, Hdf5Dataset, Hdf5Output};
-use super::{Compression, Head, Output, WriteOptions};
+use super::hdf5::{Growing, Hdf5Dataset, Hdf5Group, Hdf5Output};
+use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
+use super::{Compression, Head, WriteOptions};
 use crate::{DataError, Description, Place};
 
 /// A PDEBench file that is being written.
 pub(crate) struct PdebenchOutput {
-    file: Hdf5Output,
-    temporary: PathBuf,
+    root: Hdf5Group,
     target: PathBuf,
     description: Description,
     compression: Compression,
@@ -31,24 +31,25 @@ impl PdebenchOutput {
         target: &Path,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Hdf5Writer<Self>, DataError> {
         let shape = &description.shape;
         if shape.axes == 0 || (shape.axes == 1 && shape.channels > 1) {
             let (axes, channels) = (shape.axes, shape.channels);
             let what = format!("{axes} space axes with {channels} channels in the layout `pdebench`");
             return Err(DataError::Unsupported { path: target.to_owned(), what });
         }
-        Ok(Self {
-            file: Hdf5Output::create(temporary, target)?,
-            temporary: temporary.to_owned(),
-            target: target.to_owned(),
-            description: description.clone(),
-            compression: options.compression,
-            count: 0,
-            tensor: None,
-            data: None,
-            times: Vec::new(),
-            parameters: None,
+        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
+            Ok(Self {
+                root,
+                target: target.to_owned(),
+                description: description.clone(),
+                compression: options.compression,
+                count: 0,
+                tensor: None,
+                data: None,
+                times: Vec::new(),
+                parameters: None,
+            })
         })
     }
 
@@ -60,7 +61,7 @@ impl PdebenchOutput {
     /// `NNNN/data` with its grid: times of its own for each trajectory.
     fn start_group(&mut self, times: &[f64]) -> Result<(), DataError> {
         let shape = self.description.shape;
-        let group = self.file.root().group(&format!("{:04}", self.count))?;
+        let group = self.root.group(&format!("{:04}", self.count))?;
         let mut extent = vec![times.len()];
         extent.extend(shape.dimensions());
         self.data = Some((group.planned::<f32>("data", &extent, self.compression)?, 0));
@@ -77,7 +78,7 @@ impl PdebenchOutput {
     fn start_row(&mut self, times: &[f64]) -> Result<(), DataError> {
         if self.count == 0 {
             let row = [times.len(), self.description.shape.width];
-            self.tensor = Some(self.file.root().growing("tensor", &row, 0f32, false, self.compression)?);
+            self.tensor = Some(self.root.growing("tensor", &row, 0f32, false, self.compression)?);
             self.times = times.to_vec();
         } else if times != self.times {
             return Err(DataError::Unfit {
@@ -92,7 +93,7 @@ impl PdebenchOutput {
     }
 
     fn write_coordinates(&self) -> Result<(), DataError> {
-        let root = self.file.root();
+        let root = &self.root;
         if let Some(parameters) = &self.parameters {
             for (name, &value) in self.description.parameter_names.iter().zip(parameters) {
                 root.number(name, value)?;
@@ -116,7 +117,7 @@ fn single(numbers: &[f64]) -> Vec<f32> {
     numbers.iter().map(|&number| number as f32).collect()
 }
 
-impl Output for PdebenchOutput {
+impl Hdf5Layout for PdebenchOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         match self.description.shape.axes {
             1 => self.start_row(head.times)?,
@@ -143,19 +144,7 @@ impl Output for PdebenchOutput {
         }
     }
 
-    fn finish(self: Box<Self>) -> Result<(), DataError> {
-        if let Err(error) = self.write_coordinates() {
-            self.abandon();
-            return Err(error);
-        }
-        let Self { file, tensor, data, .. } = *self;
-        drop((tensor, data));
-        file.close()
-    }
-
-    fn abandon(self: Box<Self>) {
-        let Self { file, temporary, tensor, data, .. } = *self;
-        drop((tensor, data));
-        file.abandon(&temporary);
+    fn complete(&mut self) -> Result<(), DataError> {
+        self.write_coordinates()
     }
 }

@@ -1,16 +1,16 @@
 //! Writing the layout `cfo` in HDF5.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::hdf5::{Growing, Hdf5Group, Hdf5Output};
-use super::{Compression, Head, Output, WriteOptions};
+use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
+use super::{Compression, Head, WriteOptions};
 use crate::store::layout::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
 use crate::{DataError, Description, Split};
 
 /// A file of layout `cfo` that is being written.
 pub(crate) struct TableOutput {
-    file: Hdf5Output,
-    temporary: PathBuf,
+    root: Hdf5Group,
     description: Description,
     /// Frames of every row, when announced; otherwise rows grow.
     frames: Option<usize>,
@@ -87,31 +87,26 @@ impl TableOutput {
         target: &Path,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Self, DataError> {
-        let file = Hdf5Output::create(temporary, target)?;
-        let output = Self {
-            file,
-            temporary: temporary.to_owned(),
-            description: description.clone(),
-            frames: options.frames,
-            compression: options.compression,
-            values: None,
-            times: Times::None,
-            columns: Columns::default(),
-        };
-        match output.write_labels() {
-            Ok(()) => Ok(output),
-            Err(error) => {
-                Box::new(output).abandon();
-                Err(error)
-            }
-        }
+    ) -> Result<Hdf5Writer<Self>, DataError> {
+        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
+            let output = Self {
+                root,
+                description: description.clone(),
+                frames: options.frames,
+                compression: options.compression,
+                values: None,
+                times: Times::None,
+                columns: Columns::default(),
+            };
+            output.write_labels()?;
+            Ok(output)
+        })
     }
 
     fn write_labels(&self) -> Result<(), DataError> {
         let Description { system, shape, periodic, domain, channel_names, channel_units, .. } =
             &self.description;
-        let root = self.file.root();
+        let root = &self.root;
         root.text("format", FORMAT)?;
         root.number("version", VERSION)?;
         root.text("system", system)?;
@@ -135,8 +130,7 @@ impl TableOutput {
             let mut row = vec![self.frames.unwrap_or(frames)];
             row.extend(self.description.shape.dimensions());
             let grows = self.frames.is_none();
-            self.values =
-                Some(self.file.root().growing("values", &row, f32::NAN, grows, self.compression)?);
+            self.values = Some(self.root.growing("values", &row, f32::NAN, grows, self.compression)?);
         }
         self.values.as_mut().expect("made above").start(frames)
     }
@@ -146,7 +140,7 @@ impl TableOutput {
         let count = lengths.len();
         let longest = lengths.iter().max().map_or(0, |&length| length as usize);
         let frames = self.frames.unwrap_or(longest);
-        let root = self.file.root();
+        let root = &self.root;
         if self.columns.are_ragged(frames) {
             root.dataset("lengths", &[count], lengths)?;
         }
@@ -166,11 +160,11 @@ impl TableOutput {
     }
 }
 
-impl Output for TableOutput {
+impl Hdf5Layout for TableOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         self.start_values(head.times.len())?;
         let count = self.columns.lengths.len();
-        self.times.push(&self.file.root(), "times", head.times, count, self.frames)?;
+        self.times.push(&self.root, "times", head.times, count, self.frames)?;
         self.columns.push(head);
         Ok(())
     }
@@ -179,19 +173,7 @@ impl Output for TableOutput {
         self.values.as_mut().expect("made with the first trajectory").write(values)
     }
 
-    fn finish(self: Box<Self>) -> Result<(), DataError> {
-        if let Err(error) = self.write_columns() {
-            self.abandon();
-            return Err(error);
-        }
-        let Self { file, values, times, .. } = *self;
-        drop((values, times));
-        file.close()
-    }
-
-    fn abandon(self: Box<Self>) {
-        let Self { file, temporary, values, times, .. } = *self;
-        drop((values, times));
-        file.abandon(&temporary);
+    fn complete(&mut self) -> Result<(), DataError> {
+        self.write_columns()
     }
 }

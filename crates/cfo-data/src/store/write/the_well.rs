@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use super::channels::Channels;
 use super::grid::{axis_names, centres, dataset_names};
 use super::hdf5::{Hdf5Group, Hdf5Output};
+use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
 use super::table::{Columns, Times};
-use super::{Compression, Head, Output, WriteOptions};
+use super::{Compression, Head, WriteOptions};
 use crate::{DataError, Description, Place};
 
 /// A file of The Well that is being written.
 pub(crate) struct TheWellOutput {
-    file: Hdf5Output,
-    temporary: PathBuf,
+    root: Hdf5Group,
     target: PathBuf,
     description: Description,
     compression: Compression,
@@ -31,30 +31,29 @@ impl TheWellOutput {
         target: &Path,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Hdf5Writer<Self>, DataError> {
         if description.shape.axes == 0 {
             let what = "a system without space axes in the layout `the-well`".to_string();
             return Err(DataError::Unsupported { path: target.to_owned(), what });
         }
-        let file = Hdf5Output::create(temporary, target)?;
-        let (dimensions, fields) = (file.root().group("dimensions")?, file.root().group("t0_fields")?);
-        Ok(Self {
-            file,
-            temporary: temporary.to_owned(),
-            target: target.to_owned(),
-            description: description.clone(),
-            compression: options.compression,
-            dimensions,
-            fields,
-            channels: None,
-            frames: 0,
-            times: Times::None,
-            columns: Columns::default(),
+        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
+            Ok(Self {
+                target: target.to_owned(),
+                description: description.clone(),
+                compression: options.compression,
+                dimensions: root.group("dimensions")?,
+                fields: root.group("t0_fields")?,
+                root,
+                channels: None,
+                frames: 0,
+                times: Times::None,
+                columns: Columns::default(),
+            })
         })
     }
 
-    fn write_rest(&mut self) -> Result<(), DataError> {
-        let root = self.file.root();
+    fn write_rest(&self) -> Result<(), DataError> {
+        let root = &self.root;
         let shape = self.description.shape;
         root.text("dataset_name", &self.description.system)?;
         root.text("grid_type", "cartesian")?;
@@ -130,7 +129,7 @@ impl TheWellOutput {
     }
 }
 
-impl Output for TheWellOutput {
+impl Hdf5Layout for TheWellOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         let frames = head.times.len();
         let count = self.columns.lengths.len();
@@ -160,19 +159,7 @@ impl Output for TheWellOutput {
         self.channels.as_mut().map_or(Ok(()), |channels| channels.write(values))
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), DataError> {
-        if let Err(error) = self.write_rest() {
-            self.abandon();
-            return Err(error);
-        }
-        let Self { file, channels, times, .. } = *self;
-        drop((channels, times));
-        file.close()
-    }
-
-    fn abandon(self: Box<Self>) {
-        let Self { file, temporary, channels, times, .. } = *self;
-        drop((channels, times));
-        file.abandon(&temporary);
+    fn complete(&mut self) -> Result<(), DataError> {
+        self.write_rest()
     }
 }

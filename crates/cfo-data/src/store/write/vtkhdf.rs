@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::grid::{channel, channel_names, dataset_names, origin_and_spacing};
 use super::hdf5::{Hdf5Dataset, Hdf5Group, Hdf5Output};
-use super::{Compression, Head, Output, WriteOptions};
+use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
+use super::{Compression, Head, WriteOptions};
 use crate::{DataError, Description, FieldShape, Place};
 
 /// The version of the format whose rules are kept: the first with images over time.
@@ -15,8 +16,7 @@ const VERSION: [i64; 2] = [2, 0];
 
 /// A VTKHDF file that is being written.
 pub(crate) struct VtkhdfOutput {
-    file: Hdf5Output,
-    temporary: PathBuf,
+    root: Hdf5Group,
     target: PathBuf,
     description: Description,
     compression: Compression,
@@ -31,15 +31,16 @@ impl VtkhdfOutput {
         target: &Path,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Self, DataError> {
-        Ok(Self {
-            file: Hdf5Output::create(temporary, target)?,
-            temporary: temporary.to_owned(),
-            target: target.to_owned(),
-            description: description.clone(),
-            compression: options.compression,
-            arrays: Vec::new(),
-            written: 0,
+    ) -> Result<Hdf5Writer<Self>, DataError> {
+        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
+            Ok(Self {
+                root,
+                target: target.to_owned(),
+                description: description.clone(),
+                compression: options.compression,
+                arrays: Vec::new(),
+                written: 0,
+            })
         })
     }
 
@@ -82,7 +83,7 @@ impl VtkhdfOutput {
     }
 }
 
-impl Output for VtkhdfOutput {
+impl Hdf5Layout for VtkhdfOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         if !self.arrays.is_empty() {
             return Err(DataError::Unfit {
@@ -97,7 +98,7 @@ impl Output for VtkhdfOutput {
             2 => &[head.times.len(), height, width],
             _ => &[head.times.len(), width],
         };
-        let root = self.file.root().group("VTKHDF")?;
+        let root = self.root.group("VTKHDF")?;
         self.write_image(&root)?;
         let names = dataset_names(&channel_names(&self.description), &[]);
         self.write_steps(&root, head, &names)?;
@@ -122,15 +123,7 @@ impl Output for VtkhdfOutput {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<(), DataError> {
-        let Self { file, arrays, .. } = *self;
-        drop(arrays);
-        file.close()
-    }
-
-    fn abandon(self: Box<Self>) {
-        let Self { file, temporary, arrays, .. } = *self;
-        drop(arrays);
-        file.abandon(&temporary);
+    fn complete(&mut self) -> Result<(), DataError> {
+        Ok(())
     }
 }

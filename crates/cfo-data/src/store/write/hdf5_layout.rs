@@ -1,0 +1,69 @@
+//! A layout in HDF5 and the file that it is written into: the order in which both begin and end.
+
+use super::hdf5::{Hdf5Group, Hdf5Output};
+use super::{Head, Output};
+use crate::DataError;
+
+/// What a layout writes, and when.
+pub(super) trait Hdf5Layout: Send {
+    /// Start a trajectory that fits the description.
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError>;
+
+    /// Add the next snapshots of the trajectory that was started last.
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError>;
+
+    /// Write what is known only at the end.
+    fn complete(&mut self) -> Result<(), DataError>;
+}
+
+/// A file of a layout that is being written.
+pub(super) struct Hdf5Writer<L> {
+    /// Declared before the file: its datasets end before it.
+    layout: L,
+    file: Hdf5Output,
+}
+
+impl<L: Hdf5Layout> Hdf5Writer<L> {
+    /// Begin a layout in a new file.
+    pub fn create(
+        file: Hdf5Output,
+        begin: impl FnOnce(Hdf5Group) -> Result<L, DataError>,
+    ) -> Result<Self, DataError> {
+        match begin(file.root()) {
+            Ok(layout) => Ok(Self { layout, file }),
+            Err(error) => {
+                file.abandon();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<L: Hdf5Layout> Output for Hdf5Writer<L> {
+    fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
+        self.layout.start(head)
+    }
+
+    fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        self.layout.frames(values)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), DataError> {
+        let Self { mut layout, file } = *self;
+        let completed = layout.complete();
+        drop(layout);
+        match completed {
+            Ok(()) => file.close(),
+            Err(error) => {
+                file.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn abandon(self: Box<Self>) {
+        let Self { layout, file } = *self;
+        drop(layout);
+        file.abandon();
+    }
+}
