@@ -12,12 +12,12 @@ use crate::{Description, FieldShape, Trajectory};
 /// `u_t + u u_x = viscosity u_xx` on the periodic unit interval.
 ///
 /// Pseudospectral on a finer grid that contains the stored points `j/grid`, 2/3 rule, ETDRK4. The solution stays
-/// within the range of its start (maximum principle), which bounds the step for the whole horizon.
+/// within the range of its initial state (maximum principle), which bounds the step for the whole horizon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Burgers {
     /// The diffusion coefficient, 0.01.
     pub viscosity: f64,
-    /// Distribution of the starts.
+    /// Distribution of the initial states.
     pub field: RandomField,
     /// Stored points, 100: `0, 0.01, ..., 0.99`.
     pub grid: usize,
@@ -48,7 +48,7 @@ impl Default for Burgers {
 
 /// Most points of an internal grid.
 pub(super) const MAX_POINTS: usize = 1 << 22;
-/// Amplitude of the finest modes that is still called resolved, relative to the largest mode.
+/// Largest amplitude of the finest modes in a resolved field, relative to the largest mode.
 pub(super) const RESOLVED: f64 = 1e-7;
 /// Longest step in units of `1/(last wavenumber * largest speed)`. Explicit fourth-order methods stay stable up to 2.8.
 const COURANT: f64 = 2.0;
@@ -147,7 +147,7 @@ impl Burgers {
     }
 }
 
-/// Appends the field at `stored` of the grid's points; nothing when it is not finite.
+/// Appends the field at `stored` of the grid's points; `None` when it is not finite.
 pub(super) fn store(
     grid: &mut PeriodicGrid,
     modes: &Modes,
@@ -167,7 +167,7 @@ mod tests {
     use crate::simulate::testing::{assert_refused, relative_difference};
 
     /// Half the step and twice the resolution change the stored numbers by little more than their rounding to
-    /// `f32`, 3e-8: well below the 1e-6 that is claimed.
+    /// `f32`, 3e-8: well below the 1e-6 that the docs claim.
     #[test]
     fn step_and_resolution_are_fine_enough() {
         let coarse = Burgers::default();
@@ -210,14 +210,14 @@ mod tests {
         for frame in trajectory.values.chunks(100) {
             let mean = frame.iter().map(|&value| f64::from(value)).sum::<f64>() / 100.0;
             let energy = frame.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>() / 100.0;
-            // The stored points see the modes from 100 on as a mean: below 1e-7 in all.
+            // On the stored points the modes from 100 on alias to the mean: below 1e-7 in all.
             assert!(mean.abs() < 1e-7, "{mean:e}");
             assert!(energy < before);
             before = energy;
         }
     }
 
-    /// The smooth amplitude of the text is nearly linear diffusion: mode k decays by `exp(-viscosity kappa^2 t)`.
+    /// At the amplitude of the published formula the equation is nearly linear diffusion: mode k decays by `exp(-viscosity kappa^2 t)`.
     #[test]
     fn a_tiny_field_only_diffuses() {
         let field = RandomField { sigma: 1e-4, modes: 1, ..RandomField::default() };

@@ -120,7 +120,7 @@ impl DiffusionReaction {
         self.horizon * 8.0 * diffusion * self.per_area() / 3.3
     }
 
-    /// The stored frames from a start `[u, v]`, each `[y, x]`.
+    /// The stored frames from an initial state `[u, v]`, each `[y, x]`.
     fn integrate(
         &self,
         start: &[f64],
@@ -160,7 +160,7 @@ struct Kinetics<'a> {
 impl VectorField for Kinetics<'_> {
     fn velocity(&self, _t: f64, state: &[f64], out: &mut [f64]) {
         if self.interrupt.load(Ordering::Relaxed) {
-            // No step can be accepted any more, so that the integration ends at once.
+            // No step is accepted any more, so the integration ends at once.
             out.fill(f64::NAN);
             return;
         }
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Diffusion moves things about and makes none; the sum is zero to round-off of its 512 terms of size 1.
+    /// Diffusion conserves mass: the sum of the Laplacian is zero to round-off of its 512 terms of size 1.
     #[test]
     fn diffusion_conserves() {
         let state = draw(2 * 256);

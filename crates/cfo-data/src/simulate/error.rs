@@ -9,7 +9,7 @@ pub enum SimulationError {
     /// An option has a value that the system cannot be simulated with.
     #[error("`{name}` is {value}; it must be {need}")]
     Option {
-        /// The option, as the configuration's field is called.
+        /// The option: the name of the configuration's field.
         name: &'static str,
         /// What was given.
         value: String,
@@ -18,7 +18,7 @@ pub enum SimulationError {
     },
     /// One trajectory would be larger than any that can be stored.
     #[error(
-        "a trajectory of {frames} frames of {points} values is too large; {MAX_VALUES} values are possible"
+        "a trajectory of {frames} frames of {points} values is too large; at most {MAX_VALUES} values are possible"
     )]
     TooLarge {
         /// Stored frames.
@@ -34,12 +34,12 @@ pub enum SimulationError {
         /// The trajectory.
         index: u64,
     },
-    /// The state left the finite numbers, or no step was small enough to go on.
+    /// The state became NaN or infinite, or no step was small enough to continue.
     #[error("the {system} simulation diverged at time {time}")]
     Diverged {
         /// The system.
         system: &'static str,
-        /// Time of the last state that was still good.
+        /// Time of the last finite state.
         time: f64,
     },
     /// The space grid is too coarse for the solution.
@@ -57,7 +57,7 @@ pub enum SimulationError {
         /// Points of the internal grid.
         points: usize,
     },
-    /// What was simulated is no trajectory: its times are too close to be told apart.
+    /// The times of the trajectory are too close to be distinct.
     #[error(transparent)]
     NotATrajectory(#[from] TrajectoryError),
     /// The caller asked to stop.
@@ -74,14 +74,14 @@ pub enum SimulationError {
 }
 
 impl SimulationError {
-    /// What to change, where there is something to say.
+    /// What to change, if anything can be.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Option { name, need, .. } => Some(format!("set `{name}` to {need}")),
             Self::TooLarge { .. } => Some("lower `frames` or `grid`".into()),
             Self::Seed { .. } => Some("choose another seed than 0, or fewer samples than 4294967296".into()),
             Self::Diverged { .. } => Some(
-                "bring the system's parameters nearer to their defaults, or lower the step or the tolerance"
+                "move the system's parameters closer to their defaults, or lower the step or the tolerance"
                     .into(),
             ),
             Self::Unresolved { points, .. } => {

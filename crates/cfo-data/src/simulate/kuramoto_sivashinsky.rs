@@ -13,7 +13,7 @@ use crate::{Description, FieldShape, Trajectory};
 
 /// `u_t + u u_x + u_xx + viscosity u_xxxx = 0`, periodic.
 ///
-/// A start of ten sines of the two longest waves runs for `spin_up` before the first frame is stored. Each
+/// An initial state of ten sines of the two longest waves is integrated for `spin_up` before the first frame is stored. Each
 /// trajectory has its own length and its own frame spacing, both stored as parameters; times begin at 0 with
 /// the first stored frame. The stored points are `j length/grid`, in units of the trajectory's own length.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub struct KuramotoSivashinsky {
     pub frames: usize,
     /// Mean time from the first to the last stored frame: 139 of the 499 intervals of 100 time units.
     pub horizon: f64,
-    /// Mean time before the first stored frame: 360 of those intervals; 0 stores the start itself.
+    /// Mean time before the first stored frame: 360 of those intervals; 0 stores the initial state itself.
     pub spin_up: f64,
     /// Largest relative deviation of a trajectory's time scale (spacing and spin-up), uniform: 0.1; 0 fixes it.
     pub time_jitter: f64,
@@ -58,9 +58,9 @@ impl Default for KuramotoSivashinsky {
     }
 }
 
-/// Sines in a start.
+/// Sines in an initial state.
 const SINES: usize = 10;
-/// Wave counts of a start are 1 to this.
+/// Wave counts of an initial state are 1 to this.
 const LONGEST_WAVES: u64 = 2;
 /// The length to which `resolution` refers.
 const REFERENCE_LENGTH: f64 = 64.0;
@@ -143,7 +143,7 @@ impl KuramotoSivashinsky {
         (self.resolution as f64 * waves.max(1.0)).ceil()
     }
 
-    /// The fastest growth is `1/(4 viscosity)`, so the step follows a small viscosity.
+    /// The fastest growth is `1/(4 viscosity)`, so a small viscosity shortens the step.
     fn longest_step(&self) -> f64 {
         self.step * self.viscosity.min(1.0)
     }
@@ -161,7 +161,7 @@ fn start(random: &mut Philox, grid: &PeriodicGrid) -> Modes {
     modes
 }
 
-/// A run of one trajectory through time.
+/// Integrates one trajectory.
 struct Advance<'a> {
     equation: &'a KuramotoSivashinsky,
     length: f64,
@@ -219,8 +219,8 @@ mod tests {
     use super::*;
     use crate::simulate::testing::{assert_refused, relative_difference};
 
-    /// Half the step and four times the resolution, over ten time units from the same start on the attractor: an
-    /// error of the spin-up grows by about e^0.09 a time unit, so that runs are compared from the unspun start.
+    /// Half the step and four times the resolution, over ten time units from the same initial state. Runs are compared
+    /// without a spin-up, because errors in it grow by about e^0.09 per time unit.
     #[test]
     fn step_and_resolution_are_fine_enough() {
         let coarse = KuramotoSivashinsky { spin_up: 0.0, horizon: 30.0, frames: 31, ..Default::default() };
@@ -228,7 +228,7 @@ mod tests {
         for index in 0..3 {
             let values = |equation: &KuramotoSivashinsky| equation.trajectory(0, index).unwrap().values;
             let difference = relative_difference(&values(&coarse), &values(&fine));
-            // A thirtieth of the 1e-5 that is claimed for a third of the time.
+            // A thirtieth of the 1e-5 that the docs claim, for a third of the time.
             assert!(difference < 3e-7, "trajectory {index}: {difference:e}");
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// The start holds the two longest waves and nothing else; from a tiny start each of them grows by its own rate.
+    /// The initial state consists of the two longest waves alone; from a tiny one each wave grows at its own rate.
     #[test]
     fn starts_are_two_waves() {
         let unspun = KuramotoSivashinsky { spin_up: 0.0, frames: 2, horizon: 0.1, ..Default::default() };

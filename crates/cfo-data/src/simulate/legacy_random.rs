@@ -1,4 +1,4 @@
-//! The generator behind the PDEBench files: NumPy's legacy one, a Mersenne Twister (Matsumoto and Nishimura 1998)
+//! The random generator of the PDEBench files: NumPy's legacy generator, a Mersenne Twister (Matsumoto and Nishimura 1998)
 //! with doubles of 53 bits and normals by Marsaglia's polar method.
 
 use super::SimulationError;
@@ -6,7 +6,7 @@ use super::SimulationError;
 const SIZE: usize = 624;
 const SHIFT: usize = 397;
 
-/// A stream of random numbers that NumPy's `RandomState(seed)` gives too.
+/// The same stream of random numbers as NumPy's `RandomState(seed)`.
 pub(super) struct LegacyRandom {
     words: [u32; SIZE],
     position: usize,
@@ -78,7 +78,7 @@ impl LegacyRandom {
         }
     }
 
-    /// A number of `[0, 1)`.
+    /// A number in `[0, 1)`.
     pub(super) fn uniform(&mut self) -> f64 {
         let (high, low) = (self.word() >> 5, self.word() >> 6);
         (f64::from(high) * f64::from(1 << 26) + f64::from(low)) / (1u64 << 53) as f64

@@ -7,8 +7,8 @@ use cfo_numerics::Philox;
 use super::{Equation, SimulationError, options};
 use crate::{Description, FieldShape, Trajectory};
 
-/// `x' = sigma (y - x)`, `y' = x (rho - z) - y`, `z' = x y - beta z`, from a start that is uniform in a cube about
-/// the origin.
+/// `x' = sigma (y - x)`, `y' = x (rho - z) - y`, `z' = x y - beta z`, from an initial state that is uniform in a
+/// cube about the origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lorenz {
     /// The Prandtl number, 10.
@@ -17,7 +17,7 @@ pub struct Lorenz {
     pub rho: f64,
     /// The geometric factor, 8/3.
     pub beta: f64,
-    /// Half the side of the cube of starts, 5.
+    /// Half the side of the cube of initial states, 5.
     pub spread: f64,
     /// Stored times, equally spaced and both ends included: 1001.
     pub frames: usize,
@@ -77,14 +77,14 @@ const ORDER: usize = 16;
 const TRUNCATION: f64 = 1e-17;
 /// Shortest step worth taking, relative to the whole span; the attractor needs about a thousandth.
 const SHORTEST: f64 = 1e-7;
-/// Times reached between two looks at the interrupt flag.
+/// Times reached between two checks of the interrupt flag.
 const HEED_EVERY: usize = 4096;
 
 impl Lorenz {
     /// The states at `times`, from `state` at the first of them.
     ///
-    /// The right-hand side is quadratic, so that the Taylor coefficients follow from each other by Cauchy products;
-    /// one expansion is good for as far as its last terms stay below round-off, and serves all times within.
+    /// The right-hand side is quadratic, so the Taylor coefficients follow from each other by Cauchy products. One
+    /// expansion holds as far as its last terms stay below round-off, and serves all times in that range.
     fn integrate(
         &self,
         mut state: [f64; 3],
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(coarse, end(&Lorenz { frames: 10_001, ..Lorenz::default() }, start));
     }
 
-    /// Stopping in the middle and starting again from there (in `f64`) takes other steps: they agree to the
+    /// Stopping in the middle and starting again from there (in `f64`) takes other steps. The results agree to the
     /// round-off of the states times the growth of errors over the horizon, about e^4.5 on average.
     #[test]
     fn other_steps_give_the_same_solution() {

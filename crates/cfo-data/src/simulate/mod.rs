@@ -1,11 +1,11 @@
 //! The paper's five systems, simulated from their formulas.
 //!
 //! Each system is a configuration with public fields whose default is the paper's, and implements [`Equation`];
-//! [`run`] simulates many trajectories in parallel and hands them over in order.
+//! [`run`] simulates many trajectories in parallel and returns them in order.
 //!
-//! Everything is computed in `f64` and stored in `f32`. Where a start is drawn by this crate's own distribution it is
-//! rounded to `f32` before the first step (Lorenz, the varied dam), so that the stored first frame is exactly the
-//! state that was integrated.
+//! Everything is computed in `f64` and stored in `f32`. An initial state from this crate's own distributions (Lorenz, the
+//! varied dam) is rounded to `f32` before the first step, so that the stored first frame is exactly the state that was
+//! integrated.
 
 mod burgers;
 mod diffusion_reaction;
@@ -35,10 +35,10 @@ pub use shallow_water::{ShallowWater, Variant};
 
 use crate::{Description, Trajectory};
 
-/// A system that can be simulated: a distribution over starts and the equation that carries them on.
+/// A system that can be simulated: a distribution of initial states and the equation that evolves them.
 ///
-/// Trajectory `index` of `seed` is a pure function of the two and of the configuration: it is the same whatever
-/// else is simulated, in which order and on how many threads.
+/// Trajectory `index` of `seed` is a pure function of the two and of the configuration: it does not
+/// depend on what else is simulated, in which order and on how many threads.
 ///
 /// ```
 /// use cfo_data::simulate::{Equation, Lorenz};
@@ -50,7 +50,7 @@ use crate::{Description, Trajectory};
 /// # Ok::<(), cfo_data::simulate::SimulationError>(())
 /// ```
 pub trait Equation: Send + Sync {
-    /// The system's name, as the command line and the files spell it.
+    /// The system's name on the command line and in files.
     fn name(&self) -> &'static str;
 
     /// Whether the options make sense; everything else may be called only if they do.
@@ -62,12 +62,12 @@ pub trait Equation: Send + Sync {
     /// The stored times; nominal ones where each trajectory has its own.
     fn times(&self) -> Vec<f64>;
 
-    /// How many different trajectories there are, where that is not without bound.
+    /// How many distinct trajectories there are; `None` if their number is unlimited.
     fn distinct(&self) -> Option<usize> {
         None
     }
 
-    /// Trajectory `index` of `seed`, given up with [`SimulationError::Interrupted`] soon after `interrupt` is set.
+    /// Trajectory `index` of `seed`, ended by [`SimulationError::Interrupted`] soon after `interrupt` is set.
     fn simulate(&self, seed: u64, index: u64, interrupt: &AtomicBool) -> Result<Trajectory, SimulationError>;
 
     /// Trajectory `index` of `seed`.

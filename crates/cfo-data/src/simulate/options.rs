@@ -1,4 +1,4 @@
-//! Checks that every system makes of its options.
+//! Checks of options that all systems share.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ pub(super) fn uniform_times(frames: usize, horizon: f64) -> Vec<f64> {
     (0..frames).map(|frame| horizon * frame as f64 / (frames - 1) as f64).collect()
 }
 
-/// An error once the caller asked to stop.
+/// An error once the caller has asked to stop.
 pub(super) fn heed(interrupt: &AtomicBool) -> Result<(), SimulationError> {
     if interrupt.load(Ordering::Relaxed) { Err(SimulationError::Interrupted) } else { Ok(()) }
 }

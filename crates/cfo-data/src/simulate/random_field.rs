@@ -14,7 +14,7 @@ use super::{SimulationError, options};
 /// There is no constant mode, so that every field has mean zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomField {
-    /// Amplitude: [`RandomField::PUBLIC_CODE`] by default, [`RandomField::PUBLISHED_TEXT`] for the formula in print.
+    /// Amplitude: [`RandomField::PUBLIC_CODE`] by default, [`RandomField::PUBLISHED_TEXT`] for the published formula.
     pub sigma: f64,
     /// Inverse correlation length, 5.
     pub tau: f64,
@@ -25,7 +25,7 @@ pub struct RandomField {
 }
 
 impl RandomField {
-    /// The amplitude of the generator behind the published data: 25 squared, and squared once more in the
+    /// The amplitude of the code that made the published data: 25 squared, and squared once more in the
     /// covariance. Fields have a standard deviation of 0.214.
     pub const PUBLIC_CODE: f64 = 625.0;
     /// The amplitude in the published formula, `25^2 (-Laplacian + 5^2)^-4`. Fields have a standard deviation of

@@ -1,11 +1,11 @@
-//! One dimension of the shallow-water equations: Roe's Riemann solver with entropy fix and limited second-order
+//! The shallow-water equations along one axis: Roe's Riemann solver with entropy fix and limited second-order
 //! corrections (LeVeque 2002), along one line of cells.
 
 /// Ghost cells at each end of a line.
 pub(super) const GHOSTS: usize = 2;
 
-/// Jumps below this are none. They are far below the round-off of depths and speeds of order one, and ahead of the
-/// waves they would fade through the slow range of subnormal numbers.
+/// Smaller jumps count as zero. They are far below the round-off of depths and speeds of order one, and ahead of the
+/// waves they would decay to subnormal numbers, which are slow.
 const STILL: f64 = 1e-20;
 
 /// Conserved quantities along a line, ghosts included: depth, momentum along the line and momentum across it.
@@ -27,7 +27,7 @@ impl Line {
     }
 }
 
-/// What happens at the interface between two cells: three waves, of the speeds `slow`, `middle` and `fast`.
+/// The Riemann problem at the interface between two cells: three waves of the speeds `slow`, `middle` and `fast`.
 ///
 /// In the order (depth, along, across) the slow wave is `first`, the middle one `(0, 0, shear)`, the fast one `last`.
 #[derive(Clone, Copy, Default)]
@@ -59,10 +59,10 @@ impl Sweep {
         }
     }
 
-    /// Carries the inner cells of a line on by `ratio = step/width`; gives the Courant number.
+    /// Advances the inner cells of a line by `ratio = step/width` and returns the Courant number.
     ///
-    /// Interface i lies between the cells i - 1 and i. Where cells are equal nothing happens, and before the
-    /// waves arrive that is most of the line: only what lies between the first and the last jump is worked on.
+    /// Interface i lies between the cells i - 1 and i. Equal cells stay as they are, and before the
+    /// waves arrive that is most of the line, so only the part between the first and the last jump is computed.
     pub(super) fn advance(&mut self, line: &mut Line, ratio: f64) -> f64 {
         let cells = line.depth.len();
         let ends = [0, cells - 1].map(|at| Cell::new(line, at, self.gravity).fastest());
@@ -100,7 +100,7 @@ impl Sweep {
     }
 }
 
-/// A cell's state with what several interfaces ask of it.
+/// A cell's state with the quantities that several interfaces need.
 struct Cell {
     depth: f64,
     along: f64,
@@ -146,7 +146,7 @@ impl Interface {
         interface
     }
 
-    /// Divides the jump into what goes down and what goes up.
+    /// Splits the jump into the fluctuations `down` and `up`.
     fn split(&mut self, left: &Cell, right: &Cell, gravity: f64) {
         let Self { first, shear, last, speeds: [s1, s2, s3], .. } = *self;
         let whole: [f64; 3] = [
@@ -164,7 +164,7 @@ impl Interface {
         if outer > 0.0 && s1 > 0.0 {
             return None;
         }
-        // The state behind the slow wave; its own slow speed is positive if the flow there is fast.
+        // The state behind the slow wave; its slow speed is positive if the flow there is supercritical.
         let (depth, along) = (left.depth + first[0], left.along + first[1]);
         let inner = || along / depth - (gravity * depth).sqrt();
         let transonic = outer < 0.0 && along > 0.0 && inner() > 0.0;
@@ -200,7 +200,7 @@ fn correction(below: &Interface, at: &Interface, above: &Interface, ratio: f64) 
     ]
 }
 
-/// The monotonised central limiter of the ratio of two projections; 0 for a wave that is not there.
+/// The monotonised central limiter of the ratio of two projections; 0 for a wave of zero strength.
 fn limiter(neighbour: f64, own: f64) -> f64 {
     if own == 0.0 {
         return 0.0;
@@ -253,8 +253,8 @@ mod tests {
         assert!(mirrored.up.iter().all(|value| value.abs() < 1e-14), "{:?}", mirrored.up);
     }
 
-    /// A rarefaction through the speed of sound, in which the plain solver would leave an expansion shock: the fixed
-    /// fluctuations differ from the plain ones, and mirroring the flow mirrors them.
+    /// A transonic rarefaction, in which the plain solver would leave an expansion shock: the fluctuations with the entropy
+    /// fix differ from the plain ones, and mirroring the flow mirrors them.
     #[test]
     fn transonic_rarefactions_spread() {
         let (left, right) = ([1.0, 0.5, 0.0], [0.2, 0.4, 0.0]);

@@ -1,4 +1,4 @@
-//! Many trajectories at once, handed over in order.
+//! Simulates many trajectories at once and returns them in order.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Equation, SimulationError};
 use crate::Trajectory;
 
-/// Trajectories under way or waiting for their turn, per thread. One is simulated while the other waits for the sink.
+/// Trajectories per thread that are simulated or wait for their turn. One is simulated while the other waits for the sink.
 const WINDOW_PER_THREAD: usize = 2;
 
 type Outcome = Result<Result<Trajectory, SimulationError>, Box<dyn Any + Send>>;
@@ -43,7 +43,7 @@ pub fn run<E: From<SimulationError>>(
 ) -> Result<(), E> {
     equation.check()?;
     let window = WINDOW_PER_THREAD * rayon::current_num_threads();
-    // Set when this run ends early for a reason of its own, so that the trajectories under way give up too.
+    // Set when this run ends early for its own reason, so that trajectories under way stop too.
     let stop = AtomicBool::new(false);
     let (sender, receiver) = channel();
     rayon::in_place_scope(|scope| {
@@ -51,7 +51,7 @@ pub fn run<E: From<SimulationError>>(
             let (sender, stop): (Sender<(usize, Outcome)>, _) = (sender.clone(), &stop);
             scope.spawn(move |_| {
                 let work = || equation.simulate(seed, index as u64, stop);
-                // The receiver is gone only when nobody wants the result any more.
+                // The receiver is gone only when the result is no longer needed.
                 let _ = sender.send((index, catch_unwind(AssertUnwindSafe(work))));
             });
         };
@@ -94,7 +94,7 @@ fn next(
             return Ok(outcome);
         }
         let arrived = match receiver.try_recv() {
-            // A caller that is itself a thread of the pool lends a hand, or a pool of one thread would wait for ever.
+            // A caller that is itself a thread of the pool helps; otherwise a pool of one thread would wait for ever.
             Err(TryRecvError::Empty) if rayon::yield_now() == Some(rayon::Yield::Executed) => None,
             Err(TryRecvError::Empty) => receiver.recv_timeout(Duration::from_millis(20)).ok(),
             arrived => arrived.ok(),

@@ -11,7 +11,7 @@ use super::roe::{GHOSTS, Line, Sweep};
 use super::{Equation, SimulationError, options};
 use crate::{Description, FieldShape, Trajectory};
 
-/// Which dam breaks.
+/// Distribution of the initial states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
     /// The benchmark's: depth 2 inside a circle about the origin, 1 outside, decided at the cell centres; only the radius
@@ -19,7 +19,7 @@ pub enum Variant {
     /// test trajectories into training.
     #[default]
     DamBreak,
-    /// Random centre, radius and depth, and the mean depth of every cell: no two trajectories are the same.
+    /// Random centre, radius and depth, averaged over every cell: no two trajectories are the same.
     Varied,
 }
 
@@ -57,12 +57,12 @@ impl std::str::FromStr for Variant {
 /// The shallow-water equations on a flat bottom (gravity 1) in the square (-2.5, 2.5)^2 with open sides, from water at
 /// rest that is deeper inside a circle.
 ///
-/// Roe's solver with entropy fix, monotonised central limiter, one sweep along x and one along y a step, as the
-/// benchmark's solver does. With the default options trajectory i of seed 0 is sample i of the benchmark's
-/// generator. Only the depth is stored, as `[x, y]`; the momenta are not, so that a snapshot is not the whole state.
+/// Roe's solver with entropy fix, monotonised central limiter, one sweep along x and one along y per step, as in
+/// the benchmark's solver. With the default options trajectory i of seed 0 is sample i of the benchmark's
+/// generator. Only the depth is stored, as `[x, y]`; the momenta are not, so a snapshot is not the whole state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShallowWater {
-    /// Distribution of the starts.
+    /// Distribution of the initial states.
     pub variant: Variant,
     /// Cells along each side, 128.
     pub grid: usize,
@@ -85,7 +85,7 @@ const RADII: [f64; 2] = [0.3, 0.7];
 const CENTERS: [f64; 2] = [-0.4, 0.4];
 /// Depths inside the varied dam; outside it is 1.
 const DEPTHS: [f64; 2] = [1.5, 2.25];
-/// Courant number that steps aim at; above 1 a step is taken again.
+/// Target Courant number of a step; a step above 1 is repeated with a smaller size.
 const COURANT: f64 = 0.9;
 /// The first step that is tried.
 const FIRST_STEP: f64 = 0.1;
@@ -120,7 +120,7 @@ impl Equation for ShallowWater {
         options::uniform_times(self.frames, self.horizon)
     }
 
-    /// The benchmark's radii matter only by the cell centres that they enclose.
+    /// Radii that enclose the same cell centres give the same trajectory.
     fn distinct(&self) -> Option<usize> {
         let half_cell = HALF_SIDE / self.grid as f64;
         // Centres lie at whole multiples of half a cell: odd ones if the number of cells is even, else even ones.
@@ -151,7 +151,7 @@ impl Equation for ShallowWater {
     }
 }
 
-/// A column of water.
+/// The cylinder of water behind the dam.
 #[derive(Clone, Debug, PartialEq)]
 struct Dam {
     radius: f64,
@@ -303,7 +303,7 @@ impl Water {
         Ok(())
     }
 
-    /// One step of a given size; gives the larger Courant number of its sweeps.
+    /// One step of a given size; returns the larger Courant number of its sweeps.
     fn advance(&mut self, step: f64) -> f64 {
         self.extend();
         let ratio = step * self.grid as f64 / (2.0 * HALF_SIDE);
@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// The leak of the benchmark, and that the other variant has none.
+    /// The benchmark repeats trajectories; the other variant does not.
     #[test]
     fn the_benchmark_has_81_starts_and_the_varied_dam_many() {
         let starts = |variant: Variant, grid: usize| {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     /// No wave reaches a side within the horizon, so that water neither enters nor leaves. The stored depths are rounded:
-    /// 4096 errors of at most 6e-8 that do not know each other.
+    /// 4096 independent errors of at most 6e-8.
     #[test]
     fn water_is_conserved() {
         for (variant, index) in Variant::ALL.into_iter().flat_map(|variant| (0..6).map(move |i| (variant, i)))
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// The benchmark's run is exactly one step a frame, 0.3 of the stable one.
+    /// The benchmark takes exactly one step per frame, at a Courant number of about 0.3.
     #[test]
     fn the_default_takes_one_step_a_frame() {
         let depths = Dam::draw(Variant::DamBreak, 0, 0).unwrap().depths(Variant::DamBreak, 128);
@@ -483,7 +483,7 @@ mod tests {
         }
     }
 
-    /// A frame interval far above the stable step is reached by several steps; the solution is the same to the
+    /// A frame interval far above the stable step takes several steps; the solution is the same up to the
     /// scheme's own error.
     #[test]
     fn long_intervals_are_divided() {

@@ -9,7 +9,7 @@ use realfft::num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
 thread_local! {
-    /// Plans are kept for the lengths a thread has met.
+    /// Caches the plans of each thread by length.
     static PLANNER: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
 }
 
@@ -42,7 +42,7 @@ impl PeriodicGrid {
         }
     }
 
-    /// The last mode kept on a grid of so many points: squares of kept modes fold back onto dropped ones only.
+    /// The last mode kept on a grid of `points` points: squares of kept modes alias to dropped modes only.
     pub(super) fn last_mode(points: usize) -> usize {
         points.saturating_sub(1) / 3
     }
@@ -134,7 +134,7 @@ impl Etdrk4 {
         }
     }
 
-    /// Carries `modes` on by one step.
+    /// Advances `modes` by one step.
     pub(super) fn step(&mut self, grid: &mut PeriodicGrid, modes: &mut Modes) {
         let Self { weights, advection, start, stages: [a, b], nonlinear: [n0, n1, n2] } = self;
         start.copy_from_slice(modes);
@@ -175,7 +175,8 @@ impl Weights {
 
 /// `phi_0 = exp(z)` and `phi_{k+1} = (phi_k - 1/k!)/z`, for k up to 3.
 ///
-/// The recurrence cancels for small `z`; there the series of `phi_3` and the recurrence the other way are exact.
+/// The recurrence loses digits by cancellation for small `z`; there the series of `phi_3` and the reversed recurrence
+/// are accurate.
 fn phi(z: f64) -> [f64; 4] {
     if z.abs() > 1.0 {
         let phi1 = (z.exp() - 1.0) / z;

@@ -1,4 +1,4 @@
-//! What the tests of several systems share.
+//! Helpers for the tests of several systems.
 
 use super::{Equation, SimulationError};
 
