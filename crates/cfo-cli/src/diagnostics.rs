@@ -1,4 +1,4 @@
-//! How a run ends: which exit code, and what is said on stderr.
+//! How a command ends: its exit code and its message on stderr.
 //!
 //! 0 done, 1 the work failed, 2 wrong usage or bad input. Every error prints as its chain of causes, then the first
 //! hint that the chain offers; under `--json` also as a document on stdout, unless there is one already. Library errors
@@ -28,7 +28,7 @@ pub const FAILED: u8 = 1;
 /// Exit code for wrong usage and bad input.
 pub const BAD_INPUT: u8 = 2;
 
-/// Work that was done in part: what was found is written and printed, and the rest is a failure.
+/// Work that was done only in part: the results so far are written and printed, and the command fails.
 #[derive(Debug)]
 pub struct Incomplete {
     /// What is missing and why.
@@ -61,10 +61,10 @@ struct Failure {
 }
 
 impl Failure {
-    /// Prints itself if a document was asked for and none is there.
+    /// Prints itself if `--json` was given and no document has been printed.
     fn print(&self) {
         if JSON.load(Ordering::Relaxed) && !report::has_printed_json() {
-            // Where nobody listens nothing can be said.
+            // Fails only if stdout is closed, and then nobody reads it.
             let _ = report::print_json(self);
         }
     }
@@ -85,18 +85,18 @@ pub fn usage(error: &clap::Error) -> (String, String) {
     let text = error.render().to_string();
     let first = text.lines().next().unwrap_or_default();
     let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
-    let hint = tip.unwrap_or("`cfo --help` and `cfo COMMAND --help` say what there is");
+    let hint = tip.unwrap_or("`cfo --help` lists the commands, `cfo COMMAND --help` their options");
     (first.strip_prefix("error: ").unwrap_or(first).to_owned(), hint.to_owned())
 }
 
-/// Runs `command` and turns what comes out into an exit code, talking on stderr.
+/// Runs `command`, reports its error on stderr and returns its exit code.
 pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe) -> u8 {
     panic::set_hook(Box::new(|information| {
         let place = information.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
         let text = information.payload_as_str().unwrap_or("no message");
         say(&format!("error: internal error{}: {text}", place.unwrap_or_default()));
         say(
-            "\nhint: this is a defect of `cfo`, not of your input; please report it with the command you ran",
+            "\nhint: this is a bug in `cfo`, not a fault of your input; please report it with the command you ran",
         );
     }));
     match panic::catch_unwind(command) {
@@ -112,19 +112,19 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
             code(&error)
         }
         Err(_) => {
-            let hint = "this is a defect of `cfo`; please report it with the command you ran".to_owned();
+            let hint = "this is a bug in `cfo`; please report it with the command you ran".to_owned();
             Failure { error: "internal error".into(), hint: Some(hint) }.print();
             FAILED
         }
     }
 }
 
-/// Writes a line to stderr; where nobody listens nothing can be said.
+/// Writes a line to stderr; a closed stderr is ignored.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", harmless(line));
 }
 
-/// Causes joined by colons, without those that the text before already quotes.
+/// Causes joined by colons, without those that the message before already quotes.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -164,7 +164,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     })
 }
 
-/// What the library says, in the words of this command line where it has any.
+/// The hint for a data error: one that names options where there is one, else the library's own.
 fn data_hint(error: &DataError) -> Option<String> {
     let own = match error {
         DataError::Missing { .. } => "check the path, or make a file with `cfo simulate`",
@@ -178,7 +178,7 @@ fn data_hint(error: &DataError) -> Option<String> {
 fn io_hint(error: &io::Error) -> Option<String> {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => {
-            Some("free some space, or write to another disk; what was there before is untouched".into())
+            Some("free some space, or write to another disk; existing files are untouched".into())
         }
         io::ErrorKind::PermissionDenied => Some("check the permissions of the path".into()),
         io::ErrorKind::NotFound => {
@@ -188,7 +188,7 @@ fn io_hint(error: &io::Error) -> Option<String> {
     }
 }
 
-/// The first cause that knows decides: a file error explains the I/O error below it.
+/// The first cause with a known code decides: a file error explains the I/O error below it.
 fn code(error: &anyhow::Error) -> u8 {
     let bad_input = error.chain().find_map(|cause| {
         if let Some(error) = cause.downcast_ref::<CfoError>() {
@@ -207,7 +207,7 @@ fn code(error: &anyhow::Error) -> u8 {
     if bad_input == Some(true) { BAD_INPUT } else { FAILED }
 }
 
-/// Whether an option was out of range, rather than a simulation that failed on the way.
+/// Whether an option was out of range; otherwise the simulation itself failed.
 fn is_bad_option(error: &SimulationError) -> bool {
     match error {
         SimulationError::Trajectory { cause, .. } => is_bad_option(cause),
@@ -230,7 +230,7 @@ fn is_bad_path(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Whether the reader of our stdout went away: that is its choice, not an error.
+/// Whether the reader of our stdout closed it, as `head` does: that is not an error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

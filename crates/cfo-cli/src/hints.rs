@@ -1,21 +1,21 @@
-//! What the command line advises where the library, which knows no options, says less.
+//! Hints that name options of this command line. The library knows no options, so its own hints are more general.
 
 use cfo::CfoError;
 
-/// What to do next, in the words of this command line where it has any.
+/// What to do next: a hint that names options where there is one, else the library's own.
 pub fn hint(error: &CfoError) -> Option<String> {
     let own = match error {
-        CfoError::RunExists { .. } => "go on with `--resume`, or choose another `--out`",
+        CfoError::RunExists { .. } => "continue with `--resume`, or choose another `--out`",
         CfoError::RunBusy { .. } => "wait until it ends, or choose another `--out`",
         CfoError::NoRun { .. } => "`cfo train RECIPE --out RUN` makes one",
         CfoError::NoData => "give `--data FILE`, or set `data.path` or `data.simulate`",
         CfoError::NetworkTooLarge { .. } => {
-            "lower the sizes under `[operator]`; `--dry-run` says how many parameters they make"
+            "lower the sizes under `[operator]`; `--dry-run` prints the number of parameters"
         }
         CfoError::BadCheckpoint { .. } => {
-            "`cfo train --resume` goes on from the newest checkpoint that is whole; `--checkpoint step-N` evaluates another"
+            "`cfo train --resume` continues from the newest intact checkpoint; `--checkpoint step-N` evaluates another"
         }
-        CfoError::Interrupted { .. } => "`--resume` goes on from here",
+        CfoError::Interrupted { .. } => "`--resume` continues from here",
         CfoError::BadRecipe { .. } => {
             "`docs/recipe.md` lists every key, `recipes/` has examples, and `cfo init FILE` writes one"
         }
@@ -27,17 +27,17 @@ pub fn hint(error: &CfoError) -> Option<String> {
     Some(own.into())
 }
 
-/// What a key or an option is to look like.
+/// What a key or an option should look like.
 fn key_hint(key: &str) -> String {
     match key {
-        "--times" => "as in `--times 0,0.1,0.25` or, start:stop:count, `--times 0:1:101`".into(),
-        "--rtol" => "leave the tolerances away, or add `--solver dopri5`".into(),
+        "--times" => "as in `--times 0,0.1,0.25`, or start:stop:count as in `--times 0:1:101`".into(),
+        "--rtol" => "leave out the tolerances, or add `--solver dopri5`".into(),
         "evaluate.nfe" => {
-            "raise `--nfe`, leave it away for one step an output, or choose a method with fewer stages".into()
+            "raise `--nfe`, leave it out for one step per output, or choose a method with fewer stages".into()
         }
         "evaluate.rtol" => "as in `--rtol 1e-4 --atol 1e-6`".into(),
         "evaluate.solver" => {
-            "the default is `rk4`; `dopri5` and `tsit5` choose their steps by tolerances".into()
+            "the default is `rk4`; `dopri5` and `tsit5` choose their steps from tolerances".into()
         }
         key if key.starts_with("--") => "`--help` says what the option takes".into(),
         key => format!("set it in the recipe, or by `--set {key}=VALUE`"),

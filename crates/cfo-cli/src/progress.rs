@@ -9,10 +9,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::diagnostics::say;
 
-/// Between two plain lines.
+/// Time between two plain lines.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Counts finished pieces of work of known number.
+/// Counts finished pieces of work up to a known total.
 pub struct Progress {
     what: String,
     total: u64,
@@ -37,7 +37,7 @@ impl Progress {
         self.advance_by(1);
     }
 
-    /// So many more pieces are finished.
+    /// `pieces` more are finished.
     pub fn advance_by(&mut self, pieces: u64) {
         self.done += pieces;
         match &self.bar {
@@ -55,7 +55,7 @@ impl Progress {
     }
 }
 
-/// Follows a training: loss, rate and time left.
+/// Progress of a training run: loss, rate and time left.
 pub struct Training {
     steps: u32,
     spoken: Option<Instant>,
@@ -64,7 +64,7 @@ pub struct Training {
 }
 
 impl Training {
-    /// Starts following a training of so many steps.
+    /// For a training run of `steps` steps.
     pub fn new(steps: u32) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stderr())
@@ -117,12 +117,12 @@ impl Drop for Training {
     }
 }
 
-/// One line that is cut where the terminal ends, however narrow it is: a line that wraps is not erased as a whole.
+/// One line, cut at the width of the terminal: a line that wraps would not be erased completely.
 fn style() -> ProgressStyle {
     ProgressStyle::with_template("{wide_msg}").expect("the template is a constant")
 }
 
-/// A short bar: what is beside it must fit 80 columns too.
+/// A short bar: bar and text together must fit 80 columns.
 fn drawn(done: u64, total: u64) -> String {
     const WIDTH: usize = 8;
     let filled = (WIDTH as u64 * done.min(total) / total.max(1)) as usize;

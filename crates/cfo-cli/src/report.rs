@@ -100,7 +100,7 @@ pub fn print(text: &str) -> io::Result<()> {
     write(&harmless(text))
 }
 
-/// Prints what may command the terminal: pictures of our own, never names from files.
+/// Prints text with escape codes: our own pictures, never names from files.
 pub fn print_picture(text: &str) -> io::Result<()> {
     write(text)
 }
@@ -109,7 +109,7 @@ pub fn print_picture(text: &str) -> io::Result<()> {
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     let text = json(document)?;
     PRINTED.store(true, Ordering::Relaxed);
-    // Below U+0020 JSON escapes everything itself; outside of texts it is ASCII.
+    // JSON itself escapes everything below U+0020, and is ASCII outside of strings.
     let escape = |c: char| if commands_terminal(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() };
     Ok(write(&text.chars().map(escape).collect::<String>())?)
 }
@@ -120,25 +120,25 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Whether a terminal obeys a character rather than showing it: control characters, and those that turn the direction
-/// of writing. Names in files may hold any.
+/// Whether a terminal acts on a character instead of showing it: control characters, and those that change the text
+/// direction. Names in files may contain any of them.
 fn commands_terminal(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text that does nothing to a terminal but fill it: what it would obey is shown as its code.
+/// Text that is safe to print: a character that a terminal would act on is shown as its code.
 pub fn harmless(text: &str) -> String {
     let show = |c: char| if commands_terminal(c) { c.escape_unicode().to_string() } else { c.to_string() };
     text.chars().map(show).collect()
 }
 
-/// The same on a line of its own.
+/// The same, on a single line.
 fn one_line(text: &str) -> String {
     harmless(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Whether a JSON document stands on stdout; there is one at most.
+/// Whether a JSON document has been printed; there is at most one.
 static PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether [`print_json`] was called.
@@ -166,12 +166,12 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A number of things, in the right number.
+/// A number with its noun, singular or plural.
 pub fn count(number: usize, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
 }
 
-/// A quantity of bytes in the unit that reads best.
+/// A number of bytes in a readable unit.
 pub fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;

@@ -1,6 +1,6 @@
 //! Small pictures in a terminal: two pixels in each character, the upper half block over its background.
 //!
-//! Only where somebody looks: on a terminal that says that it has colours. Elsewhere nothing is printed.
+//! They are printed only on a terminal that supports colours.
 
 use std::io::{self, IsTerminal};
 
@@ -9,19 +9,19 @@ use cfo::data::{Description, FieldShape};
 use crate::plot::ColorScale;
 use crate::report;
 
-/// Characters of a picture at most.
+/// Largest width of a picture, in characters.
 const WIDEST: usize = 100;
 /// Lines of a picture.
 const LINES: usize = 14;
 /// Pixels between two pictures.
 const GAP: usize = 2;
-/// Colours of curves, of which the first is the truth's.
+/// Colours of curves; the first is that of the truth.
 const CURVES: [[u8; 3]; 6] =
     [[31, 119, 180], [214, 97, 18], [44, 140, 90], [140, 86, 190], [190, 150, 20], [120, 120, 120]];
 
 type Color = [u8; 3];
 
-/// How a terminal is told a colour.
+/// Which colours a terminal supports: all, or a palette of 256.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Depth {
     True,
@@ -75,7 +75,7 @@ impl Picture {
             };
             let places: Vec<usize> = (0..self.width).map(place).collect();
             for (x, pair) in places.windows(2).enumerate() {
-                // Steep parts have no holes.
+                // Steep parts of a curve have no gaps.
                 for y in pair[0].min(pair[1])..=pair[0].max(pair[1]) {
                     self.set(x + 1, y, *color);
                 }
@@ -105,7 +105,7 @@ impl Picture {
     }
 }
 
-/// What sets a colour: 38 that of the characters, 48 that behind them.
+/// The escape code that sets a colour: 38 for the characters, 48 for their background.
 fn code(depth: Depth, which: u8, [red, green, blue]: Color) -> String {
     let level = |part: u8| (u16::from(part) * 5 + 127) / 255;
     match depth {
@@ -117,7 +117,7 @@ fn code(depth: Depth, which: u8, [red, green, blue]: Color) -> String {
     }
 }
 
-/// Colours and columns of the terminal, if there is one that has any.
+/// Colours and columns of the terminal; `None` without a terminal or without colours.
 fn terminal() -> Option<(Depth, usize)> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     if !io::stdout().is_terminal() || !variable("NO_COLOR").is_empty() {
@@ -134,7 +134,7 @@ fn terminal() -> Option<(Depth, usize)> {
     (columns >= 20).then_some((depth, columns))
 }
 
-/// Prints a trajectory, and what was predicted of it, where a terminal can show it; `frames` flattened snapshots each.
+/// Prints a trajectory and its prediction if the terminal can show pictures; each is a sequence of flattened snapshots.
 pub fn show(description: &Description, truth: &[f32], predicted: Option<&[f32]>) -> io::Result<()> {
     let Some((depth, columns)) = terminal() else { return Ok(()) };
     let (picture, caption) = draw(description.shape, truth, predicted, columns.min(WIDEST));
@@ -170,7 +170,7 @@ fn system(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: 
     (picture, caption)
 }
 
-/// A field over time, which goes to the right.
+/// A field over space and time; time runs to the right.
 fn line(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: usize) -> (Picture, String) {
     let mut picture = Picture::new(columns, 2 * LINES);
     let fields: Vec<&[f32]> = std::iter::once(truth).chain(predicted).collect();
@@ -188,7 +188,7 @@ fn line(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: us
     (picture, caption.to_string())
 }
 
-/// Some snapshots; with a prediction the last one, true and predicted, and the error.
+/// Some snapshots; with a prediction the last snapshot: true, predicted and error.
 fn plane(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: usize) -> (Picture, String) {
     let mut picture = Picture::new(columns, 2 * LINES);
     let size = shape.len();

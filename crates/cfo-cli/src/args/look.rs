@@ -1,19 +1,19 @@
-//! The verbs that show data and hand them on.
+//! Arguments of `export`, `view` and `serve`.
 
 use std::path::PathBuf;
 
 use cfo_data::store::OutputLayout;
 use clap::{Args, ValueEnum};
 
-/// Write a trajectory file in another layout, for ParaView, xarray, NumPy, PDEBench, The Well
+/// Convert a trajectory file for another program: ParaView, xarray, NumPy, PDEBench, The Well
 #[derive(Debug, Args)]
 pub struct Export {
     /// HDF5 or `.npz`; the layout is recognised by the content
     pub file: PathBuf,
-    /// File to write; its ending says the layout: `.vtkhdf`, `.xdmf` (with an `.h5` beside it), `.nc`, `.npz`, `.h5`
+    /// File to write; the extension selects the layout: `.vtkhdf`, `.xdmf` (with an `.h5` beside it), `.nc`, `.npz`, `.h5`
     #[arg(long, value_name = "X")]
     pub out: PathBuf,
-    /// Layout, whatever the ending
+    /// Layout to write, whatever the extension
     #[arg(long, value_enum, value_name = "LAYOUT")]
     pub to: Option<ExportLayout>,
     /// Only this trajectory, counted from 0; may be repeated
@@ -27,14 +27,14 @@ pub struct Export {
     pub json: bool,
 }
 
-/// A layout that is written.
+/// An output layout.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ExportLayout {
     /// One trajectory as an image over time, for ParaView
     Vtkhdf,
     /// An XML file for ParaView and others beside an HDF5 file of our layout
     Xdmf,
-    /// NetCDF-4 with CF's axes, for xarray
+    /// NetCDF-4 with CF axes, for xarray
     Netcdf,
     /// NumPy's archive
     Npz,
@@ -60,11 +60,11 @@ impl From<ExportLayout> for OutputLayout {
     }
 }
 
-/// Make a page for a browser of trajectory files, predictions of them, and a run
+/// Make an HTML page that shows trajectory files, predictions and a run
 #[derive(Debug, Args)]
 pub struct View {
-    /// Trajectory files, the truth first and predictions of it after; the folder of a run adds its training and evaluation, and
-    /// beside one file alone its predictions
+    /// Trajectory files: the truth first, then predictions of it. The folder of a run adds its training curves and its
+    /// evaluation; with a single file it adds the run's predictions of that file
     #[arg(required = true, value_name = "FILE|RUN")]
     pub paths: Vec<PathBuf>,
     /// Page to write
@@ -84,7 +84,7 @@ pub struct View {
     pub json: bool,
 }
 
-/// Serve a run: a page with predictions to any time, and an API for scripts
+/// Serve a run over HTTP: a page with predictions to any time, and an API for scripts
 #[derive(Debug, Args)]
 pub struct Serve {
     /// Folder of a run
@@ -92,13 +92,13 @@ pub struct Serve {
     /// Trajectories to start from and to compare with [default: those that the run was trained on]
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Port [default: 8421, or any that is free]
+    /// Port [default: 8421, or a free one if that is taken]
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
-    /// Address to listen on; another than this machine's own needs a token
+    /// Address to listen on; any other than a loopback address needs `--token`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub host: String,
-    /// Who does not send this is refused; at least 8 letters, digits, `-` or `_`
+    /// Token that every request must carry; at least 8 letters, digits, `-` or `_`
     #[arg(long)]
     pub token: Option<String>,
     /// `auto`, `cpu` or `cuda:N`

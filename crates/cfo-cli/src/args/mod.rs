@@ -1,4 +1,4 @@
-//! The command line as typed. What it means is up to the commands.
+//! The command line as typed. The commands interpret it.
 
 mod look;
 mod reproduce;
@@ -15,7 +15,7 @@ pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict,
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
 
 const AFTER_HELP: &str = "\
-Numbers and tables go to stdout, progress and talk to stderr.
+Numbers and tables go to stdout, progress and messages to stderr.
 Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.";
 
 /// Learn the continuous-time dynamics of PDEs and ODEs from trajectories sampled at irregular times
@@ -44,7 +44,7 @@ pub enum Command {
     Bench(Bench),
 }
 
-/// Say what this machine can compute on
+/// List the devices that this machine can compute on
 #[derive(Debug, Args)]
 pub struct Devices {
     /// Print one JSON document alone on stdout
@@ -52,12 +52,12 @@ pub struct Devices {
     pub json: bool,
 }
 
-/// Say what a trajectory file holds, what is wrong with it, and whether it is sampled densely enough
+/// Describe a trajectory file: its contents, its defects, and whether its times are dense enough
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// HDF5 or `.npz`; the layout is recognised by the content
     pub file: PathBuf,
-    /// Read every value, however large the file; without it at most 4 GiB
+    /// Read every value of the file; without it at most 4 GiB are read
     #[arg(long)]
     pub full: bool,
     /// Show the first trajectory as a small picture, on a terminal that has colours

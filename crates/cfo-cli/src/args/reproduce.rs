@@ -15,20 +15,20 @@ pub struct Reproduce {
     /// How much of the paper's budget to spend
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     pub scale: Scale,
-    /// Folder for the report; one that is there already is replaced [default: runs/TARGET]
+    /// Folder for the report; an existing report is replaced [default: runs/TARGET]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Folder for the trainings, which all experiments share: finished ones are used again, killed ones go on
+    /// Folder for the training runs, shared by all experiments: finished runs are reused, interrupted ones continue
     #[arg(long, value_name = "DIR", default_value = "runs/trainings")]
     pub runs: PathBuf,
     /// The paper's recipe, ours, or both [default: both for table1, else the paper's]
     #[arg(long, value_enum)]
     pub recipe: Option<Editions>,
-    /// Train so many times with seeds from `--seed` on, on the same data, and report mean and deviation over the runs
-    /// [default: 3 for quickstart, else 1]
+    /// Number of training runs on the same data, with consecutive seeds from `--seed`; the report gives mean and deviation
+    /// over the runs [default: 3 for quickstart, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
-    /// Only say which networks would be trained, and by which recipes
+    /// Only list the networks that would be trained, with their recipes
     #[arg(long)]
     pub dry_run: bool,
     /// Only this system of the experiment; may be repeated
@@ -37,13 +37,13 @@ pub struct Reproduce {
     /// Override a key of every recipe by its path, as in `train.steps=2000`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Only do the I-th of N equal shares of the trainings, without a report: for several processes with one `--runs`
+    /// Only do the I-th of N equal shares of the training runs, and write no report; for several processes with the same `--runs`
     #[arg(long, value_name = "I/N")]
     pub share: Option<Share>,
     /// `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Seed of the data, and of the first training
+    /// Seed of the data and of the first training run
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Print one JSON document alone on stdout
@@ -55,13 +55,13 @@ pub struct Reproduce {
 }
 
 impl Reproduce {
-    /// The recipes to train by.
+    /// The recipes to train with.
     pub fn editions(&self) -> Editions {
         let usual = if matches!(self.target, Target::Table1) { Editions::Both } else { Editions::Paper };
         self.recipe.unwrap_or(usual)
     }
 
-    /// Seeds of the trainings.
+    /// Seeds of the training runs.
     pub fn training_seeds(&self) -> Vec<u64> {
         let usual = if matches!(self.target, Target::Quickstart) { 3 } else { 1 };
         (0..self.seeds.unwrap_or(usual)).map(|k| self.seed.wrapping_add(k)).collect()
@@ -73,9 +73,9 @@ impl Reproduce {
 pub enum Target {
     /// Velocity error of linear and quintic splines on Lorenz, with its order
     SplineOrder,
-    /// What sparse times cost: splines and stencils at keep rates 100, 50 and 25 %, and which to use
+    /// Errors of splines and stencils at keep rates 100, 50 and 25 %, and which to choose
     SplineChoice,
-    /// The paper's claim in minutes: CFO on a quarter of the times of Lorenz against next-step prediction on all
+    /// The paper's main claim in minutes, on Lorenz: CFO trained on a quarter of the times against next-step prediction trained on all
     Quickstart,
     /// Rollout errors on four systems at keep rates 100, 50 and 25 %, beside the autoregressive baseline
     Table1,
@@ -85,9 +85,9 @@ pub enum Target {
     Noise,
     /// Burgers' equation backward in time, with noise in the last snapshot
     Reverse,
-    /// Trained on the first half of the horizon, rolled out over the whole
+    /// Train on the first half of the horizon, roll out over all of it
     Extrapolation,
-    /// CFO on the networks that the paper tries
+    /// CFO with each of the networks that the paper compares
     Backbones,
     /// Time of training steps and of rollouts
     Runtime,
@@ -120,14 +120,14 @@ impl Target {
     }
 }
 
-/// Which recipes to train by.
+/// Which recipes to train with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Editions {
     /// The paper's
     Paper,
-    /// Ours: the paper's data, network, steps and batch, everything else free
+    /// Ours: the paper's data, network, steps and batch; all else is our choice
     Ours,
-    /// One beside the other
+    /// Both, side by side
     Both,
 }
 
@@ -141,7 +141,7 @@ impl Editions {
         }
     }
 
-    /// One by one.
+    /// The editions that it stands for.
     pub fn list(self) -> &'static [Edition] {
         match self {
             Self::Paper => &[Edition::Paper],
@@ -171,7 +171,7 @@ impl Scale {
     }
 }
 
-/// One of several equal shares of the trainings.
+/// One of several equal shares of the training runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// From 1.
@@ -180,7 +180,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether the training at this position belongs to the share.
+    /// Whether the training run at this position belongs to the share.
     pub fn includes(self, position: usize) -> bool {
         position % self.count == self.index - 1
     }

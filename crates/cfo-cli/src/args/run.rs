@@ -1,4 +1,4 @@
-//! The verbs around a trained operator: init, train, evaluate, predict, bench.
+//! Arguments of the commands around a trained operator: init, train, evaluate, predict, bench.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,16 +18,16 @@ pub struct Init {
     pub force: bool,
 }
 
-/// Train an operator by a recipe
+/// Train an operator from a recipe
 #[derive(Debug, Args)]
 #[command(after_help = "docs/recipe.md lists every key of a recipe with its type, default and meaning.")]
 pub struct Train {
     /// A recipe in TOML; every key has a default [default: what `cfo init` writes for the data; with --resume the run's own]
     pub recipe: Option<PathBuf>,
-    /// Trajectory file; wins over the recipe's `data.path`
+    /// Trajectory file; overrides the recipe's `data.path`
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Folder of the run [default: runs/NAME-OF-RECIPE, without one runs/NAME-OF-DATA]
+    /// Folder of the run [default: runs/NAME-OF-RECIPE, or runs/NAME-OF-DATA without a recipe]
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
     /// `auto`, `cpu` or `cuda:N`
@@ -36,10 +36,10 @@ pub struct Train {
     /// Override a key of the recipe by its path, as in `train.steps=2000`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Start from the weights of another run, whose network has the same shapes
+    /// Start from the weights of another run; its network must have the same shapes
     #[arg(long, value_name = "RUN")]
     pub from: Option<PathBuf>,
-    /// Start, or go on from the run's latest checkpoint where there is one
+    /// Continue from the run's latest checkpoint, or start if there is none
     #[arg(long)]
     pub resume: bool,
     /// Print plan, parameters, memory and data statistics without training
@@ -50,14 +50,14 @@ pub struct Train {
     pub json: bool,
 }
 
-/// How a trained operator is integrated; unset options are the recipe's
+/// How a trained operator is integrated; the recipe sets what is not given
 #[derive(Debug, Clone, Args)]
 pub struct Integration {
     /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`
     #[arg(long)]
     pub solver: Option<String>,
-    /// Network evaluations for the whole horizon of the data; without it one step for each output interval, none much
-    /// longer than the mean interval of the training data
+    /// Network evaluations over the whole horizon of the data. Without it, one step per output interval; an interval much
+    /// longer than the mean interval of the training data takes several
     #[arg(long, conflicts_with_all = ["rtol", "atol"])]
     pub nfe: Option<usize>,
     /// Relative tolerance of an adaptive solver
@@ -72,7 +72,7 @@ pub struct Integration {
     /// `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// `f32`, `tf32` or `bf16`, or `same` as in training
+    /// Precision: `f32`, `tf32`, `bf16`, or `same` for that of training
     #[arg(long)]
     pub precision: Option<String>,
 }
@@ -101,11 +101,11 @@ pub struct Evaluate {
 /// A part of a trajectory file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Part {
-    /// Fitted
+    /// Trajectories to train on
     Train,
-    /// Watched while fitting
+    /// Trajectories watched during training
     Validation,
-    /// Touched only to report
+    /// Trajectories held out for the report
     Test,
     /// Every trajectory
     All,
@@ -119,23 +119,23 @@ pub struct Predict {
     /// Trajectory file with the initial states
     #[arg(long, value_name = "FILE")]
     pub initial: PathBuf,
-    /// `0,0.1,0.25` or `start:stop:count` or `@FILE` with numbers, in the data's units; times before a start are reached
+    /// `0,0.1,0.25` or `start:stop:count` or `@FILE` with numbers, in the data's units; times before the start are integrated
     /// backward
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub times: String,
     /// Trajectory file to write: `.h5` or `.npz`
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Time of the initial states [default: that of each in the file]
+    /// Time of the initial states [default: the time of each in the file]
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     pub from: Option<f64>,
-    /// Predict from this trajectory of the file alone; may be repeated
+    /// Predict only from this trajectory of the file; may be repeated
     #[arg(long, value_name = "I", conflicts_with = "split")]
     pub trajectory: Vec<usize>,
-    /// Predict from this part of the file alone
+    /// Predict only from this part of the file
     #[arg(long, value_enum, value_name = "S")]
     pub split: Option<Part>,
-    /// Snapshot to predict from: `first`, `last` or its number from 0
+    /// Snapshot to predict from: `first`, `last` or its number, counted from 0
     #[arg(long, value_name = "N", default_value = "first")]
     pub frame: Frame,
     /// PDE parameters to predict with instead of the file's, as in `nu=0.05,length=64`
@@ -170,18 +170,18 @@ impl FromStr for Frame {
             number => number
                 .parse()
                 .map(Self::Number)
-                .map_err(|_| "neither `first`, `last` nor a number from 0".into()),
+                .map_err(|_| "neither `first`, `last` nor a whole number from 0 on".into()),
         }
     }
 }
 
-/// Time the pieces of training and inference
+/// Time the parts of training and inference
 #[derive(Clone, Debug, Args)]
 pub struct Bench {
     /// What to time
     #[arg(value_enum)]
     pub what: Work,
-    /// Which of the paper's networks; each with its system's recipe (`recipes/`) on trajectories of that system
+    /// One of the paper's networks, with the recipe (`recipes/`) and the trajectories of its system
     #[arg(long, value_enum, default_value_t = Network::Mlp)]
     pub model: Network,
     /// `auto`, `cpu` or `cuda:N`
@@ -190,7 +190,7 @@ pub struct Bench {
     /// `f32`, `tf32` or `bf16` [default: the recipe's]
     #[arg(long)]
     pub precision: Option<String>,
-    /// Samples a step [default: the recipe's]
+    /// Samples per step [default: the recipe's]
     #[arg(long)]
     pub batch: Option<usize>,
     /// Points along each side [default: the paper's]
@@ -202,10 +202,10 @@ pub struct Bench {
     /// Training trajectories held in memory
     #[arg(long, default_value_t = 16)]
     pub trajectories: usize,
-    /// For `rollout`: whole rollouts of so many network evaluations instead of one step
+    /// For `rollout`: time whole rollouts with this number of network evaluations instead of one step
     #[arg(long)]
     pub nfe: Option<usize>,
-    /// For `train-step`: each batch's snapshots come from the host's memory, ahead of the step
+    /// For `train-step`: stream each batch's snapshots from host memory, ahead of the step
     #[arg(long)]
     pub stream: bool,
     /// Timed repetitions
@@ -216,10 +216,10 @@ pub struct Bench {
     pub json: bool,
 }
 
-/// A piece of work.
+/// A part of training or inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Work {
-    /// Draw a batch, forward, backward, Adam
+    /// Draw a batch, forward pass, backward pass, Adam update
     TrainStep,
     /// The network alone
     Forward,
@@ -227,7 +227,7 @@ pub enum Work {
     Rollout,
     /// Draw a batch
     Sampler,
-    /// What the training loop and the drawing of batches add to the bare step
+    /// The time that the training loop and the sampler add to the bare step
     Overhead,
 }
 

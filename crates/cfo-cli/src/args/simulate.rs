@@ -1,4 +1,4 @@
-//! `cfo simulate` as typed: what all systems share, and what each lets a user vary.
+//! `cfo simulate` as typed: the options that all systems share, and those of each system.
 //!
 //! Defaults are taken from the simulators, so that they are written once; they are the paper's.
 
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use cfo_data::simulate;
 use clap::{Args, Subcommand, ValueEnum};
 
-/// Simulate one of the paper's systems into a trajectory file
+/// Simulate one of the paper's systems and write a trajectory file
 #[derive(Debug, Args)]
 pub struct Simulate {
     /// Which system.
@@ -26,22 +26,22 @@ pub enum System {
     KuramotoSivashinsky(KuramotoSivashinsky),
 }
 
-/// What is simulated and where it goes.
+/// Options of every system: how much to simulate and where to write it.
 #[derive(Debug, Args)]
 pub struct Output {
     /// File to write: HDF5, or a NumPy archive if the name ends in `.npz`
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Trajectories [default: as many as the paper has]
+    /// Number of trajectories [default: the paper's]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// Seed; trajectory i of a seed is the same whatever the number of samples and threads
+    /// Seed; trajectory i of a seed does not depend on the number of samples or threads
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Arrangement of the file
+    /// Layout of the file
     #[arg(long, value_enum, default_value_t = Layout::Cfo)]
     pub layout: Layout,
-    /// Trajectories to train on, to validate on and to test on, in this order [default: the paper's portions]
+    /// Numbers of trajectories to train, to validate and to test on [default: in the paper's proportions]
     #[arg(long, value_name = "TRAIN,VALIDATION,TEST")]
     pub split: Option<SplitCounts>,
     /// Replace the file if it exists
@@ -52,7 +52,7 @@ pub struct Output {
     pub json: bool,
 }
 
-/// Arrangements that can be written under any name.
+/// Layouts that `--layout` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
     /// Our own
@@ -61,7 +61,7 @@ pub enum Layout {
     Pdebench,
 }
 
-/// Three counts with commas between them.
+/// Three counts separated by commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitCounts {
     pub train: usize,
@@ -76,13 +76,13 @@ impl FromStr for SplitCounts {
         let counts: Result<Vec<usize>, _> = text.split(',').map(|part| part.trim().parse()).collect();
         match counts.as_deref() {
             Ok(&[train, validation, test]) => Ok(Self { train, validation, test }),
-            _ => Err("needed: three whole numbers with commas between them, as in `900,50,50`".to_owned()),
+            _ => Err("needed: three whole numbers separated by commas, as in `900,50,50`".to_owned()),
         }
     }
 }
 
 impl SplitCounts {
-    /// All three together; `None` if no machine can count so far.
+    /// The sum of the three; `None` if it overflows.
     pub fn total(self) -> Option<usize> {
         self.train.checked_add(self.validation)?.checked_add(self.test)
     }
@@ -104,7 +104,7 @@ pub struct Lorenz {
     pub spread: f64,
 }
 
-/// Burgers' equation: one periodic space axis, random smooth starts
+/// Burgers' equation: one periodic space axis, random smooth initial states
 #[derive(Debug, Args)]
 pub struct Burgers {
     #[command(flatten)]
@@ -121,7 +121,7 @@ pub struct Burgers {
     /// Diffusion coefficient
     #[arg(long, default_value_t = simulate::Burgers::default().viscosity)]
     pub viscosity: f64,
-    /// Amplitude of the random starts: 625 as in the public code, 25 as in the printed formula
+    /// Amplitude of the random initial states: 625 as in the public code, 25 as in the published formula
     #[arg(long, default_value_t = simulate::Burgers::default().field.sigma)]
     pub sigma: f64,
 }
@@ -140,17 +140,17 @@ pub struct DiffusionReaction {
     /// Last time
     #[arg(long, value_name = "TIME", default_value_t = simulate::DiffusionReaction::default().horizon)]
     pub horizon: f64,
-    /// Relative tolerance of a step: 0.001 as PDEBench, 0.000001 for an error of about 3e-8
+    /// Relative tolerance of a step: 0.001 as in PDEBench, 0.000001 for an error of about 3e-8
     #[arg(long, default_value_t = simulate::DiffusionReaction::default().tolerance)]
     pub tolerance: f64,
 }
 
-/// Shallow water on a square after a dam has broken, as PDEBench computes it
+/// Shallow-water equations on a square after a dam break, as PDEBench computes it
 #[derive(Debug, Args)]
 pub struct ShallowWater {
     #[command(flatten)]
     pub output: Output,
-    /// Starts: `dam-break` as PDEBench, of which only 81 differ, or `varied`, no two of which are the same
+    /// Initial states: `dam-break` as in PDEBench, which has only 81 distinct ones, or `varied`, all distinct
     #[arg(long, default_value_t = simulate::Variant::default())]
     pub variant: simulate::Variant,
     /// Cells along each side

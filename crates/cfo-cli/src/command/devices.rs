@@ -25,7 +25,7 @@ struct Device {
     memory_bytes: Option<u64>,
 }
 
-/// Whether NVIDIA GPUs can be used, if not why, and what was found of the libraries.
+/// Whether NVIDIA GPUs can be used, if not why, and which libraries were found.
 #[derive(Debug, Serialize)]
 struct Cuda {
     available: bool,
@@ -119,7 +119,7 @@ fn cpu(simd: &str, threads: usize) -> Device {
     }
 }
 
-/// The value after `name` in one of Linux's tables; elsewhere there is no such file.
+/// The value after `name` in a file under `/proc`; only Linux has one.
 fn field_of(path: &str, name: &str) -> Option<String> {
     let table = fs_err::read_to_string(path).ok()?;
     let value = table.lines().find_map(|line| {

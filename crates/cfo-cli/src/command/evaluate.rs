@@ -54,7 +54,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         report: found,
     };
     let table = table(&document);
-    // What was found is said first: a disk that is full must not swallow it.
+    // The result is printed first, so that a full disk does not lose it.
     let printed = match arguments.json {
         true => report::print_json(&document),
         false => report::print(&table.text()).map_err(anyhow::Error::from),
@@ -70,7 +70,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     conclude(&document.diverged, document.trajectories)
 }
 
-/// Rolls out the trajectories of a part.
+/// Rolls out the trajectories of one part of the file.
 fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
     let mut progress = Progress::new("evaluating", part.frames().sum::<usize>() as u64);
     let watch = Watch::default()
@@ -101,7 +101,7 @@ fn write(
     Ok(())
 }
 
-/// Draws what there is to see and returns what was written.
+/// Draws the figures and returns those that were written.
 fn draw(
     arguments: &args::Evaluate,
     description: &Description,
@@ -163,7 +163,7 @@ fn solver(defaults: &EvaluateConfig, options: &Integration) -> Result<Solver> {
     }
 }
 
-/// A file divided as the run divided it; undivided, if no part is meant.
+/// A file with the run's split into train, validation and test; without a split for [`Part::All`].
 pub(super) fn divided(path: &Path, model: &Model, part: Part) -> Result<Trajectories> {
     Ok(match part {
         Part::All => Trajectories::open(path, None)?,
@@ -171,7 +171,7 @@ pub(super) fn divided(path: &Path, model: &Model, part: Part) -> Result<Trajecto
     })
 }
 
-/// The trajectories of a part of it.
+/// The trajectories of one part of a file.
 pub(super) fn part(set: &Trajectories, part: Part) -> Result<cfo::Part<'_>> {
     let chosen = match part {
         Part::Train => set.train(),
@@ -182,7 +182,7 @@ pub(super) fn part(set: &Trajectories, part: Part) -> Result<cfo::Part<'_>> {
     if chosen.is_empty() {
         bail!(CfoError::BadData {
             problem: format!("the file has no {part:?} trajectories").to_lowercase(),
-            hint: "`--split all` takes every one of them".into(),
+            hint: "`--split all` uses every trajectory".into(),
         });
     }
     Ok(chosen)
@@ -200,11 +200,11 @@ fn setting(document: &Document) -> String {
     )
 }
 
-/// One number a line. A metric that the data do not have is left out.
+/// One number per line. A metric that does not apply to the data is left out.
 fn table(document: &Document) -> Table {
     let Document { report, .. } = document;
     let mut table =
-        Table::new([("metric", Alignment::Left), ("value", Alignment::Right), ("of", Alignment::Left)]);
+        Table::new([("metric", Alignment::Left), ("value", Alignment::Right), ("meaning", Alignment::Left)]);
     let mut push = |metric: &str, value: String, of: &str| table.push([metric.into(), value, of.into()]);
     let error = &report.relative_l2;
     let arrived = document.trajectories - document.diverged.len();
@@ -226,16 +226,16 @@ fn table(document: &Document) -> Table {
     push(
         "milliseconds",
         format!("{:.3}", 1e3 * report.seconds_per_trajectory),
-        "for one trajectory, many at once",
+        "per trajectory, computed in batches",
     );
     table
 }
 
-/// PDEBench's metrics and others, one a line.
+/// PDEBench's metrics and others, one per line.
 fn push_metrics(push: &mut impl FnMut(&str, String, &str), metrics: &Metrics) {
     push("RMSE", scientific(metrics.rmse), "root mean square error");
     push("nRMSE", scientific(metrics.nrmse), "relative to the truth's root mean square");
-    push("max", scientific(metrics.max), "largest error at a time");
+    push("max", scientific(metrics.max), "largest error over space, mean over times");
     if let Some(value) = metrics.brmse {
         push("cRMSE", scientific(metrics.crmse), "of the sum over space");
         push("bRMSE", scientific(value), "on the boundary");
@@ -247,11 +247,12 @@ fn push_metrics(push: &mut impl FnMut(&str, String, &str), metrics: &Metrics) {
         }
     }
     if let Some(value) = metrics.vrmse {
-        push("VRMSE", scientific(value), "relative to the truth's deviation in space");
+        push("VRMSE", scientific(value), "relative to the truth's standard deviation in space");
     }
-    let throughout = format!("error below 0.4; {:.0} % throughout", 100.0 * metrics.valid_throughout);
+    let throughout =
+        format!("until the error exceeds 0.4; {:.0} % never do", 100.0 * metrics.valid_throughout);
     push("valid time", format!("{:.3}", metrics.valid_time), &throughout);
     if let Some(value) = metrics.correlation_time {
-        push("correlation time", format!("{value:.3}"), "correlation above 0.8");
+        push("correlation time", format!("{value:.3}"), "until the correlation falls below 0.8");
     }
 }

@@ -17,14 +17,14 @@ use crate::diagnostics::say;
 use crate::progress::Progress;
 use crate::{interrupt, report};
 
-/// Numbers of snapshots held in memory at a time.
+/// Most values held in memory at a time.
 const HELD: usize = 1 << 22;
 
 /// What was written; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     out: PathBuf,
-    /// The file with the numbers, where that is another.
+    /// The file with the numbers, if that is a second file.
     numbers: Option<PathBuf>,
     layout: String,
     trajectories: usize,
@@ -85,7 +85,7 @@ pub fn run(arguments: &args::Export) -> Result<()> {
     if arguments.json { report::print_json(&found) } else { Ok(report::print(&text(&found))?) }
 }
 
-/// Which trajectories are written, and what is said of those that are not.
+/// Which trajectories are written, and a message about those that are not.
 fn chosen(
     arguments: &args::Export,
     file: &TrajectoryFile,
@@ -118,15 +118,12 @@ fn chosen(
     Ok((vec![0], vec![said]))
 }
 
-/// Refuses to write over what is read, even where anything may be replaced.
+/// Refuses to overwrite the file that is read, even with `--force`.
 fn check_target(arguments: &args::Export, numbers_are_read: bool) -> Result<()> {
     if numbers_are_read || is_same(&arguments.out, &arguments.file) {
         bail!(CfoError::BadData {
-            problem: format!(
-                "`{}` would take the place of the file that is exported",
-                arguments.out.display()
-            ),
-            hint: "choose another `--out`; beside an `.xdmf` stands an `.h5` of the same name".into(),
+            problem: format!("`{}` would overwrite the file that is exported", arguments.out.display()),
+            hint: "choose another `--out`; an `.xdmf` comes with an `.h5` of the same name".into(),
         });
     }
     Ok(())
@@ -136,7 +133,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
     matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Copies a few snapshots after another.
+/// Copies the snapshots, a few at a time.
 fn write(
     arguments: &args::Export,
     file: &TrajectoryFile,
@@ -169,7 +166,7 @@ fn write(
     Ok(writer.finish()?)
 }
 
-/// The layout that a file's name asks for.
+/// The layout that the extension of a file selects.
 fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     match extension.as_deref() {

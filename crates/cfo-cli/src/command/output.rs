@@ -1,14 +1,14 @@
-//! Trajectory files that a command writes: what their names say.
+//! Trajectory files that a command writes: the layout by extension.
 
 use std::path::Path;
 
 use cfo_data::DataError;
 use cfo_data::store::OutputLayout;
 
-/// The layout that a file's name asks for: a NumPy archive for `.npz`, else HDF5.
+/// The layout that the extension of a file selects: a NumPy archive for `.npz`, HDF5 for `.h5` and `.hdf5`.
 ///
 /// # Errors
-/// If the name promises something else.
+/// If the name has another extension.
 pub(super) fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     match extension.as_deref() {

@@ -1,4 +1,4 @@
-//! `cfo simulate`: one of the paper's systems into a trajectory file.
+//! `cfo simulate`: simulates one of the paper's systems and writes a trajectory file.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -27,7 +27,7 @@ struct Report {
     layout: String,
     seed: u64,
     trajectories: usize,
-    /// Different trajectories that the system has, where that is fewer than were asked for.
+    /// Number of distinct trajectories that the system has, if that is fewer than were asked for.
     distinct: Option<usize>,
     frames: usize,
     shape: Vec<usize>,
@@ -91,7 +91,7 @@ pub fn run(arguments: &args::Simulate) -> Result<()> {
     if output.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
 }
 
-/// The system with the options that were typed, and where it goes.
+/// The system with the options as typed, and its output.
 fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
     match system {
         System::Lorenz(typed) => {
@@ -199,7 +199,7 @@ fn simulate(equation: &dyn Equation, output: &Output, paper: SplitCounts) -> Res
     })
 }
 
-/// The part that each trajectory plays: as typed, or in the paper's portions.
+/// What each trajectory is used for: as typed, or in the paper's proportions.
 fn splits(output: &Output, paper: SplitCounts) -> Result<Vec<Option<Split>>, DataError> {
     let typed = output.split;
     let total = typed.or(Some(paper)).and_then(SplitCounts::total);
@@ -229,7 +229,7 @@ fn splits(output: &Output, paper: SplitCounts) -> Result<Vec<Option<Split>>, Dat
     }
 }
 
-/// Beyond this a typing error is more likely than a wish.
+/// A larger number is more likely a typing error.
 const MOST_SAMPLES: usize = 1_000_000_000;
 
 fn layout(output: &Output) -> Result<OutputLayout, DataError> {
@@ -248,8 +248,8 @@ fn text(report: &Report) -> String {
     let shape: Vec<String> = report.shape.iter().map(ToString::to_string).collect();
     let repeats = report.distinct.map_or_else(String::new, |distinct| {
         format!(
-            "at most {distinct} of them differ, so that every part repeats trajectories of the others; \
-             `--variant varied` has no two alike\n"
+            "at most {distinct} of them are distinct, so that test repeats trajectories of training; \
+             `--variant varied` makes all of them distinct\n"
         )
     });
     format!(

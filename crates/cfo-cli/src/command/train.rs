@@ -1,4 +1,4 @@
-//! `cfo train`: a recipe and trajectories into a run folder.
+//! `cfo train`: trains on trajectories by a recipe and fills a run folder.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use crate::plot;
 use crate::progress;
 use crate::report::{self, Alignment, Table};
 
-/// What a training came to; the JSON document.
+/// The result of a training run; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     run: PathBuf,
@@ -38,13 +38,13 @@ struct Report {
     #[serde(skip)]
     relative: bool,
     validation: Option<f64>,
-    /// Noise that was taken off the training snapshots.
+    /// Noise that was removed from the training snapshots.
     smoothed: Vec<Smoothed>,
     seconds: f64,
     time: WallTime,
 }
 
-/// Noise that is taken off a channel.
+/// Noise that is removed from a channel.
 #[derive(Debug, Serialize)]
 struct Smoothed {
     name: String,
@@ -71,7 +71,7 @@ impl Smoothed {
     }
 }
 
-/// The word for why a training ended.
+/// Why a training run ended, in a word.
 fn ending(ending: Ending) -> &'static str {
     match ending {
         Ending::Complete => "complete",
@@ -81,7 +81,7 @@ fn ending(ending: Ending) -> &'static str {
     }
 }
 
-/// What a training would be.
+/// What a training run would do; the JSON document of `--dry-run`.
 #[derive(Debug, Serialize)]
 struct DryRun {
     system: String,
@@ -108,7 +108,7 @@ struct DryRun {
     tensor_bytes: usize,
 }
 
-/// The recipe of a training, with what the options change.
+/// The recipe of a training run, with what the options change.
 fn recipe(arguments: &args::Train) -> Result<Recipe> {
     let (text, origin) = recipe_text(arguments)?;
     let mut recipe = Recipe::parse(&text, &arguments.set).with_context(|| format!("reading {origin}"))?;
@@ -141,7 +141,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if arguments.resume && checkpoints.exist() {
         let (newest, problems) = checkpoints.newest_whole()?;
         for problem in problems {
-            say(&format!("warning: {problem}; going on from `{newest}`"));
+            say(&format!("warning: {problem}; continuing from `{newest}`"));
         }
     }
     let mut progress = progress::Training::new(recipe.train.steps);
@@ -180,7 +180,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
 }
 
-/// The recipe's text and what to call it: the file given, the run's own when it goes on, else what suits the data.
+/// The recipe's text and its name in messages: the given file, the run's own when it continues, else one made for the data.
 fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
     let own = default_folder(arguments).join("recipe.toml");
     let path = match &arguments.recipe {
@@ -197,7 +197,7 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
             .into());
         };
         let text = Proposal::new(&TrajectoryFile::open(data)?, Machine::here())?.to_toml()?;
-        say(&format!("no recipe was given: training by what `cfo init {}` writes", data.display()));
+        say(&format!("no recipe was given: using the one that `cfo init {}` writes", data.display()));
         return Ok((text, "the recipe for the data".into()));
     };
     match String::from_utf8(fs_err::read(&path)?) {
@@ -205,7 +205,7 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
         Err(_) => Err(cfo::CfoError::BadData {
             problem: format!("`{}` is not a recipe: it is not text", path.display()),
             hint:
-                "`cfo train --data FILE` finds a recipe for a file, `cfo train RECIPE --data FILE` takes one"
+                "`cfo train --data FILE` makes a recipe for the file, `cfo train RECIPE --data FILE` uses yours"
                     .into(),
         }
         .into()),
@@ -222,20 +222,20 @@ fn default_folder(arguments: &args::Train) -> PathBuf {
 fn summary(report: &Report) -> String {
     let validation =
         report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
-    let relative = if report.relative { " (1: nothing changes)" } else { "" };
-    // Runs of earlier versions do not remember it.
+    let relative = if report.relative { " (1 = predicting no change)" } else { "" };
+    // Runs of earlier versions did not store it.
     let loss = match report.loss.is_finite() {
         true => format!(", loss {:.3e}{relative}", report.loss),
         false => String::new(),
     };
     if report.ending == "finished-earlier" {
         let (run, steps) = (report.run.display(), report.steps);
-        return format!("{run}: finished already, after {steps} steps{loss}; nothing was trained\n");
+        return format!("{run}: already finished after {steps} steps{loss}; nothing was trained\n");
     }
     let early = if report.ending == "patience" { ", ended early by `train.patience`" } else { "" };
     let smoothed = match report.smoothed.is_empty() {
         true => String::new(),
-        false => format!("noise taken off the training data: {}\n", Smoothed::text(&report.smoothed)),
+        false => format!("noise removed from the training data: {}\n", Smoothed::text(&report.smoothed)),
     };
     format!(
         "{}: {} with {} parameters, {} steps in {:.1} s on {}{early}{loss}{validation}\n{smoothed}",
@@ -290,7 +290,7 @@ impl DryRun {
         })
     }
 
-    /// One line for each thing that was found.
+    /// One line for each property.
     fn table(&self, model: &Model, step: &CompiledStep) -> Table {
         let numbers =
             |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
@@ -311,10 +311,10 @@ impl DryRun {
         push("mean", numbers(&self.mean));
         push("deviation", numbers(&self.deviation));
         if !self.velocity.is_empty() {
-            push("velocity", format!("{} a unit of normalised time", numbers(&self.velocity)));
+            push("velocity", format!("{} per unit of normalised time", numbers(&self.velocity)));
         }
         if !self.smoothed.is_empty() {
-            push("noise taken off", Smoothed::text(&self.smoothed));
+            push("noise removed", Smoothed::text(&self.smoothed));
         }
         push("operator", format!("{} with {} parameters", self.operator, self.parameters));
         push("objective", format!("{}, {} steps of {} samples", self.objective, self.steps, self.batch));

@@ -1,6 +1,6 @@
 // Curves over an axis, drawn on two canvases: the curves below, the cursor above, so that moving it costs little.
 
-// A picture with margins that follows the size of its place and the theme.
+// A picture with margins that follows the size of its container and the theme.
 class Plot {
   constructor(parent, height, margins) {
     this.box = element("div", { class: "canvas" }, parent);
@@ -14,7 +14,7 @@ class Plot {
     this.observer.observe(this.box);
   }
 
-  // Size the canvases to their place, in the screen's own pixels.
+  // Size the canvases to their container, in device pixels.
   fit() {
     const width = this.box.clientWidth;
     if (!width) return;
@@ -30,7 +30,7 @@ class Plot {
     this.draw();
   }
 
-  // Left, top, width and height of what is inside the margins.
+  // Left, top, width and height of the area inside the margins.
   inside() {
     const [top, right, bottom, left] = this.margins;
     return [left, top, Math.max(1, this.width - left - right), Math.max(1, this.tall - top - bottom)];
@@ -84,7 +84,7 @@ class Plot {
   }
 }
 
-// Curves that share their axes. A series is {x, y, color, dashed, faint, dots}; colours are names of the page's.
+// Curves that share their axes. A series is {x, y, color, dashed, faint, dots}; colours are names of CSS variables of the page.
 class LineChart extends Plot {
   constructor(parent, options = {}) {
     super(parent, options.height || 150, options.margins || [8, 12, options.xLabel ? 32 : 22, 58]);
@@ -205,7 +205,7 @@ class LineChart extends Plot {
     }
     if (dots !== "only") context.stroke();
     context.setLineDash([]);
-    // Snapshots as they are, where there is room to see them apart.
+    // Snapshots as dots, where there is room between them.
     if (dots === "only" || (dots && x.length < this.width / 7)) {
       for (let index = 0; index < x.length; index++) {
         if (!Number.isFinite(y[index])) continue;
@@ -241,7 +241,7 @@ class LineChart extends Plot {
     context.stroke();
   }
 
-  // A line at a place of the horizontal axis, with dots where curves are.
+  // A line at a position of the horizontal axis, with dots on the curves.
   setCursor(value, dots = []) {
     this.cursor = value;
     this.dots = dots;

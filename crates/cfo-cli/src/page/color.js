@@ -1,6 +1,6 @@
-// Colours for numbers. Each map is a table of 256 colours, packed as a canvas' pixels are: alpha, blue, green, red.
+// Colours for numbers. Each map is a table of 256 colours, packed as the pixels of a canvas: alpha, blue, green, red.
 
-// Polynomials in the share of the way that follow the maps of Matplotlib to within what is seen.
+// Polynomials in the position from 0 to 1. They match the maps of Matplotlib to within visible differences.
 const POLYNOMIALS = {
   viridis: [
     [0.2777, 0.0054, 0.3341], [0.1051, 1.4046, 1.3846], [-0.3309, 0.2148, 0.0951], [-4.6342, -5.7991, -19.3324],

@@ -1,4 +1,4 @@
-// The numbers of a page: inflated, summed up along the axes along which differences were taken.
+// Decodes the numbers of a page: inflates them, and sums along the axes along which differences were taken.
 
 async function inflate(base64) {
   const text = atob(base64);
@@ -15,7 +15,7 @@ function sumAlong(field, stride, extent) {
   }
 }
 
-// Numbers of a block: whole ones in `whole`, which stand for `low + step * whole`.
+// Numbers of a block: whole numbers in `whole`, whose values are `low + step * whole`.
 async function decodeBlock(block, frames, height, width) {
   const bytes = await inflate(block.data);
   const count = frames * height * width;
@@ -37,13 +37,13 @@ async function decodeBlock(block, frames, height, width) {
   return { whole, low: block.low, step: block.step };
 }
 
-// One file's share of one trajectory: numbers by frame, point and channel.
+// One trajectory of one file: numbers by frame, point and channel.
 class Track {
   constructor(times, channels, points, base, errors) {
     this.times = times;
     this.channels = channels;
     this.points = points;
-    // The track that this one is the difference to, and where its snapshots stand there.
+    // The track that is added to this one's differences, and the positions of its snapshots there.
     this.base = base;
     this.errors = errors;
     this.places = base ? times.map((time) => nearest(base.times, time)) : null;
@@ -55,7 +55,7 @@ class Track {
     return this.base ? value + this.base.value(this.places[frame], point, channel) : value;
   }
 
-  // The difference to another track at its nearest snapshot, if that is at the same time.
+  // The difference from another track at its nearest snapshot, if that is at the same time.
   difference(truth, frame, point, channel) {
     if (this.base === truth) {
       const { whole, low, step } = this.channels[channel];
@@ -67,7 +67,7 @@ class Track {
     return this.value(frame, point, channel) - truth.value(place, point, channel);
   }
 
-  // Whether a time lies among the snapshots rather than beyond them.
+  // Whether a time lies between the first and the last snapshot.
   covers(time) {
     const [first, last] = [this.times[0], this.times[this.times.length - 1]];
     const slack = 1e-9 * (last - first);

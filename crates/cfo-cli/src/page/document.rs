@@ -1,10 +1,10 @@
-//! What a page holds, as its script reads it.
+//! The data of a page, as its script reads them.
 
 use serde::Serialize;
 
 use super::encode::Block;
 
-/// All that a page shows. The script finds it as JSON.
+/// All that a page shows. The script reads it as JSON.
 #[derive(Debug, Default, Serialize)]
 pub struct Document {
     /// Of `cfo`.
@@ -14,7 +14,7 @@ pub struct Document {
     pub run: Option<RunPart>,
     /// What was left out or rounded, in sentences.
     pub notes: Vec<String>,
-    /// Whether a server stands behind the page.
+    /// Whether `cfo serve` serves the page.
     pub live: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct Field {
     /// Points shown along both axes.
     pub height: usize,
     pub width: usize,
-    /// Points of the source, and every how many-th of them is shown.
+    /// Points of the source along both axes; every `stride`-th of them is shown.
     pub source: [usize; 2],
     pub stride: usize,
     pub domain: Vec<[f64; 2]>,
@@ -55,7 +55,7 @@ pub struct Trajectory {
     pub parameters: Vec<f64>,
 }
 
-/// A file's share of each trajectory.
+/// A file, with its track for each trajectory.
 #[derive(Debug, Serialize)]
 pub struct File {
     pub label: String,
@@ -67,15 +67,15 @@ pub struct File {
 pub struct Track {
     /// Which list of times.
     pub times: usize,
-    /// Whether the blocks hold the difference to the first file at the same times.
+    /// Whether the blocks store differences from the first file at the same times.
     pub difference: bool,
     /// For each channel.
     pub blocks: Vec<Block>,
-    /// Relative L2 error at each time, of all channels and points of the source, where the first file has that time.
+    /// Relative L2 error at each time over all channels and points of the source, if the first file has that time.
     pub errors: Option<Vec<Option<f64>>>,
 }
 
-/// What a run's folder says.
+/// The contents of a run's folder.
 #[derive(Debug, Serialize)]
 pub struct RunPart {
     pub name: String,

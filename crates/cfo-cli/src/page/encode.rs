@@ -1,8 +1,9 @@
-//! Numbers small enough for a page: quantised, differenced along their axes, deflated.
+//! Numbers compressed for a page: quantised, differenced along their axes, deflated.
 //!
-//! A field of whole numbers is replaced by its differences along some of its three axes (time, rows, columns), whichever
-//! leave least; neighbours are alike, so that most differences are small. They wrap around, hence sums give back the
-//! numbers themselves. Small ones of either sign become small positive ones, and low and high bytes stand apart.
+//! A field of whole numbers is replaced by its differences along those of its three axes (time, rows, columns) that give
+//! the smallest ones. Neighbours are alike, so most differences are small. They wrap around, so that sums restore the
+//! numbers exactly. Zigzag coding maps small differences of either sign to small positive ones, and low and high bytes
+//! are stored apart.
 
 use std::io::Write;
 
@@ -12,7 +13,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
 
-/// Bits of a number that is stored as it is.
+/// Bits of a number that is stored exactly.
 pub const EXACT: u32 = 32;
 
 /// How many bits numbers may have on a page, from the best to the coarsest.
@@ -27,7 +28,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The finest scale of so many bits for numbers from `low` to `high`.
+    /// The finest scale of `bits` bits for numbers from `low` to `high`.
     pub fn covering(low: f32, high: f32, bits: u32) -> Self {
         let (low, high) = (f64::from(low), f64::from(high));
         let most = 2f64.powi(bits as i32) - 1.0;
@@ -38,7 +39,7 @@ impl Scale {
         }
     }
 
-    /// The largest difference between a number and what is stored of it.
+    /// The largest rounding error.
     pub fn precision(&self) -> f64 {
         if self.bits == EXACT { 0.0 } else { self.step / 2.0 }
     }
@@ -51,7 +52,7 @@ impl Scale {
     }
 }
 
-/// A field as it stands in a page.
+/// A field as a page stores it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Block {
     #[serde(flatten)]
@@ -81,18 +82,18 @@ impl Block {
     }
 }
 
-/// Snapshots by which the axes are chosen.
+/// Number of snapshots that choose the axes.
 const SAMPLE: usize = 6;
 
-/// The differences along the axes that leave least, with which axes these are; some snapshots stand for all.
+/// The axes whose differences are smallest, judged by some snapshots, and the differences along them.
 fn best(whole: &[u16], strides: [usize; 3], extent: [usize; 2]) -> (u8, Vec<u16>) {
     let all = (0..8u8).filter(|axes| {
-        // Along an axis of one point there is nothing to take a difference of.
+        // An axis of one point has no differences.
         (axes & 2 == 0 || extent[0] > 1) && (axes & 4 == 0 || extent[1] > 1)
     });
     let middle = whole.len() / strides[0] / 2 * strides[0];
     let sample = match whole.len() / strides[0] > 2 * SAMPLE {
-        // Of a system a snapshot is one number.
+        // A snapshot of a system is one number.
         true if strides[0] > 1 => &whole[middle..middle + SAMPLE * strides[0]],
         _ => whole,
     };
@@ -121,7 +122,7 @@ fn differences(whole: &[u16], strides: [usize; 3], [height, width]: [usize; 2], 
     field
 }
 
-/// Small numbers of either sign as small positive ones: 0, -1, 1, -2, ...
+/// Zigzag coding, which maps small numbers of either sign to small positive ones: 0, -1, 1, -2, ...
 fn folded(difference: u16) -> u16 {
     let signed = difference as i16;
     ((signed << 1) ^ (signed >> 15)) as u16
@@ -149,7 +150,7 @@ fn planes(numbers: impl Iterator<Item = u32>, count: usize, bytes: usize) -> Vec
 
 fn deflated(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
-    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("a list takes all bytes")
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("writing to a vector cannot fail")
 }
 
 #[cfg(test)]
@@ -224,7 +225,7 @@ mod tests {
         assert!(decoded(&block, [10, 10], 1000).iter().all(|&value| value == 2.5));
     }
 
-    /// Neighbours are alike: that is what differences are taken for.
+    /// Differences make a smooth field smaller.
     #[test]
     fn smooth_fields_shrink() {
         let values = wave(30, [32, 32]);

@@ -1,4 +1,4 @@
-//! Trajectories for a page: read a snapshot at a time, thinned until they fit, and said how.
+//! Trajectories for a page: read a snapshot at a time, thinned until they fit, with notes on what was left out.
 
 use anyhow::Result;
 use cfo::data::store::TrajectoryFile;
@@ -9,31 +9,31 @@ use super::document::{Channel, Field, File, Track, Trajectory};
 use super::encode::{Block, EXACT, PRECISIONS, Scale};
 use super::matching::{self, Pairing, Source};
 
-/// Characters that all blocks of a page may have: what makes it a few megabytes.
+/// Most characters of all blocks of a page together, so that it has a few megabytes.
 const BUDGET: usize = 5_400_000;
 
-/// Numbers that are read at first; a page has no room for more.
+/// Most numbers that are read; a page has no room for more.
 const NUMBERS: usize = 12_000_000;
 
-/// Points along an axis and snapshots beyond which a screen shows no more.
+/// Most points along an axis, and most snapshots, that a screen can show.
 const MOST_POINTS: usize = 256;
 const MOST_FRAMES: usize = 2000;
 
-/// Trajectories that one can pick from.
+/// Most trajectories to choose from.
 const MOST_TRAJECTORIES: usize = 64;
 
-/// What is shown of the files: all of it, or less.
+/// The part of the files that is shown.
 #[derive(Clone, Debug)]
 struct Extract {
     /// Trajectories of the first file.
     indices: Vec<usize>,
-    /// Snapshots of each at most.
+    /// Most snapshots of each.
     frames: usize,
-    /// Every how many-th point along each axis.
+    /// Every `stride`-th point along each axis is shown.
     stride: usize,
 }
 
-/// What was read of one file's share of a trajectory.
+/// The numbers that one file has for a trajectory.
 struct Share {
     times: Vec<f64>,
     difference: bool,
@@ -42,7 +42,7 @@ struct Share {
     errors: Option<Vec<Option<f64>>>,
 }
 
-/// The trajectories of the first file, with those of the others as predictions of them; and what was left out.
+/// The trajectories of the first file, with those of the others as their predictions; and notes on what was left out.
 pub fn gather(files: &[Source], wanted: &[usize]) -> Result<(Field, Vec<String>)> {
     let pairing = Pairing::new(files)?;
     let mut extract = Extract::first(files, wanted, &pairing)?;
@@ -50,10 +50,10 @@ pub fn gather(files: &[Source], wanted: &[usize]) -> Result<(Field, Vec<String>)
         let shares = read(files, &pairing, &extract)?;
         let shape = extract.shape(files[0].file.description());
         let numbers = extract.numbers(files[0].file.description(), files.len());
-        // Bits and size of the last try.
+        // Bits and size of the last attempt.
         let mut last = (EXACT, 0);
         for bits in PRECISIONS {
-            // A bit less makes a number shorter by at most that bit; in base64 that is a sixth of a character.
+            // One bit less shortens a number by at most one bit, which is a sixth of a character in base64.
             let saved = numbers * (last.0 - bits) as usize / 6;
             if last.0 < EXACT && bits > 8 && last.1 > BUDGET + saved {
                 continue;
@@ -76,7 +76,7 @@ impl Extract {
         let file = &files[0].file;
         let shape = file.description().shape;
         let stride = shape.height.max(shape.width).div_ceil(MOST_POINTS);
-        // Those that were predicted come first: they are what one wants to see.
+        // Trajectories with predictions come first: they are the most interesting.
         let all = match wanted.is_empty() {
             true => pairing.order(file.len()),
             false => wanted.to_vec(),
@@ -116,7 +116,7 @@ impl Extract {
         }
     }
 
-    /// Which snapshots of so many: evenly spread, the first and the last among them.
+    /// Which of `count` snapshots are shown: evenly spread, the first and the last among them.
     fn frames_of(&self, count: usize) -> Vec<usize> {
         let kept = count.min(self.frames);
         (0..kept).map(|n| if kept > 1 { n * (count - 1) / (kept - 1) } else { 0 }).collect()
@@ -135,7 +135,7 @@ impl Extract {
     }
 }
 
-/// What each file has of each trajectory.
+/// The part of each file for each trajectory.
 fn read(files: &[Source], pairing: &Pairing, extract: &Extract) -> Result<Vec<Vec<Option<Share>>>> {
     let truth = &files[0].file;
     let mut shares = Vec::new();
@@ -164,7 +164,7 @@ fn read_truth(file: &TrajectoryFile, index: usize, extract: &Extract) -> Result<
     Ok(Share { times, difference: false, channels, errors: None })
 }
 
-/// A prediction is kept as its difference to the truth where the truth has all its times: errors keep their digits then.
+/// A prediction is stored as its difference from the truth if the truth has all its times. Errors then keep their digits.
 fn read_prediction(
     truth: &TrajectoryFile,
     index: usize,
@@ -175,7 +175,7 @@ fn read_prediction(
     let (own, known) = (file.times(partner)?, truth.times(index)?);
     let shown: Vec<f64> = extract.frames_of(known.len()).iter().map(|&frame| known[frame]).collect();
     let common = matching::common(&own, &known);
-    // Snapshots at the times that are shown of the truth; those at times of their own, if there are any.
+    // If the truth has all its times: the snapshots at the truth's shown times. Otherwise: a selection of its own.
     let difference = common.iter().all(Option::is_some);
     let frames: Vec<usize> = match difference {
         true => (0..own.len()).filter(|&n| matching::holds(&shown, own[n])).collect(),
@@ -286,7 +286,7 @@ fn part(split: Split) -> &'static str {
     }
 }
 
-/// Names and units, counted where there are none.
+/// Names and units; channels without a name are numbered.
 fn channels(description: &Description) -> Vec<Channel> {
     let channel = |index: usize| Channel {
         name: description.channel_names.get(index).cloned().unwrap_or_else(|| format!("u{index}")),
@@ -295,7 +295,7 @@ fn channels(description: &Description) -> Vec<Channel> {
     (0..description.shape.channels).map(channel).collect()
 }
 
-/// What is not on the page, or not exactly.
+/// What is left out of the page or rounded.
 fn notes(files: &[Source], extract: &Extract, scales: &[Vec<Scale>], pairing: &Pairing) -> Vec<String> {
     let file = &files[0].file;
     let shape = file.description().shape;

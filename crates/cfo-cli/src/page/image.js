@@ -12,7 +12,7 @@ class Picture extends Plot {
     this.listen();
   }
 
-  // As tall as the domain asks for, within reason.
+  // The height follows the shape of the domain, within limits.
   static heightFor(width, aspect, [top, right, bottom, left]) {
     const inner = Math.max(60, width - left - right);
     return Math.round(Math.min(560, Math.max(120, inner * aspect)) + top + bottom);
@@ -98,7 +98,7 @@ class Picture extends Plot {
     });
   }
 
-  // What is pointed at: a place in shares of both axes, or a line at one of them.
+  // The marker: a point in shares of both axes, or a line at a share of one axis.
   setMark(mark) {
     this.mark = mark;
     if (this.width) this.drawMark();

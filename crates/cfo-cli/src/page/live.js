@@ -1,8 +1,8 @@
-// A page with a server behind it: predictions from any state to any time, as the slider moves.
+// The page of `cfo serve`: predictions from any state to any time, as the slider moves.
 
-// Numbers that one answer may have for a slider that still moves freely.
+// Most numbers of a response at which the slider still moves smoothly.
 const LIVE_NUMBERS = 300000;
-// Numbers of a state that is sent to go on from it.
+// Most numbers of a known state that is sent as a start.
 const NEAR_NUMBERS = 4096;
 
 async function ask(path, body) {
@@ -15,7 +15,7 @@ async function ask(path, body) {
   return answer;
 }
 
-// What the server predicted: whole states by their times, more of them as they are asked for.
+// The predicted states by time; more are added as the slider asks for them.
 class LiveTrack extends Track {
   constructor(field, truth) {
     super([], [], field.height * field.width, null, []);
@@ -42,7 +42,7 @@ class LiveTrack extends Track {
     return this.states[frame][(row * stride * source[1] + column * stride) * channels.length + channel];
   }
 
-  // Relative error where the truth has this time, over the points that the page has.
+  // Relative error over the points of the page, if the truth has this time.
   errorAt(frame) {
     if (!this.truth || Number.isNaN(this.difference(this.truth, frame, 0, 0))) return null;
     let [norm, off] = [0, 0];
@@ -105,7 +105,7 @@ class Live {
     this.makeEditor();
   }
 
-  // The initial state: each component of a system; a field as a whole.
+  // Controls of the initial state: each component of a system, or a whole field.
   makeEditor() {
     this.editor.replaceChildren();
     const { field } = this.page;
@@ -129,7 +129,7 @@ class Live {
       number("+", this.edit.offset, (value) => (this.edit.offset = value));
       if (field.axes === 1) number("shift by points", this.edit.shift, (value) => (this.edit.shift = Math.round(value)));
     }
-    const reset = element("button", { type: "button" }, this.editor, "as recorded");
+    const reset = element("button", { type: "button" }, this.editor, "reset");
     reset.addEventListener("click", () => this.reset());
   }
 
@@ -144,7 +144,7 @@ class Live {
     return factor !== 1 || offset !== 0 || shift !== 0 || components !== null;
   }
 
-  // The state that predictions start from; of a field that the page has only every few points of, those are repeated.
+  // The state that predictions start from. If the page has only every few points of a field, those are repeated.
   initial() {
     const { page } = this;
     const { field } = page;
@@ -195,8 +195,9 @@ class Live {
     return body;
   }
 
-  // One time, from the nearest state on the way there that is known already: a move of the slider then costs a few steps. A number of
-  // steps is that of the whole way, the parameters of a conditioned network come with its trajectory, and large states are not worth sending.
+  // A request for one time, from the nearest known state between the start and that time: a move of the slider then takes only a few
+  // steps. Three cases start at the beginning: a number of steps, which counts from there; a conditioned network, whose parameters come
+  // with the trajectory; and large states, which take too long to send.
   questionNear(track, time) {
     const body = this.question([time]);
     if (this.steps.value || this.run.conditions > 0 || this.size > NEAR_NUMBERS) return body;
@@ -220,7 +221,7 @@ class Live {
     this.say(answer, performance.now());
   }
 
-  // Predict anew: another state, solver, checkpoint or trajectory.
+  // Predicts again after a change of state, solver, checkpoint or trajectory.
   async restart() {
     const generation = ++this.generation;
     const began = performance.now();
@@ -234,7 +235,7 @@ class Live {
     this.say(answer, began);
   }
 
-  // Backward some systems cannot go far: then the prediction goes forward alone.
+  // Some systems cannot be integrated far backward; the prediction then goes forward only.
   async predictAround() {
     const times = this.times();
     try {
@@ -245,7 +246,7 @@ class Live {
     }
   }
 
-  // The state at just the time of the slider; while one is asked for the last wish waits.
+  // The state at exactly the time of the slider. While a request is under way, only the latest time waits.
   async seek() {
     const { page } = this;
     const track = page.tracks[page.tracks.length - 1][page.position];
@@ -284,7 +285,7 @@ class Live {
     this.status.textContent = `${evaluations} evaluations in ${shown(milliseconds, 3)} ms, here after ${shown(performance.now() - began, 3)} ms · ${checkpoint}`;
   }
 
-  // A training that is still running is watched.
+  // Follows a training run that is still going on.
   async watch() {
     try {
       const [run, history] = await Promise.all([ask("/api/run"), ask("/api/history")]);
@@ -295,7 +296,7 @@ class Live {
       const known = Array.from(this.checkpoint.options, ({ value }) => value);
       run.checkpoints.filter((name) => !known.includes(name)).forEach((name) => element("option", { value: name }, this.checkpoint, name));
     } catch (error) {
-      this.status.textContent = "the server does not answer any more";
+      this.status.textContent = "the server no longer responds";
     }
     setTimeout(() => this.watch(), 3000);
   }

@@ -1,4 +1,4 @@
-// The page: what is picked, which time it is, and who has to be told.
+// The page: its selection, its time, and the views that follow them.
 
 class Page {
   constructor(data) {
@@ -15,7 +15,7 @@ class Page {
     this.view = null;
   }
 
-  // The trajectory as the first file has it.
+  // The selected trajectory in the first file.
   truth() {
     return this.tracks[0][this.position];
   }
@@ -32,7 +32,7 @@ class Page {
     return (this.cachedShares = shares.filter(({ track }) => track));
   }
 
-  // First and last time of what is shown.
+  // First and last time that are shown.
   span() {
     const shares = this.shares();
     return [Math.min(...shares.map(({ track }) => track.times[0])), Math.max(...shares.map(({ track }) => track.times[track.times.length - 1]))];
@@ -50,7 +50,7 @@ class Page {
     return nearest(this.coordinates(axis), coordinate);
   }
 
-  // Where the probe is, in the units of the domain: y before x.
+  // The position of the probe, in the units of the domain: y before x.
   place() {
     const { field } = this;
     if (field.axes === 0) return [];
@@ -58,7 +58,7 @@ class Page {
     return field.axes === 1 ? [this.coordinates(1)[column]] : [this.coordinates(0)[row], this.coordinates(1)[column]];
   }
 
-  // Least and largest number of the truth: the scale that all panels share.
+  // Smallest and largest number of the truth: the scale that all panels share.
   scale() {
     const key = `${this.position} ${this.channel} ${this.rangeOf === "snapshot" ? this.truth().frameAt(this.time) : ""}`;
     if (this.scaleKey === key) return this.cachedScale;
@@ -77,7 +77,7 @@ class Page {
     return (this.cachedScale = low <= high ? [low, high] : [0, 1]);
   }
 
-  // The largest error of a prediction, either way.
+  // The largest absolute error of a prediction.
   errorScale(track) {
     track.largest ||= {};
     if (track.largest[this.channel] !== undefined) return track.largest[this.channel];
@@ -157,7 +157,7 @@ class Page {
     return track.value(track.frameAt(time), point, number);
   }
 
-  // What is picked has changed.
+  // The selection has changed.
   load() {
     this.cachedShares = null;
     this.scaleKey = null;
@@ -172,7 +172,7 @@ class Page {
     this.view.load();
   }
 
-  // Snapshots where they are in time.
+  // Ticks at the times of the snapshots.
   drawTicks() {
     const canvas = document.getElementById("ticks");
     const ratio = window.devicePixelRatio || 1;
@@ -185,7 +185,7 @@ class Page {
     const [first, last] = this.span();
     if (times.length > width / 2) return;
     context.fillStyle = inkOf("soft");
-    // The knob of a slider stays inside it.
+    // The knob of a slider stays inside it, so its centre does not reach the ends.
     for (const time of times) context.fillRect(8 + ((time - first) / (last - first || 1)) * (width - 16) - 0.5, 0, 1, 5);
   }
 }
@@ -233,7 +233,7 @@ function pickers(page) {
       page.map = map.value;
       page.load();
     });
-    const range = element("select", { id: "range" }, control("scale of"));
+    const range = element("select", { id: "range" }, control("scale from"));
     [["trajectory", "the trajectory"], ["snapshot", "each snapshot"]].forEach(([value, text]) => element("option", { value }, range, text));
     range.addEventListener("change", () => {
       page.rangeOf = range.value;
@@ -310,7 +310,7 @@ function showNotes(notes) {
   const place = document.getElementById("notes");
   place.hidden = false;
   place.replaceChildren();
-  element("h2", {}, place, "What is not shown, or not exactly");
+  element("h2", {}, place, "Left out or rounded");
   const list = element("ul", {}, place);
   notes.forEach((note) => element("li", {}, list, note));
 }

@@ -1,4 +1,4 @@
-//! Which prediction is of which trajectory, and what both have in common.
+//! Matches predictions with trajectories, and finds the times and channels that both have.
 
 use anyhow::{Result, bail};
 use cfo::CfoError;
@@ -10,10 +10,10 @@ const SAME_TIME: f64 = 1e-6;
 
 /// A file that a page shows.
 pub struct Source {
-    /// What the page calls it.
+    /// Its name on the page.
     pub label: String,
     pub file: TrajectoryFile,
-    /// Which trajectory of the first file each of its trajectories is a prediction of, where that is known.
+    /// Which trajectory of the first file each of its trajectories predicts, if known.
     pub of: Option<Vec<usize>>,
 }
 
@@ -67,7 +67,7 @@ impl Pairing {
         predicted.into_iter().chain(others).collect()
     }
 
-    /// How predictions were found, where that is not plain.
+    /// How predictions were matched, if not by number.
     pub fn notes(&self, files: &[Source]) -> Vec<String> {
         let truth = &files[0].file;
         let matched = self.partners.iter().zip(&files[1..]);
@@ -84,7 +84,7 @@ impl Pairing {
     }
 }
 
-/// Trajectories that have a state in common at the prediction's first time.
+/// Trajectories whose state at the prediction's first time equals the prediction's.
 fn by_start(truth: &TrajectoryFile, file: &TrajectoryFile) -> Result<Vec<Option<usize>>> {
     let mut partners = vec![None; truth.len()];
     let order = channels(truth.description(), file.description());
@@ -103,7 +103,7 @@ fn by_start(truth: &TrajectoryFile, file: &TrajectoryFile) -> Result<Vec<Option<
     Ok(partners)
 }
 
-/// For each of some times the place of the same one among others.
+/// For each of `own` times its position among the `known` ones, if it is there.
 pub fn common(own: &[f64], known: &[f64]) -> Vec<Option<usize>> {
     own.iter().map(|&time| place(known, time)).collect()
 }
@@ -122,7 +122,7 @@ fn place(times: &[f64], time: f64) -> Option<usize> {
     ((times[nearest] - time).abs() <= tolerance).then_some(nearest)
 }
 
-/// Where each channel of one description stands in another: by name where both have the same ones, else by number.
+/// The position of each channel of one description in another: by name if both have the same names, else by number.
 pub fn channels(description: &Description, other: &Description) -> Vec<usize> {
     let (names, others) = (&description.channel_names, &other.channel_names);
     let found: Option<Vec<usize>> =

@@ -1,6 +1,6 @@
-//! A page of trajectories, predictions and runs: one file that a browser opens without anything else.
+//! A page of trajectories, predictions and runs: a single file that needs only a browser.
 //!
-//! Style and scripts are files beside this one, plain and without a build step; the data stand in the page as JSON.
+//! Style and scripts are files beside this one, plain and without a build step; the data are in the page as JSON.
 
 mod document;
 mod encode;
@@ -42,12 +42,12 @@ pub fn render(document: &Document) -> serde_json::Result<String> {
     ];
     let mut page = String::new();
     let mut rest = TEMPLATE;
-    // One pass: what is put in is not looked into again.
+    // One pass: inserted text is not searched again.
     while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after.split_once("}}").expect("the template closes what it opens");
+        let (name, after) = after.split_once("}}").expect("the template closes every placeholder");
         page.push_str(before);
         let known = parts.iter().find(|(key, _)| *key == name);
-        page.push_str(&known.expect("the template asks for what there is").1);
+        page.push_str(&known.expect("the template has known placeholders only").1);
         rest = after;
     }
     page.push_str(rest);
@@ -63,7 +63,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Names come from files, and files from anywhere.
+    /// Names come from files, and cannot be trusted.
     #[test]
     fn no_name_leaves_its_place() {
         let evil = "</script><script>alert(1)</script>{{data}}";

@@ -1,6 +1,6 @@
-// Numbers for people: few digits, round ticks.
+// Numbers as text: few digits, round ticks.
 
-// A number to so many significant digits, without a tail of zeros.
+// A number with a given number of significant digits, without trailing zeros.
 function shown(value, digits = 5) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
@@ -17,7 +17,7 @@ function steady(value, digits = 4) {
   return value.toPrecision(digits).replace("-", "−");
 }
 
-// Round numbers between two, about so many.
+// About so many round numbers between two limits.
 function ticksBetween(low, high, count) {
   const span = high - low;
   if (!(span > 0) || !Number.isFinite(span)) return [low];
@@ -40,7 +40,7 @@ function tickLabels(ticks) {
   return ticks.map((tick) => tick.toFixed(decimals).replace("-", "−"));
 }
 
-// Least and largest finite number of some lists.
+// Smallest and largest finite number of some lists.
 function rangeOf(lists) {
   let low = Infinity;
   let high = -Infinity;
@@ -54,7 +54,7 @@ function rangeOf(lists) {
   return low <= high ? [low, high] : [0, 1];
 }
 
-// The place in an increasing list that is nearest to a number.
+// The index of the nearest number in an increasing list.
 function nearest(list, value) {
   let low = 0;
   let high = list.length - 1;

@@ -1,4 +1,4 @@
-// Parts that views are made of: cards, legends, curves over time, the numbers at the probe.
+// Parts of views: cards, legends, curves over time, the numbers at the probe.
 
 function element(name, attributes = {}, parent = null, text = null) {
   const made = document.createElement(name);
@@ -119,7 +119,7 @@ class Probe {
       const after = unit ? ` ${unit}` : "";
       page.shares().forEach(({ track, color, label }) => {
         const frame = track.frameAt(page.time);
-        // A number of another time says of which.
+        // A number at another time names that time.
         const at = shown(track.times[frame], 5) === shown(time, 5) ? "" : ` at t ${shown(track.times[frame], 5)}`;
         const value = track.covers(page.time) ? shown(track.value(frame, page.probe, channel), 6) + after + at : "–";
         parts.push([color, `${name} ${page.shares().length > 1 ? label : ""} `, value]);

@@ -1,4 +1,4 @@
-// What a run's folder says: its training, and how it was evaluated.
+// The contents of a run's folder: its training and its evaluation.
 
 function showRun(place, run) {
   place.hidden = false;
@@ -18,7 +18,7 @@ function showRun(place, run) {
     legend(training.value, series);
   }
   if (run.per_time.length) {
-    const errors = card(row, "Error over time, evaluated");
+    const errors = card(row, "Error over time (evaluation)");
     const x = run.per_time.map(([time]) => time);
     const series = [
       { x, y: run.per_time.map(([, mean]) => mean), color: "predicted", label: "mean" },

@@ -1,4 +1,4 @@
-//! What a run's folder says, for a page.
+//! The contents of a run's folder, for a page.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ const FIGURES: [(&str, &str); 3] = [
 /// Bytes beyond which a figure is left out.
 const LARGE_FIGURE: u64 = 400_000;
 
-/// Reports of a training that a page has; a screen shows no more.
+/// Most reports of a training run on a page; a screen shows no more.
 const MOST_REPORTS: usize = 2000;
 
-/// Training, evaluation and figures of a run, as far as there are any.
+/// Training, evaluation and figures of a run, as far as they exist.
 pub fn read(run: &Path, notes: &mut Vec<String>) -> Result<RunPart> {
     let name =
         run.file_name().map_or_else(|| run.display().to_string(), |name| name.to_string_lossy().into());
@@ -54,7 +54,7 @@ pub fn read(run: &Path, notes: &mut Vec<String>) -> Result<RunPart> {
     Ok(part)
 }
 
-/// What the recipe and the checkpoints say.
+/// Facts from the recipe and the checkpoints.
 fn facts(run: &Path) -> Vec<[String; 2]> {
     let mut facts = vec![["folder".to_string(), run.display().to_string()]];
     let mut push = |name: &str, value: Option<String>| {
@@ -81,14 +81,14 @@ fn facts(run: &Path) -> Vec<[String; 2]> {
 /// The lines of `metrics.jsonl`, thinned where there are very many.
 fn history(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Report>> {
     let Ok(text) = fs_err::read_to_string(path) else { return Ok(Vec::new()) };
-    // The last line of a training that runs may be half written.
+    // The last line may be incomplete while training continues.
     let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let every = lines.len().div_ceil(MOST_REPORTS).max(1);
     if every > 1 {
-        notes.push(format!("every {every}th of {} reports of the training", lines.len()));
+        notes.push(format!("every {every}th of {} training reports", lines.len()));
     }
     let count = lines.len();
-    // A validation error is rare and shown whatever line has it.
+    // Validation errors are rare, so every one of them is shown.
     let kept = lines.into_iter().enumerate().filter(|(number, line)| {
         number % every == 0 || number + 1 == count || line["validation"].is_number()
     });
@@ -121,7 +121,7 @@ fn read_evaluation(part: &mut RunPart, report: &Value) {
     }
     push("valid time", report["metrics"]["valid_time"].as_f64().map(|time| format!("{time:.3}")));
     push(
-        "milliseconds a trajectory",
+        "milliseconds per trajectory",
         report["seconds_per_trajectory"].as_f64().map(|seconds| format!("{:.3}", 1e3 * seconds)),
     );
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-// The state space of a system in three dimensions, turned by dragging.
+// The state space of a system in three dimensions; dragging rotates it.
 
 class StateSpace extends Plot {
   constructor(parent, options) {
@@ -35,7 +35,7 @@ class StateSpace extends Plot {
   set(paths, names) {
     this.paths = paths;
     this.names = names;
-    // A prediction that leaves everything behind does not hide the truth.
+    // The range stays near that of the truth, so that a diverging prediction does not hide it.
     this.ranges = [0, 1, 2].map((axis) => {
       const along = paths.map(({ points }) => points.map((point) => point[axis] ?? 0));
       const [low, high] = rangeOf([along[0]]);
@@ -46,7 +46,7 @@ class StateSpace extends Plot {
     if (this.width) this.draw();
   }
 
-  // Where each path is now: how many of its points lie behind.
+  // The current position of each path: how many of its points lie in the past.
   setNow(places) {
     this.paths.forEach((path, index) => (path.now = places[index]));
     if (this.width) this.draw();

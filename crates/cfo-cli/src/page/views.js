@@ -1,4 +1,4 @@
-// What is shown of a trajectory, by the kind of its field. Each view loads what is picked and then follows the time.
+// The views of a trajectory, one per kind of field. Each loads the selection and then follows the time.
 
 // A system without space: its components over time and its state space.
 class SystemView {
@@ -31,7 +31,7 @@ class SystemView {
     this.space = new StateSpace(box, {});
     this.axes = [0, 1, 2].filter((axis) => axis < page.field.channels.length);
     if (page.field.channels.length <= 3) {
-      value.textContent = "drag to turn";
+      value.textContent = "drag to rotate";
       return;
     }
     this.axes.forEach((axis) => {
@@ -51,7 +51,7 @@ class SystemView {
     legend(this.legendPlace, shares);
     this.curves = this.charts.map((chart, channel) => {
       const series = shares.map(({ track, color, dashed }) => ({ x: track.times, y: track.history(0, channel), color, dashed, dots: true, track }));
-      // A prediction that leaves everything behind does not hide the truth.
+      // The range stays near that of the truth, so that a diverging prediction does not hide it.
       const [low, high] = rangeOf([series[0].y]);
       const room = 0.25 * (high - low || 1);
       const [least, most] = rangeOf(series.map(({ y }) => y));
@@ -135,7 +135,7 @@ class LineView {
     this.seek();
   }
 
-  // Columns are equally far apart in time; each shows the snapshot that is nearest.
+  // Columns are equally spaced in time; each shows the nearest snapshot.
   fill({ picture }, { at, times, table, low, high }) {
     const [first, last] = this.page.span();
     const columns = Math.min(1200, Math.max(times.length, 400));
@@ -186,7 +186,7 @@ class LineView {
   }
 }
 
-// A field in the plane: pictures beside each other, the history of a point, and how often which number occurs.
+// A field in the plane: pictures side by side, the history of a point, and the distribution of the numbers.
 class PlaneView {
   constructor(page, parent) {
     this.page = page;

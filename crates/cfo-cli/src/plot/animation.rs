@@ -1,4 +1,4 @@
-//! Moving pictures as animated PNG: an ordinary PNG, whose other frames every browser plays.
+//! Animations as animated PNG, which every browser plays; other programs show its first frame.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::raster::pixels;
 /// Pixels of the image per point of the figure.
 const DENSITY: u32 = 1;
 
-/// Frames a second.
+/// Frames per second.
 const RATE: u16 = 10;
 
 /// Most colours of an indexed PNG.
 const COLORS: usize = 256;
 
-/// Writes drawings of one size, one for each of `frames`, as the frames of an animation that repeats for ever.
+/// Writes drawings of one size, one for each of `frames`, as the frames of an animation that loops.
 pub fn write_animation<D: Drawing>(
     frames: &[usize],
     draw: impl Fn(usize) -> D + Sync,
@@ -39,7 +39,7 @@ pub fn write_animation<D: Drawing>(
     let images: Vec<Vec<u8>> = drawn.into_iter().map(|(_, image, _)| image).collect();
     let palette = Palette::of(&images, &wanted);
     let indexed: Vec<Vec<u8>> = images.par_iter().map(|image| palette.indices(image)).collect();
-    // Enlarged points make rows that repeat the one above; curves on a plain ground do not.
+    // Images have enlarged cells, so rows repeat the row above; curves on a plain background do not.
     let smaller = [png::Filter::Up, png::Filter::NoFilter]
         .into_par_iter()
         .map(|filter| encode(size, &indexed, &palette, filter))
@@ -50,7 +50,7 @@ pub fn write_animation<D: Drawing>(
     Ok(write_atomically(path, &smaller.unwrap_or_default())?)
 }
 
-/// An indexed animation in which pixels that stay as they were are transparent.
+/// An indexed animation in which unchanged pixels are transparent.
 fn encode(
     (width, height): (u32, u32),
     images: &[Vec<u8>],
@@ -87,8 +87,8 @@ fn runs(image: &[u8]) -> impl Iterator<Item = ([u8; 3], usize)> {
     image.as_chunks::<3>().0.chunk_by(|a, b| a == b).map(|run| (run[0], run.len()))
 }
 
-/// The colours of an animation: one that is transparent, those that mean something, the most frequent of the others; and for
-/// every colour the nearest of them.
+/// The colours of an animation: a transparent one, those with a meaning, and the most frequent of the others; and for every
+/// colour the nearest of them.
 struct Palette {
     colors: Vec<[u8; 3]>,
     nearest: HashMap<[u8; 3], u8>,

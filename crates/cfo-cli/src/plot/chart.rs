@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::ticks::Ticks;
 use super::{FONT, Figure, Limits, Line, Series};
 
-/// Told apart also by readers who do not see red and green alike (Okabe and Ito's set).
+/// Okabe and Ito's colours, which colour-blind readers can tell apart too.
 const PALETTE: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -35,11 +35,11 @@ type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<Ticks, Ticks>>;
 /// What a figure shares with others beside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// How far its axes reach at least.
+    /// The least range of its axes.
     pub limits: Limits,
     /// Pixels to the right of the axes, for a legend.
     pub room: u32,
-    /// Whether there is one.
+    /// Whether it has a legend.
     pub legend: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn draw<B: DrawingBackend>(
     if layout.legend { draw_legend(&figure.series, &legend, unit) } else { Ok(()) }
 }
 
-/// One curve; a point that an axis cannot show ends a stretch and the next one begins another.
+/// One curve, interrupted at points that an axis cannot show.
 fn curve<B: DrawingBackend>(
     chart: &mut Chart<'_, B>,
     series: &Series,
@@ -168,7 +168,7 @@ pub(super) fn draw_legend<B: DrawingBackend>(
     Ok(())
 }
 
-/// The drawing library's errors are not all `Send`: keep their words.
+/// Turns an error of the drawing library into text, since not all of them are `Send`.
 pub(super) fn attempt<T, E: std::error::Error + Send + Sync>(
     result: std::result::Result<T, DrawingAreaErrorKind<E>>,
 ) -> Result<T> {

@@ -1,14 +1,14 @@
-//! Colours for numbers: maps in which equal differences of a number look equally different.
+//! Colours for numbers: perceptually uniform colour maps.
 //!
-//! Built in the Oklab space, whose lightness and distances follow what is seen; a sequential map climbs in lightness while
-//! its hue turns, a diverging one falls in lightness away from its middle.
+//! They are built in the Oklab space, whose lightness and distances follow human vision. A sequential map gets lighter
+//! while its hue turns; a diverging one gets darker away from its middle.
 
 use std::sync::OnceLock;
 
-/// Colours that a map has; few enough that images compress well, more than an eye tells apart.
+/// Number of colours of a map: few enough that images compress well, more than the eye can distinguish.
 const LEVELS: f64 = 96.0;
 
-/// How numbers become colours.
+/// Maps numbers to colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColorScale {
     /// Which colours.
@@ -39,14 +39,14 @@ impl ColorScale {
         Self { map: ColorMap::Sequential, low, high }
     }
 
-    /// A diverging scale as far to either side of zero as the largest of some values.
+    /// A diverging scale, symmetric about zero, up to the largest magnitude of some values.
     pub fn around_zero<'a>(values: impl Iterator<Item = &'a f32>) -> Self {
         let largest = values.filter(|value| value.is_finite()).fold(0.0_f32, |most, x| most.max(x.abs()));
         let high = if largest > 0.0 { f64::from(largest) } else { 1.0 };
         Self { map: ColorMap::Diverging, low: -high, high }
     }
 
-    /// The colour of a number; grey if it is none.
+    /// The colour of a number; grey for NaN.
     pub fn color(&self, value: f64) -> [u8; 3] {
         if value.is_nan() {
             return [128; 3];
@@ -64,7 +64,7 @@ impl ColorMap {
         LEVELS_OF[self as usize].get_or_init(colors)
     }
 
-    /// The colour at a share of the way, 0 to 1.
+    /// The colour at a position from 0 to 1.
     fn at(self, share: f64) -> [u8; 3] {
         match self {
             Self::Sequential => {

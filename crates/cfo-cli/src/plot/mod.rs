@@ -53,7 +53,7 @@ pub struct Axis {
     pub scale: Scale,
 }
 
-/// How values are spread along an axis.
+/// How values are placed along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Equal differences take equal space.
@@ -75,7 +75,7 @@ pub struct Series {
     pub line: Line,
 }
 
-/// How a curve's line is drawn: curves of one colour are told apart by it.
+/// Line style, which distinguishes curves of one colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     /// Without gaps.
@@ -94,7 +94,7 @@ pub trait Drawing {
     /// Draws all but the images on an area on which a point is `unit` pixels.
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, unit: u32) -> Result<()>;
 
-    /// What is laid over the drawing.
+    /// Images on top of the drawing.
     fn images(&self) -> Vec<Placed> {
         Vec::new()
     }
@@ -124,7 +124,7 @@ impl Drawing for Figure {
     }
 }
 
-/// How far axes reach at least, whatever the curves do: frames of an animation share them.
+/// The least range of the axes, whatever the curves: frames of an animation share them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
     /// Of the horizontal axis.
@@ -133,7 +133,7 @@ pub struct Limits {
     pub y: Option<[f64; 2]>,
 }
 
-/// Figures below each other, of one width; a legend that repeats itself is drawn once.
+/// Figures below each other, of one width; a legend that they share is drawn once.
 #[derive(Clone, Debug)]
 pub struct Stack(pub Vec<(Figure, Limits)>);
 
@@ -170,7 +170,7 @@ pub fn write(drawing: &impl Drawing, folder: &Path, stem: &str) -> Result<[PathB
     Ok(paths)
 }
 
-/// The drawing as an SVG document; its images are PNG inside of it.
+/// The drawing as an SVG document; its images are embedded as PNG.
 fn svg(drawing: &impl Drawing) -> Result<String> {
     register_font()?;
     let mut document = String::new();
@@ -197,7 +197,7 @@ fn image_element(image: &Placed) -> Result<String> {
     ))
 }
 
-/// Bytes as text, six bits a letter.
+/// Base64.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -212,7 +212,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Makes the embedded font known to the drawing library; doing it again changes nothing.
+/// Registers the embedded font with the drawing library; repeating it has no effect.
 fn register_font() -> Result<()> {
     for (style, bytes) in
         [(FontStyle::Normal, dejavu::sans::regular()), (FontStyle::Bold, dejavu::sans::bold())]

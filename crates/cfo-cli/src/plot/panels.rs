@@ -36,7 +36,7 @@ pub struct Panels {
     pub rows: Vec<Row>,
     /// Width and height of an image in points.
     pub panel: (u32, u32),
-    /// What the horizontal axis of each image shows; nothing beside the images without it.
+    /// What the horizontal axis of each image shows; without it the images have no axes.
     pub x: Option<Span>,
     /// What the vertical axis of each image shows.
     pub y: Option<Span>,
@@ -83,7 +83,7 @@ impl Panels {
         start + (0..column).map(|before| self.panel.0 + self.gap() + self.bar_space(before)).sum::<u32>()
     }
 
-    /// Between two columns.
+    /// Space between two columns.
     fn gap(&self) -> u32 {
         if self.x.is_some() { AXIS_GAP } else { GAP }
     }
@@ -189,7 +189,7 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         attempt(self.area.draw(&Text::new(text.to_owned(), self.pixels(at), style)))
     }
 
-    /// Text from bottom to top, around a point.
+    /// Text from bottom to top, centred at a point.
     fn upright(&self, text: &str, at: (i32, i32)) -> Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -242,7 +242,7 @@ impl<B: DrawingBackend> Canvas<'_, B> {
     }
 }
 
-/// Where an axis is labelled, as shares of its length, and how.
+/// The labels of an axis, with their positions as shares of its length.
 pub(super) fn ticks(low: f64, high: f64) -> Vec<(f64, String)> {
     let candidates = [3.0, 4.0, 5.0, 6.0].map(|intervals| Ticks::linear(low, high, intervals));
     let enough = candidates.iter().find(|ticks| ticks.major.len() > 2);

@@ -17,7 +17,7 @@ pub(super) fn png(drawing: &impl Drawing) -> Result<Vec<u8>> {
     encode(width, height, &image)
 }
 
-/// Width, height and RGB bytes of the drawing with so many pixels per point.
+/// Width, height and RGB bytes of the drawing with `density` pixels per point.
 pub(super) fn pixels(drawing: &impl Drawing, density: u32) -> Result<(u32, u32, Vec<u8>)> {
     register_font()?;
     let (width, height) = (drawing.size().0 * density, drawing.size().1 * density);
@@ -35,7 +35,7 @@ pub(super) fn pixels(drawing: &impl Drawing, density: u32) -> Result<(u32, u32, 
     Ok((width, height, average(&pixels, width, height)))
 }
 
-/// Lays an image over what is drawn; each drawn pixel has the colour of the cell under its middle.
+/// Draws an image on top; each pixel has the colour of the cell under its centre.
 fn paint(image: &Placed, pixels: &mut [u8], row_length: usize, unit: usize) {
     let scaled = |(x, y): (u32, u32)| (x as usize * unit, y as usize * unit);
     let ((left, top), (width, height)) = (scaled(image.corner), scaled(image.size));

@@ -1,4 +1,4 @@
-//! Curves in three dimensions, seen from one side without perspective.
+//! Curves in three dimensions in orthographic projection.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -10,7 +10,7 @@ use super::chart::{GRID, INK, TEXT_SIZE, TITLE_SIZE, attempt, draw_legend, legen
 use super::panels::{Canvas, ticks};
 use super::{Drawing, Line, Series};
 
-/// Where the eye is, in degrees: around the upright axis, and above the ground.
+/// Direction of view, in degrees: azimuth around the vertical axis, and elevation above the ground.
 const AZIMUTH: f64 = 40.0;
 const ELEVATION: f64 = 22.0;
 
@@ -52,7 +52,7 @@ struct Edge {
     middle: [f64; 3],
     /// The axis that runs along it.
     axis: usize,
-    /// Towards where its labels stand, in points.
+    /// Offset of its labels, in points.
     away: (i32, i32),
     /// How they are aligned there.
     anchor: (HPos, VPos),
@@ -69,21 +69,21 @@ fn corners() -> [[f64; 3]; 8] {
     std::array::from_fn(|i| [i & 1, i >> 1 & 1, i >> 2].map(|bit| 2.0 * bit as f64 - 1.0))
 }
 
-/// Where a point of the box, each coordinate from -1 to 1, is seen: right and up.
+/// Projects a point of the box, each coordinate from -1 to 1, to the right and up.
 fn project([x, y, z]: [f64; 3]) -> (f64, f64) {
     let ((sine, cosine), (rise, flat)) = (AZIMUTH.to_radians().sin_cos(), ELEVATION.to_radians().sin_cos());
     let depth = x * sine + y * cosine;
     (x * cosine - y * sine, z * flat + depth * rise)
 }
 
-/// Where on the paper the box is.
+/// Position and scale of the box in the figure.
 struct View {
     center: (f64, f64),
     scale: (f64, f64),
 }
 
 impl View {
-    /// The box's shadow fills what the title and the margins leave.
+    /// The projected box fills the space that the title and the margins leave.
     fn filling(width: i32, height: i32) -> Self {
         let reach = |of: fn((f64, f64)) -> f64| {
             corners().iter().map(|&corner| of(project(corner)).abs()).fold(0.0, f64::max)

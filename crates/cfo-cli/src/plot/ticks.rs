@@ -1,4 +1,4 @@
-//! Where an axis has ticks and what stands beside them.
+//! Ticks of an axis and their labels.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ impl Ticks {
         }
     }
 
-    /// A linear axis with about so many intervals between ticks.
+    /// A linear axis with about `intervals` intervals between ticks.
     pub fn linear(low: f64, high: f64, intervals: f64) -> Self {
         // A flat curve gets a band around it.
         let (low, high) = if high - low > 1e-12 * low.abs().max(high.abs()) {
@@ -127,7 +127,7 @@ fn coordinate(value: f64, scale: Scale) -> Option<f64> {
     x.is_finite().then_some(x)
 }
 
-/// A tick's value without the digits that only binary fractions have.
+/// A tick's value without the digits of binary rounding.
 fn plain(value: f64) -> String {
     let value = if value.abs() < 1e-12 { 0.0 } else { value };
     if value != 0.0 && !(1e-3..1e5).contains(&value.abs()) {

@@ -1,10 +1,10 @@
-//! Who may ask: this machine's own pages and programs, or whoever knows the token.
+//! Access control: requests come from this machine's own pages and programs, or carry the token.
 
 use std::net::SocketAddr;
 
 use super::http::{Request, Response};
 
-/// From where requests are taken.
+/// Decides which requests are accepted.
 pub struct Guard {
     address: SocketAddr,
     token: Option<String>,
@@ -15,14 +15,14 @@ impl Guard {
         Self { address, token }
     }
 
-    /// Whether a request comes from where it may.
+    /// Whether a request is accepted.
     ///
-    /// A page of another site can have its browser send requests here, and by a name that it lets point to this machine it could
-    /// read the answers. It cannot choose the headers `Host` and `Origin`, though.
+    /// A page of another site can make its browser send requests here. With a domain name that resolves to this machine (DNS
+    /// rebinding) it could read the answers. It cannot choose the headers `Host` and `Origin`, so these are checked.
     pub fn check(&self, request: &Request) -> Result<(), Response> {
         let refused = |what: &str| Response::error(403, what, "open the address that `cfo serve` printed");
         let Some(host) = request.header("host") else {
-            return Err(Response::error(400, "the request has no `Host`", "speak HTTP/1.1"));
+            return Err(Response::error(400, "the request has no `Host`", "send a request of HTTP/1.1"));
         };
         if self.address.ip().is_loopback() && !self.is_own(host) {
             return Err(refused("this server does not answer to that name"));
@@ -30,11 +30,11 @@ impl Guard {
         if let Some(origin) = request.header("origin") {
             let same = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
             if !same {
-                return Err(refused("pages of other origins may not ask this server"));
+                return Err(refused("pages of other origins may not use this server"));
             }
         }
         if request.header("sec-fetch-site").is_some_and(|site| site == "cross-site") && request.path != "/" {
-            return Err(refused("pages of other sites may not ask this server"));
+            return Err(refused("pages of other sites may not use this server"));
         }
         match &self.token {
             Some(token) if !self.has_token(request, token) => Err(Response::error(
@@ -46,7 +46,7 @@ impl Guard {
         }
     }
 
-    /// Whether a host is a name of this machine for itself, with our port.
+    /// Whether a host is a loopback name of this machine, with our port.
     fn is_own(&self, host: &str) -> bool {
         let port = self.address.port();
         let names = ["127.0.0.1", "localhost", "[::1]"];
@@ -62,7 +62,7 @@ impl Guard {
     }
 }
 
-/// Compares without telling by its time how far two texts agree.
+/// Compares in constant time, so that timing does not reveal how many characters agree.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }

@@ -1,7 +1,7 @@
-//! HTTP/1.1, as much of it as a page and scripts need: requests with a length, answers with a length, kept connections.
+//! The part of HTTP/1.1 that a page and scripts need: requests and responses with a length, persistent connections.
 //!
-//! A thread for each connection, of which there are so many at most; every read and write has a deadline, so that a client
-//! that is slow or silent holds nothing but its own thread, and that not for long.
+//! Each connection has a thread, and the number of connections is limited. Every read and write has a deadline, so that a
+//! slow or silent client occupies only its own thread, and only for a short time.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,25 +10,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections at a time.
+/// Most connections at a time.
 const CONNECTIONS: usize = 256;
-/// Bytes of a request before its body.
+/// Most bytes of a request before its body.
 const HEAD: usize = 16 << 10;
-/// Lines of a request before its body.
+/// Most header lines of a request.
 const HEADERS: usize = 64;
-/// From the first byte of a request to its last.
+/// Longest time from the first byte of a request to its last.
 const RECEIVING: Duration = Duration::from_secs(10);
-/// From one request to the next on a connection.
+/// Longest time between two requests on a connection.
 const IDLE: Duration = Duration::from_secs(15);
-/// Of an answer that nobody takes.
+/// Longest time for a client to accept a response.
 const SENDING: Duration = Duration::from_secs(10);
 
-/// A request that came in whole.
+/// A complete request.
 #[derive(Debug, Default)]
 pub struct Request {
     pub method: String,
     pub path: String,
-    /// What stands after the question mark.
+    /// The part after the question mark.
     pub query: String,
     headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -42,7 +42,7 @@ impl Request {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -63,26 +63,26 @@ impl Response {
     }
 }
 
-/// What answers requests.
+/// Answers requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Whether a request may go on, from what stands before its body.
+    /// Whether a request is accepted, judged by its headers.
     fn admits(&self, request: &Request) -> Result<(), Response>;
 
-    /// Bytes that a body may have.
+    /// Most bytes of a body.
     fn body_limit(&self) -> usize;
 
-    /// The answer.
+    /// The response.
     fn answer(&self, request: &Request) -> Response;
 }
 
-/// Answers requests until `stop` is set and somebody connects once more.
+/// Answers requests until `stop` is set; one more connection then ends the loop.
 pub fn serve(listener: &TcpListener, stop: &AtomicBool, handler: &Arc<impl Handler>) -> io::Result<()> {
     let connections = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        // What fails to connect is the client's trouble; no descriptor left is ours, and passes.
+        // A failed connection is the client's problem. Running out of file descriptors is ours, and temporary.
         let Ok(stream) = stream else {
             thread::sleep(Duration::from_millis(20));
             continue;
@@ -132,7 +132,7 @@ fn converse(stream: &TcpStream, handler: &impl Handler) -> io::Result<()> {
 /// Why a request is not answered by the handler.
 enum Refusal {
     Answer(Response),
-    /// Nobody listens any more.
+    /// The client has gone.
     Gone,
 }
 
@@ -181,7 +181,7 @@ fn receive(
     Ok(Some(request))
 }
 
-/// Waits for the first bytes of a request; none come from a client that is done.
+/// Waits for the first bytes of a request; a client that is done sends none.
 fn wait(stream: &TcpStream, buffered: &mut Vec<u8>) -> Result<bool, Refusal> {
     match more(stream, buffered, Instant::now() + IDLE) {
         Ok(()) => Ok(true),
@@ -207,7 +207,7 @@ fn more(mut stream: &TcpStream, buffered: &mut Vec<u8>, deadline: Instant) -> Re
 
 /// A request without its body and how many bytes that took, if all of it is there.
 fn head(buffered: &[u8]) -> Result<Option<(Request, usize)>, Response> {
-    let malformed = || Response::error(400, "this is no HTTP request", "speak HTTP/1.1");
+    let malformed = || Response::error(400, "this is not an HTTP request", "send a request of HTTP/1.1");
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     let length = match parsed.parse(buffered) {
@@ -248,9 +248,11 @@ fn body_size(request: &Request, limit: usize) -> Result<usize, Response> {
             &format!("the request has {size} bytes; at most {limit} are read"),
             "send one initial state and fewer times",
         )),
-        _ => {
-            Err(Response::error(400, "the length of the request is no number", "send `Content-Length` once"))
-        }
+        _ => Err(Response::error(
+            400,
+            "the length of the request is not a number",
+            "send `Content-Length` once",
+        )),
     }
 }
 
@@ -272,7 +274,7 @@ fn send(mut stream: &TcpStream, response: &Response, keep: bool) -> io::Result<(
     stream.flush()
 }
 
-/// Takes what is still on its way, for a moment: a connection that is closed on unread bytes swallows the answer.
+/// Reads what is still arriving, for a moment: closing a connection with unread bytes would discard the response.
 fn linger(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.set_read_timeout(Some(Duration::from_millis(300)))?;

@@ -1,4 +1,4 @@
-//! `cfo serve`: a run behind a page, with predictions to any time as the slider moves.
+//! `cfo serve`: a web page for a run, with predictions to any time as the slider moves.
 
 mod guard;
 mod http;
@@ -26,28 +26,28 @@ use crate::diagnostics::say;
 use crate::page::{self, Document, Source};
 use crate::{args, interrupt, report};
 
-/// The port where none is asked for, if it is free.
+/// The default port, if it is free.
 const PORT: u16 = 8421;
-/// Trajectories of the file that the page has.
+/// Most trajectories of the file on the page.
 const SHOWN: usize = 16;
-/// Between looks at what has to end.
+/// Time between checks for predictions that have to end.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What answers: a run, its models, and trajectories to compare with.
+/// The server: a run, its models, and trajectories to compare with.
 struct Server {
     run: PathBuf,
     models: Models,
-    /// The model of the checkpoint that was there at the start, on the file's grid: shapes and names are those of all.
+    /// The model of the checkpoint at the start, on the file's grid. All checkpoints have its shapes and names.
     model: Arc<Model>,
     data: Option<TrajectoryFile>,
     guard: Guard,
-    /// Made once: the trajectories do not change.
+    /// Rendered once: the trajectories do not change.
     page: String,
 }
 
 pub fn run(arguments: &args::Serve) -> Result<()> {
     let listener = listen(arguments)?;
-    let address = listener.local_addr().context("asking for the address")?;
+    let address = listener.local_addr().context("finding the address of the server")?;
     let server = Arc::new(Server::new(arguments, address)?);
     report::print(&format!("listening on http://{address}\n"))?;
     if let Some(token) = &arguments.token {
@@ -63,7 +63,7 @@ pub fn run(arguments: &args::Serve) -> Result<()> {
     Ok(())
 }
 
-/// Ends what takes too long; after Ctrl-C everything, and wakes the loop that takes connections.
+/// Ends predictions that take too long. After Ctrl-C it ends all of them and wakes the loop that accepts connections.
 fn watch(server: &Server, address: SocketAddr, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         server.models.watch(false);
@@ -74,20 +74,20 @@ fn watch(server: &Server, address: SocketAddr, stop: &AtomicBool) {
     while !server.models.is_idle() && Instant::now() < deadline {
         thread::sleep(PAUSE);
     }
-    // An address of all machines is not one to connect to.
+    // A wildcard address such as 0.0.0.0 is not one to connect to.
     let own = if address.ip().is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { address.ip() };
     let _ = TcpStream::connect_timeout(&SocketAddr::new(own, address.port()), Duration::from_secs(1));
 }
 
-/// A place to listen: this machine alone, unless a token keeps strangers out.
+/// Opens the port: on this machine's loopback address, or with a token on any other.
 fn listen(arguments: &args::Serve) -> Result<TcpListener> {
     let refused = |problem: String, hint: &str| CfoError::BadData { problem, hint: hint.into() };
     let host = IpAddr::from_str(&arguments.host).map_err(|_| {
-        refused(format!("`{}` is no address", arguments.host), "give one like 127.0.0.1 or 0.0.0.0")
+        refused(format!("`{}` is not an address", arguments.host), "give one like 127.0.0.1 or 0.0.0.0")
     })?;
     if !host.is_loopback() && arguments.token.is_none() {
         bail!(refused(
-            format!("other machines would reach `{host}` without a token"),
+            format!("other machines could use `{host}` without a token"),
             "add `--token TOKEN`, or leave `--host` out to serve this machine alone",
         ));
     }
@@ -95,8 +95,8 @@ fn listen(arguments: &args::Serve) -> Result<TcpListener> {
         let plain = token.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~".contains(c));
         if token.len() < 8 || !plain {
             bail!(refused(
-                "the token is too short, or does not fit into an address".into(),
-                "take at least 8 letters, digits, `-` or `_`",
+                "the token is too short, or has characters that a URL does not allow".into(),
+                "use at least 8 letters, digits, `-` or `_`",
             ));
         }
     }
@@ -182,7 +182,9 @@ impl Server {
     fn history(&self) -> Response {
         match page::read_run(&self.run, &mut Vec::new()) {
             Ok(part) => Response::json(200, &part),
-            Err(error) => Response::error(500, &format!("{error:#}"), "is the run still there?"),
+            Err(error) => {
+                Response::error(500, &format!("{error:#}"), "check that the folder of the run still exists")
+            }
         }
     }
 }
@@ -193,10 +195,18 @@ impl Handler for Server {
         let known = ["/", "/api/run", "/api/history", "/api/predict"].contains(&request.path.as_str());
         let method = if request.path == "/api/predict" { "POST" } else { "GET" };
         if !known {
-            return Err(Response::error(404, "there is nothing here", "`/`, `/api/run`, `/api/predict`"));
+            return Err(Response::error(
+                404,
+                "there is no such path",
+                "use `/`, `/api/run` or `/api/predict`",
+            ));
         }
         if request.method != method {
-            return Err(Response::error(405, "that is not how to ask for it", &format!("use {method}")));
+            return Err(Response::error(
+                405,
+                "this path does not accept that method",
+                &format!("use {method}"),
+            ));
         }
         let json = request.header("content-type").is_some_and(|kind| kind.starts_with("application/json"));
         if method == "POST" && !json {
@@ -210,7 +220,7 @@ impl Handler for Server {
     }
 
     fn body_limit(&self) -> usize {
-        // Numbers of an initial state as text, and as much again for times and the rest.
+        // Room for the numbers of an initial state as text, and as much again for times and the rest.
         (64 << 10) + 32 * self.model.shape().len() + 32 * 10_000
     }
 
@@ -225,7 +235,7 @@ impl Handler for Server {
     }
 }
 
-/// The trajectories that the run was trained on, if they are still there and fit.
+/// The trajectories that the run was trained on, if the file still exists and fits the model.
 fn own_data(trained: &Trained) -> Option<TrajectoryFile> {
     let path = trained.recipe().data.path.as_ref()?;
     let file = TrajectoryFile::open(path).ok()?;

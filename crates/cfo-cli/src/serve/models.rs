@@ -1,4 +1,4 @@
-//! The run's models: a few copies that predict at the same time, each of the checkpoint that was asked for last.
+//! The run's models: a few copies that predict at the same time, each with the checkpoint that it last used.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +10,13 @@ use cfo::Trained;
 use cfo::checkpoint::Checkpoints;
 use cfo::engine::Device;
 
-/// Predictions at a time. One that takes long leaves the others.
+/// Predictions at a time. A long one does not block the others.
 const AT_ONCE: usize = 4;
 /// Predictions that may wait for their turn.
 const WAITING: usize = 64;
-/// For so long.
+/// How long they wait.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A prediction takes so long at most.
+/// Longest time of a prediction.
 pub const LONGEST: Duration = Duration::from_secs(20);
 
 /// Copies of the run's models.
@@ -28,7 +28,7 @@ pub struct Models {
 }
 
 struct Shared {
-    /// Copies that nobody uses, with the checkpoint that they are of.
+    /// Unused copies, with the names of their checkpoints.
     idle: Vec<(String, Trained)>,
     /// When each prediction began, and the flag that ends it.
     busy: Vec<(Instant, Arc<AtomicBool>)>,
@@ -36,7 +36,7 @@ struct Shared {
     stopped: bool,
 }
 
-/// Why there is no model.
+/// Why no model is available.
 pub enum Busy {
     /// Too many wait already, or one has waited too long.
     Full,
@@ -44,7 +44,7 @@ pub enum Busy {
     Failed(anyhow::Error),
 }
 
-/// A model for one prediction; it goes back when dropped.
+/// A model for one prediction; dropping the lease returns it.
 pub struct Lease<'a> {
     models: &'a Models,
     checkpoint: String,
@@ -59,7 +59,7 @@ impl Models {
         Self { run: run.to_owned(), device, shared: Mutex::new(shared), free: Condvar::new() }
     }
 
-    /// The names of the checkpoints that there are: `best` and `latest`, then all by their steps.
+    /// The names of the existing checkpoints: `best` and `latest`, then all by their steps.
     pub fn checkpoints(&self) -> Vec<String> {
         let folder = self.run.join("checkpoints");
         let mut steps: Vec<u64> = Vec::new();
@@ -73,12 +73,12 @@ impl Models {
         links.chain(steps.iter().rev().map(|step| format!("step-{step}"))).collect()
     }
 
-    /// The checkpoint that is taken where none is named.
+    /// The checkpoint to use when none is named.
     pub fn preferred(&self) -> String {
         Checkpoints::of(&self.run).preferred().to_string()
     }
 
-    /// What a name stands for now: `best` and `latest` move on while a training runs.
+    /// What a name refers to now: `best` and `latest` change while training continues.
     fn resolved(&self, name: &str) -> String {
         let link = fs_err::read_link(self.run.join("checkpoints").join(name)).ok();
         let target = link.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -118,7 +118,7 @@ impl Models {
         match shared.idle.iter().position(|(name, _)| name == wanted) {
             Some(place) => Ok(Some(shared.idle.swap_remove(place).1)),
             None => {
-                // Copies of other checkpoints make room.
+                // A copy of another checkpoint is dropped to make room.
                 let room = AT_ONCE.saturating_sub(shared.busy.len());
                 shared.idle.truncate(room);
                 Ok(None)
@@ -144,7 +144,7 @@ impl Models {
         }
     }
 
-    /// Whether nothing is predicted.
+    /// Whether no prediction is running.
     pub fn is_idle(&self) -> bool {
         self.lock().busy.is_empty()
     }

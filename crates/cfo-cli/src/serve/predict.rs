@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::http::Response;
 use super::models::{Busy, Models};
 
-/// Times of a request, and numbers of an answer.
+/// Most times of a request, and most numbers of a response.
 const MOST_TIMES: usize = 10_000;
 const MOST_NUMBERS: usize = 4_000_000;
-/// Steps of a solver that may be asked for.
+/// Most solver steps of a request.
 const MOST_STEPS: usize = 100_000;
 
-/// What is asked for.
+/// The body of a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Question {
@@ -35,13 +35,13 @@ struct Question {
     checkpoint: Option<String>,
 }
 
-/// What is found.
+/// The body of a response.
 #[derive(Debug, Serialize)]
 struct Answer {
     times: Vec<f64>,
     /// Times, space axes, channels.
     shape: Vec<usize>,
-    /// Numbers of that shape, one after another.
+    /// Numbers of that shape, flattened.
     values: Vec<f32>,
     evaluations: usize,
     milliseconds: f64,
@@ -53,7 +53,7 @@ struct Start {
     time: f64,
     state: Vec<f32>,
     parameters: Vec<f64>,
-    /// How the file's channels become the model's.
+    /// How the file's channels map to the model's.
     alignment: Option<Alignment>,
 }
 
@@ -69,7 +69,7 @@ pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Re
     };
     let document: Value = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     if !document.is_object() {
-        return Err(malformed(&"it is no object"));
+        return Err(malformed(&"it is not an object"));
     }
     let question: Question = serde_json::from_value(document).map_err(|error| malformed(&error))?;
     check(&question)?;
@@ -95,7 +95,7 @@ pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Re
     Ok(Response::json(200, &Answer { times, shape, values, evaluations, milliseconds, checkpoint }))
 }
 
-/// What holds for every request.
+/// Checks what every request must satisfy.
 fn check(question: &Question) -> Result<(), Response> {
     let Question { times, trajectory, initial, steps, .. } = question;
     if times.is_empty() || times.len() > MOST_TIMES {
@@ -105,13 +105,16 @@ fn check(question: &Question) -> Result<(), Response> {
         ));
     }
     if let Some(time) = times.iter().chain(&question.start).find(|time| !time.is_finite()) {
-        return Err(refuse(format!("{time} is no time"), "times are finite numbers"));
+        return Err(refuse(format!("{time} is not a time"), "times are finite numbers"));
     }
     if trajectory.is_some() == initial.is_some() {
         return Err(refuse("a prediction starts from `trajectory` or from `initial`", "send one of them"));
     }
     if steps.is_some_and(|steps| steps == 0 || steps > MOST_STEPS) {
-        return Err(refuse(format!("`steps` is not from 1 to {MOST_STEPS}"), "or leave it out"));
+        return Err(refuse(
+            format!("`steps` is not from 1 to {MOST_STEPS}"),
+            "choose fewer, or leave it out",
+        ));
     }
     Ok(())
 }
@@ -121,7 +124,10 @@ fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> R
     let size = model.shape().len();
     if question.times.len() * size > MOST_NUMBERS {
         return Err(refuse(
-            format!("{} times of {size} numbers; an answer has {MOST_NUMBERS} at most", question.times.len()),
+            format!(
+                "{} times of {size} numbers; a response has at most {MOST_NUMBERS}",
+                question.times.len()
+            ),
             "ask for fewer times at once",
         ));
     }
@@ -146,7 +152,7 @@ fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> R
     Ok(start)
 }
 
-/// A state that was sent, at the first time of the training data unless another is said.
+/// A state from the request; its time is the first of the training data unless the request has another.
 fn given(initial: &Value, model: &Model) -> Result<Start, Response> {
     let mut state = Vec::new();
     let size = model.shape().len();
@@ -191,7 +197,7 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
     read().map_err(|error| Response::error(500, &format!("{error:#}"), "`cfo inspect` says what is wrong"))
 }
 
-/// The solver that is asked for; what is left out is the recipe's.
+/// The solver of the request; the recipe sets what the request leaves out.
 fn solver(question: &Question, defaults: Solver) -> Result<Solver, Response> {
     let Question { solver, steps, rtol, atol, .. } = question;
     let tableau = match solver {
@@ -211,14 +217,14 @@ fn solver(question: &Question, defaults: Solver) -> Result<Solver, Response> {
     }
     let budget = match (steps, defaults.budget) {
         (Some(steps), _) => Budget::Evaluations(steps * tableau.stages()),
-        // Tolerances of the recipe's solver mean nothing to one of fixed steps.
+        // A solver with fixed steps ignores the tolerances of the recipe's solver.
         (None, Budget::Adaptive(_)) if !tableau.estimates_error() => Budget::StepPerOutput,
         (None, budget) => budget,
     };
     Ok(Solver { tableau, budget })
 }
 
-/// Rolls out to the times, which may be of any order, on both sides of the start, and repeated.
+/// Rolls out to the times, which may be in any order, on both sides of the start, and repeated.
 fn roll_out(
     trained: &Trained,
     start: &Start,
@@ -250,7 +256,7 @@ fn roll_out(
     Ok((values, times.to_vec(), found.evaluations))
 }
 
-/// An error of the library as an answer.
+/// An error of the library as a response.
 fn from(error: &CfoError) -> Response {
     let status = if error.is_bad_input() { 422 } else { 503 };
     let hint = error.hint().unwrap_or_else(|| "ask for less, or for nearer times".into());

@@ -84,7 +84,7 @@ fn what_a_layout_cannot_hold_is_refused() {
         ("export ode.npz --out a.nc --trajectory 7", ["no trajectory 7", "0 to 2"]),
         ("export ode.npz --out a.txt", ["`.vtkhdf`", "--to"]),
         ("export ode.npz --out line.npz", ["exists already", "--force"]),
-        ("export ode.npz --out ode.npz --force", ["would take the place", "choose another `--out`"]),
+        ("export ode.npz --out ode.npz --force", ["would overwrite", "choose another `--out`"]),
         ("export none.npz --out a.nc", ["does not exist", "hint: "]),
     ] {
         let outcome = folder.cfo(line).ended_with(2);

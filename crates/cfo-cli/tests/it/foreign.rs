@@ -128,7 +128,7 @@ fn an_order_that_misleads_is_pointed_out() {
     assert!(sorted.len() == 1 && sorted[0].contains("sorted by parameter `nu`"), "{sorted:?}");
     assert!(folder.cfo("inspect sorted.npz").done().stdout.contains("warning: the trajectories are sorted"));
     let repeated = folder.cfo("inspect repeated.npz").done().stdout;
-    assert!(repeated.contains("2 of the 12 trajectories read repeat others"), "{repeated}");
+    assert!(repeated.contains("2 of the 12 trajectories read are exact copies of others"), "{repeated}");
     for file in ["mixed.npz", "split.npz"] {
         let none: Vec<String> = warnings(file);
         assert!(none.is_empty(), "{file}: {none:?}");

@@ -65,7 +65,7 @@ fn a_finished_run_is_called_finished_and_left_alone() {
     let before = files.map(|file| read(folder.path("run").join(file)));
     for more in ["", " --set train.steps=60"] {
         let again = folder.cfo(&format!("{line} --resume{more}")).done();
-        assert!(again.stdout.contains("finished already, after 120 steps"), "{}", again.stdout);
+        assert!(again.stdout.contains("already finished after 120 steps"), "{}", again.stdout);
         assert!(!again.stdout.contains("NaN"), "{}", again.stdout);
         let again = folder.cfo(&format!("{line} --resume{more} --json")).done().json();
         assert_eq!((&again["ending"], &again["steps"]), (&"finished-earlier".into(), &120.into()));
@@ -149,7 +149,7 @@ fn patience_ends_a_training_that_learns_no_more() {
     let ended = folder.cfo(&format!("{line} --set train.patience=3 --json")).done().json();
     assert_eq!((&ended["ending"], &ended["steps"]), (&"patience".into(), &80.into()));
     let again = folder.cfo(&format!("{line} --set train.patience=3 --resume")).done();
-    assert!(again.stdout.contains("finished already, after 80 steps"), "{}", again.stdout);
+    assert!(again.stdout.contains("already finished after 80 steps"), "{}", again.stdout);
     let more = folder.cfo(&format!("{line} --set train.patience=5 --resume")).done();
     assert!(more.stdout.contains("120 steps") && more.stdout.contains("`train.patience`"), "{}", more.stdout);
 }
@@ -165,7 +165,7 @@ fn a_rate_that_diverges_at_once_is_halved_and_said() {
     assert!(first["notice"].as_str().unwrap().contains("starting again with 3"), "{log}");
     // The halved rate belongs to the run: it is gone on with and finished by the recipe as it was given.
     let again = folder.cfo(&format!("{line} --out run --set train.learning_rate=6 --resume")).done();
-    assert!(again.stdout.contains("finished already"), "{}", again.stdout);
+    assert!(again.stdout.contains("already finished"), "{}", again.stdout);
     let lost = folder.cfo(&format!("{line} --out lost --set train.learning_rate=1e30")).ended_with(1);
     assert!(lost.stderr.contains("hint: lower `train.learning_rate`"), "{}", lost.stderr);
 }
@@ -200,7 +200,7 @@ fn a_damaged_checkpoint_says_what_to_do() {
     std::fs::remove_file(folder.path("run/checkpoints/latest/weights.safetensors")).unwrap();
     let refused = folder.cfo("evaluate run --data data.h5 --checkpoint latest").ended_with(2);
     assert!(refused.stderr.contains("weights.safetensors: the file is missing"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("hint: `cfo train --resume` goes on"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: `cfo train --resume` continues"), "{}", refused.stderr);
     let again = folder.cfo("train recipe.toml --data data.h5 --out run --resume").done();
     assert!(again.stderr.contains("warning: "), "{}", again.stderr);
 }

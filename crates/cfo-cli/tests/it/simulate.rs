@@ -57,11 +57,11 @@ fn the_dam_break_says_how_few_of_its_trajectories_differ() {
     let folder = Folder::new();
     let line = "simulate shallow-water --grid 16 --frames 2 --out a.h5 --force";
     let said = folder.cfo(&format!("{line} --samples 40")).done().stdout;
-    assert!(said.contains("of them differ") && said.contains("--variant varied"), "{said}");
+    assert!(said.contains("of them are distinct") && said.contains("--variant varied"), "{said}");
     let distinct = folder.cfo(&format!("{line} --samples 40 --json")).done().json()["distinct"].clone();
     let found = folder.cfo("inspect a.h5 --json").done().json();
     assert_eq!(found["distinct"], distinct);
-    assert!(folder.cfo("inspect a.h5").done().stdout.contains("repeat others"));
+    assert!(folder.cfo("inspect a.h5").done().stdout.contains("are exact copies of others"));
     let varied = folder.cfo(&format!("{line} --samples 40 --variant varied --json")).done().json();
     assert_eq!(varied["distinct"], json!(null));
     assert_eq!(folder.cfo("inspect a.h5 --json").done().json()["distinct"], 40);

@@ -1,4 +1,4 @@
-//! `cfo bench`: how long the pieces of training and inference take.
+//! `cfo bench`: how long the parts of training and inference take.
 
 mod setting;
 mod work;
@@ -34,12 +34,12 @@ struct Report {
     p10_ms: f64,
     p90_ms: f64,
     first_ms: f64,
-    /// Bytes that the program and the tensors take.
+    /// Bytes of memory of the program and the tensors.
     peak_bytes: usize,
-    /// Of these, the training data's.
+    /// The share of the training data in these.
     data_bytes: usize,
     repetitions: usize,
-    /// Network evaluations of a whole rollout, and milliseconds a trajectory.
+    /// Network evaluations of a whole rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     nfe: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,7 +135,7 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
 impl Report {
     fn line(&self) -> String {
         let each = match (self.nfe, self.ms_per_trajectory) {
-            (Some(nfe), Some(each)) => format!(" ({each:.3} ms a trajectory of {nfe} evaluations)"),
+            (Some(nfe), Some(each)) => format!(" ({each:.3} ms per trajectory of {nfe} evaluations)"),
             _ => String::new(),
         };
         format!(
@@ -156,23 +156,24 @@ impl Report {
     }
 }
 
-/// What the loop and the sampler add to the bare step; the JSON document.
+/// The time that the loop and the sampler add to the bare step; the JSON document.
 #[derive(Debug, Serialize)]
 struct Overhead {
     model: String,
     device: String,
     batch: usize,
-    /// A step of the training loop with a report every 25 steps and no checkpoint; the least of all rounds, as all three are.
+    /// A step of the training loop with a report every 25 steps and no checkpoint. Each of the three times is the least over
+    /// all rounds.
     loop_ms: f64,
     /// The compiled step alone, which draws its batch.
     step_ms: f64,
-    /// The drawing alone.
+    /// The sampler alone.
     sampler_ms: f64,
-    /// What loop and drawing add to the step without drawing.
+    /// What loop and sampler add to the step without its sampler.
     overhead_percent: f64,
 }
 
-/// Times the loop, its step and its sampler in turn, several times over, so that a busy machine disturbs all alike.
+/// Times the loop, its step and its sampler in turn, in several rounds, so that other load on the machine affects all alike.
 fn overhead(arguments: &args::Bench) -> Result<()> {
     /// Steps of one round.
     const STEPS: u32 = 25;
@@ -214,7 +215,7 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
         return report::print_json(&found);
     }
     Ok(report::print(&format!(
-        "{} with batch {} on {}: loop {:.3} ms a step, compiled step {:.3} ms, drawing of it {:.3} ms; loop and drawing add {:.1} %\n",
+        "{} with batch {} on {}: loop {:.3} ms per step, compiled step {:.3} ms, of which the sampler {:.3} ms; loop and sampler add {:.1} %\n",
         found.model,
         found.batch,
         found.device,
@@ -225,7 +226,7 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     ))?)
 }
 
-/// What is typed for a choice.
+/// The name of a choice on the command line.
 fn name(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -15,7 +15,7 @@ use crate::interrupt;
 /// The recipe of a network and trajectories of its system, on the grid asked for: what `cfo train` would train.
 pub(super) fn setting(arguments: &args::Bench) -> Result<(Recipe, Trajectories)> {
     let (system, operator) = match arguments.model {
-        // All of them are taken one by one before.
+        // The caller has replaced `all` by each network in turn.
         Network::Mlp | Network::All => ("lorenz", None),
         Network::Unet1d => ("burgers", None),
         Network::Fno => ("burgers", Some(OperatorConfig::Fno(Fno::default()))),
@@ -45,7 +45,7 @@ pub(super) fn setting(arguments: &args::Bench) -> Result<(Recipe, Trajectories)>
     Ok((recipe, set))
 }
 
-/// Trajectories of a system; the first few again and again, since more of them would take minutes and nothing that is timed depends on it.
+/// Trajectories of a system. The first few are repeated: simulating more would take minutes, and no timing depends on it.
 fn trajectories(equation: &dyn Equation, count: usize) -> Result<Trajectories> {
     const DIFFERENT: usize = 4;
     let few = Trajectories::simulate(equation, DIFFERENT.min(count), 0, interrupt::flag()?)?;

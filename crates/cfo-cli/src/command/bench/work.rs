@@ -42,7 +42,7 @@ impl Timed {
         Ok(Self::Program(program))
     }
 
-    /// Once, until the device is done.
+    /// Runs it once and waits for the device.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.start(memory)?;
         match self {
@@ -51,7 +51,7 @@ impl Timed {
         }
     }
 
-    /// Once, without waiting where that can be.
+    /// Runs it once, without waiting where that is possible.
     pub fn start(&mut self, memory: &mut Memory) -> Result<()> {
         match self {
             Self::Program(program) => program.run(memory)?,
@@ -96,7 +96,7 @@ impl Timed {
     }
 }
 
-/// The set's trajectories again and again, from a snapshot to all later times.
+/// The set's trajectories, repeated, from a snapshot to all later times.
 fn request(set: &Trajectories, first: usize, count: usize) -> Request {
     let size = set.description.shape.len();
     let chosen = || set.trajectories.iter().cycle().take(count);
@@ -110,7 +110,7 @@ fn request(set: &Trajectories, first: usize, count: usize) -> Request {
     }
 }
 
-/// Milliseconds a run, the device's work included; short runs are timed in groups.
+/// Milliseconds per run, the device's work included; short runs are timed in groups.
 pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) -> Result<Vec<f64>> {
     /// Least time of a group, in seconds.
     const GROUP: f64 = 0.02;

@@ -10,7 +10,7 @@ use crate::plot::{self, ColorScale, Figure, Image, Limits, Line, Panels, Row, Se
 /// Columns of an image over time.
 pub(super) const COLUMNS: usize = 200;
 
-/// Profiles that are drawn, as in the paper: after a quarter, a half, three quarters and all of the time.
+/// Number of profiles, as in the paper: after a quarter, a half, three quarters and all of the time.
 const PROFILES: usize = 4;
 
 impl Comparison<'_> {
@@ -23,7 +23,7 @@ impl Comparison<'_> {
         Ok(vec![
             picture("worst-trajectory.png", "The worst trajectory over time and space"),
             picture("worst-profiles.png", "The worst trajectory at four times"),
-            picture("rollout.png", "The worst trajectory as time goes by"),
+            picture("rollout.png", "Animation of the worst trajectory"),
         ])
     }
 
@@ -55,7 +55,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// An image whose columns are equally distant times, each between the two snapshots around it.
+    /// An image whose columns are equally spaced times, each interpolated between the two snapshots around it.
     pub(super) fn over_time(&self, field: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
         let width = self.description.shape.width;
         let (first, last) = (self.times[0], self.times[self.frames() - 1]);

@@ -1,4 +1,4 @@
-//! How a training went, from its `metrics.jsonl`.
+//! The curves of a training run, from its `metrics.jsonl`.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::linear;
 use crate::plot::{Axis, Figure, Limits, Line, Scale, Series, Stack};
 
-/// What a line of the log says; other keys are left alone.
+/// The keys of a log line that are used.
 #[derive(Debug, Deserialize)]
 struct Entry {
     step: u32,
@@ -24,7 +24,7 @@ pub(in crate::command) fn loss_curves(run: &Path) -> Result<Option<Stack>> {
         return Ok(None);
     }
     let text = fs_err::read_to_string(&path)?;
-    // The last line of a run that was killed may be torn.
+    // The last line of a run that was killed may be incomplete.
     let entries: Vec<Entry> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let losses: Vec<(f64, f64)> = entries.iter().map(|at| (f64::from(at.step), at.loss)).collect();
     let validations: Vec<(f64, f64)> =

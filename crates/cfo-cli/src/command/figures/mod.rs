@@ -1,4 +1,4 @@
-//! What an evaluation shows: the error over time, the worst trajectory beside the truth, how the training went.
+//! The figures of an evaluation: the error over time, the worst trajectory beside the truth, the training curves.
 //!
 //! One file per kind of data: `system` without space axes, `line` with one, `plane` with two.
 
@@ -19,7 +19,7 @@ use crate::plot::{self, Axis, Figure, Line, Scale, Series, Span};
 pub(super) use loss::loss_curves;
 pub(super) use side_by_side::SideBySide;
 
-/// Frames of an animation at most.
+/// Most frames of an animation.
 const FRAMES: usize = 32;
 
 /// A figure that was written.
@@ -42,7 +42,7 @@ pub(super) fn chart(
     Ok(Some(Picture { file: format!("{stem}.png"), caption: caption.into() }))
 }
 
-/// The relative error of every snapshot: its mean over trajectories, and that of the trajectory which is worst there.
+/// The relative error of every snapshot: its mean over trajectories, and the error of the worst trajectory.
 pub(super) fn error_over_time(report: &Report) -> Figure {
     let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::evaluate::TimeError) -> f64| Series {
         label: label.into(),
@@ -136,7 +136,7 @@ impl Comparison<'_> {
         self.truth.iter().skip(channel).step_by(self.channels())
     }
 
-    /// Where a space axis begins and ends; its points if the file does not say.
+    /// Where a space axis begins and ends, in grid points if the file does not say.
     fn span(&self, axis: usize, label: &str) -> Span {
         let points = [self.description.shape.height, self.description.shape.width];
         let count = points[2 - self.description.shape.axes + axis];
@@ -146,7 +146,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Snapshots nearest to so many equally distant times, without repetition.
+    /// Snapshots nearest to `count` equally spaced times, without repetition.
     fn spread(&self, count: usize) -> Vec<usize> {
         let (first, last) = (self.times[0], self.times[self.frames() - 1]);
         let mut chosen: Vec<usize> = (0..count)
@@ -174,7 +174,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Three digits, without an exponent where none is needed.
+/// Three significant digits, without an exponent where none is needed.
 pub(super) fn short(value: f64) -> String {
     if (1e-3..1e3).contains(&value) {
         let digits = (2.0 - value.log10().floor()).max(0.0) as usize;
@@ -184,7 +184,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// Axis with equal distances.
+/// A linear axis.
 fn linear(label: &str) -> Axis {
     Axis { label: label.into(), scale: Scale::Linear }
 }

@@ -38,12 +38,12 @@ impl Comparison<'_> {
         Ok(pictures)
     }
 
-    /// All channels as time goes by.
+    /// An animation of all channels.
     fn animate(&self, folder: &Path) -> Result<Picture> {
         let (scales, errors) = (self.scales(), self.errors());
         let draw = |frame| self.instant(frame, &scales, &errors);
         plot::write_animation(&self.spread(FRAMES), draw, &folder.join("rollout.png"))?;
-        let caption = "The worst trajectory as time goes by".into();
+        let caption = "Animation of the worst trajectory".into();
         Ok(Picture { file: "rollout.png".into(), caption })
     }
 
@@ -64,13 +64,13 @@ impl Comparison<'_> {
         (0..self.channels()).map(|channel| ColorScale::around_zero([largest(channel)].iter())).collect()
     }
 
-    /// The scale of a channel's values; the first snapshot, which is given and may be noise, does not decide.
+    /// The scale of a channel's values. It leaves out the first snapshot, which is given and may be noise.
     pub(super) fn scale(&self, channel: usize) -> ColorScale {
         let points = self.description.shape.height * self.description.shape.width;
         ColorScale::covering(self.true_values(channel).skip(points))
     }
 
-    /// Width and height of an image with so long a longer side.
+    /// Width and height of an image whose longer side is `side`.
     pub(super) fn panel(&self, side: f64) -> (u32, u32) {
         let shape = self.description.shape;
         let (width, height) = (shape.width as f64, shape.height as f64);

@@ -1,4 +1,4 @@
-//! Figures of a system without space axes: its components over time, its path through the space of states.
+//! Figures of a system without space axes: its components over time, its path through state space.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{Comparison, FRAMES, Picture, bounds, linear};
 use crate::plot::{self, Curve, Figure, Limits, Line, Series, Space, Stack};
 
-/// Components drawn at most.
+/// Most components that are drawn.
 const COMPONENTS: usize = 8;
 
 impl Comparison<'_> {
@@ -43,10 +43,10 @@ impl Comparison<'_> {
             }
         }
         if self.channels() > 1 {
-            let caption = "The worst trajectory in the space of states".into();
+            let caption = "The worst trajectory in state space".into();
             pictures.push(Picture { file: "state-space.png".into(), caption });
         }
-        let caption = "The worst trajectory as time goes by".into();
+        let caption = "Animation of the worst trajectory".into();
         pictures.push(Picture { file: "rollout.png".into(), caption });
         Ok(pictures)
     }

@@ -1,4 +1,4 @@
-//! `cfo inspect`: what a file holds, what is wrong with it, and whether it is sampled densely enough.
+//! `cfo inspect`: what a file contains, what is wrong with it, and whether it is sampled densely enough.
 
 mod order;
 mod sampling;
@@ -25,7 +25,7 @@ struct Report {
     /// Empty when the file does not say.
     system: String,
     trajectories: usize,
-    /// Different ones among those that were read.
+    /// Distinct ones among those that were read.
     distinct: usize,
     frames: Extent<usize>,
     /// Of one snapshot: the space axes, then the channels.
@@ -40,12 +40,12 @@ struct Report {
     values: Vec<ChannelReport>,
     split: Option<SplitReport>,
     parameters: Vec<ParameterReport>,
-    /// What is not wrong, but misleads.
+    /// What is not wrong, but misleading.
     warnings: Vec<String>,
     scanned: Scanned,
-    /// Of each channel; empty when values or times are not fit to tell.
+    /// Of each channel; empty when values or times do not allow an estimate.
     noise: Vec<Noise>,
-    /// Absent when values or times are not fit for a spline.
+    /// Absent when values or times do not allow a spline.
     sampling: Option<Sampling>,
 }
 
@@ -88,14 +88,14 @@ struct ParameterReport {
     max: f64,
 }
 
-/// How much of the file the statistics stand on.
+/// How much of the file the statistics cover.
 #[derive(Debug, Serialize)]
 struct Scanned {
     trajectories: usize,
     complete: bool,
 }
 
-/// Defects whose places are listed.
+/// Most defects whose places are listed.
 const MOST_PLACES: usize = 16;
 
 pub fn run(arguments: &args::Inspect) -> Result<()> {
@@ -110,7 +110,7 @@ pub fn run(arguments: &args::Inspect) -> Result<()> {
     if arguments.plot && scan.defects.is_empty() {
         plot(&file)?;
     }
-    // Said last, and with the exit code of bad input: nothing can be trained on such a file.
+    // Reported last, with the exit code of bad input: nothing can be trained on such a file.
     match scan.defects.into_iter().next() {
         Some(defect) => Err(DataError::defect(file.path(), defect).into()),
         None => Ok(()),

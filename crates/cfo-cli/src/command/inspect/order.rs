@@ -1,11 +1,11 @@
-//! The order of the trajectories in their file: whether parts taken in that order would mislead.
+//! The order of the trajectories in their file: whether a split in that order would mislead.
 
 use cfo_data::store::TrajectoryFile;
 
-/// Fewer trajectories than these may be sorted by chance: of 8 in random order one file in 20,000 is.
+/// Fewer trajectories may be sorted by chance: of files with 8 trajectories in random order, one in 20,000 is sorted.
 const FEWEST: usize = 8;
 
-/// What neighbouring trajectories have to do with each other.
+/// How neighbouring trajectories are ordered.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     trajectories: usize,
@@ -47,8 +47,8 @@ impl Order {
         });
         let warning = |name: &String| {
             format!(
-                "the trajectories are sorted by parameter `{name}`: parts in the order of the file test on values that \
-                 are not trained on; shuffle them, or store `split`"
+                "the trajectories are sorted by parameter `{name}`: a split in the order of the file tests on values of it \
+                 that training never saw; shuffle them, or store `split`"
             )
         };
         sorted.map(|(_, name)| warning(name)).collect()

@@ -1,11 +1,11 @@
-//! The audit of the sampling as it is reported: errors, a recommendation and a verdict.
+//! The audit of the sampling for the report: errors, a recommendation and a verdict.
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{DataError, SamplingAudit};
 use cfo_numerics::Path;
 use serde::Serialize;
 
-/// How well snapshots that are left out are rebuilt from their neighbours.
+/// How well left-out snapshots are interpolated from their neighbours.
 #[derive(Debug, Serialize)]
 pub(super) struct Sampling {
     pub trajectories: usize,
@@ -26,7 +26,7 @@ pub(super) struct Rebuilt {
     pub stencil: Option<usize>,
     /// Root mean square, each channel in units of its deviation.
     pub error: f64,
-    /// The same without what the noise accounts for.
+    /// The same without the noise's share.
     pub curve_error: f64,
     pub relative_l2: f64,
 }
@@ -39,9 +39,9 @@ pub(super) struct Noise {
     pub deviation: f64,
     /// In units of the channel's deviation.
     pub relative: f64,
-    /// Whether it is told apart from times that are too far apart; if not, it is an upper bound.
+    /// Whether it could be separated from the effect of sparse times; if not, it is an upper bound.
     pub resolved: bool,
-    /// What surely is noise.
+    /// A lower bound of the noise.
     #[serde(skip)]
     certain: f64,
     /// Whether smoothing is worth while.
@@ -69,13 +69,13 @@ impl Noise {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
-    /// Below a hundredth of the deviation, noise aside: other errors will dominate.
+    /// Below a hundredth of the standard deviation, noise aside: other errors will dominate.
     Dense,
-    /// Below a tenth: the spline's error will show in what is learned.
+    /// Below a tenth: the error of the spline will limit what is learned.
     Coarse,
     /// Above: snapshots are too far apart to interpolate between.
     TooSparse,
-    /// Lost in noise that matters.
+    /// Hidden by noise.
     Noisy,
 }
 
@@ -92,10 +92,16 @@ impl Verdict {
     /// The verdict in words.
     pub fn text(self) -> &'static str {
         match self {
-            Self::Dense => "dense enough: snapshots left out are rebuilt to 1 % of the deviation",
-            Self::Coarse => "coarse: snapshots left out are rebuilt to 10 % of the deviation, not to 1 %",
-            Self::TooSparse => "too sparse: snapshots left out are not rebuilt to 10 % of the deviation",
-            Self::Noisy => "snapshots left out are rebuilt as well as the noise allows",
+            Self::Dense => {
+                "dense enough: left-out snapshots are interpolated to 1 % of the standard deviation"
+            }
+            Self::Coarse => {
+                "coarse: left-out snapshots are interpolated to 10 % of the standard deviation, not to 1 %"
+            }
+            Self::TooSparse => {
+                "too sparse: left-out snapshots are not interpolated to 10 % of the standard deviation"
+            }
+            Self::Noisy => "left-out snapshots are interpolated as well as the noise allows",
         }
     }
 }

@@ -12,20 +12,20 @@ use serde::Serialize;
 use super::order::Order;
 use crate::progress::Progress;
 
-/// Numbers that are read without being asked for all (4 GiB of `f32`).
+/// Most values that are read without `--full` (4 GiB of `f32`).
 const MOST_VALUES: usize = 1 << 30;
 
-/// Largest relative deviation of an interval from the trajectory's mean one at which times count as uniform: what
-/// rounding to `f32` leaves of a thousand equal steps is below.
+/// Times count as uniform up to this relative deviation of an interval from the trajectory's mean interval. Rounding a
+/// thousand equal steps to `f32` stays below it.
 const UNIFORM: f64 = 1e-3;
 
-/// An interval so many times as long as the trajectory's mean one is a gap.
+/// An interval is a gap from this multiple of the trajectory's mean interval on.
 const GAP: f64 = 5.0;
 
 /// What the trajectories that were read have in common.
 pub(super) struct Scan {
     pub trajectories: usize,
-    /// One number for each different trajectory, made of its values.
+    /// A hash of the values of each distinct trajectory.
     pub digests: HashSet<u64>,
     pub frames: (usize, usize),
     pub times: Times,
@@ -48,7 +48,7 @@ pub(super) struct Times {
     pub shared: bool,
     pub smallest_interval: f64,
     pub largest_interval: f64,
-    /// Intervals much longer than the trajectory's mean one.
+    /// Intervals much longer than the trajectory's mean interval.
     pub gaps: usize,
     pub longest_gap: Option<Gap>,
 }
@@ -66,7 +66,7 @@ pub(super) struct Gap {
 }
 
 impl Scan {
-    /// Reads all trajectories, or some of a large file unless `full`.
+    /// Reads all trajectories; of a large file only some, unless `full`.
     pub fn new(file: &TrajectoryFile, full: bool) -> Result<Self, DataError> {
         let chosen = chosen(file, full)?;
         let first_times = file.audit(chosen[0])?.0.times;
@@ -144,11 +144,11 @@ fn chosen(file: &TrajectoryFile, full: bool) -> Result<Vec<usize>, DataError> {
     Ok((0..affordable).map(|i| (i as u128 * count as u128 / affordable as u128) as usize).collect())
 }
 
-/// Equal for trajectories whose values are equal, and for others only by chance (2^-64 a pair). The parameters do not
-/// count: a dam of another radius that floods the same cells is the same trajectory.
+/// A hash of the values: equal values have equal hashes, others collide with probability 2^-64 per pair. The parameters
+/// do not count: a dam of another radius that covers the same cells is the same trajectory.
 fn digest(values: &[f32]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // Whole words: twice as fast as single values.
+    // Two values at a time: twice as fast as one.
     for pair in values.chunks(2) {
         let low = pair[0].to_bits();
         let high = pair.get(1).map_or(0, |value| value.to_bits());

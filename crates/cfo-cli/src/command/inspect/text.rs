@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ pub(super) fn text(report: &Report) -> String {
     line(format!("{} trajectories, {}, snapshots [{}]", report.trajectories, frames(report), shape(report)));
     if report.distinct < report.scanned.trajectories {
         line(format!(
-            "{} of the {} trajectories read repeat others value for value: a split by index tests on what was trained on",
+            "{} of the {} trajectories read are exact copies of others: a split by index would test on training data",
             report.scanned.trajectories - report.distinct,
             report.scanned.trajectories
         ));
@@ -70,7 +70,7 @@ fn split_text(split: &SplitReport) -> String {
     let mut text =
         format!("split: train {}, validation {}, test {}", split.train, split.validation, split.test);
     if split.none > 0 {
-        write!(text, ", none {}", split.none).expect("a string takes everything");
+        write!(text, ", none {}", split.none).expect("writing to a string cannot fail");
     }
     text
 }
@@ -79,7 +79,7 @@ fn times(times: &Times) -> String {
     let sharing = if times.shared { "the same for all" } else { "each trajectory its own" };
     let spacing = if times.uniform { "uniform" } else { "irregular" };
     let (least, most) = (times.smallest_interval, times.largest_interval);
-    // Equal up to rounding: one number says it.
+    // Equal up to rounding: one number is enough.
     let interval = if most <= least * 1.001 {
         format!("interval {most:.6}")
     } else {
@@ -124,14 +124,14 @@ fn noise(report: &Report) -> String {
     let describe = |noise: &super::Noise| match (noise.resolved, noise.relative) {
         (true, 0.0) => format!("  {}: none found", noise.name),
         (true, relative) => format!(
-            "  {}: deviation {}, {} % of the channel's",
+            "  {}: standard deviation {}, {} % of the channel's",
             noise.name,
             scientific(noise.deviation),
             percent(relative)
         ),
         (false, 0.0) => format!("  {}: too few snapshots to tell", noise.name),
         (false, relative) => format!(
-            "  {}: at most {} % of the channel's deviation, not to be told from times too far apart",
+            "  {}: at most {} % of the channel's standard deviation; the times are too sparse to tell noise from signal",
             noise.name,
             percent(relative)
         ),
@@ -140,12 +140,12 @@ fn noise(report: &Report) -> String {
     let verdict = match report.noise.iter().any(|noise| noise.matters) {
         true => "the values are noisy: `path.smoothing = \"auto\"` trains on smoothed snapshots",
         false if report.noise.iter().all(|noise| noise.resolved) => "no noise that matters",
-        false => "no noise that could be told for certain",
+        false => "no noise found with certainty",
     };
     format!("noise: {verdict}\n{}", channels.join("\n"))
 }
 
-/// Two digits that count.
+/// Two significant digits.
 fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
@@ -159,7 +159,7 @@ fn percent(share: f64) -> String {
 fn sampling(report: &Report) -> String {
     use Alignment::{Left, Right};
     let Some(sampling) = &report.sampling else {
-        return "sampling: not audited; it takes at least 3 frames of finite values at increasing times"
+        return "sampling: not audited; an audit needs at least 3 frames of finite values at increasing times"
             .to_owned();
     };
     let noisy = sampling.recommended_smoothing != "none";
@@ -183,7 +183,7 @@ fn sampling(report: &Report) -> String {
         kind => format!(", `path.smoothing = \"{kind}\"`"),
     };
     format!(
-        "sampling: {} snapshots of {} trajectories left out in turn and rebuilt from their neighbours\n{}\
+        "sampling: {} snapshots of {} trajectories left out in turn and interpolated from their neighbours\n{}\
          recommended: `path.spline = \"{}\"`{stencil}{smoothing}; {}",
         sampling.knots,
         sampling.trajectories,

@@ -1,4 +1,4 @@
-//! `cfo predict`: initial states and times into a trajectory file.
+//! `cfo predict`: integrates initial states to given times and writes a trajectory file.
 
 mod options;
 
@@ -21,10 +21,10 @@ use crate::diagnostics::{Incomplete, say};
 use crate::progress::Progress;
 use crate::{interrupt, report};
 
-/// Trajectories integrated together at most.
+/// Most trajectories integrated together.
 const BATCH: usize = 256;
 
-/// Numbers of snapshots held in memory at a time.
+/// Most values held in memory at a time.
 const HELD: usize = 1 << 24;
 
 /// What was written; the JSON document.
@@ -45,7 +45,7 @@ pub(super) struct Diverged {
     pub(super) trajectory: usize,
     /// The last time reached.
     pub(super) time: f64,
-    /// Why it went no further.
+    /// Why it stopped there.
     pub(super) reason: String,
 }
 
@@ -73,15 +73,15 @@ struct Start {
     parameters: Vec<f64>,
 }
 
-/// What is predicted from.
+/// The initial states.
 struct Initial {
     file: TrajectoryFile,
-    /// That of the file, with the parameters given on the command line.
+    /// The file's, with the parameters given on the command line.
     description: Description,
     alignment: Alignment,
     /// Parameters given on the command line.
     given: Vec<(String, f64)>,
-    /// The trajectories, each with its snapshot and the time of that.
+    /// The trajectories, each with the snapshot to start from and its time.
     chosen: Vec<(usize, usize, f64)>,
 }
 
@@ -115,7 +115,7 @@ impl Initial {
         Ok(Self { file, description, alignment, given, chosen })
     }
 
-    /// Reads where one prediction starts.
+    /// Reads the start of one prediction.
     fn start(&self, &(index, frame, time): &(usize, usize, f64)) -> Result<Start> {
         let values = self.file.frames(index, &[frame])?;
         let names = &self.file.description().parameter_names;
@@ -132,7 +132,7 @@ impl Initial {
     }
 }
 
-/// Predicts a portion of the trajectories after another, and writes them.
+/// Predicts the trajectories portion by portion and writes them.
 fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times: Vec<f64>) -> Result<Report> {
     let count = initial.chosen.len();
     let model = trained.model();
@@ -170,7 +170,7 @@ fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times:
     Ok(Report { out: arguments.out.clone(), trajectories: count, indices, times, evaluations, diverged })
 }
 
-/// Says which trajectories did not arrive; that is a failure.
+/// Fails if trajectories diverged, and names them.
 pub(super) fn conclude(diverged: &[Diverged], trajectories: usize) -> Result<()> {
     let Some(first) = diverged.first() else { return Ok(()) };
     let rest = match diverged.len() {
@@ -179,11 +179,12 @@ pub(super) fn conclude(diverged: &[Diverged], trajectories: usize) -> Result<()>
     };
     bail!(Incomplete {
         problem: first.text() + &rest,
-        hint: "train longer, raise `--nfe`, or ask for nearer times; the others are not touched by it".into(),
+        hint: "train longer, raise `--nfe`, or ask for nearer times; the other trajectories are complete"
+            .into(),
     })
 }
 
-/// Parameters outside what the model was trained on are said, the first of each kind by name.
+/// Warns of parameters outside the range of the training data, naming the first trajectory of each kind.
 pub(super) fn warn_strangers(strangers: &[(usize, String)]) {
     if let Some((index, text)) = strangers.first() {
         let rest = match strangers.len() {
@@ -208,7 +209,7 @@ fn print(found: &Report, json: bool) -> Result<()> {
     Ok(report::print(&text)?)
 }
 
-/// Refuses to write over what is there, before anything is computed.
+/// Refuses to overwrite an existing file, before anything is computed.
 fn check_target(arguments: &args::Predict) -> Result<()> {
     let problem = match arguments.out.exists() {
         true if is_same(&arguments.out, &arguments.initial) => (
@@ -227,7 +228,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
     matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The trajectories to predict from, and which of their snapshots are of the part that is meant.
+/// The trajectories to predict from, and which of their snapshots belong to the chosen part.
 fn chosen(
     arguments: &args::Predict,
     file: &TrajectoryFile,
@@ -257,7 +258,7 @@ fn starts(
     pieces: &[(usize, Range<usize>)],
 ) -> Result<Vec<(usize, usize, f64)>> {
     if let Some(from) = arguments.from.filter(|from| !from.is_finite()) {
-        bail!(CfoError::InvalidKey { key: "--from".into(), problem: format!("{from} is no time") });
+        bail!(CfoError::InvalidKey { key: "--from".into(), problem: format!("{from} is not a finite time") });
     }
     let start = |(index, frames): &(usize, Range<usize>)| {
         let times = file.times(*index)?;
@@ -278,7 +279,8 @@ fn starts(
     pieces.iter().map(start).collect()
 }
 
-/// The same model with a budget of evaluations that is for the horizon of the training data: a part of it takes a part.
+/// The same model with its budget of evaluations spread over the horizon of the training data: a shorter prediction takes
+/// fewer.
 fn per_horizon(trained: &Trained) -> Trained {
     let solver = trained.solver();
     match solver.budget {
@@ -299,7 +301,7 @@ fn request(portion: &[Start], times: &[f64]) -> Request {
     }
 }
 
-/// What was found from a start; of one that diverged at once its start is left.
+/// The prediction from a start. If it diverged at once, only the start is left.
 fn predicted(start: Start, times: Vec<f64>, values: Vec<f32>) -> Result<Trajectory> {
     let (times, values) = match times.is_empty() {
         true => (vec![start.time], start.state),
@@ -321,11 +323,11 @@ fn warn_beyond(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) {
         }
         return;
     }
-    // A network that is not told the time knows no first and last one, but how long trajectories were.
+    // A network without time as an input has no first and last time, but a longest trajectory.
     let farthest = |time: f64| times.iter().map(move |at| (at - time).abs()).fold(0.0, f64::max);
     if starts().map(farthest).fold(0.0, f64::max) > scaling.span + slack {
         say(&format!(
-            "warning: the model was trained on trajectories up to {} long; beyond that it extrapolates",
+            "warning: the model was trained on trajectories of length up to {}; beyond that it extrapolates",
             scaling.span
         ));
     }

@@ -1,4 +1,4 @@
-//! The words of `cfo predict` that are more than a number: times and parameters.
+//! Parses the options `--times` and `--parameters` of `cfo predict`.
 
 use anyhow::{Result, bail};
 use cfo::{CfoError, Model};
@@ -34,7 +34,7 @@ pub(super) fn parse_parameters(text: Option<&str>, model: &Model) -> Result<Vec<
     Ok(given)
 }
 
-/// `a,b,c`, `start:stop:count` or `@FILE` with numbers; increasing, or decreasing and then turned round.
+/// `a,b,c`, `start:stop:count` or `@FILE` with numbers. The result increases: decreasing times are reversed.
 pub(super) fn parse_times(text: &str) -> Result<Vec<f64>> {
     let bad = |problem: &str| CfoError::InvalidKey {
         key: "--times".into(),
@@ -48,7 +48,7 @@ pub(super) fn parse_times(text: &str) -> Result<Vec<f64>> {
             let words = lines.flat_map(|line| line.split([',', ' ', '\t', ';']));
             let words = words.map(str::trim).filter(|word| !word.is_empty());
             let times: Option<Vec<f64>> = words.map(number).collect();
-            times.filter(|times| !times.is_empty()).ok_or_else(|| bad("does not hold numbers alone"))?
+            times.filter(|times| !times.is_empty()).ok_or_else(|| bad("does not contain numbers only"))?
         }
         (None, [start, stop, count]) => {
             let (start, stop) = (number(start), number(stop));

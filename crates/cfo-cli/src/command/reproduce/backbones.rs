@@ -1,4 +1,4 @@
-//! `backbones`: the same systems with the networks that the paper tries, everything else fixed.
+//! `backbones`: the same systems with each network that the paper compares, everything else fixed.
 
 use anyhow::Result;
 use cfo::Report;
@@ -28,10 +28,10 @@ pub(super) struct Row {
     parameters: usize,
     #[serde(flatten)]
     error: Spread,
-    /// The name that `std_trajectories` had.
+    /// The earlier name of `std_trajectories`.
     std: Option<f64>,
     paper: Option<f64>,
-    /// Of one training, mean over the runs.
+    /// Of one training run, mean over the runs.
     seconds: f64,
     #[serde(skip)]
     setup: Setup,
@@ -60,9 +60,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let Some(runs) = measured else { return Ok(None) };
     let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
     let findings = Findings {
-        title: "Networks under CFO",
-        about: "Relative L2 error of rollouts of quintic CFO trained on all times, by network; the recipe is the same but for the network. The \
-                MLP on Burgers is not among the paper's figures for CFO."
+        title: "CFO with different networks",
+        about: "Relative L2 error of rollouts of quintic CFO trained on all times, by network; the recipes differ in the network alone. The \
+                paper has no figure for CFO with the MLP on Burgers."
             .into(),
         table: table(&rows),
         verdict: String::new(),

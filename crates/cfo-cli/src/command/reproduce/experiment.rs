@@ -1,7 +1,7 @@
-//! What the experiments share: data simulated once for each system, trainings that go on where they were killed,
+//! What the experiments share: data simulated once for each system, training runs that continue after an interruption,
 //! and the measurement of each.
 //!
-//! A target describes its trainings and turns each [`Outcome`] into rows; everything between is here.
+//! A target describes its training runs and turns each [`Outcome`] into rows; everything between is here.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// The trajectories that nothing was fitted to.
+    /// The test trajectories.
     pub fn test(&self) -> Vec<&Trajectory> {
         self.set.part(Split::Test).map(|(_, trajectory)| trajectory).collect()
     }
@@ -81,16 +81,16 @@ impl Outcome<'_> {
     pub fn evaluate_with(&self, config: &EvaluateConfig) -> Result<Option<Report>> {
         let trained = self.trained.with_solver(Solver::from_config(config)?);
         let report = trained.evaluate_each(&self.set.test(), false, self.watch())?;
-        // Nobody looks at the states, which would stay in memory with the report.
+        // The states are not used, and would stay in memory with the report.
         Ok(report.diverged.is_empty().then_some(Report { worst: None, ..report }))
     }
 
-    /// Ctrl-C ends its rollouts.
+    /// Lets Ctrl-C end its rollouts.
     pub fn watch(&self) -> Watch<'_> {
         Watch::default().with_interrupt(self.interrupt)
     }
 
-    /// The recipe it was trained by.
+    /// The recipe it was trained with.
     pub fn recipe(&self) -> &Recipe {
         self.trained.recipe()
     }
@@ -108,7 +108,7 @@ impl std::fmt::Display for NotAsked {
     }
 }
 
-/// Where experiments are made: device, folders, and what the command line changes.
+/// The environment of the experiments: device, folders, and what the command line changes.
 pub(super) struct Laboratory<'a> {
     arguments: &'a args::Reproduce,
     device: Device,
@@ -124,7 +124,7 @@ impl<'a> Laboratory<'a> {
         Ok(Self { arguments, device, folder, interrupt: interrupt::flag()? })
     }
 
-    /// The setups of an experiment that were asked for: by default all systems that `belongs` takes, each by every recipe.
+    /// The setups of an experiment that were asked for: by default all systems that `belongs` accepts, each with every recipe.
     pub fn setups(&self, belongs: impl Fn(&System) -> bool) -> Result<Vec<Setup>> {
         let scale = self.arguments.scale;
         let systems: Vec<&'static System> =
@@ -139,7 +139,7 @@ impl<'a> Laboratory<'a> {
         }
         if let Some(unknown) = asked.iter().find(|asked| !names.contains(&asked.as_str())) {
             let problem =
-                format!("`{unknown}` is none of this experiment's systems `{}`", names.join("`, `"));
+                format!("`{unknown}` is not among this experiment's systems `{}`", names.join("`, `"));
             return Err(CfoError::InvalidKey { key: "--system".into(), problem }.into());
         }
         let chosen = systems
@@ -151,10 +151,10 @@ impl<'a> Laboratory<'a> {
             .collect())
     }
 
-    /// Makes every training with every seed, or this process's share of them, and measures each unless only a share was
-    /// asked for. Returns what was measured, for each training a value a seed; nothing if not all was.
+    /// Does every training run with every seed, or this process's share of them, and measures each unless only a share was
+    /// asked for. Returns the measurements, for each network one value per seed; nothing if some are missing.
     ///
-    /// Trainings of one system follow each other, so that only one system's data are in memory.
+    /// Training runs of one system follow each other, so that only one system's data are in memory.
     pub fn each<T>(
         &self,
         trainings: &[Training],
@@ -217,7 +217,7 @@ impl<'a> Laboratory<'a> {
         Ok(set.with_split(counts)?)
     }
 
-    /// Trains, goes on, or just loads what is finished; then takes the weights of the lowest validation error.
+    /// Trains, continues, or loads a finished run; then takes the weights with the lowest validation error.
     fn train<'s>(&self, training: &Training, recipe: &Recipe, set: &'s Trajectories) -> Result<Outcome<'s>> {
         let name = format!("{}-seed-{}", training.name, recipe.train.seed);
         let run = self.folder.join(training.system().name()).join(training.setup.edition.name()).join(name);
@@ -258,7 +258,7 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Re
     let state = checkpoints.state("latest")?;
     if state.recipe() != *recipe {
         return Err(CfoError::BadData {
-            problem: format!("`{}` holds a run by another recipe", run.display()),
+            problem: format!("`{}` is a run with another recipe", run.display()),
             hint: "remove it, or choose another `--out` or `--runs`".into(),
         }
         .into());
@@ -267,7 +267,7 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Re
         && TrainingData::has_fingerprint(recipe, set, &state.data_fingerprint)?)
 }
 
-/// What of a line of `metrics.jsonl` is used.
+/// The keys of a line of `metrics.jsonl` that are used.
 #[derive(Deserialize)]
 struct Logged {
     step: u32,
@@ -299,7 +299,7 @@ fn clock(reports: &[Logged]) -> Vec<f64> {
         .collect()
 }
 
-/// The set with training and validation trajectories cut off after a share of their time; test trajectories whole.
+/// The set with training and validation trajectories cut off after a share of their time; test trajectories stay whole.
 fn shortened(set: &Trajectories, share: f64) -> Trajectories {
     let size = set.description.shape.len();
     let mut short = set.clone();

@@ -1,7 +1,7 @@
-//! `extrapolation`: trained on the first half of every trajectory, rolled out over the whole of it.
+//! `extrapolation`: networks trained on the first half of every trajectory and rolled out over all of it.
 //!
-//! With the time as an input, as in the paper, times beyond the training horizon are new to the network; without it they
-//! are not, which suits systems whose equations do not change with time.
+//! With time as an input, as in the paper, times beyond the training horizon are new to the network. Without it they are
+//! not, which suits systems whose equations do not change with time.
 
 use anyhow::Result;
 use cfo::Report;
@@ -20,7 +20,7 @@ use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
-/// The paper's errors after training on the first half; those after training on the whole are table 1's.
+/// The paper's errors after training on the first half; those after training on the whole horizon are in table 1.
 const PAPER_HALF: [f64; 4] = [3.67e-2, 7.94e-3, 4.78e-2, 2.28e-2];
 
 #[derive(Clone, Debug, Serialize)]
@@ -41,8 +41,8 @@ pub(super) struct Row {
     setup: Setup,
 }
 
-/// Whether the network sees the time as its recipe has it, or not; on the whole horizon and on its half. A network on the whole
-/// horizon that sees time as its recipe says is table 1's.
+/// Networks with and without time as an input, each trained on the whole horizon and on its first half. The network of the
+/// recipe on the whole horizon is that of table 1.
 fn trainings(setup: Setup) -> Vec<Training> {
     let mut trainings = Vec::new();
     for time_embedding in [true, false] {
@@ -84,8 +84,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
     let findings = Findings {
         title: "Extrapolation past the training horizon",
-        about: "Relative L2 error of rollouts over the whole horizon of quintic CFO trained on all times of the whole horizon or of its first half, with \
-                the time as an input of the network, as in the paper, and without."
+        about: "Relative L2 error of rollouts over the whole horizon. Quintic CFO is trained on all times of the whole horizon or of its first half, with \
+                time as an input of the network, as in the paper, and without."
             .into(),
         table: table(&rows),
         verdict: String::new(),

@@ -1,4 +1,4 @@
-//! A report about trained networks: table, verdict and figures, with how they came about and the command that repeats it.
+//! A report about trained networks: table, verdict and figures, with the setting and the command that repeats it.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub(super) struct Findings<R> {
     pub about: String,
     pub rows: Vec<R>,
     pub table: Table,
-    /// What follows from the table, in lines.
+    /// Conclusions from the table, one per line.
     pub verdict: String,
     /// Figures by the stem of their file names.
     pub figures: Vec<(String, Figure)>,
@@ -54,7 +54,7 @@ impl<R: Serialize> Findings<R> {
     }
 }
 
-/// Leads from a table's row to the note below.
+/// Marks a row of a table that has a note below.
 const MARK: &str = "†";
 
 /// A system's name in a table, marked if there is a note on its errors.
@@ -63,33 +63,33 @@ pub(super) fn marked(setup: Setup) -> String {
     format!("{}{mark}", setup.system.name())
 }
 
-/// What a reader must know of how the figures came about: reductions of `smoke`, overrides, the seed.
+/// What a reader must know about the setting: reductions of `smoke`, overrides, the seed.
 fn setting(arguments: &args::Reproduce, systems: &[&System]) -> String {
     let mut text = match arguments.scale {
         Scale::Smoke => {
             let reductions: Vec<String> =
                 systems.iter().map(|system| format!("- {}: {}.", system.label(), system.reduction())).collect();
             format!(
-                "`smoke` is a reduced version, made to run in minutes; its figures do not repeat the paper's. Reduced are:\n\n{}\n\nThe paper's recipe then has the rate 1e-3, ours \
-                 2e-3 and a shorter warm-up and average.\n",
+                "`smoke` is a reduced version, made to run in minutes; its figures cannot be compared with the paper's. Reductions:\n\n{}\n\nThe paper's recipe then has the learning rate 1e-3; ours \
+                 has 2e-3 and a shorter warm-up and average of the weights.\n",
                 reductions.join("\n")
             )
         }
         Scale::Paper => "The paper's data, networks, steps and batches; recipes `paper` as in `recipes/`, `ours` as in `recipes/ours/`.\n".into(),
     };
     if !arguments.set.is_empty() {
-        text += &format!("\nChanged by hand in every recipe: `{}`.\n", arguments.set.join("`, `"));
+        text += &format!("\nOverridden in every recipe: `{}`.\n", arguments.set.join("`, `"));
     }
     let seeds = arguments.training_seeds();
     let seeds = match seeds.as_slice() {
         [one] => format!("One seed ({one})"),
         [first, .., last] => format!(
-            "Seeds {first} to {last} of the training (weights, batches, left-out snapshots) on the same data, mean and deviation over the {} runs",
+            "Seeds {first} to {last} of training (weights, batches, left-out snapshots) on the same data; mean and deviation over the {} runs",
             seeds.len()
         ),
         [] => String::new(),
     };
-    text + &format!("\n{seeds}; weights of the lowest validation error.\n")
+    text + &format!("\n{seeds}; weights with the lowest validation error.\n")
 }
 
 /// The command that repeats a report.

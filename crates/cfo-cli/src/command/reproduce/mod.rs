@@ -1,6 +1,6 @@
-//! `cfo reproduce`: the paper's tables and figures, ours beside the paper's.
+//! `cfo reproduce`: the paper's tables and figures, with ours beside them.
 //!
-//! One file per target. Those that train describe their trainings, which [`experiment`] carries out, [`spread`] averages over seeds and [`findings`] lays out;
+//! One file per target. Those that train describe their training runs, which [`experiment`] carries out, [`spread`] averages over seeds and [`findings`] formats;
 //! each computes its rows, and [`Record`] prints and files them in the same way.
 
 mod all;
@@ -84,7 +84,7 @@ fn refuse_training_options(arguments: &args::Reproduce) -> Result<()> {
     )
 }
 
-/// Refuses an option that was given and means nothing here.
+/// Refuses an option that was given but has no meaning here.
 fn refuse<const N: usize>(arguments: &args::Reproduce, given: [(&str, bool); N]) -> Result<()> {
     match given.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
@@ -101,12 +101,12 @@ fn folder(arguments: &args::Reproduce) -> PathBuf {
     arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()))
 }
 
-/// Prints and files what a target found; nothing was found where only a share of the trainings was made.
+/// Prints the results of a target and writes its report; there are none if only a share of the training runs was done.
 fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>) -> Result<bool> {
     let Some(record) = record else {
         if !arguments.dry_run {
             say(
-                "this share is done; the same command without `--share` makes the report once all shares are",
+                "this share is done; once all shares are, the same command without `--share` writes the report",
             );
         }
         return Ok(false);
@@ -124,12 +124,12 @@ fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>
     Ok(true)
 }
 
-/// What a target found, ready for the terminal and for the report's folder.
+/// The results of a target, ready for the terminal and for the report's folder.
 struct Record<D> {
     document: D,
     /// For the terminal.
     text: String,
-    /// The report; figures stand beside it and may be shown by their names.
+    /// The report; it may show the figures in its folder by their names.
     markdown: String,
     /// Figures by the stem of their file names.
     figures: Vec<(String, Figure)>,
@@ -150,8 +150,8 @@ impl<D: Serialize> Record<D> {
         self
     }
 
-    /// Writes `report.json`, `report.md` and the figures; reports that are there already are replaced. Every file appears
-    /// whole or not at all.
+    /// Writes `report.json`, `report.md` and the figures, and replaces existing ones. Every file appears whole or not at
+    /// all.
     fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         fs_err::create_dir_all(folder)?;
         let mut written = vec![folder.join("report.json"), folder.join("report.md")];

@@ -18,7 +18,7 @@ use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
 const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
-/// Evaluations in units of the baseline's.
+/// Budgets of evaluations, relative to the baseline's.
 const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 
 /// The paper's errors at the final time: for each system, the solvers in order, the shares in order.
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         trainings.iter().zip(&measured).flat_map(|(training, runs)| rows(training, runs)).collect();
     let findings = Findings {
         title: "Error against network evaluations",
-        about: "Relative L2 error of quintic CFO trained on all times, by solver and by evaluations in units of the autoregressive baseline's (one a snapshot); the \
+        about: "Relative L2 error of quintic CFO trained on all times, by solver and by network evaluations relative to the autoregressive baseline's (one per snapshot). The \
                 paper tabulates the error at the final time. Steps are equal; snapshots between them come from the solver's dense output."
             .into(),
         table: table(&rows),
@@ -84,7 +84,7 @@ fn combinations() -> impl Iterator<Item = (usize, usize)> {
     (0..SOLVERS.len()).flat_map(|solver| (0..SHARES.len()).map(move |share| (solver, share)))
 }
 
-/// Rollouts of a run by every solver within every budget.
+/// Rollouts of a run with every solver and every budget.
 fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
     let steps = outcome.intervals();
     let mut reports = Vec::new();
@@ -97,7 +97,7 @@ fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
     Ok(reports)
 }
 
-/// One row for the baseline, one a solver and budget for CFO; each over all runs.
+/// One row for the baseline, and for CFO one per solver and budget; each over all runs.
 fn rows(training: &Training, runs: &[Vec<Option<Report>>]) -> Vec<Row> {
     let position = training.system().position();
     let row = |at: usize, solver: Option<&'static str>, share: f64, paper: Option<f64>| {

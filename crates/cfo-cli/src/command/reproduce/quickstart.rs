@@ -1,7 +1,7 @@
-//! `quickstart`: the paper's claim in minutes on a laptop.
+//! `quickstart`: the paper's main claim in minutes on a laptop.
 //!
-//! On the Lorenz system, a continuous flow operator sees a random quarter of every trajectory's times, the autoregressive
-//! baseline all of them; both have the same network, normalised values, the same steps, batch and learning rate.
+//! On the Lorenz system, a continuous flow operator sees a random quarter of every trajectory's times and the autoregressive
+//! baseline sees all of them. Both have the same network, normalised values, steps, batch and learning rate.
 
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +26,8 @@ use crate::report::{Alignment, Table, scientific};
 
 const SYSTEM: &str = "lorenz";
 
-/// What both methods share: our recipe, with a laptop's budget and without the time, on which the equations do not depend.
+/// What both methods share: our recipe with a laptop's budget, and without time as an input, since the equations do not
+/// depend on it.
 fn recipe(budget: &Budget) -> Result<Recipe> {
     let mut recipe = paper::System::find(SYSTEM)?.recipe(Edition::Ours);
     if let OperatorConfig::Mlp(config) = &mut recipe.operator {
@@ -79,17 +80,17 @@ pub(super) struct Row {
     error: Spread,
     paper: f64,
     steps: u32,
-    /// Of all trainings together.
+    /// Of all training runs together.
     seconds: f64,
 }
 
-/// How much is spent.
+/// The size of the experiment.
 struct Budget {
     split: [usize; 3],
     steps: u32,
 }
 
-/// A training and what it came to.
+/// A training run and its result.
 struct Run {
     report: Report,
     losses: Vec<(f64, f64)>,

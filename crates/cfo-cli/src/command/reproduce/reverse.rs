@@ -1,6 +1,6 @@
 //! `reverse`: the learned field integrated backward from a late snapshot of Burgers' equation.
 //!
-//! Diffusion forgets, so backward the smallest error grows: the paper shows how far back one can go, and how
+//! Diffusion smooths forward in time, so backward every error grows. The paper shows how far back one can go, and how
 //! noise in the last snapshot shortens that.
 
 use anyhow::Result;
@@ -22,9 +22,9 @@ use crate::report::{Alignment, Table, scientific};
 
 /// The system of this experiment.
 const SYSTEM: &str = "burgers";
-/// Noise in the last snapshot, relative to its root mean square. The paper does not say its levels.
+/// Noise in the last snapshot, relative to its root mean square. The paper does not state its levels.
 const NOISES: [f64; 3] = [0.0, 1e-3, 1e-2];
-/// Starts, as shares of the horizon, from which the first snapshot is sought.
+/// Starts of the integration back to the first snapshot, as shares of the horizon.
 const STARTS: [f64; 4] = [1.0, 0.75, 0.5, 0.25];
 /// Times that the table shows, as shares of the horizon.
 const SHOWN: [f64; 5] = [0.9, 0.75, 0.5, 0.25, 0.0];
@@ -78,8 +78,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     }
     let findings = Findings {
         title: "Backward in time",
-        about: "Quintic CFO trained on all times of Burgers' equation, integrated backward with one RK4 step a snapshot: relative L2 error at time `to`, mean over the \
-                test trajectories; noise relative to the root mean square of the start. The paper has figures of this, no numbers."
+        about: "Quintic CFO trained on all times of Burgers' equation, integrated backward with one RK4 step per snapshot: relative L2 error at time `to`, mean over the \
+                test trajectories; noise relative to the root mean square of the start. The paper shows this in figures, without numbers."
             .into(),
         table: table(&rows),
         verdict: String::new(),
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     Ok(Some(findings.record(arguments, &setups)))
 }
 
-/// Tells curves of our recipe apart.
+/// Marks the curves of our recipe in the legend.
 fn prefix(edition: Edition) -> &'static str {
     match edition {
         Edition::Paper => "",
@@ -105,7 +105,7 @@ struct Backward {
     horizon: f64,
     /// Time and mean error of every snapshot that all trajectories reached, going back.
     errors: Vec<(f64, f64)>,
-    /// The first test trajectory's first snapshot, and the one found, if the integration came so far.
+    /// The first snapshot of the first test trajectory, and its reconstruction if the integration reached it.
     truth: Vec<f32>,
     first: Option<Vec<f32>>,
 }
@@ -165,14 +165,14 @@ impl Backward {
     }
 }
 
-/// The state with normal noise of a share of its root mean square.
+/// The state with Gaussian noise, scaled to a share of its root mean square.
 fn disturbed(state: &[f32], noise: f64, seed: u64, trajectory: u64) -> Vec<f32> {
     let mean = state.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>() / state.len() as f64;
     let mut random = Philox::new(seed, trajectory);
     state.iter().map(|&value| (f64::from(value) + noise * mean.sqrt() * random.normal()) as f32).collect()
 }
 
-/// States of every trajectory at as many of the times asked for as all of them reach.
+/// States of every trajectory at those of the requested times that all of them reach.
 fn integrate(outcome: &Outcome<'_>, request: &Request) -> Result<Vec<Vec<f32>>> {
     let trained = &outcome.trained;
     let size = trained.model().shape().len();
@@ -226,7 +226,7 @@ fn field_figure(fields: Vec<(String, Vec<f32>)>) -> (String, Figure) {
         line: if color == 0 { Line::Solid } else { Line::Dashed },
     });
     let figure = Figure {
-        title: "The first snapshot, found backward".into(),
+        title: "The first snapshot, reconstructed backward".into(),
         x: Axis { label: "grid point".into(), scale: AxisScale::Linear },
         y: Axis { label: "u".into(), scale: AxisScale::Linear },
         series: series.collect(),

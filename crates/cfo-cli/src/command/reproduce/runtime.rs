@@ -1,4 +1,4 @@
-//! `runtime`: time of a training step and of a rollout, beside the paper's.
+//! `runtime`: the times of a training step and of a rollout, beside the paper's.
 
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
-/// Milliseconds of a rollout and its error at the final time, next-step prediction then CFO with half its evaluations, on an
-/// A6000; then the seconds of CFO's training step.
+/// For each system: milliseconds of a rollout on an A6000 and its error at the final time, first for next-step prediction,
+/// then for CFO with half the evaluations; then the seconds of CFO's training step.
 const PAPER: [([(f64, f64); 2], f64); 4] = [
     ([(0.16, 1.48e-1), (0.12, 9.19e-2)], 0.0035),
     ([(0.68, 1.03e1), (0.31, 9.00e-3)], 0.0092),
@@ -27,7 +27,7 @@ const PAPER: [([(f64, f64); 2], f64); 4] = [
     ([(111.83, 3.84e-1), (49.63, 6.98e-2)], 0.40),
 ];
 
-/// Rollouts that are timed; the median counts.
+/// Timed rollouts, of which the median is reported.
 const REPETITIONS: usize = 3;
 
 #[derive(Clone, Debug, Serialize)]
@@ -92,14 +92,14 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     Ok(Some(findings.record(arguments, &setups)))
 }
 
-/// A rollout within a budget, timed: milliseconds a trajectory, evaluations, error at the final time; nothing if it diverges.
+/// Times a rollout within a budget: milliseconds per trajectory, evaluations, error at the final time; `None` if it diverges.
 fn timed(outcome: &Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f64)>> {
     let config = EvaluateConfig { nfe, ..EvaluateConfig::default() };
     let Some(report) = outcome.evaluate_with(&config)? else { return Ok(None) };
     let request = outcome.request();
     let count = request.start.len();
     let trained = outcome.trained.with_solver(Solver::from_config(&config)?);
-    // The first one compiles, and on a GPU captures what the others replay.
+    // The first one compiles, and on a GPU captures the graph that the others replay.
     trained.predict_each(&request, &outcome.watch())?;
     let mut times = Vec::new();
     for _ in 0..REPETITIONS {
@@ -193,13 +193,13 @@ fn figure(setup: &Setup, rows: &[Row], points: Vec<(f64, f64)>) -> (String, Figu
         .and_then(|row| Some((row.milliseconds_per_trajectory?, row.final_time?)));
     let mut series = vec![Series { label: "CFO, RK4".into(), points, color: 0, line: Line::Solid }];
     if let Some((time, error)) = baseline {
-        // A short stroke marks the one point.
+        // A short line marks the single point.
         let points = vec![(0.97 * time, error), (1.03 * time, error)];
         series.push(Series { label: "autoregressive".into(), points, color: 1, line: Line::Solid });
     }
     let figure = Figure {
         title: format!("Error against time: {}", setup.title()),
-        x: Axis { label: "milliseconds a trajectory".into(), scale: AxisScale::Logarithmic },
+        x: Axis { label: "milliseconds per trajectory".into(), scale: AxisScale::Logarithmic },
         y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
         series,
         size: (720, 400),

@@ -1,8 +1,8 @@
-//! `spline-choice`: what sparse times cost, and which spline and stencil to use on them.
+//! `spline-choice`: the errors that sparse times cause, and which spline and stencil to choose for them.
 //!
-//! For Lorenz and Burgers at keep rates 100, 50 and 25 %: how far the velocity of each path is from the true one, which no
-//! training can undo; what leaving snapshots out says of it without knowing the truth, as `cfo inspect` does; and the
-//! rollout error of networks trained on it.
+//! Three errors for Lorenz and Burgers at keep rates 100, 50 and 25 %: that of the velocity of each path, which no training
+//! can undo; that of left-out snapshots, which `cfo inspect` measures without knowing the truth; and the rollout error of
+//! networks trained on the path.
 
 use anyhow::{Context, Result};
 use cfo::data::simulate::{Burgers, Equation, Lorenz};
@@ -30,7 +30,7 @@ const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 /// What `cfo inspect` chooses from.
 const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
-/// Trajectories over which velocity errors are taken.
+/// Trajectories over which velocity errors are measured.
 const TRAJECTORIES: u64 = 48;
 /// Times between two snapshots of the data at which the velocity is compared, the first snapshot's included.
 const FINE: usize = 5;
@@ -45,7 +45,7 @@ pub(super) struct Row {
     stencil: Option<usize>,
     /// Norm of the error of the path's velocity over the norm of the true velocity, over all times and trajectories.
     velocity_error: f64,
-    /// Error of snapshots left out in turn and rebuilt, in deviations, as `cfo inspect` finds it.
+    /// Error of snapshots left out in turn and interpolated, in standard deviations, as `cfo inspect` measures it.
     left_out_error: Option<f64>,
     /// What `cfo inspect` recommends.
     recommended: bool,
@@ -88,12 +88,12 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         }
     }
     let about = format!(
-        "`velocity error`: norm of the error of the path's velocity over the norm of the true velocity, {TRAJECTORIES} trajectories of the paper's data at {FINE} times a \
-         snapshot interval (never reduced; on Burgers about 1e-4 of it is the rounding of the values from which the true velocity is taken). `left out`: snapshots \
-         left out in turn and rebuilt, in deviations; * marks what `cfo inspect` recommends by it. `relative L2`: rollouts of networks trained on the path."
+        "`velocity error`: norm of the error of the path's velocity over the norm of the true velocity, {TRAJECTORIES} trajectories of the paper's data at {FINE} times per \
+         snapshot interval, also with `smoke` (on Burgers about 1e-4 of it is rounding of the values from which the true velocity is computed). `left out`: error of \
+         snapshots left out in turn and interpolated, in standard deviations; * marks what `cfo inspect` recommends by it. `relative L2`: rollouts of networks trained on the path."
     );
     let findings = Findings {
-        title: "What sparse times cost",
+        title: "Errors by spline and keep rate",
         about,
         table: table(&rows),
         verdict: setups.iter().map(|setup| verdict(setup, &rows)).collect(),
@@ -185,7 +185,7 @@ impl Sample {
         (error / square).sqrt()
     }
 
-    /// What `cfo inspect` finds in a file of the thinned trajectories.
+    /// The audit that `cfo inspect` makes of a file of the thinned trajectories.
     fn audit(&self, keep_rate: f64) -> Result<SamplingAudit> {
         let description = self.equation.description();
         let (size, channels) = (description.shape.len(), description.shape.channels);
@@ -314,7 +314,7 @@ fn label(row: &Row) -> String {
     row.stencil.map_or_else(|| row.spline.clone(), |points| format!("{}, {points} points", row.spline))
 }
 
-/// For each keep rate, what is best by each measure.
+/// For each keep rate, the best path by each measure.
 fn verdict(setup: &Setup, rows: &[Row]) -> String {
     let mut text = String::new();
     for keep_rate in KEEP_RATES {
@@ -358,7 +358,7 @@ fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
     let figure = Figure {
         title: format!("Velocity error of paths: {}", setup.title()),
         x: Axis {
-            label: "mean distance of snapshots, in steps of the data".into(),
+            label: "mean distance between snapshots, in steps of the data".into(),
             scale: AxisScale::Logarithmic,
         },
         y: Axis { label: "relative error of the velocity".into(), scale: AxisScale::Logarithmic },

@@ -1,8 +1,8 @@
-//! How well the velocity of a spline matches the true one on the Lorenz system: the paper's figure of the error over
-//! a segment and its table of endpoint errors and empirical orders.
+//! `spline-order`: how well the velocity of a spline matches the true one on the Lorenz system. The paper has a figure of
+//! the error over a segment and a table of endpoint errors and empirical orders.
 //!
-//! Whole trajectories from random starts are taken, every segment of them, and for the coarser steps every phase of
-//! the downsampling, so that each row averages over the same stretches of time.
+//! Every segment of whole trajectories from random starts counts, and for the coarser steps every phase of the
+//! downsampling, so that each row averages over the same times.
 
 use anyhow::Result;
 use cfo_data::simulate::{Equation, Lorenz};

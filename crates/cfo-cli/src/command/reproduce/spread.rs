@@ -1,4 +1,4 @@
-//! Errors over runs that differ in nothing but the seed of their training.
+//! Errors over runs that differ only in the seed of their training.
 
 use cfo::Report;
 use cfo::numerics::metric::Summary;
@@ -22,7 +22,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of the reports of the runs; `None` stands for one that diverged.
+    /// Computes them from the reports of the runs; `None` stands for a run that diverged.
     pub fn of<'a>(reports: impl IntoIterator<Item = Option<&'a Report>>) -> Self {
         let reports: Vec<Option<&Report>> = reports.into_iter().collect();
         let per_seed: Vec<Option<f64>> =
@@ -49,13 +49,13 @@ impl Spread {
     }
 }
 
-/// The mean of what every run has.
+/// The mean over runs; `None` if a value is missing.
 pub(super) fn mean(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     let values = values.into_iter().collect::<Option<Vec<f64>>>()?;
     (!values.is_empty()).then(|| Summary::of(&values).mean)
 }
 
-/// The deviation of a sample; one value has none.
+/// The standard deviation of a sample; a single value has none.
 pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     let Summary { deviation, count, .. } = Summary::of(values);
     (count > 1).then(|| deviation * (count as f64 / (count - 1) as f64).sqrt())

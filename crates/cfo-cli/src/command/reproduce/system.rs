@@ -1,4 +1,4 @@
-//! What the experiments do with the paper's systems: networks that are tried on each, and how `smoke` reduces it.
+//! The paper's systems in the experiments: the networks compared on each, and how `smoke` reduces it.
 
 use cfo::Recipe;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, ShallowWater, Variant};
@@ -11,40 +11,40 @@ use crate::args::Scale;
 #[derive(Debug)]
 pub(super) struct System {
     paper: &'static paper::System,
-    /// Networks that the paper tries, the recipe's own first, as recipes spell them.
+    /// Networks that the paper compares, by their names in recipes; the recipe's own first.
     pub backbones: &'static [&'static str],
     /// The network of the paper's best autoregressive baseline.
     pub best_baseline: &'static str,
     smoke: Smoke,
 }
 
-/// What `smoke` makes of a system.
+/// How `smoke` reduces a system.
 #[derive(Debug)]
 struct Smoke {
     split: [usize; 3],
     steps: u32,
     batch: usize,
-    /// Decay of the average of the weights in our recipe: it must forget the start within the steps.
+    /// Decay of the average of the weights in our recipe. The average must forget the initial weights within the steps.
     ema: f64,
     equation: Option<fn() -> Box<dyn Equation>>,
     /// What else is reduced, in words.
     reduction: &'static str,
-    /// What a reader of its errors must know.
+    /// A note that readers of its errors need.
     caveat: Option<&'static str>,
 }
 
 impl System {
-    /// As files and the command line spell it.
+    /// Its name in files and on the command line.
     pub fn name(&self) -> &'static str {
         self.paper.name
     }
 
-    /// For people.
+    /// Its name in messages and reports.
     pub fn label(&self) -> &'static str {
         self.paper.label
     }
 
-    /// Its row in the paper's tables of four systems; none for what we set beside them.
+    /// Its row in the paper's tables of four systems; none for systems that we add.
     pub fn position(&self) -> Option<usize> {
         SYSTEMS[..4].iter().position(|system| system.name() == self.name())
     }
@@ -59,7 +59,7 @@ impl System {
         scale == Scale::Paper || self.name() != "shallow-water-varied"
     }
 
-    /// What a reader of its errors must know.
+    /// A note that readers of its errors need.
     pub fn caveat(&self, scale: Scale) -> Option<&'static str> {
         match scale {
             Scale::Smoke => self.smoke.caveat,
@@ -89,7 +89,7 @@ impl System {
     }
 }
 
-/// A system trained by one of its recipes, at a scale.
+/// A system with one of its recipes, at a scale.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub system: &'static System,
@@ -98,7 +98,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// System and recipe, for people.
+    /// System and recipe, for titles.
     pub fn title(self) -> String {
         let recipe = match self.edition {
             Edition::Paper => "the paper's recipe",
@@ -107,7 +107,7 @@ impl Setup {
         format!("{}, {recipe}", self.system.label())
     }
 
-    /// Of the names of its figures' files.
+    /// The stem of the file names of its figures.
     pub fn stem(self) -> String {
         match self.edition {
             Edition::Paper => self.system.name().to_owned(),
@@ -115,7 +115,7 @@ impl Setup {
         }
     }
 
-    /// The recipe on the system's own network.
+    /// The recipe with the system's own network.
     pub fn recipe(self) -> Recipe {
         let mut recipe = self.system.paper.recipe(self.edition);
         if self.scale == Scale::Smoke {
@@ -124,7 +124,7 @@ impl Setup {
         recipe
     }
 
-    /// The recipe on one of the networks that the paper tries.
+    /// The recipe with one of the networks that the paper compares.
     pub fn recipe_on(self, backbone: &str) -> Recipe {
         let mut recipe = self.recipe();
         if backbone != self.system.backbones[0] {
@@ -149,7 +149,7 @@ impl Setup {
         let train = &mut recipe.train;
         (train.steps, train.batch) = (steps, batch);
         (train.validate_every, train.checkpoint_every) = (0, steps / 4);
-        // A hundredth of the steps need a higher rate to come as far.
+        // With a hundredth of the steps, training needs a higher learning rate.
         match self.edition {
             Edition::Paper => train.learning_rate = 1e-3,
             Edition::Ours => {
@@ -190,7 +190,7 @@ pub(super) const KURAMOTO_SIVASHINSKY: &str = "kuramoto-sivashinsky";
 
 const PLANE: &[&str] = &["unet", "dit"];
 
-/// The paper's four, in the order of its tables, then what we set beside them.
+/// The paper's four systems, in the order of its tables, then those that we add.
 pub(super) static SYSTEMS: [System; 6] = [
     System {
         paper: &paper::SYSTEMS[0],
@@ -229,8 +229,8 @@ pub(super) static SYSTEMS: [System; 6] = [
             steps: 600,
             batch: 8,
             ema: 0.98,
-            // A quarter of the paper's side, seen as the whole square: lengths times 4, so diffusion times 16. The first
-            // frames of the paper's, still white noise, take more training than `smoke` has.
+            // A quarter of the paper's side, scaled to the whole square: lengths times 4, so diffusion times 16. The first
+            // frames of the paper's data are white noise and take more training than `smoke` has.
             equation: Some(|| {
                 Box::new(DiffusionReaction {
                     grid: 32,
@@ -266,9 +266,9 @@ pub(super) static SYSTEMS: [System; 6] = [
     },
 ];
 
-/// Of the dam break that `smoke` takes.
-const SMALL_CAVEAT: &str = "`smoke` takes the varied dam break, no two trajectories of which are alike; on so coarse a grid the radial one of the benchmark has a few \
-                            dozen different trajectories, and test would repeat training.";
+/// The note on the dam break of `smoke`.
+const SMALL_CAVEAT: &str = "`smoke` uses the varied dam break, whose trajectories are all distinct. On so coarse a grid the radial dam break of the benchmark has only a few \
+                            dozen distinct trajectories, so that test would repeat training.";
 
 const SMALL_DAM_BREAK: Smoke = Smoke {
     split: [60, 4, 8],

@@ -1,8 +1,8 @@
-//! `table1`: rollout errors on the four systems, CFO on 100, 50 and 25 % of the times beside next-step prediction on all, each
-//! by the paper's recipe and by ours.
+//! `table1`: rollout errors on the four systems, for CFO on 100, 50 and 25 % of the times and next-step prediction on all, each
+//! with the paper's recipe and with ours.
 //!
-//! The baseline is tried with every network that the paper tried, in the paper's form (the network gives the next state)
-//! and in a stronger one (it gives the change), and its best is marked. What our recipe changes, it changes for the baseline too.
+//! The baseline is trained with every network that the paper compares, in the paper's form (the network predicts the next
+//! state) and in a stronger one (it predicts the change); the best is marked. What our recipe changes, it changes for the baseline too.
 
 use anyhow::Result;
 use cfo::Report;
@@ -43,7 +43,7 @@ const PAPER_BASELINE: [(&str, &str, f64); 8] = [
     ("shallow-water", "dit", 9.04e-2),
 ];
 
-/// What the paper's table says of CFO on a system, with a spline, at a keep rate.
+/// The paper's error of CFO on a system, with a spline, at a keep rate.
 pub(super) fn paper(system: &System, spline: Spline, keep_rate: f64) -> Option<f64> {
     let of_system = PAPER[system.position()?];
     let spline = SPLINES.iter().position(|&name| name == spline)?;
@@ -51,13 +51,13 @@ pub(super) fn paper(system: &System, spline: Spline, keep_rate: f64) -> Option<f
     Some(of_system[spline][rate])
 }
 
-/// What the paper says of next-state prediction on a system with a network.
+/// The paper's error of next-state prediction on a system with a network.
 pub(super) fn paper_baseline(system: &System, backbone: &str) -> Option<f64> {
     let found = PAPER_BASELINE.iter().find(|(name, kind, _)| *name == system.name() && *kind == backbone);
     found.map(|(_, _, error)| *error)
 }
 
-/// One figure of the table.
+/// One row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
@@ -70,14 +70,14 @@ pub(super) struct Row {
     keep_rate: f64,
     #[serde(flatten)]
     error: Spread,
-    /// The name that `std_trajectories` had.
+    /// The earlier name of `std_trajectories`.
     std: Option<f64>,
     /// The best of the baseline's rows of this system and recipe.
     best: Option<bool>,
     paper: Option<f64>,
     parameters: usize,
     steps: u32,
-    /// Of one training, mean over the runs.
+    /// Of one training run, mean over the runs.
     seconds: f64,
     #[serde(skip)]
     setup: Setup,
@@ -94,7 +94,7 @@ fn trainings(setup: Setup) -> Vec<Training> {
     trainings
 }
 
-/// All networks that the paper tried; for `smoke` the two that matter: CFO's own and, where it differs, the paper's best.
+/// All networks that the paper compares; for `smoke` only CFO's own and, where it differs, the paper's best.
 fn baselines(system: &'static System, scale: Scale) -> Vec<&'static str> {
     let matters = |backbone: &str| backbone == system.best_baseline || backbone == system.backbones[0];
     system.backbones.iter().copied().filter(|backbone| scale == Scale::Paper || matters(backbone)).collect()
@@ -152,9 +152,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let figures = setups.iter().flat_map(|setup| figures(setup, &rows, &runs)).collect();
     let findings = Findings {
         title: "Table 1: rollout errors",
-        about: "Relative L2 error of rollouts over all snapshots from the first, mean over the test trajectories and over runs; ± is the deviation over runs, as the \
-                paper's is, then the one over trajectories. The autoregressive network sees every snapshot and predicts the next state, as the paper's does, or the \
-                change; * marks its best. Recipe `paper` is the paper's, `ours` has the same network, steps and batch."
+        about: "Relative L2 error of rollouts over all snapshots from the first, mean over the test trajectories and over runs. `± runs` is the deviation over runs, as in the \
+                paper, `± trajectories` that over trajectories. The autoregressive network sees every snapshot and predicts the next state, as in the paper, or the \
+                change; * marks its best. Recipe `paper` is the paper's; `ours` has the same network, steps and batch."
             .into(),
         table: table(&rows),
         verdict: setups.iter().map(|setup| verdict(setup, &rows)).collect(),
@@ -228,7 +228,7 @@ fn label(row: &Row) -> String {
     }
 }
 
-/// What follows for a system by a recipe: quintic CFO on a quarter of the times against the baseline on all, CFO on all times
+/// The conclusions for a system and a recipe: quintic CFO on a quarter of the times against the baseline on all, CFO on all times
 /// against the stronger baseline, and which figures are worse than the paper's.
 fn verdict(setup: &Setup, rows: &[Row]) -> String {
     let of_setup = || rows.iter().filter(|row| row.is_of(setup));
@@ -284,7 +284,7 @@ fn stronger_baseline(flow: Option<f64>, change: Option<f64>) -> Option<String> {
     ))
 }
 
-/// Curves of the first run of each row, over time and over the training.
+/// Curves of the first run of each row, over time and over training steps.
 fn figures(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> [(String, Figure); 2] {
     let (mut errors, mut losses) = (Vec::new(), Vec::new());
     for (at, runs) in runs.iter().enumerate() {
@@ -324,7 +324,7 @@ fn loss_figure(setup: &Setup, rows: &[Row], losses: &[Curve]) -> (String, Figure
     (format!("training-loss-{}", setup.stem()), figure)
 }
 
-/// Curves of a system's rows: one colour a method, one kind of line a keep rate.
+/// Curves of a system's rows: one colour per method, one line style per keep rate.
 fn series(setup: &Setup, rows: &[Row], curves: &[Curve], chosen: impl Fn(&Row) -> bool) -> Vec<Series> {
     let mut series = Vec::new();
     for (row, points) in curves.iter().map(|(at, points)| (&rows[*at], points)) {

@@ -1,4 +1,4 @@
-//! A network to be trained: by which recipe, under which name, and what the paper has to compare it with.
+//! A network to be trained: its recipe, its name, and the paper's figure to compare it with.
 
 use anyhow::Result;
 use cfo::Recipe;
@@ -21,7 +21,7 @@ use crate::report::{
 #[derive(Clone, Debug)]
 pub(super) struct Training {
     pub setup: Setup,
-    /// Tells it apart from the others of its system and recipe; the name of its folder.
+    /// Unique within its system and recipe; the name of its folder.
     pub name: String,
     /// Without the seed and what the command line changes.
     pub recipe: Recipe,
@@ -33,7 +33,7 @@ pub(super) struct Training {
 
 /// Names follow from what is trained, so that experiments that need the same network share it.
 impl Training {
-    /// A continuous flow operator on the system's own network, with the recipe's stencil.
+    /// A continuous flow operator with the system's own network and the recipe's stencil.
     pub fn flow(setup: Setup, spline: Spline, keep_rate: f64) -> Self {
         let mut recipe = setup.recipe();
         recipe.path.spline = spline;
@@ -74,7 +74,7 @@ impl Training {
         self
     }
 
-    /// Next-step prediction on all times; of the change if `residual`.
+    /// Next-step prediction on all times; it predicts the change if `residual`.
     pub fn baseline(setup: Setup, backbone: &str, residual: bool) -> Self {
         let mut recipe = setup.recipe_on(backbone);
         recipe.objective = ObjectiveConfig::Autoregressive { residual };
@@ -131,7 +131,7 @@ fn reduce_neural_ode(train: &mut TrainConfig) {
 /// One in so many of CFO's steps.
 pub(super) const NEURAL_ODE_SHARE: u32 = 8;
 
-/// What is said of a training that is not made; a line of the JSON document.
+/// A training run of a plan; a line of the JSON document.
 #[derive(Debug, Serialize)]
 struct Planned<'a> {
     system: &'static str,
@@ -159,7 +159,7 @@ struct Plan<'a> {
     trainings: Vec<Planned<'a>>,
 }
 
-/// Says which trainings would be made, each with its resolved recipe.
+/// Prints the training runs that would be done, each with its resolved recipe.
 pub(super) fn print_plan(arguments: &args::Reproduce, runs: &[(&Training, Recipe)]) -> Result<()> {
     let mut trainings = Vec::new();
     for (training, recipe) in runs {

@@ -23,7 +23,7 @@ struct Report {
     runs: Vec<PathBuf>,
     /// Trajectories of the first file that the page has.
     trajectories: Vec<usize>,
-    /// What is not shown, or not exactly.
+    /// What is left out or rounded.
     notes: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ pub fn run(arguments: &args::View) -> Result<()> {
     Ok(report::print(&format!("{} ({})\n", found.out.display(), report::bytes(found.bytes as u64)))?)
 }
 
-/// The files with the names that the page calls them.
+/// The files with their names on the page.
 fn open(paths: &[PathBuf], arguments: &args::View) -> Result<Vec<Source>> {
     let mut files = Vec::new();
     for path in paths {

@@ -1,4 +1,4 @@
-//! What a run predicts for trajectories of a file, for a page that shows both.
+//! A run's predictions of the trajectories of a file, for a page that shows both.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::diagnostics::say;
 use crate::interrupt;
 use crate::page::Source;
 
-/// Trajectories that are predicted where none is asked for.
+/// Most trajectories that are predicted when none is asked for.
 const MOST: usize = 12;
 
 /// Rolls out a run from the first states of trajectories to all their times: those asked for, else the first that it was not
@@ -39,7 +39,7 @@ pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Pat
         let mut found = trained.predict_each(&request, &watch)?;
         short += found.diverged.len();
         let (Some(mut values), Some(times)) = (found.states.pop(), found.times.pop()) else { continue };
-        // Of one that diverged at once there is nothing to show.
+        // A prediction that diverged at once has nothing to show.
         if !times.is_empty() {
             alignment.restore(&mut values);
             writer.push(&Trajectory::new(times, values, file.parameters(index)?)?, None)?;
@@ -54,7 +54,7 @@ pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Pat
     Ok(Source { label, file: TrajectoryFile::open(&path)?, of: Some(of) })
 }
 
-/// The first trajectories of the part that the run did not see; of a file without one the first of all.
+/// The first trajectories that the run was not trained on; if the file has none, the first of all.
 fn held_out(trained: &Trained, file: &TrajectoryFile) -> Result<Vec<usize>> {
     let set = Trajectories::open_for_run(trained.recipe(), file.path())?;
     let test = set.part(Split::Test).map(|(index, _)| set.place(index).0).take(MOST);
