@@ -21,7 +21,7 @@ pub struct DataConfig {
     /// Trajectories to simulate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
-    /// Share of each training trajectory's snapshots that is kept, drawn at random, both ends always.
+    /// Share of each training trajectory's snapshots that is kept, drawn at random; the first and the last are always kept.
     pub keep_rate: f64,
     /// Whether each trajectory's first snapshot is dropped.
     pub drop_first: bool,
@@ -31,16 +31,16 @@ pub struct DataConfig {
     pub split: Option<Portions>,
     /// Whether trajectories are shuffled before they are split, rather than taken in the order of the file.
     pub shuffle: bool,
-    /// Seed of the data: of a simulation, of thinning and of the shuffle; by default that of the training.
+    /// Seed of the data: of a simulation, of thinning and of the shuffle; by default `train.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// How each channel is shifted and scaled: `standard` to mean 0 and deviation 1 of what training sees, `range` to
+    /// How each channel is shifted and scaled: `standard` to mean 0 and deviation 1 of the training data, `range` to
     /// [0, 1], `none` not at all.
     pub normalize: Normalize,
     /// Whether the network is given each trajectory's PDE parameters.
     pub condition: bool,
     /// Whether the snapshots of a batch are gathered ahead of the step that needs them, from the file if there is one,
-    /// instead of keeping all on the device; by default where they do not fit. The batches are the same.
+    /// instead of keeping all on the device; by default only if they do not fit. The batches are the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
 }

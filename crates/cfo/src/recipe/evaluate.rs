@@ -17,13 +17,13 @@ pub struct EvaluateConfig {
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<Tableau>")]
     pub solver: Tableau,
-    /// Network evaluations for the whole horizon; 0 for one step an output interval.
+    /// Network evaluations for the whole horizon; 0 for one step per output interval.
     pub nfe: usize,
     /// Relative tolerance of adaptive solvers.
     pub rtol: f64,
     /// Absolute tolerance of adaptive solvers.
     pub atol: f64,
-    /// Precision of rollouts: `f32`, `tf32` or `bf16`, or `same` as in training.
+    /// Precision of rollouts: `f32`, `tf32`, `bf16`, or `same` for that of training.
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<RolloutPrecision>")]
     pub precision: RolloutPrecision,

@@ -21,17 +21,17 @@ pub struct PathConfig {
     /// Whether the network's output is multiplied by the root mean square of the path's velocity, channel by channel, and the loss
     /// taken in its units.
     pub scale_velocity: bool,
-    /// Where set, the output is also multiplied by how fast things change at each time, and the loss counts an error in units of
-    /// that speed to this power: 0 counts errors alike at all times, 1 relative to the speed at their time. For networks that see the time.
+    /// If set, the output is also multiplied by the typical speed at each time, and the loss divides an error by that speed to this
+    /// power: 0 weights errors equally at all times, 1 relative to the speed at their time. For networks that have time as an input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_balance: Option<f64>,
-    /// Where set, an error of the velocity counts less where snapshots stand so far apart that the path's velocity is off by more
-    /// than this share of its size, as estimated from the data; snapshots nearby in time that know it better count more instead. For data so sparse that
-    /// paths miss what happens between snapshots; 0.01 changes nothing where they do not.
+    /// If set, a velocity has less weight in the loss where snapshots are so far apart that its error, estimated from the data, exceeds
+    /// this share of its size; velocities at similar times with smaller errors get more weight. For data so sparse that paths
+    /// miss what happens between snapshots; on dense data 0.01 changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<f64>,
-    /// Noise that is taken off the training snapshots before the path is laid through them: `none`, `auto` for as much as is
-    /// found in each channel, or its deviation as a share of each channel's.
+    /// Noise that is removed from the training snapshots before the path is fitted: `none`, `auto` for the noise that is estimated
+    /// in each channel, or a standard deviation of the noise as a share of each channel's.
     pub smoothing: Smoothing,
     /// The noise between knots.
     pub noise: NoiseConfig,

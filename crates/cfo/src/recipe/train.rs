@@ -16,11 +16,11 @@ use crate::error::{CfoError, Result};
 pub struct TrainConfig {
     /// Optimiser steps.
     pub steps: u32,
-    /// Samples a step.
+    /// Samples per step.
     pub batch: usize,
     /// Highest learning rate.
     pub learning_rate: f64,
-    /// How the learning rate goes over the steps: `constant`, `warmup` rises to it, `cosine` rises and then falls to 0.
+    /// How the learning rate changes over the steps: `constant`, `warmup` rises to it, `cosine` rises and then falls to 0.
     pub schedule: LearningRateSchedule,
     /// Steps over which the rate rises, for `cosine` and `warmup`.
     pub warmup: u32,
@@ -28,7 +28,7 @@ pub struct TrainConfig {
     pub betas: [f64; 2],
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Decay of the moving average of the weights, which then is what is evaluated; 0 for none.
+    /// Decay of the moving average of the weights, which is then used for evaluation; 0 for none.
     pub ema: f64,
     /// Global gradient norm to which gradients are clipped; 0 for none.
     pub clip: f64,
@@ -36,7 +36,7 @@ pub struct TrainConfig {
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<Precision>")]
     pub precision: Precision,
-    /// Whether a GPU too yields the same bits in every run, at some cost in speed. The CPU always does.
+    /// Whether a GPU gives the same bits in every run, at some cost in speed. The CPU always does.
     pub deterministic: bool,
     /// Seed of the weights and of the batches, and of the data unless `data.seed` is set.
     pub seed: u64,
@@ -44,14 +44,14 @@ pub struct TrainConfig {
     pub report_every: u32,
     /// Steps between validation rollouts; 0 for none before the end.
     pub validate_every: u32,
-    /// Validation trajectories rolled out at most; by default all.
+    /// Most validation trajectories that are rolled out; by default all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validate_trajectories: Option<usize>,
-    /// Steps between checkpoints; the first comes after seconds in any case.
+    /// Steps between checkpoints; the first is always written within seconds.
     pub checkpoint_every: u32,
-    /// Validations in a row without a new lowest error after which training ends; 0 for all steps.
+    /// Training ends after this many validations in a row without a new lowest error; 0 to train for all steps.
     pub patience: u32,
-    /// A run whose weights are the first ones, instead of chance; its network must have the same shapes.
+    /// A run whose weights initialise the network, instead of random ones; its network must have the same shapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
 }
@@ -148,7 +148,7 @@ pub(super) fn on_device(precision: Precision, device: Device) -> Precision {
     }
 }
 
-/// How the learning rate goes over the steps.
+/// How the learning rate changes over the steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LearningRateSchedule {
