@@ -45,10 +45,10 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
-/// Whether the command line asks for a document, even one that cannot be parsed.
+/// Whether the command line has `--json`, even if it cannot be parsed.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// Says whether the command line asks for a document.
+/// Notes whether the command line has `--json`.
 pub fn expect_json(asked: bool) {
     JSON.store(asked, Ordering::Relaxed);
 }

@@ -1,6 +1,6 @@
 //! The command `cfo`: arguments, terminal, reports and figures around the library. No mathematics lives here.
 //!
-//! It is a library so that other programs, such as the Python package, can be the same command; it promises nothing but what is public here.
+//! It is a library so that other programs, such as the Python package, can run the same command. Its only public items are those below.
 
 mod args;
 mod command;

@@ -49,7 +49,7 @@ pub fn run(arguments: &args::Devices) -> Result<()> {
 /// What this machine can compute on, as `cfo devices --json` prints it.
 ///
 /// # Errors
-/// Never: it is made of text and numbers.
+/// Never, since it consists of text and numbers.
 pub fn devices() -> serde_json::Result<serde_json::Value> {
     serde_json::to_value(gather())
 }

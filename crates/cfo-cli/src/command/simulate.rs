@@ -45,21 +45,21 @@ struct SplitReport {
     test: usize,
 }
 
-/// A simulation that `cfo simulate` would make: what other programs let their users ask for in its words.
+/// A simulation with the options of `cfo simulate`, for other programs.
 pub struct Simulation {
     /// The system with its options.
     pub equation: Box<dyn Equation>,
-    /// The part that each trajectory plays.
+    /// What each trajectory is used for.
     pub splits: Vec<Split>,
     /// The seed.
     pub seed: u64,
 }
 
 impl Simulation {
-    /// Of a system by its name and options of the command without their dashes, each with its value.
+    /// For a system by name, with options of the command (without the leading dashes) and their values.
     ///
     /// # Errors
-    /// If there is no such system or option, or a value is wrong; in the words of the command.
+    /// If there is no such system or option, or a value is wrong; the message is that of the command.
     pub fn new(system: &str, options: &[(String, String)]) -> Result<Self, CfoError> {
         let typed = |(name, value): &(String, String)| format!("--{}={value}", name.replace('_', "-"));
         let words = ["cfo", "simulate", system, "--out=memory.npz"].map(str::to_owned);
