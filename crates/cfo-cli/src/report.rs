@@ -156,7 +156,7 @@ pub fn scientific(value: f64) -> String {
     format!("{value:.2e}")
 }
 
-/// A time as people say it: `12.3 s`, `4 min 05 s`, `40 h 53 min`.
+/// A readable duration: `12.3 s`, `4 min 05 s`, `40 h 53 min`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.round().max(0.0) as u64;
     match whole {

@@ -49,7 +49,7 @@ pub struct Reproduce {
     /// Print one JSON document alone on stdout
     #[arg(long)]
     pub json: bool,
-    /// Whether `all` makes this report: what it holds is then printed by `all`, and systems that it does not have are no mistake.
+    /// Whether `all` makes this report: `all` then prints its contents, and systems that it does not have are not an error.
     #[arg(skip)]
     pub part_of_all: bool,
 }
@@ -93,9 +93,9 @@ pub enum Target {
     Runtime,
     /// Errors and training times on the Kuramoto-Sivashinsky equation
     Ks,
-    /// CFO and other methods beside each other on single trajectories, and their losses in training
+    /// CFO and other methods side by side on single trajectories, and their training losses
     Figures,
-    /// Every table and figure of the paper on one page; goes on where it was stopped
+    /// Every table and figure of the paper on one page; an interrupted run continues
     All,
 }
 

@@ -1,4 +1,4 @@
-//! What several methods predict of one trajectory, beside each other and beside the truth.
+//! The predictions of several methods for one trajectory, side by side with the truth.
 
 use cfo::data::Description;
 
@@ -11,14 +11,14 @@ pub(in crate::command) struct SideBySide<'a> {
     pub description: &'a Description,
     pub times: &'a [f64],
     pub truth: &'a [f32],
-    /// Name and predicted snapshots of each method; those of one that diverged may end early.
+    /// Name and predicted snapshots of each method; those of a method that diverged may end early.
     pub methods: Vec<(String, Vec<f32>)>,
     pub title: String,
 }
 
 impl SideBySide<'_> {
-    /// The images: over time and space for a field on a line, at some times and channel by channel for one on a plane. Colours of all
-    /// methods mean the same; what a method did not reach is grey.
+    /// The images: over time and space for a field on a line, at some times and channel by channel for one on a plane. All
+    /// methods share a colour scale; times that a method did not reach are grey.
     pub fn panels(mut self) -> Vec<Panels> {
         for (_, values) in &mut self.methods {
             values.resize(self.truth.len(), f32::NAN);

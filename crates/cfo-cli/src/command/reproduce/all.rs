@@ -1,7 +1,7 @@
 //! `all`: every table and figure of the paper on one page.
 //!
-//! Each experiment writes its own report into a folder of its name; the page is put together from these. An experiment that is
-//! finished is not made again, and trainings are shared and go on where they stopped, so that the same command after a kill
+//! Each experiment writes its own report into a folder of its name; the page is assembled from these. A finished experiment
+//! is not repeated, and training runs are shared and continue where they stopped, so that the same command after a kill
 //! does only what is missing.
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::report::{Alignment, Table, duration};
 /// A table or figure of the paper in the JSON document.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// As the paper counts.
+    /// Its number in the paper.
     exhibit: &'static str,
     title: &'static str,
     target: &'static str,
@@ -42,21 +42,21 @@ pub(super) struct Row {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub(super) enum Ending {
-    /// Its report is there.
+    /// Its report exists.
     Done {
-        /// That it took, trainings that were there already not counted.
+        /// The time that it took, without earlier training runs.
         seconds: f64,
     },
     /// It has none of the systems that were asked for.
     NotAsked,
-    /// Why.
+    /// It failed, and why.
     Failed { problem: String },
 }
 
-/// What is filed beside a finished report.
+/// What is stored beside a finished report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Finished {
-    /// That made it.
+    /// The command that made it.
     command: String,
     version: String,
     seconds: f64,
@@ -94,8 +94,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Made> {
         .map(|(target, _)| target.name())
         .collect();
     let missing = (!failed.is_empty()).then(|| Incomplete {
-        problem: format!("of the experiments, `{}` failed", failed.join("`, `")),
-        hint: "the same command makes what is missing".into(),
+        problem: format!("these experiments failed: `{}`", failed.join("`, `")),
+        hint: "the same command repeats only what is missing".into(),
     });
     Ok((Some(record(arguments, &sections, &endings, &out)?), missing))
 }
@@ -128,7 +128,7 @@ fn of_target(arguments: &args::Reproduce, target: Target, out: &Path) -> args::R
     own
 }
 
-/// Of the experiment that trains nothing: without the options of those that train.
+/// The arguments of the experiment that trains nothing: without the options of those that train.
 fn without_training(own: &args::Reproduce) -> args::Reproduce {
     args::Reproduce { recipe: None, dry_run: false, system: vec![], set: vec![], ..own.clone() }
 }
@@ -161,7 +161,7 @@ fn unless_finished(own: &args::Reproduce) -> Result<Ending> {
     Ok(ending)
 }
 
-/// Makes the report. What fails is kept for the page, but Ctrl-C ends all.
+/// Makes the report. A failure is noted on the page, but Ctrl-C ends the whole command.
 fn attempt(own: &args::Reproduce) -> Result<Ending> {
     let started = Instant::now();
     match carry_out(own) {
@@ -176,7 +176,7 @@ fn attempt(own: &args::Reproduce) -> Result<Ending> {
     }
 }
 
-/// What is known of a report that this command and version made.
+/// The record of a report, if this command and this version made it.
 fn finished(place: &Path, own: &args::Reproduce) -> Option<Finished> {
     let text = fs_err::read_to_string(place).ok()?;
     let finished: Finished = serde_json::from_str(&text).ok()?;
@@ -214,7 +214,7 @@ fn record(
     })
 }
 
-/// For the terminal: what the page has.
+/// The contents of the page, for the terminal.
 fn text(sections: &[Section], out: &Path) -> String {
     use Alignment::{Left, Right};
     let mut table =

@@ -5,7 +5,7 @@ use crate::args::Target;
 /// A table or a figure of the paper.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exhibit {
-    /// As the paper counts them, in the order of its source.
+    /// Its number in the paper, in the order of the source.
     pub label: &'static str,
     pub title: &'static str,
     /// The experiment that repeats it.
@@ -47,7 +47,7 @@ pub(super) const EXHIBITS: [Exhibit; 22] = [
     figure("Figure 2", "Velocity error of splines on Lorenz", Target::SplineOrder, &["error-over-segment"]),
     figure(
         "Figure 3",
-        "Training loss of linear and quintic CFO on Lorenz, the other systems beside it",
+        "Training loss of linear and quintic CFO on Lorenz, and on the other systems",
         Target::Table1,
         &["training-loss-"],
     ),
@@ -136,7 +136,7 @@ pub(super) const EXHIBITS: [Exhibit; 22] = [
         Target::Extrapolation,
         &["error-over-time-"],
     ),
-    table("Table 12", "Networks under CFO", Target::Backbones, |_| true, &["error-over-time-"]),
+    table("Table 12", "CFO with different networks", Target::Backbones, |_| true, &["error-over-time-"]),
     table("Table 13", "The Kuramoto-Sivashinsky equation", Target::Ks, |_| true, &["error-over-time-"]),
 ];
 
@@ -151,7 +151,7 @@ fn is_baseline(row: &str, system: &str) -> bool {
     named == Some(system) && row.contains("autoregressive")
 }
 
-/// The experiments that repeat them, each once, in the order of first need.
+/// The experiments that repeat them, each once, in the order in which they are first needed.
 pub(super) fn targets() -> Vec<Target> {
     let mut targets = Vec::new();
     for exhibit in &EXHIBITS {

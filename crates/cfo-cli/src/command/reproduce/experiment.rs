@@ -56,7 +56,7 @@ impl Outcome<'_> {
         request
     }
 
-    /// The predicted snapshots of every test trajectory, from the one on that is predicted from; of one that diverged those before.
+    /// The predicted snapshots of every test trajectory, from the snapshot where predictions start; if one diverged, those before.
     pub fn predictions(&self) -> Result<Vec<Vec<f32>>> {
         let request = self.request();
         let mut found = self.trained.predict_each(&request, &self.watch())?.states;
@@ -96,7 +96,7 @@ impl Outcome<'_> {
     }
 }
 
-/// Of an experiment in `all`: it has none of the systems that were asked for.
+/// An experiment of `all` that has none of the systems that were asked for.
 #[derive(Debug)]
 pub(super) struct NotAsked;
 
@@ -284,7 +284,7 @@ fn reports(path: &std::path::Path) -> Result<Vec<Logged>> {
         .collect()
 }
 
-/// Seconds until each report of a run, without what stood still between its attempts.
+/// Seconds until each report of a run, without the pauses between its attempts.
 fn clock(reports: &[Logged]) -> Vec<f64> {
     let before = std::iter::once(0).chain(reports.iter().map(|report| report.step));
     let between = reports

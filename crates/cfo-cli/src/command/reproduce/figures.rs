@@ -1,5 +1,5 @@
-//! `figures`: CFO on a quarter of the times beside next-step prediction on all, on the worst and the median trajectory; the losses of CFO
-//! and of the neural ODE on Lorenz.
+//! `figures`: CFO on a quarter of the times beside next-step prediction on all, on the worst and the median trajectory; and the
+//! training losses of CFO and of the neural ODE on Lorenz.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ const LOSSES: &str = "lorenz";
 /// The systems whose trajectories are shown.
 const PICTURED: [&str; 3] = ["burgers", "diffusion-reaction", "shallow-water"];
 
-/// A trajectory of a picture, or a training of the figure of losses.
+/// A trajectory of a picture, or a training run of the figure of losses.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     system: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct Row {
     paper: Option<f64>,
     /// The last report's loss over the first one's.
     loss: Option<f64>,
-    /// Of the training.
+    /// Of the training run.
     seconds: f64,
     #[serde(skip)]
     setup: Setup,
@@ -60,7 +60,7 @@ fn trainings(setup: Setup) -> Vec<Training> {
     ]
 }
 
-/// A trajectory that is shown, with what was predicted of it.
+/// A trajectory that is shown, with its predictions.
 struct Shown {
     rank: &'static str,
     /// Its number among the test trajectories.
@@ -70,7 +70,7 @@ struct Shown {
     methods: Vec<(&'static str, Vec<f32>, Option<f64>)>,
 }
 
-/// The course of a training.
+/// The progress of a training run.
 struct Course {
     label: &'static str,
     /// Steps and losses, in units of the first.
@@ -79,13 +79,13 @@ struct Course {
     clock: Vec<f64>,
 }
 
-/// What is found on the way.
+/// Results collected from the training runs.
 #[derive(Default)]
 struct Found {
     rows: Vec<Row>,
     /// By the stem of the setup's figures, with the description of its data.
     shown: HashMap<String, (Description, Vec<Shown>)>,
-    /// Of the trainings on a setup.
+    /// Of the training runs of a setup.
     losses: HashMap<String, Vec<Course>>,
 }
 
@@ -106,7 +106,7 @@ impl Found {
         }
     }
 
-    /// Keeps the course of a training.
+    /// Keeps the losses of a training run.
     fn add_loss(&mut self, training: &Training, outcome: &Outcome<'_>) {
         let first = outcome.losses.first().map_or(1.0, |(_, loss)| *loss);
         let rescaled: Vec<(f64, f64)> =
@@ -156,7 +156,7 @@ impl Found {
     }
 }
 
-/// The test trajectories from the snapshot on that is predicted from.
+/// The test trajectories, from the snapshot where predictions start.
 fn truths(outcome: &Outcome<'_>) -> Vec<Trajectory> {
     let (size, first) =
         (outcome.trained.model().shape().len(), usize::from(outcome.recipe().data.drop_first));
@@ -194,10 +194,10 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     }
     let pictures = setups.iter().flat_map(|setup| pictures(setup, &found)).collect();
     let findings = Findings {
-        title: "Single trajectories and courses of training",
-        about: "Quintic CFO trained on 25 % of the times beside next-state prediction on all of them (the paper's best network), on the test trajectory of CFO's highest error and on the one of its \
+        title: "Single trajectories and training losses",
+        about: "Quintic CFO trained on 25 % of the times beside next-state prediction on all of them (the paper's best network), on the test trajectories with CFO's highest and \
                 median error. `loss` is the last reported training loss over the first \
-                reported one, each method's own. The paper gives one number: the error of CFO on its worst trajectory of Burgers."
+                one; each method has its own loss. The paper gives one number: the error of CFO on its worst trajectory of Burgers."
             .into(),
         table: table(&found.rows),
         verdict: String::new(),
@@ -207,7 +207,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     Ok(Some(findings.record(arguments, &setups).with_pictures(pictures)))
 }
 
-/// A method, for people.
+/// The name of a method in tables and titles.
 fn label(method: &'static str) -> &'static str {
     match method {
         "cfo" => "CFO",
@@ -264,7 +264,7 @@ fn pictures(setup: &Setup, found: &Found) -> Vec<(String, Panels)> {
 }
 
 impl Shown {
-    /// Its predictions beside each other.
+    /// Its predictions side by side.
     fn beside(&self, description: &Description, title: String) -> Vec<Panels> {
         let errors: Vec<String> = self
             .methods
@@ -306,7 +306,7 @@ fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
                 label: unit.into(),
                 scale: if seconds { AxisScale::Logarithmic } else { AxisScale::Linear },
             },
-            y: Axis { label: "loss over its first report's".into(), scale: AxisScale::Logarithmic },
+            y: Axis { label: "loss relative to the first report".into(), scale: AxisScale::Logarithmic },
             series: series.collect(),
             size: (720, 400),
         };

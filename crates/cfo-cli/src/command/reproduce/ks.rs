@@ -30,7 +30,7 @@ pub(super) struct Row {
     error: Spread,
     paper: Option<f64>,
     steps: u32,
-    /// Of one training, mean over the runs.
+    /// Of one training run, mean over the runs.
     seconds: f64,
     paper_seconds: Option<f64>,
     #[serde(skip)]
@@ -79,8 +79,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
 }
 
 fn about(scale: Scale) -> String {
-    let text = "Relative L2 error of rollouts over all snapshots from the first, and the time of one training without validation. Every method has the same network, steps and batch. The \
-                paper's network of next-step prediction gives the next state; the one that gives the change is ours.";
+    let text = "Relative L2 error of rollouts over all snapshots from the first, and the time of one training run without validation. Every method has the same network, steps and batch. In the \
+                paper, next-step prediction predicts the next state; the baseline that predicts the change is ours.";
     match scale {
         Scale::Paper => text.into(),
         Scale::Smoke => {
@@ -112,7 +112,7 @@ impl Row {
         self.system == setup.system.name() && self.recipe == setup.edition
     }
 
-    /// For people.
+    /// Its name in tables and figures.
     fn label(&self) -> String {
         match (self.method, self.prediction) {
             ("cfo", _) => "CFO, quintic".into(),

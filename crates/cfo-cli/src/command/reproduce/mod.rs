@@ -45,7 +45,7 @@ pub fn run(arguments: &args::Reproduce) -> Result<()> {
     carry_out(arguments).map(|_| ())
 }
 
-/// Makes the report of one experiment; tells whether there is one: not after a plan or a share.
+/// Makes the report of one experiment. Returns whether there is one: a plan or a share has none.
 fn carry_out(arguments: &args::Reproduce) -> Result<bool> {
     if matches!(arguments.target, Target::SplineOrder | Target::Quickstart) {
         refuse_training_options(arguments)?;
@@ -133,14 +133,14 @@ struct Record<D> {
     markdown: String,
     /// Figures by the stem of their file names.
     figures: Vec<(String, Figure)>,
-    /// Fields as images, alike.
+    /// Images, likewise.
     pictures: Vec<(String, Panels)>,
-    /// Other files by their names.
+    /// Other files by name.
     files: Vec<(&'static str, String)>,
 }
 
 impl<D: Serialize> Record<D> {
-    /// Shows images too, before the command that ends the report.
+    /// Adds images before the command that ends the report.
     fn with_pictures(mut self, pictures: Vec<(String, Panels)>) -> Self {
         let shown: String =
             pictures.iter().map(|(stem, picture)| format!("![{}]({stem}.png)\n\n", picture.title)).collect();

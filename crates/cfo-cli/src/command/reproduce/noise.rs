@@ -20,7 +20,7 @@ use crate::report::{Alignment, Table};
 const SYSTEMS: [&str; 2] = ["diffusion-reaction", "shallow-water"];
 /// Amplitudes in units of the normalised values. The paper names 0 to 1e-4, and larger ones without numbers.
 const AMPLITUDES: [f64; 7] = [0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1];
-/// Up to here the paper finds errors stable.
+/// The paper finds stable errors up to this amplitude.
 const STABLE: f64 = 1e-4;
 
 #[derive(Clone, Debug, Serialize)]
@@ -30,11 +30,11 @@ pub(super) struct Row {
     amplitude: f64,
     #[serde(flatten)]
     error: Spread,
-    /// The error in units of the one without noise.
+    /// The error relative to that without noise.
     ratio: Option<f64>,
     /// The paper shows curves, not numbers.
     paper: Option<f64>,
-    /// Of one training, mean over the runs.
+    /// Of one training run, mean over the runs.
     seconds: f64,
     #[serde(skip)]
     setup: Setup,
@@ -63,8 +63,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let findings = Findings {
         title: "Error against the path's noise",
         about: format!(
-            "Relative L2 error of rollouts of quintic CFO trained on all times, by the amplitude of the noise between snapshots in units of the normalised values. The paper has a figure \
-             of this without numbers: stable up to {STABLE:.0e}, worse above."
+            "Relative L2 error of rollouts of quintic CFO trained on all times, by the amplitude of the noise between snapshots in units of the normalised values. The paper shows this in a figure \
+             without numbers: stable up to {STABLE:.0e}, worse above."
         ),
         table: table(&rows),
         verdict: rows.chunks(AMPLITUDES.len()).map(verdict).collect(),
@@ -96,7 +96,7 @@ fn table(rows: &[Row]) -> Table {
         ("relative L2", Right),
         ("± runs", Right),
         ("± trajectories", Right),
-        ("to that without", Right),
+        ("relative to no noise", Right),
         ("training", Right),
     ]);
     for row in rows {
@@ -115,7 +115,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// How far the errors of a sweep move up to the paper's amplitude, and how far above it.
+/// How much the errors of a sweep change up to the paper's amplitude, and how much above it.
 fn verdict(sweep: &[Row]) -> String {
     let Some(first) = sweep.first() else { return String::new() };
     let most = |stable: bool| {
@@ -128,14 +128,14 @@ fn verdict(sweep: &[Row]) -> String {
         .map(|row| row.ratio.unwrap_or(f64::NAN))
         .fold(f64::INFINITY, f64::min);
     format!(
-        "{}: up to {STABLE:.0e} the error is {least:.2} to {:.2} times the one without noise, above it {:.2} times at most.\n",
+        "{}: up to {STABLE:.0e} the error is {least:.2} to {:.2} times that without noise, above it at most {:.2} times.\n",
         first.setup.title(),
         most(true).max(1.0),
         most(false)
     )
 }
 
-/// The error over the amplitude; without noise as a level line.
+/// The error over the amplitude; a horizontal line is the error without noise.
 fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
     let of_setup =
         || rows.iter().filter(|row| row.system == setup.system.name() && row.recipe == setup.edition);

@@ -1,5 +1,5 @@
-//! The page of all experiments, put together from their reports: as Markdown with figures beside it, and as one HTML file with
-//! the figures inside.
+//! The page of all experiments, assembled from their reports: as Markdown with separate figures, and as one HTML file with
+//! embedded figures.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ use super::exhibits::Exhibit;
 use crate::args::Target;
 use crate::report::duration;
 
-/// An experiment's report, taken apart.
+/// The parts of an experiment's report.
 #[derive(Debug, Default)]
 struct Report {
     /// All but the title, the table and the figures.
     prose: String,
-    /// The lines of its table, two of them heading.
+    /// The lines of its table; the first two are the heading.
     table: Vec<String>,
     /// Caption and file of each figure.
     figures: Vec<(String, PathBuf)>,
@@ -59,7 +59,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// What an experiment's report has of it.
+    /// The part of an experiment's report that repeats it.
     pub fn new(exhibit: &'static Exhibit, ending: Ending, out: &Path) -> Result<Self> {
         let mut section = Self { exhibit, ending, table: vec![], figures: vec![] };
         if !matches!(section.ending, Ending::Done { .. }) {
@@ -102,7 +102,7 @@ impl Section {
     }
 }
 
-/// The page as Markdown; figures stand in the experiments' folders.
+/// The page as Markdown; figures are in the experiments' folders.
 pub(super) fn markdown(
     command: &str,
     sections: &[Section],
@@ -111,7 +111,7 @@ pub(super) fn markdown(
 ) -> Result<String> {
     let mut text = format!(
         "# The paper's tables and figures, repeated\n\n\
-         In the paper's order; columns `paper` and numbers in brackets are the paper's. Each is a part of the report of an experiment; how these came about stands at the end. Made by cfo {} with\n\n    {command}\n\n",
+         In the paper's order; columns `paper` and numbers in brackets are the paper's. Each is a part of the report of an experiment; the settings of the experiments are at the end. Made by cfo {} with\n\n    {command}\n\n",
         env!("CARGO_PKG_VERSION")
     );
     text.extend(sections.iter().map(Section::markdown));
@@ -119,7 +119,7 @@ pub(super) fn markdown(
         if let Ending::Done { seconds } = ending {
             let report = Report::read(&out.join(target.name()))?;
             text += &format!(
-                "## How it came about: {}\n\nMade in {}.\n\n{}\n\n",
+                "## Settings: {}\n\nMade in {}.\n\n{}\n\n",
                 target.name(),
                 duration(*seconds),
                 report.prose.trim_matches('\n')
@@ -136,7 +136,7 @@ th{border-bottom:1px solid #888}.right{text-align:right}.wide{overflow-x:auto;ma
 figure{margin:1.2em 0}img{max-width:100%}figcaption{color:#555;font-size:13px}code,pre{font-size:13px;background:#f5f5f5;padding:.1em .3em}pre{padding:.6em;overflow-x:auto}\
 nav{columns:2;font-size:13px}nav a{display:block;color:#0b57a4;text-decoration:none}";
 
-/// Markdown of our reports as one HTML file that refers to no other: figures are inside.
+/// Markdown of our reports as one self-contained HTML file with embedded figures.
 pub(super) fn html(markdown: &str, folder: &Path) -> Result<String> {
     let mut body = String::new();
     let mut contents = String::new();
@@ -223,7 +223,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Of a heading, for links.
+/// The anchor of a heading, for links.
 fn identifier(heading: &str) -> String {
     let words = heading.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()

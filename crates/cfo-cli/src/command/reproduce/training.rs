@@ -84,7 +84,7 @@ impl Training {
         Self { setup, name, recipe, horizon: 1.0, paper }
     }
 
-    /// Another objective on the system's own network and all times.
+    /// Another objective with the system's own network, on all times.
     pub fn other(setup: Setup, objective: ObjectiveConfig) -> Self {
         let mut recipe = setup.recipe();
         recipe.objective = objective;
@@ -122,13 +122,13 @@ impl Training {
     }
 }
 
-/// What `smoke` has for a neural ODE: one of its steps takes as long as tens of CFO's.
+/// Fewer steps for a neural ODE in `smoke`, since one of its steps takes as long as tens of steps of CFO.
 fn reduce_neural_ode(train: &mut TrainConfig) {
     train.steps = (train.steps / NEURAL_ODE_SHARE).max(1);
     (train.checkpoint_every, train.report_every) = ((train.steps / 4).max(1), (train.steps / 25).max(1));
 }
 
-/// One in so many of CFO's steps.
+/// CFO's steps over those of the neural ODE.
 pub(super) const NEURAL_ODE_SHARE: u32 = 8;
 
 /// A training run of a plan; a line of the JSON document.
