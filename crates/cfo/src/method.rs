@@ -15,12 +15,21 @@ use crate::recipe::Recipe;
 pub(crate) struct Method {
     pub(crate) recipe: Recipe,
     pub(crate) foreign: Foreign,
+    /// Whether it goes on from a network that was trained by another recipe in the same run.
+    pub(crate) tuning: bool,
 }
 
 impl Method {
     /// A recipe alone.
     pub(crate) fn of(recipe: &Recipe) -> Self {
-        Self { recipe: recipe.clone(), foreign: Foreign::default() }
+        Self { recipe: recipe.clone(), foreign: Foreign::default(), tuning: false }
+    }
+
+    /// The fine-tuning that follows.
+    pub(crate) fn tuning(&self) -> Self {
+        let mut foreign = self.foreign.clone();
+        foreign.set_objective(None);
+        Self { recipe: self.recipe.tuning(), foreign, tuning: true }
     }
 }
 

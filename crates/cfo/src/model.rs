@@ -48,6 +48,9 @@ pub struct Model {
     /// What the recipe has no words for.
     #[serde(flatten)]
     foreign: Foreign,
+    /// Whether it is being fine-tuned; checkpoints hold the model as its recipe has it.
+    #[serde(skip)]
+    pub(crate) tuning: bool,
 }
 
 /// The shape of the states and what else the data say of them.
@@ -113,6 +116,7 @@ impl Model {
             parameter_ranges: parameter_ranges(set),
             domain: domain.clone(),
             foreign: method.foreign.clone(),
+            tuning: method.tuning,
         };
         if model.objective().has_own_time() && !model.operator().sees_time() {
             let problem = format!("`{}` tells its network a time of its own", model.objective().name());
@@ -216,6 +220,11 @@ impl Model {
     pub(crate) fn with(mut self, given: &Foreign) -> Result<Self> {
         self.foreign.take_from(given)?;
         Ok(self)
+    }
+
+    /// The same model by another recipe of the same network.
+    pub(crate) fn by(&self, method: &Method) -> Self {
+        Self { recipe: method.recipe.clone(), foreign: method.foreign.clone(), tuning: false, ..self.clone() }
     }
 
     /// What the recipe has no words for.

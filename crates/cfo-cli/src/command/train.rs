@@ -95,6 +95,8 @@ struct DryRun {
     validation_trajectories: usize,
     test_trajectories: usize,
     steps: u32,
+    /// Steps of fine-tuning after them.
+    finetune_steps: u32,
     batch: usize,
     shape: [usize; 3],
     mean: Vec<f64>,
@@ -144,7 +146,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
             say(&format!("warning: {problem}; continuing from `{newest}`"));
         }
     }
-    let mut progress = progress::Training::new(recipe.train.steps);
+    let mut progress = progress::Training::new(recipe.total_steps());
     let trained = Training::from_recipe(&recipe)
         .device(device)
         .folder(&folder)
@@ -276,6 +278,7 @@ impl DryRun {
             validation_trajectories: set.part(Split::Validation).count(),
             test_trajectories: set.part(Split::Test).count(),
             steps: recipe.train.steps,
+            finetune_steps: recipe.finetune.steps,
             batch: recipe.train.batch,
             shape: model.setting.field,
             mean: model.scaling.mean.clone(),
@@ -318,6 +321,9 @@ impl DryRun {
         }
         push("operator", format!("{} with {} parameters", self.operator, self.parameters));
         push("objective", format!("{}, {} steps of {} samples", self.objective, self.steps, self.batch));
+        if self.finetune_steps > 0 {
+            push("fine-tuning", format!("through the solver, {} steps", self.finetune_steps));
+        }
         push("device", format!("{} in {}", self.device, self.precision));
         push("plan of a step", step.to_string());
         push("data and weights", report::bytes(self.tensor_bytes as u64));

@@ -73,7 +73,7 @@ fn facts(run: &Path) -> Vec<[String; 2]> {
         push("path", text(["path", "spline"]));
         push("batch", text(["train", "batch"]));
         push("learning rate", text(["train", "learning_rate"]));
-        push("steps made", Some(format!("{} of {}", state.step, state.model.recipe.train.steps)));
+        push("steps made", Some(format!("{} of {}", state.step, state.model.recipe.total_steps())));
     }
     facts
 }

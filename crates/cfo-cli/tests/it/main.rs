@@ -19,6 +19,7 @@ mod rollouts;
 mod runs;
 mod serve;
 mod simulate;
+mod solver_training;
 mod terminal;
 mod train;
 mod util;

@@ -3,6 +3,7 @@
 pub(crate) mod choice;
 mod data;
 mod evaluate;
+mod finetune;
 mod overrides;
 mod path;
 mod problem;
@@ -28,6 +29,7 @@ pub use crate::scaling::Normalize;
 pub use crate::smoothing::Smoothing;
 pub use data::DataConfig;
 pub use evaluate::{EvaluateConfig, RolloutPrecision};
+pub use finetune::FinetuneConfig;
 pub use path::{NoiseConfig, PathConfig};
 pub(crate) use problem::{near, nearest};
 pub use train::{LearningRateSchedule, TrainConfig};
@@ -48,6 +50,8 @@ pub struct Recipe {
     pub objective: ObjectiveConfig,
     /// The training loop.
     pub train: TrainConfig,
+    /// Fine-tuning through the solver, after it.
+    pub finetune: FinetuneConfig,
     /// How a trained network is integrated.
     pub evaluate: EvaluateConfig,
 }
@@ -149,6 +153,7 @@ impl Recipe {
         self.objective.check()?;
         self.latent.check()?;
         self.train.check()?;
+        self.finetune.check(self)?;
         self.evaluate.check()
     }
 }

@@ -6,22 +6,24 @@ use std::time::Instant;
 
 use cfo_data::Split;
 use cfo_device::Device;
+use cfo_engine::{Memory, Precision};
 
 use super::compiled::CompiledStep;
 use super::folder::Folder;
 use super::log::{Log, read_log};
 use super::prepared::Prepared;
 use super::run::Run;
+use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
 use super::wall_time::timed;
-use super::{Observer, Outcome, WallTime, is_finished, weights};
+use super::{Ending, Observer, Outcome, WallTime, is_finished, weights};
 use crate::checkpoint::{Course, State};
 use crate::error::{CfoError, Result};
 use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
-use crate::recipe::{EvaluateConfig, Recipe};
+use crate::recipe::{EvaluateConfig, FinetuneConfig, Recipe};
 use crate::trained::Trained;
 use crate::training_data::TrainingData;
 use crate::trajectories::Trajectories;
@@ -39,6 +41,30 @@ pub(super) struct Attempt<'a> {
     pub halvings: u32,
 }
 
+/// A stage that is done: what it left, and what it came to.
+type Done = (Prepared, Outcome);
+
+/// What a stage goes on from.
+enum Source<'a> {
+    /// Nothing, or the weights of another run.
+    Fresh,
+    /// A checkpoint of its own.
+    Checkpoint(&'a (String, State)),
+    /// The stage before it.
+    Stage(Box<Done>),
+}
+
+impl Source<'_> {
+    /// The model whose units stay, whatever an earlier version measured.
+    fn model(&self) -> Option<&Model> {
+        match self {
+            Self::Fresh => None,
+            Self::Checkpoint((_, state)) => Some(&state.model),
+            Self::Stage(done) => Some(&done.0.model),
+        }
+    }
+}
+
 impl Attempt<'_> {
     /// Trains, from a checkpoint if there is one, in a session that began earlier.
     pub(super) fn run(
@@ -47,47 +73,76 @@ impl Attempt<'_> {
         observer: &mut dyn Observer,
         begun: Instant,
     ) -> Result<Trained> {
-        let mut time = WallTime::default();
-        // Units stay those of the run, whatever an earlier version measured.
-        let known = start.as_ref().map(|(_, state)| &state.model);
-        let prepared = timed(&mut time.reading, || Prepared::by(self.method, self.set, self.device, known));
-        let mut prepared = prepared?;
-        let state = start.as_ref().map(|(_, state)| state);
-        self.take_weights(start.as_ref(), &mut prepared)?;
-        if let Some(state) = state.filter(|state| self.is_finished(state)) {
+        let stages = Stage::all(self.method);
+        let made = start.as_ref().map_or(0, |(_, state)| state.step);
+        let mut source = start.as_ref().map_or(Source::Fresh, Source::Checkpoint);
+        let last = stages.len() - 1;
+        for (number, stage) in stages.iter().enumerate() {
+            if made >= stage.end && number < last {
+                continue;
+            }
+            let (prepared, mut outcome) = self.stage(stage, source, &mut *observer)?;
+            if number == last || outcome.ending != Ending::Complete {
+                if outcome.ending != Ending::Earlier {
+                    outcome.time.close(begun);
+                }
+                let model = Arc::new(prepared.model.by(self.method));
+                return Trained::new(model, prepared.into_weights()?, outcome);
+            }
+            source = Source::Stage(Box::new((prepared, outcome)));
+        }
+        unreachable!("the last stage returns")
+    }
+
+    /// Makes the steps of a stage that are left.
+    fn stage(&self, stage: &Stage, source: Source<'_>, observer: &mut dyn Observer) -> Result<Done> {
+        let mut time = match &source {
+            Source::Stage(done) => done.1.time,
+            _ => WallTime::default(),
+        };
+        let prepare = || Prepared::by(&stage.method, self.set, self.device, source.model());
+        let mut prepared = timed(&mut time.reading, prepare)?;
+        let model = Arc::new(prepared.model.by(self.method));
+        self.take_weights(stage, &source, &model, &mut prepared)?;
+        if let Source::Checkpoint((_, state)) = source
+            && is_finished(state.step, &state.course, &self.method.recipe)
+        {
             let history = self.folder.map_or_else(Vec::new, |folder| read_log(folder.path, state.step));
-            return Trained::new(
-                Arc::clone(&prepared.model),
-                prepared.into_weights()?,
-                Outcome::of(state, history),
-            );
+            return Ok((prepared, Outcome::of(state, history)));
         }
         prepared.initialize()?;
         if let Some(folder) = self.folder {
             folder.write_recipe(self.given)?;
         }
         let program = timed(&mut time.compiling, || prepared.compile(&[]))?;
-        let mut outcome = self.steps(program, &mut prepared, state, (observer, time))?;
-        outcome.time.close(begun);
-        Trained::new(Arc::clone(&prepared.model), prepared.into_weights()?, outcome)
+        let outcome = self.steps((stage, &model), program, &mut prepared, (source, observer, time))?;
+        Ok((prepared, outcome))
     }
 
-    fn is_finished(&self, state: &State) -> bool {
-        is_finished(state.step, &state.course, &self.method.recipe)
-    }
-
-    /// Puts the first weights into memory where they are not drawn: those of a checkpoint or of another run.
-    fn take_weights(&self, start: Option<&(String, State)>, prepared: &mut Prepared) -> Result<()> {
-        let Prepared { model, data, graph, memory, fingerprint, .. } = prepared;
-        match (self.folder, start) {
-            (Some(folder), Some((name, state))) => {
+    /// Puts the first weights into memory where they are not drawn: those of a checkpoint, of another run or of the stage before.
+    fn take_weights(
+        &self,
+        stage: &Stage,
+        source: &Source<'_>,
+        model: &Model,
+        prepared: &mut Prepared,
+    ) -> Result<()> {
+        let Prepared { data, graph, memory, fingerprint, .. } = prepared;
+        match (source, self.folder) {
+            (Source::Stage(done), _) => weights::carry(&done.0.memory, model, graph, (memory, stage.first)),
+            (Source::Checkpoint((name, state)), Some(folder)) => {
                 let found = match Hash::of(&state.data_fingerprint) {
                     Some(Hash::NEW) => fingerprint.clone(),
                     Some(hash) => TrainingData::fingerprint_by(hash, &self.method.recipe, self.set)?,
                     None => data.earlier_fingerprint(model, self.set)?,
                 };
                 check_resumable(state, model, &found)?;
-                weights::restore(&folder.checkpoints, (name, state), graph, memory)
+                if !(stage.is_later() && state.step == stage.first) {
+                    return weights::restore(&folder.checkpoints, (name, state), graph, memory);
+                }
+                let mut before = Memory::new(Device::Cpu, Precision::F32)?;
+                folder.checkpoints.load(name, state, &mut before, false)?;
+                weights::carry(&before, model, graph, (memory, stage.first))
             }
             _ => match &self.method.recipe.train.from {
                 Some(run) => weights::inherit(run, graph, memory),
@@ -99,28 +154,44 @@ impl Attempt<'_> {
     /// Makes the steps that are left.
     fn steps(
         &self,
+        (stage, model): (&Stage, &Arc<Model>),
         program: CompiledStep,
         prepared: &mut Prepared,
-        state: Option<&State>,
-        (observer, time): (&mut dyn Observer, WallTime),
+        (source, observer, time): (Source<'_>, &mut dyn Observer, WallTime),
     ) -> Result<Outcome> {
-        let Prepared { model, data, memory, fingerprint, .. } = prepared;
+        let Prepared { model: own, data, memory, fingerprint, .. } = prepared;
         let step = memory.read_index("train.step")?[0];
         let path = self.folder.map(|folder| folder.path);
-        let history = state.and(path).map_or_else(Vec::new, |path| read_log(path, step));
         let started = Instant::now();
-        let fresh = Course { halvings: self.halvings, ..Course::default() };
+        let (history, best, mut course, earlier) = match source {
+            Source::Fresh => {
+                (Vec::new(), None, Course { halvings: self.halvings, ..Course::default() }, None)
+            }
+            Source::Checkpoint((_, state)) => {
+                let history = path.map_or_else(Vec::new, |path| read_log(path, step));
+                (history, state.best, state.course, Some(0.0))
+            }
+            Source::Stage(done) => {
+                let Outcome { history, best, course, seconds, .. } = done.1;
+                (history, best, course, Some(seconds))
+            }
+        };
+        if stage.is_later() && step == stage.first {
+            // Its loss is another one.
+            course.first_loss = None;
+        }
         let mut run = Run {
             model,
+            stage,
             fingerprint: fingerprint.clone(),
             checkpoints: self.folder.map(|folder| &folder.checkpoints),
             program,
             validation: Validation::new(model, self.set.split(Split::Validation), self.interrupt)?,
             log: Log::open(path, step)?,
             history,
-            best: state.and_then(|state| state.best),
-            course: state.map_or(fresh, |state| state.course),
-            saved: state.is_some(),
+            best,
+            course,
+            saved: earlier.is_some(),
             started,
             since: (started, step),
             interrupt: self.interrupt,
@@ -129,17 +200,21 @@ impl Attempt<'_> {
         };
         let (steps, ending) = std::thread::scope(|scope| {
             let supply = match data.is_streamed() {
-                true => Some(Supply::start(scope, (model, data, self.set), memory, step)?),
+                true => Some(Supply::start(scope, (own, data, self.set), memory, step)?),
                 false => None,
             };
             run.steps(step, supply, memory)
         })?;
-        Ok(run.outcome(steps, ending))
+        let mut outcome = run.outcome(steps, ending);
+        outcome.seconds += earlier.unwrap_or(0.0);
+        Ok(outcome)
     }
 }
 
 /// A run goes on only with the same data and a recipe that differs in nothing but how long it trains and reports.
 fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()> {
+    // Fine-tuning may be added to a run, or changed before it begins.
+    let tuned = state.step > state.model.recipe.train.steps;
     let comparable = |model: &Model| {
         let mut recipe = model.recipe.clone();
         let train = &mut recipe.train;
@@ -147,12 +222,17 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
         // Where the first weights came from, when to stop and what to watch do not change what a step does.
         (train.patience, train.from, train.validate_trajectories) = (0, None, None);
         recipe.evaluate = EvaluateConfig::default();
+        recipe.finetune.steps = 0;
+        if !tuned {
+            recipe.finetune = FinetuneConfig::default();
+        }
         (recipe.data.path, recipe.data.simulate, recipe.data.stream) = (None, None, None);
         recipe
     };
     // The names of an operator and an objective that recipes have no words for.
     state.model.clone().with(model.foreign())?;
-    if comparable(&state.model) != comparable(model) {
+    let moved = tuned && state.model.recipe.train.steps != model.recipe.train.steps;
+    if moved || comparable(&state.model) != comparable(model) {
         return Err(CfoError::BadData {
             problem: "the checkpoint was made by another recipe".into(),
             hint: "resume with the run's own `recipe.toml`, or train into a new folder".into(),

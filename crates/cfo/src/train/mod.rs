@@ -9,6 +9,7 @@ mod outcome;
 mod prepared;
 mod run;
 mod solve;
+mod stage;
 mod step;
 mod supply;
 mod training;
@@ -120,7 +121,7 @@ fn is_early(step: u32, recipe: &Recipe) -> bool {
 /// Whether a run has nothing left to do by its recipe.
 fn is_finished(step: u32, course: &Course, recipe: &Recipe) -> bool {
     let patience = recipe.train.patience;
-    step >= recipe.train.steps || (patience > 0 && course.stale >= patience)
+    step >= recipe.total_steps() || (patience > 0 && course.stale >= patience)
 }
 
 /// Patience needs something to watch.

@@ -8,6 +8,7 @@ use cfo_engine::{Data, Memory};
 
 use super::compiled::CompiledStep;
 use super::log::Log;
+use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
 use super::wall_time::timed;
@@ -24,7 +25,10 @@ const FIRST_CHECKPOINT: Duration = Duration::from_secs(2);
 
 /// A training under way.
 pub(super) struct Run<'a> {
+    /// The model that checkpoints hold.
     pub model: &'a Arc<Model>,
+    /// Which steps are made, and by which rule.
+    pub stage: &'a Stage,
     pub fingerprint: String,
     pub checkpoints: Option<&'a Checkpoints>,
     pub program: CompiledStep,
@@ -54,14 +58,14 @@ impl Run<'_> {
         memory: &mut Memory,
     ) -> Result<(u32, Ending)> {
         let (mut step, recipe) = (first, &self.model.recipe);
-        let steps = recipe.train.steps;
+        let steps = self.stage.end;
         let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
         while step < steps {
-            let chunk = chunk(step, recipe, memory.is_asynchronous());
+            let chunk = chunk((step, steps), recipe, memory.is_asynchronous());
             let begun = Instant::now();
             self.advance(chunk, &mut supply, memory)?;
             step += chunk;
-            if step == 1 {
+            if step == self.stage.first + 1 {
                 self.course.first_loss = memory.read_f64("train.loss")?.first().copied();
             }
             self.time.steps += begun.elapsed().as_secs_f64();
@@ -149,9 +153,9 @@ impl Run<'_> {
             true => timed(&mut self.time.validation, || self.validation.error(memory))?,
             false => None,
         };
-        let adam = recipe.train.adam()?;
-        let learning_rate = adam.learning_rate * adam.schedule.factor(step - 1);
-        let steps = recipe.train.steps;
+        let adam = self.stage.method.recipe.train.adam()?;
+        let learning_rate = adam.learning_rate * adam.schedule.factor(step - 1 - self.stage.first);
+        let steps = recipe.total_steps();
         let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
         self.log.write(&report)?;
         self.history.push(report);
@@ -181,11 +185,11 @@ impl Run<'_> {
 }
 
 /// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
-fn chunk(step: u32, recipe: &Recipe, asynchronous: bool) -> u32 {
+fn chunk((step, end): (u32, u32), recipe: &Recipe, asynchronous: bool) -> u32 {
     // The first step's loss is looked at alone.
     let most = if asynchronous && step > 0 { 20 } else { 1 };
     let train = &recipe.train;
     let dues = [train.report_every, train.validate_every, train.checkpoint_every];
     let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);
-    until.chain([most, train.steps - step]).min().unwrap_or(1)
+    until.chain([most, end - step]).min().unwrap_or(1)
 }

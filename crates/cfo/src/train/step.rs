@@ -12,6 +12,8 @@ use crate::training_data::TrainingData;
 const BATCHES: u32 = 1;
 /// The tensor that counts optimiser steps.
 pub(super) const COUNTER: &str = "train.step";
+/// The tensor that counts the optimiser steps of fine-tuning.
+const TUNING_COUNTER: &str = "finetune.step";
 
 /// How a model's batches are drawn.
 pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
@@ -84,8 +86,16 @@ pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[N
     let total = graph.input("train.loss", Shape::scalar())?;
     let sum = graph.add(total, loss)?;
     graph.assign(total, sum)?;
-    let counter = graph.counter(COUNTER)?;
-    graph.adam_step(gradients, counter, model.recipe.train.adam()?)?;
+    let (counter, adam) = (graph.counter(COUNTER)?, model.recipe.train.adam()?);
+    match model.tuning {
+        false => graph.adam_step(gradients, counter, adam)?,
+        true => {
+            // Batches go on being counted; the optimiser and its schedule begin anew.
+            graph.advance(counter)?;
+            let own = graph.counter(TUNING_COUNTER)?;
+            graph.adam_step(gradients, own, adam)?
+        }
+    };
     Ok(())
 }
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use cfo_device::Device;
-use cfo_engine::{Graph, Memory, Precision, Role, Shape};
+use cfo_engine::{Data, Element, Graph, Memory, Precision, Role, Shape};
 
+use super::step::COUNTER;
 use crate::checkpoint::{Checkpoints, State};
 use crate::error::{CfoError, Result};
+use crate::model::Model;
 
 /// Reads all tensors of a run's own checkpoint.
 ///
@@ -20,6 +22,22 @@ pub(super) fn restore(
 ) -> Result<()> {
     checkpoints.load(name, state, memory, true)?;
     checkpoints.check_tensors(name, graph.kept(), memory)
+}
+
+/// Goes on from the weights of the stage before: those that it is evaluated by. Averages start from them, the optimiser knows nothing yet, and
+/// so many steps are made.
+pub(super) fn carry(
+    from: &Memory,
+    model: &Model,
+    graph: &Graph,
+    (memory, made): (&mut Memory, u32),
+) -> Result<()> {
+    for parameter in graph.parameters() {
+        let values = from.read_f64(&format!("{}{}", model.weight_prefix(), parameter.name))?;
+        memory.insert(&parameter.name, Element::Real, parameter.shape.clone(), Data::F64(&values))?;
+    }
+    let counted = Data::Index(std::slice::from_ref(&made));
+    Ok(memory.insert_as(Role::Optimizer, COUNTER, Element::Index, Shape::scalar(), counted)?)
 }
 
 /// Starts from the weights of another run: those that it is evaluated by, of its best checkpoint if it has one.

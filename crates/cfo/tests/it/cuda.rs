@@ -205,6 +205,27 @@ fn losses_of_lorenz_and_burgers_agree() {
     }
 }
 
+/// Through the solver too, by steps that the host chooses and by equal ones, over more intervals than states are kept.
+#[test]
+fn losses_of_neural_odes_agree() {
+    let Some(device) = device("losses_of_neural_odes_agree") else { return };
+    let set = simulated(&Lorenz::default(), 20);
+    let text = "[operator]\nkind = \"mlp\"\nactivation = \"silu\"\n[train]\nbatch = 256\n";
+    for keys in [
+        &["objective.window=3", "objective.checkpoints=2"][..],
+        &["objective.solver=rk4", "objective.window=2", "objective.substeps=2"],
+    ] {
+        let mut all = vec!["objective.kind=neural-ode".to_owned()];
+        all.extend(keys.iter().map(|key| (*key).to_owned()));
+        let recipe = Recipe::parse(text, &all).unwrap();
+        let (host, found) = (losses(&recipe, &set, Device::Cpu, 30).0, losses(&recipe, &set, device, 30).0);
+        let worst = host.iter().zip(&found).map(|(a, b)| (b / a - 1.0).abs()).fold(0.0, f64::max);
+        eprintln!("{keys:?}: losses differ by {:.3} % at most", 100.0 * worst);
+        // Single precision: of the steps chosen by an estimate that rounding touches, and of thirty updates.
+        assert!(worst < 0.02, "{keys:?}: {worst}");
+    }
+}
+
 #[test]
 fn deterministic_runs_yield_the_same_bits() {
     let Some(device) = device("deterministic_runs_yield_the_same_bits") else { return };

@@ -2,6 +2,7 @@
 
 use cfo::engine::{Data, Device, Role};
 use cfo::numerics::Philox;
+use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use cfo::training::Prepared;
 use cfo::{Recipe, Trajectories};
 
@@ -232,4 +233,30 @@ fn what_a_neural_ode_cannot_take_is_refused() {
     prepared.initialize().unwrap();
     let text = prepared.compile(&[]).unwrap().to_string();
     assert!(text.contains("64 states kept at most"), "{text}");
+}
+
+/// The shipped recipes are the paper's, but for what is trained.
+#[test]
+fn the_recipes_of_neural_odes_are_those_of_their_systems() {
+    let pairs = [
+        (
+            include_str!("../../../../recipes/lorenz.toml"),
+            include_str!("../../../../recipes/neural-ode/lorenz.toml"),
+        ),
+        (
+            include_str!("../../../../recipes/burgers.toml"),
+            include_str!("../../../../recipes/neural-ode/burgers.toml"),
+        ),
+        (
+            include_str!("../../../../recipes/kuramoto-sivashinsky.toml"),
+            include_str!("../../../../recipes/neural-ode/kuramoto-sivashinsky.toml"),
+        ),
+    ];
+    for (flow, through) in pairs {
+        let (flow, mut through) = (Recipe::parse(flow, &[]).unwrap(), Recipe::parse(through, &[]).unwrap());
+        assert_eq!(through.objective, ObjectiveConfig::NeuralOde(ThroughSolver::default()));
+        through.objective = flow.objective;
+        through.train.precision = flow.train.precision;
+        assert_eq!(through, flow);
+    }
 }

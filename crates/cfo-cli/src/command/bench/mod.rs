@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use cfo::engine::Device;
-use cfo::training::Prepared;
+use cfo::training::{Counts, Prepared};
 use cfo::{CfoError, Training};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -44,6 +44,23 @@ struct Report {
     nfe: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ms_per_trajectory: Option<f64>,
+    /// What the last step took of a solver that chooses its steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    solver: Option<SolverCounts>,
+}
+
+/// Steps of a solver, for the whole batch at once.
+#[derive(Debug, Serialize)]
+struct SolverCounts {
+    attempts: usize,
+    accepted: usize,
+    recomputed: usize,
+}
+
+impl From<Counts> for SolverCounts {
+    fn from(Counts { attempts, accepted, recomputed }: Counts) -> Self {
+        Self { attempts, accepted, recomputed }
+    }
 }
 
 /// The JSON document for all networks.
@@ -129,6 +146,7 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
         repetitions: times.len(),
         nfe: work.evaluations(),
         ms_per_trajectory: work.evaluations().map(|_| at(0.5) / batch as f64),
+        solver: work.solver_counts().map(SolverCounts::from),
     })
 }
 
@@ -136,7 +154,10 @@ impl Report {
     fn line(&self) -> String {
         let each = match (self.nfe, self.ms_per_trajectory) {
             (Some(nfe), Some(each)) => format!(" ({each:.3} ms per trajectory of {nfe} evaluations)"),
-            _ => String::new(),
+            _ => match &self.solver {
+                Some(SolverCounts { attempts, .. }) => format!(" (the solver tried {attempts} steps)"),
+                None => String::new(),
+            },
         };
         format!(
             "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms{each} (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",

@@ -6,7 +6,7 @@ use anyhow::Result;
 use cfo::engine::{Feed, Memory, Page, Program};
 use cfo::numerics::ode::RK4;
 use cfo::rollout::Rollout;
-use cfo::training::{CompiledStep, Prepared};
+use cfo::training::{CompiledStep, Counts, Prepared};
 use cfo::{Budget, CfoError, Request, Trajectories};
 
 use crate::args::{self, Work};
@@ -85,6 +85,13 @@ impl Timed {
         match self {
             Self::Program(program) | Self::Streamed { program, .. } => program.bytes(),
             Self::Rollout { .. } => 0,
+        }
+    }
+
+    pub fn solver_counts(&self) -> Option<Counts> {
+        match self {
+            Self::Program(program) | Self::Streamed { program, .. } => program.solver_counts(),
+            Self::Rollout { .. } => None,
         }
     }
 

@@ -1,0 +1,110 @@
+//! Fine-tuning through the solver, after the steps of the objective.
+
+use cfo_numerics::ode::{RK4, Tableau};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Recipe, choice};
+use crate::error::{CfoError, Result};
+use crate::objective::{ObjectiveConfig, ThroughSolver};
+
+/// Fine-tuning through the solver, after the steps of `[train]`: the network goes on from its weights (from their averages, where there are any), is
+/// integrated over short windows and learns from the mismatch, as a neural ODE does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FinetuneConfig {
+    /// Optimiser steps after those of `train.steps`; 0 for no fine-tuning.
+    pub steps: u32,
+    /// Windows a step; by default `train.batch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// Highest learning rate; by default a tenth of `train.learning_rate`. Its course is that of `train.schedule`, over these steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
+    /// Intervals that are integrated from a true snapshot on.
+    pub window: usize,
+    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    #[serde(with = "choice")]
+    #[schemars(schema_with = "choice::schema::<Tableau>")]
+    pub solver: Tableau,
+    /// Equal steps from snapshot to snapshot, enough of them to follow the solution: what they miss the network learns to undo. 0 for steps by tolerances, for
+    /// solvers that estimate their error.
+    pub substeps: usize,
+    /// Relative tolerance.
+    pub rtol: f64,
+    /// Absolute tolerance, in normalised units.
+    pub atol: f64,
+    /// Whether gradients go through the whole window; otherwise each interval starts from where the one before it ended, taken as given.
+    pub through_time: bool,
+}
+
+impl Default for FinetuneConfig {
+    fn default() -> Self {
+        let ThroughSolver { rtol, atol, .. } = ThroughSolver::default();
+        Self {
+            steps: 0,
+            batch: None,
+            learning_rate: None,
+            window: 4,
+            solver: RK4,
+            substeps: 2,
+            rtol,
+            atol,
+            through_time: true,
+        }
+    }
+}
+
+impl FinetuneConfig {
+    /// How the network is integrated.
+    fn through(&self) -> ThroughSolver {
+        let Self { window, solver, substeps, rtol, atol, through_time, .. } = *self;
+        ThroughSolver { window, solver, substeps, rtol, atol, through_time, ..ThroughSolver::default() }
+    }
+
+    /// Checks what types cannot, with the recipe that it belongs to.
+    pub(super) fn check(&self, recipe: &Recipe) -> Result<()> {
+        if self.steps == 0 {
+            return Ok(());
+        }
+        let invalid = |key: &str, problem: &str| Err(CfoError::invalid(&format!("finetune.{key}"), problem));
+        match recipe.objective {
+            ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_) => {}
+            other => {
+                let problem = format!("`{}` learns no velocity that a solver could integrate", other.name());
+                return invalid("steps", &problem);
+            }
+        }
+        if recipe.train.patience > 0 {
+            return invalid("steps", "it starts after all of `train.steps`: set `train.patience = 0`");
+        }
+        if recipe.train.steps.checked_add(self.steps).is_none() {
+            return invalid("steps", "there are more steps than can be counted");
+        }
+        if self.batch == Some(0) {
+            return invalid("batch", "0 must be positive");
+        }
+        if self.learning_rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+            return invalid("learning_rate", "it must be a positive number");
+        }
+        self.through().check("finetune")
+    }
+}
+
+impl Recipe {
+    /// Steps in all, those of fine-tuning included.
+    pub fn total_steps(&self) -> u32 {
+        self.train.steps.saturating_add(self.finetune.steps)
+    }
+
+    /// The recipe by which the network is fine-tuned.
+    pub(crate) fn tuning(&self) -> Self {
+        let mut recipe = self.clone();
+        let FinetuneConfig { steps, batch, learning_rate, .. } = self.finetune;
+        recipe.objective = ObjectiveConfig::NeuralOde(self.finetune.through());
+        recipe.train.steps = steps;
+        recipe.train.batch = batch.unwrap_or(self.train.batch);
+        recipe.train.learning_rate = learning_rate.unwrap_or(self.train.learning_rate / 10.0);
+        recipe
+    }
+}

@@ -1,0 +1,121 @@
+//! Fine-tuning through the solver: in one run or in two, it goes on from what was learnt and makes it better.
+
+use std::path::Path;
+
+use cfo::engine::Role;
+use cfo::recipe::LearningRateSchedule;
+use cfo::{Recipe, Trained};
+
+use crate::util::{oscillators, recipe, trained};
+
+/// Flow matching for some steps, then fine-tuning for some.
+fn tuned(steps: u32, tuning: u32, keys: &[&str]) -> Recipe {
+    let mut keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+    keys.extend([format!("finetune.steps={tuning}"), "data.keep_rate=0.5".into()]);
+    let mut base = recipe(steps);
+    base.train.schedule = LearningRateSchedule::Constant;
+    Recipe::parse(&base.to_toml().unwrap(), &keys).unwrap()
+}
+
+fn kept(trained: &Trained) -> Vec<(String, Vec<f32>)> {
+    trained.with_memory(|memory| {
+        let names = memory.names_where(|role| role.is_network() || role == Role::Optimizer);
+        let mut kept: Vec<(String, Vec<f32>)> = names
+            .filter(|name| !name.ends_with(".step"))
+            .map(|name| (name.to_owned(), memory.read(name).unwrap()))
+            .collect();
+        kept.sort_by(|a, b| a.0.cmp(&b.0));
+        kept
+    })
+}
+
+fn steps(run: &Path) -> Vec<u64> {
+    let lines = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let step =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64().unwrap();
+    lines.lines().map(step).collect()
+}
+
+/// Half of the snapshots are left, so that the path misses some of what happens between them: the solver's mismatch is a better teacher. Equal
+/// steps are short enough to follow the solution; what longer ones miss the network would learn to undo. Gradients that stop at each snapshot
+/// teach less, but more than lines from snapshot to snapshot do.
+#[test]
+fn fine_tuning_makes_predictions_better() {
+    let set = oscillators(60);
+    let variants: [&[&str]; 3] = [
+        &["finetune.substeps=4"],
+        &["finetune.substeps=4", "finetune.through_time=false", "path.spline=linear"],
+        &["finetune.solver=tsit5", "finetune.substeps=0", "finetune.window=2"],
+    ];
+    for keys in variants {
+        let keys: Vec<&str> = keys.iter().copied().chain(["finetune.learning_rate=1e-3"]).collect();
+        let [before, after] = [0, 200].map(|tuning| {
+            let trained = trained(&tuned(400, tuning, &keys), &set, None, false).unwrap();
+            assert_eq!(trained.steps(), 400 + tuning);
+            trained.evaluate(set.test()).unwrap().relative_l2.mean
+        });
+        assert!(after < 0.6 * before, "{keys:?}: {before} became {after}");
+    }
+}
+
+/// Wherever a run stops, it ends in the same bits: in the first part, between both, in the second; and with fine-tuning added later.
+#[test]
+fn a_run_with_fine_tuning_goes_on_where_it_stopped() {
+    let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
+    let whole = tuned(40, 40, &["finetune.window=2"]);
+    let run = folder.path().join("whole");
+    let expected = kept(&trained(&whole, &set, Some(&run), false).unwrap());
+    assert_eq!(steps(&run), [20, 40, 60, 80]);
+    for (number, stop) in [(20, 0), (40, 0), (40, 20), (40, 40)].into_iter().enumerate() {
+        let run = folder.path().join(number.to_string());
+        trained(&tuned(stop.0, stop.1, &["finetune.window=2"]), &set, Some(&run), false).unwrap();
+        let resumed = trained(&whole, &set, Some(&run), true).unwrap();
+        assert!(kept(&resumed) == expected, "stopped after {stop:?}");
+        assert_eq!(steps(&run), [20, 40, 60, 80], "{stop:?}");
+    }
+    let mut streamed = whole.clone();
+    streamed.data.stream = Some(true);
+    assert!(kept(&trained(&streamed, &set, None, false).unwrap()) == expected, "streamed");
+    // What was tuned in one way does not go on in another.
+    let run = folder.path().join("2");
+    for keys in [&["finetune.window=3"][..], &["train.steps=30", "finetune.window=2"]] {
+        let mut longer = tuned(40, 60, &["finetune.window=2"]);
+        longer = longer.with(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>()).unwrap();
+        assert!(trained(&longer, &set, Some(&run), true).unwrap_err().hint().is_some());
+    }
+}
+
+/// The other way: a neural ODE that starts from the weights of a finished run begins where flow matching ended.
+#[test]
+fn a_second_run_goes_on_from_the_weights_of_the_first() {
+    let (set, folder) = (oscillators(60), tempfile::tempdir().unwrap());
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let plain = trained(&tuned(400, 0, &[]), &set, Some(&first), false).unwrap();
+    let mut recipe = tuned(
+        100,
+        0,
+        &["objective.kind=neural-ode", "objective.solver=rk4", "objective.window=4", "objective.substeps=4"],
+    );
+    recipe.train.from = Some(first);
+    recipe.train.learning_rate = 1e-3;
+    let after = trained(&recipe, &set, Some(&second), false).unwrap();
+    assert_eq!(after.model().scaling, plain.model().scaling, "the units are the same");
+    let error = |trained: &Trained| trained.evaluate(set.test()).unwrap().relative_l2.mean;
+    assert!(error(&after) < error(&plain), "{} became {}", error(&plain), error(&after));
+}
+
+#[test]
+fn fine_tuning_that_makes_no_sense_is_refused() {
+    let text = recipe(10).to_toml().unwrap();
+    for (key, problem) in [
+        ("objective.kind=autoregressive", "no velocity"),
+        ("finetune.window=0", "positive"),
+        ("finetune.learning_rate=-1.0", "positive"),
+        ("finetune.batch=0", "positive"),
+        ("train.patience=3", "train.patience"),
+    ] {
+        let keys = ["finetune.steps=5".to_owned(), "train.validate_every=5".into(), key.into()];
+        let refused = Recipe::parse(&text, &keys).unwrap_err().to_string();
+        assert!(refused.contains(problem), "{key}: {refused}");
+    }
+}

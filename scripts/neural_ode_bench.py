@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""A training step of a neural ODE, ours and diffrax's in turn: neural_ode_bench.py [CFO] [--device cpu|cuda:0] [--peers FOLDER] [--rounds N] [--only PART]
+
+CFO is the release binary (target/release/cfo); FOLDER holds jax_cfo.py, whose networks are the paper's. Run it with a Python that has jax, diffrax, equinox
+and optax (with jax's CUDA plugin for cuda:0), on a quiet machine. Both sides draw a batch of neighbouring snapshots of the same data, integrate each sample
+from one to the next by Tsit5 (rtol 1e-4, atol 1e-6, first step from two evaluations, steps of its own), go back through the accepted steps and take a step of Adam.
+diffrax: `vmap` of `diffeqsolve` with `RecursiveCheckpointAdjoint`, all in one `jit`; `shared` is one `diffeqsolve` for the whole batch, whose steps are common.
+Each round times all one after another, so that noise hits them alike; the table has each one's best median over the rounds."""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import types
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# name: our arguments, system, network of the peers, shape, batch on the CPU and on a GPU
+ROWS = {
+    "Lorenz, MLP": ("mlp", "lorenz", "mlp", (3,), 2048, 2048),
+    "Lorenz, MLP without time": ("mlp", "lorenz", "mlp", (3,), 2048, 2048),
+    "Burgers, U-Net": ("unet1d", "burgers", "unet1d", (100, 1), 32, 256),
+}
+
+
+def ours(arguments, model, batch, timed, repetitions):
+    keys = ["objective.kind=neural-ode"] + ([] if timed else ["operator.time_embedding=false"])
+    command = [arguments.binary, "bench", "train-step", "--model", model, "--batch", str(batch), "--device", arguments.device, "--json"]
+    command += ["--precision", "f32", "--repetitions", str(repetitions), *[word for key in keys for word in ("--set", key)]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    if done.returncode != 0:
+        sys.exit(f"failed: {' '.join(command)}\n{done.stderr[-400:]}")
+    return json.loads(done.stdout)
+
+
+class Diffrax:
+    """A jitted step on the trajectories of a file."""
+
+    def __init__(self, jax, network, values, times, batch, shared):
+        import diffrax
+        import jax.numpy as jnp
+        import optax
+
+        values, times = jnp.asarray(values), jnp.asarray(times)
+        init, apply = network
+        # As `cfo` measures them: outputs in units of the velocity's root mean square, errors in units of the change's.
+        change = jnp.sqrt(jnp.mean((values[:, 1:] - values[:, :-1]) ** 2, tuple(range(values.ndim - 1))))
+        gap = (times[:, 1:] - times[:, :-1]).reshape(*times[:, 1:].shape, *[1] * (values.ndim - 2))
+        speed = jnp.sqrt(jnp.mean(((values[:, 1:] - values[:, :-1]) / gap) ** 2, tuple(range(values.ndim - 1))))
+        control = diffrax.PIDController(rtol=1e-4, atol=1e-6)
+        adjoint = diffrax.RecursiveCheckpointAdjoint()
+        steps = {"saveat": diffrax.SaveAt(t1=True), "stepsize_controller": control, "adjoint": adjoint, "max_steps": 4096}
+
+        def alone(params, t0, t1, y0):
+            field = diffrax.ODETerm(lambda t, y, p: apply(p, t[None], y[None])[0] * speed)
+            found = diffrax.diffeqsolve(field, diffrax.Tsit5(), t0, t1, None, y0, args=params, **steps)
+            return found.ys[0], found.stats["num_steps"]
+
+        def together(params, t0, t1, y0):
+            length = (t1 - t0).reshape(-1, *[1] * (y0.ndim - 1))
+            field = diffrax.ODETerm(lambda s, y, p: apply(p, t0 + s * (t1 - t0), y) * speed * length)
+            found = diffrax.diffeqsolve(field, diffrax.Tsit5(), 0.0, 1.0, None, y0, args=params, **steps)
+            return found.ys[0], found.stats["num_steps"]
+
+        solve = together if shared else jax.vmap(alone, (None, 0, 0, 0))
+
+        def loss(params, key):
+            kt, ki = jax.random.split(key)
+            which = jax.random.randint(kt, (batch,), 0, len(values))
+            at = jax.random.randint(ki, (batch,), 0, values.shape[1] - 1)
+            end, count = solve(params, times[which, at], times[which, at + 1], values[which, at])
+            return jnp.mean(((end - values[which, at + 1]) / change) ** 2), jnp.max(count)
+
+        optimiser = optax.adam(1e-4, b1=0.9, b2=0.99)
+
+        @jax.jit
+        def step(params, state, key):
+            key, own = jax.random.split(key)
+            (value, count), gradient = jax.value_and_grad(loss, has_aux=True)(params, own)
+            change, state = optimiser.update(gradient, state)
+            return optax.apply_updates(params, change), state, key, value, count
+
+        self.params = init(network_keys(jax))
+        self.step, self.state, self.key = step, optimiser.init(self.params), jax.random.PRNGKey(1)
+        started = time.perf_counter()
+        self.run()
+        self.first, self.least = time.perf_counter() - started, 0.02
+
+    def run(self):
+        self.params, self.state, self.key, loss, count = self.step(self.params, self.state, self.key)
+        loss.block_until_ready()
+        self.count = int(count)
+
+    def median_ms(self, seconds):
+        times, begun = [], time.perf_counter()
+        while len(times) < 5 or time.perf_counter() - begun < seconds:
+            started = time.perf_counter()
+            self.run()
+            times.append(1e3 * (time.perf_counter() - started))
+        return sorted(times)[len(times) // 2]
+
+
+def network_keys(jax):
+    import jax_cfo
+
+    return jax_cfo.Keys(jax.random.PRNGKey(0))
+
+
+def trajectories(arguments, system, shape):
+    """Normalised snapshots and times of some simulated trajectories."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "data.npz")
+        command = [arguments.binary, "simulate", system, "--out", path, "--samples", "8", "--split", "8,0,0"]
+        subprocess.run(command, check=True, capture_output=True)
+        with np.load(path) as data:
+            values, times = data["values"].astype(np.float32), data["times"].astype(np.float32)
+    values = values.reshape(*values.shape[:2], *shape)
+    axes = tuple(range(values.ndim - 1))
+    values = (values - values.mean(axes)) / values.std(axes)
+    times = np.broadcast_to(times, values.shape[:2])
+    return values, (times - times.min()) / (times.max() - times.min())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary", nargs="?", default=os.path.join(HERE, "..", "target", "release", "cfo"))
+    parser.add_argument("--peers", default=os.path.join(HERE, "..", "..", "shared", "peers"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for each measurement")
+    parser.add_argument("--only", default="", help="part of a row's name")
+    parser.add_argument("--batch", type=int, help="another batch")
+    arguments = parser.parse_args()
+    on_cpu = arguments.device == "cpu"
+    if on_cpu:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    sys.path.insert(0, arguments.peers)
+    import jax
+    import jax_cfo
+
+    if not on_cpu:
+        jax.config.update("jax_default_matmul_precision", "float32")
+    print(f"jax {jax.__version__} on {jax.devices()[0]}", file=sys.stderr)
+    print("| | cfo, ms (attempts) | diffrax, ms (steps) | diffrax, shared steps, ms (steps) | diffrax / cfo | shared / cfo |\n|---|---:|---:|---:|---:|---:|", flush=True)
+    for name, (model, system, network, shape, few, many) in ROWS.items():
+        if arguments.only.lower() not in name.lower():
+            continue
+        batch, timed = arguments.batch or (few if on_cpu else many), "without" not in name
+        values, times = trajectories(arguments, system, shape)
+        settings = types.SimpleNamespace(shape=shape, model=network, padding="circular", time_scale=1000.0)
+        made = getattr(jax_cfo, "mlp" if network == "mlp" else "unet")(settings, jax.numpy.float32, timed)
+        peers = [Diffrax(jax, made, values, times, batch, shared) for shared in (False, True)]
+        best, counts = [math.inf] * 3, 0
+        for round_number in range(arguments.rounds):
+            expected = best[0] / 1e3 if math.isfinite(best[0]) else arguments.seconds / 5
+            found = ours(arguments, model, batch, timed, max(5, int(arguments.seconds / expected)))
+            best[0], counts = min(best[0], found["median_ms"]), found.get("solver", {})
+            for i, peer in enumerate(peers, 1):
+                best[i] = min(best[i], peer.median_ms(arguments.seconds))
+        cells = [f"{best[0]:.1f} ({counts.get('attempts', '?')})", *[f"{best[i]:.1f} ({peer.count})" for i, peer in enumerate(peers, 1)]]
+        print(f"| {name}, batch {batch} | {' | '.join(cells)} | {best[1] / best[0]:.2f} | {best[2] / best[0]:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
