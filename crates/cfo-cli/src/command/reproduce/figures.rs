@@ -40,7 +40,7 @@ pub(super) struct Row {
     /// Of this trajectory; none for one that diverged, and for a loss.
     relative_l2: Option<f64>,
     paper: Option<f64>,
-    /// The last report's loss over the first one's.
+    /// The last report's, in units in which a network that predicts no change has 1.
     loss: Option<f64>,
     /// Of the training run.
     seconds: f64,
@@ -73,7 +73,7 @@ struct Shown {
 /// The progress of a training run.
 struct Course {
     label: &'static str,
-    /// Steps and losses, in units of the first.
+    /// Steps and losses.
     losses: Vec<(f64, f64)>,
     /// Seconds until each.
     clock: Vec<f64>,
@@ -108,14 +108,11 @@ impl Found {
 
     /// Keeps the losses of a training run.
     fn add_loss(&mut self, training: &Training, outcome: &Outcome<'_>) {
-        let first = outcome.losses.first().map_or(1.0, |(_, loss)| *loss);
-        let rescaled: Vec<(f64, f64)> =
-            outcome.losses.iter().map(|(step, loss)| (*step, loss / first)).collect();
-        let loss = rescaled.last().map(|(_, loss)| *loss);
+        let loss = outcome.losses.last().map(|(_, loss)| *loss);
         self.rows.push(Row { loss, ..Self::row(training, outcome) });
         let label = label(training.method());
         let of_setup = self.losses.entry(training.setup.stem()).or_default();
-        of_setup.push(Course { label, losses: rescaled, clock: outcome.clock.clone() });
+        of_setup.push(Course { label, losses: outcome.losses.clone(), clock: outcome.clock.clone() });
     }
 
     /// Keeps a method's predictions of the trajectories that CFO's errors choose.
@@ -196,8 +193,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let findings = Findings {
         title: "Single trajectories and training losses",
         about: "Quintic CFO trained on 25 % of the times beside next-state prediction on all of them (the paper's best network), on the test trajectories with CFO's highest and \
-                median error. `loss` is the last reported training loss over the first \
-                one; each method has its own loss. The paper gives one number: the error of CFO on its worst trajectory of Burgers."
+                median error. `loss` is the last reported training loss, in a unit in \
+                which a network that predicts no change has 1: the velocity's error for CFO, the next snapshot's for the neural ODE. The paper gives one number: the error of CFO on its worst trajectory of Burgers."
             .into(),
         table: table(&found.rows),
         verdict: String::new(),
@@ -289,7 +286,7 @@ impl Shown {
     }
 }
 
-/// The rescaled losses over the steps and over the seconds of training.
+/// The losses over the steps and over the seconds of training.
 fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
     let Some(losses) = found.losses.get(&setup.stem()) else { return vec![] };
     let figure = |over: &str, unit: &str, seconds: bool| {
@@ -302,11 +299,8 @@ fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
         });
         let figure = Figure {
             title: format!("Training loss against {over}: {}", setup.title()),
-            x: Axis {
-                label: unit.into(),
-                scale: if seconds { AxisScale::Logarithmic } else { AxisScale::Linear },
-            },
-            y: Axis { label: "loss relative to the first report".into(), scale: AxisScale::Logarithmic },
+            x: Axis { label: unit.into(), scale: AxisScale::Logarithmic },
+            y: Axis { label: "loss (1: nothing changes)".into(), scale: AxisScale::Logarithmic },
             series: series.collect(),
             size: (720, 400),
         };

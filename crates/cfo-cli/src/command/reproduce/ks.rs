@@ -11,9 +11,9 @@ use super::experiment::Laboratory;
 use super::findings::{Findings, marked};
 use super::spread::Spread;
 use super::system::{KURAMOTO_SIVASHINSKY, Setup};
-use super::training::{NEURAL_ODE_SHARE, Training};
+use super::training::Training;
 use super::{Document, Record};
-use crate::args::{self, Scale};
+use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, duration, scientific};
 
@@ -69,24 +69,15 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
     let findings = Findings {
         title: "The Kuramoto-Sivashinsky equation",
-        about: about(arguments.scale),
+        about: "Relative L2 error of rollouts over all snapshots from the first, and the time of one training run without validation. Every method has the same network, steps and batch. In the \
+                paper, next-step prediction predicts the next state; the baseline that predicts the change is ours."
+            .into(),
         table: table(&rows),
         verdict: setups.iter().map(|setup| verdict(setup, &rows)).collect(),
         figures: setups.iter().map(|setup| figure(setup, &rows, &runs)).collect(),
         rows,
     };
     Ok(Some(findings.record(arguments, &setups)))
-}
-
-fn about(scale: Scale) -> String {
-    let text = "Relative L2 error of rollouts over all snapshots from the first, and the time of one training run without validation. Every method has the same network, steps and batch. In the \
-                paper, next-step prediction predicts the next state; the baseline that predicts the change is ours.";
-    match scale {
-        Scale::Paper => text.into(),
-        Scale::Smoke => {
-            format!("{text} In `smoke` the neural ODE has one in {NEURAL_ODE_SHARE} of the steps.")
-        }
-    }
 }
 
 fn row(training: &Training, runs: &[Measured]) -> Row {

@@ -133,7 +133,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#222;max-widt
 h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2.2em;border-top:1px solid #ddd;padding-top:.8em}\
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}th,td{padding:.15em .7em;border-bottom:1px solid #e4e4e4;text-align:left}\
 th{border-bottom:1px solid #888}.right{text-align:right}.wide{overflow-x:auto;margin:1em 0}\
-figure{margin:1.2em 0}img{max-width:100%}figcaption{color:#555;font-size:13px}code,pre{font-size:13px;background:#f5f5f5;padding:.1em .3em}pre{padding:.6em;overflow-x:auto}\
+figure{margin:1.2em 0}img{max-width:100%}code,pre{font-size:13px;background:#f5f5f5;padding:.1em .3em}pre{padding:.6em;overflow-x:auto}\
 nav{columns:2;font-size:13px}nav a{display:block;color:#0b57a4;text-decoration:none}";
 
 /// Markdown of our reports as one self-contained HTML file with embedded figures.
@@ -153,9 +153,8 @@ pub(super) fn html(markdown: &str, folder: &Path) -> Result<String> {
         } else if let Some((caption, file)) = figure(first) {
             let bytes = fs_err::read(folder.join(file))?;
             let (caption, data) = (inline(caption), STANDARD.encode(bytes));
-            body += &format!(
-                "<figure><img alt=\"{caption}\" src=\"data:image/png;base64,{data}\"><figcaption>{caption}</figcaption></figure>\n"
-            );
+            body +=
+                &format!("<figure><img alt=\"{caption}\" src=\"data:image/png;base64,{data}\"></figure>\n");
         } else if first.starts_with("    ") {
             let lines: Vec<String> = block.iter().map(|line| escape(line.trim_start())).collect();
             body += &format!("<pre>{}</pre>\n", lines.join("\n"));

@@ -5,7 +5,6 @@ use cfo::Recipe;
 use cfo::numerics::{Path, Spline};
 use cfo::objective::ObjectiveConfig;
 use cfo::paper::Edition;
-use cfo::recipe::TrainConfig;
 use serde::Serialize;
 
 use super::system::{Setup, System};
@@ -88,9 +87,6 @@ impl Training {
     pub fn other(setup: Setup, objective: ObjectiveConfig) -> Self {
         let mut recipe = setup.recipe();
         recipe.objective = objective;
-        if setup.scale == Scale::Smoke && matches!(objective, ObjectiveConfig::NeuralOde(_)) {
-            reduce_neural_ode(&mut recipe.train);
-        }
         Self { setup, name: objective.name().to_owned(), recipe, horizon: 1.0, paper: None }
     }
 
@@ -122,16 +118,7 @@ impl Training {
     }
 }
 
-/// Fewer steps for a neural ODE in `smoke`, since one of its steps takes as long as tens of steps of CFO.
-fn reduce_neural_ode(train: &mut TrainConfig) {
-    train.steps = (train.steps / NEURAL_ODE_SHARE).max(1);
-    (train.checkpoint_every, train.report_every) = ((train.steps / 4).max(1), (train.steps / 25).max(1));
-}
-
-/// CFO's steps over those of the neural ODE.
-pub(super) const NEURAL_ODE_SHARE: u32 = 8;
-
-/// A training run of a plan; a line of the JSON document.
+/// What is said of a training that is not made; a line of the JSON document.
 #[derive(Debug, Serialize)]
 struct Planned<'a> {
     system: &'static str,
