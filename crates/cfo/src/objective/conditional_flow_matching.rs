@@ -28,12 +28,12 @@ pub struct ConditionalFlowMatching {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConditionalFlowKeys {
-    /// Equally distant times of a trajectory, from its first to its last, at which it is made.
+    /// Number of equally spaced times, from the first to the last of a trajectory, at which it is generated.
     pub frames: usize,
     /// Share of the samples whose first snapshot is withheld, so that the network also learns the flow without it.
     pub drop_rate: f64,
-    /// Weight of guidance: the velocity without the first snapshot, plus so many times what the snapshot changes. 1 is the velocity given
-    /// the snapshot alone, which takes half the evaluations.
+    /// Weight of classifier-free guidance: the velocity without the first snapshot, plus this number times the difference that the
+    /// snapshot makes. 1 uses only the velocity with the snapshot, which takes half the evaluations.
     pub guidance: f64,
 }
 

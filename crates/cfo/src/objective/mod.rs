@@ -353,11 +353,11 @@ pub enum ObjectiveConfig {
         #[serde(default)]
         residual: bool,
     },
-    /// To predict the next snapshot of a uniform grid and to refine the prediction by taking noise off it.
+    /// To predict the next snapshot of a uniform grid and to refine the prediction by removing noise.
     PdeRefiner(PdeRefiner),
-    /// To make a whole trajectory out of noise, given its first snapshot.
+    /// To generate a whole trajectory from noise, given its first snapshot.
     ConditionalFlowMatching(ConditionalFlowKeys),
-    /// To be integrated from each snapshot to the next.
+    /// To match the next snapshots when integrated by a solver.
     NeuralOde(ThroughSolver),
 }
 

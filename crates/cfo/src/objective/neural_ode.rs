@@ -27,15 +27,15 @@ pub struct ThroughSolver {
     pub rtol: f64,
     /// Absolute tolerance, in normalised units.
     pub atol: f64,
-    /// P, I and D of the controller that chooses the steps.
+    /// P, I and D coefficients of the step-size controller.
     pub pid: [f64; 3],
-    /// Intervals that are integrated from a true snapshot on; the prediction is compared with every snapshot that it passes.
+    /// Intervals that are integrated from a true snapshot; the loss compares the prediction with every snapshot on the way.
     pub window: usize,
-    /// Whether gradients go through the whole window; otherwise each interval starts from where the one before it ended, taken as given.
+    /// Whether gradients go through the whole window; otherwise they stop at the start of each interval.
     pub through_time: bool,
-    /// States that are kept for the way back where steps are chosen by tolerances; others are computed again.
+    /// States that are stored for the backward pass if steps are chosen by tolerances; others are recomputed.
     pub checkpoints: usize,
-    /// Whether equal steps are computed again on the way back instead of stored: memory for one step rather than for all.
+    /// Whether equal steps are recomputed in the backward pass instead of stored: memory for one step rather than for all.
     pub recompute: bool,
 }
 

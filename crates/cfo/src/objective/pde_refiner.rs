@@ -20,15 +20,15 @@ use crate::trajectories::Trajectories;
 pub struct PdeRefiner {
     /// Refinements of a prediction. Each is one more evaluation of the network.
     pub refinements: usize,
-    /// Deviation of the noise of the last refinement, in units of what is predicted; that of refinement k of K is it to the power k / K.
+    /// Standard deviation of the noise of the last refinement, in units of the predicted quantity; refinement k of K has this number to the power k / K.
     pub deviation: f64,
     /// Whether the change is predicted, in units of its root mean square, rather than the next state.
     pub residual: bool,
-    /// What the network finds at a step of refinement.
+    /// What the network predicts at a step of refinement.
     pub form: RefinerForm,
 }
 
-/// What the network of PDE-Refiner finds at a step of refinement.
+/// What the network of PDE-Refiner predicts at a step of refinement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefinerForm {
