@@ -173,6 +173,28 @@ def test_dlpack_in_and_out(model, states, lorenz):
         model.predict(Foreign(foreign.values, device=(2, 0)), [0.1])
 
 
+def test_results_begin_where_every_library_takes_them(model, states):
+    """jax copies arrays that do not begin on a multiple of 64 bytes."""
+    for count in (1, 2, 5, 7):
+        for found in (model.predict(states[:count], [0.1, 0.2]), model.velocity(states[:count], 0.1), model.vector_jacobian(states[:count], 0.1, states[:count])):
+            assert found.ctypes.data % 64 == 0 and found.flags.writeable and found.flags.c_contiguous
+            kept = found.copy()
+            found += 1
+            assert np.array_equal(found, kept + 1)
+    # An entry outlives its array.
+    view = model.predict(states, [0.1, 0.2])[0, 1]
+    again = model.predict(states, [0.1, 0.2])
+    assert np.array_equal(view, again[0, 1])
+
+
+def test_jax_shares_memory_both_ways(model, states):
+    jax = pytest.importorskip("jax")
+    found = model.predict(states, [0.1])
+    assert jax.numpy.from_dlpack(found).unsafe_buffer_pointer() == found.ctypes.data
+    theirs = jax.numpy.asarray(states)
+    assert cfo._arrays.array(theirs, "x", np.float32).ctypes.data == theirs.unsafe_buffer_pointer()
+
+
 def test_torch_shares_memory_both_ways(model, states):
     torch = pytest.importorskip("torch")
     found = torch.from_dlpack(model.predict(torch.from_numpy(states), [0.1]))

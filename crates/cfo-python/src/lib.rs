@@ -3,6 +3,7 @@
 //! What users see is written in Python (`python/cfo`), which checks and shapes arguments; this crate takes arrays that are
 //! contiguous and of the right type, works without the interpreter's lock, and turns errors into the package's exceptions.
 
+mod aligned;
 mod failure;
 mod model;
 mod path;

@@ -12,6 +12,7 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
+use crate::aligned::Aligned;
 use crate::failure::{Failure, internal, refuse};
 use crate::set::Set;
 use crate::task::{self, Line};
@@ -157,7 +158,7 @@ impl Model {
             start,
         };
         let trained = task::at_once(py, || self.on_grid(&shape))?;
-        let roll = move |line: &Line<(Vec<f32>, usize)>| {
+        let roll = move |line: &Line<(Aligned, usize)>| {
             let solver = integration.solver(&trained)?;
             let asked = integration.steps.or(integration.nfe).is_some();
             let trained = trained.with_solver(if asked { solver } else { per_horizon(solver) });
@@ -165,11 +166,14 @@ impl Model {
             let found = trained.predict_each(&request, &watch)?;
             match found.diverged.first() {
                 Some(&divergence) => Err(CfoError::from(divergence).into()),
-                None => Ok((found.states.concat(), found.evaluations)),
+                None => {
+                    let states = found.states.iter().map(Vec::as_slice);
+                    Ok((Aligned::concat(states), found.evaluations))
+                }
             }
         };
         let (values, evaluations) = task::interruptible(py, roll)?;
-        Ok((PyArray1::from_vec(py, values), evaluations))
+        Ok((values.into_array(py)?, evaluations))
     }
 
     /// The velocity at states, flat, at one time or at one for each.
@@ -185,7 +189,7 @@ impl Model {
         let found = task::at_once(py, || {
             Ok(self.on_grid(&shape)?.with_parameters(&conditions).velocity_each(states, &times)?)
         })?;
-        Ok(PyArray1::from_vec(py, found))
+        Aligned::concat([found.as_slice()]).into_array(py)
     }
 
     /// Vectors, one for each state, applied to the derivative of the velocity.
@@ -203,7 +207,7 @@ impl Model {
             let trained = self.on_grid(&shape)?.with_parameters(&conditions);
             Ok(trained.vector_jacobian_each(states, &times, vectors)?)
         })?;
-        Ok(PyArray1::from_vec(py, found))
+        Aligned::concat([found.as_slice()]).into_array(py)
     }
 
     /// Errors of rollouts, as JSON, and what a user should know besides.
