@@ -91,6 +91,12 @@ impl System {
         Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test")
     }
 
+    /// The recipe of another of the paper's methods on it, if the paper has that.
+    pub fn recipe_by(&self, method: &str) -> Option<Recipe> {
+        let (.., text) = OTHERS.iter().find(|(other, system, _)| *other == method && *system == self.name)?;
+        Some(Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test"))
+    }
+
     /// Trajectories for training, validation and test.
     pub fn counts(&self) -> [usize; 3] {
         self.recipe(Edition::Paper)
@@ -111,6 +117,24 @@ pub const KURAMOTO_SIVASHINSKY: [(&str, f64, f64); 3] =
 /// Of the Kuramoto-Sivashinsky equation.
 const OTHER_DATA: &str = "The paper does not say how its data were made, and they could not be read: ours are of the kind that they most likely are (on the attractor, lengths and time \
                           steps vary by 10 %), so that the paper's errors are of other trajectories.";
+
+/// The recipe of a method on a system.
+macro_rules! other {
+    ($method:literal, $system:literal) => {
+        ($method, $system, include_str!(concat!("../../../recipes/", $method, "/", $system, ".toml")))
+    };
+}
+
+/// The paper's other methods, on the systems that it tries them on.
+const OTHERS: [(&str, &str, &str); 7] = [
+    other!("conditional-flow-matching", "burgers"),
+    other!("latent", "diffusion-reaction"),
+    other!("latent", "shallow-water"),
+    other!("neural-ode", "lorenz"),
+    other!("neural-ode", "burgers"),
+    other!("pde-refiner", "diffusion-reaction"),
+    other!("pde-refiner", "shallow-water"),
+];
 
 /// Of the radial dam break.
 const FEW_TRAJECTORIES: &str = "At most 81 trajectories of the radial dam break differ on 128 x 128 cells, so that nearly every test trajectory also stands \
@@ -178,6 +202,28 @@ mod tests {
             assert_eq!(paper.objective, ours.objective, "{}", system.name);
             assert_ne!(paper, ours, "{}", system.name);
         }
+    }
+
+    /// Other methods are compared with the paper's on the same data, and, but for the one whose network sees another space, with the same
+    /// network, steps and batch.
+    #[test]
+    fn other_methods_have_the_same_data_network_steps_and_batch() {
+        for (method, name, _) in OTHERS {
+            let system = System::find(name).unwrap();
+            let (paper, other) = (system.recipe(Edition::Paper), system.recipe_by(method).unwrap());
+            assert_eq!(paper.data, other.data, "{method} {name}");
+            if method == "latent" {
+                assert_eq!(paper, Recipe { latent: Default::default(), ..other.clone() }, "{name}");
+                assert!(other.latent.wavelet.is_some());
+            } else {
+                assert_eq!(other.objective.name(), method);
+            }
+            if method != "conditional-flow-matching" {
+                assert_eq!(paper.operator, other.operator, "{method} {name}");
+                assert_eq!((paper.train.steps, paper.train.batch), (other.train.steps, other.train.batch));
+            }
+        }
+        assert!(SYSTEMS[0].recipe_by("latent").is_none());
     }
 
     #[test]

@@ -91,6 +91,10 @@ pub enum Target {
     Backbones,
     /// Time of training steps and of rollouts
     Runtime,
+    /// Other methods beside CFO, with seconds a batch: neural ODE, PDE-Refiner, conditional flow matching
+    Baselines,
+    /// CFO in the coefficients of wavelets, beside CFO on the states
+    Latent,
     /// Errors and training times on the Kuramoto-Sivashinsky equation
     Ks,
     /// CFO and other methods side by side on single trajectories, and their training losses
@@ -113,6 +117,8 @@ impl Target {
             Self::Extrapolation => "extrapolation",
             Self::Backbones => "backbones",
             Self::Runtime => "runtime",
+            Self::Baselines => "baselines",
+            Self::Latent => "latent",
             Self::Ks => "ks",
             Self::Figures => "figures",
             Self::All => "all",

@@ -200,7 +200,7 @@ class Live {
   // with the trajectory; and large states, which take too long to send.
   questionNear(track, time) {
     const body = this.question([time]);
-    if (this.steps.value || this.run.conditions > 0 || this.size > NEAR_NUMBERS) return body;
+    if (this.steps.value || !this.run.goes_on || this.run.conditions > 0 || this.size > NEAR_NUMBERS) return body;
     const [low, high] = [Math.min(body.start, time), Math.max(body.start, time)];
     const known = track.times.filter((at) => at >= low && at <= high);
     if (known.length === 0) return body;

@@ -169,6 +169,8 @@ impl Server {
             "times": {"first": first, "last": last, "interval": model.scaling.interval},
             "parameters": model.parameter_names,
             "conditions": model.setting.conditions,
+            // What is made of noise is another sample from another state.
+            "goes_on": model.objective().evaluations() == 1 && !model.objective().has_own_time(),
             "solver": evaluate.solver.name,
             "solvers": cfo::numerics::ode::Tableau::ALL.map(|tableau| tableau.name),
             "checkpoint": self.models.preferred(),

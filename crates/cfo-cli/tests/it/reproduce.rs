@@ -173,7 +173,7 @@ fn trainings_are_shared_used_again_and_not_mixed_up() {
 #[test]
 fn experiments_that_are_not_there_are_refused() {
     let folder = Folder::new();
-    for target in ["baselines", "latent"] {
+    for target in ["everything", "lorenz"] {
         let outcome = folder.cfo(&format!("reproduce {target}")).ended_with(2);
         assert!(outcome.stderr.contains("table1"), "{}", outcome.stderr);
     }
@@ -282,4 +282,37 @@ fn ks_has_the_papers_errors_and_training_times_beside_ours() {
     let markdown = std::fs::read_to_string(folder.path("ks/report.md")).unwrap();
     assert!(markdown.contains("1 h 05 min") && markdown.contains("could not be read"), "{markdown}");
     folder.cfo("reproduce table1 --system kuramoto-sivashinsky --dry-run").ended_with(2);
+}
+
+/// Every method of the paper beside CFO, each with its seconds a batch; the fields of both side by side.
+#[test]
+fn baselines_stand_beside_cfo() {
+    let folder = Folder::new();
+    let files = ["side-by-side-burgers.png", "error-over-time-diffusion-reaction.svg", "report.md"];
+    let systems = "--system burgers --system diffusion-reaction";
+    let rows = rows_of(&folder, "baselines", systems, &files);
+    let methods: Vec<&str> = rows.iter().filter_map(|row| row["method"].as_str()).collect();
+    assert_eq!(methods, ["cfo", "neural-ode", "conditional-flow-matching", "cfo", "pde-refiner"]);
+    for row in &rows {
+        assert!(row["seconds_per_batch"].as_f64().unwrap() > 0.0, "{row}");
+        let conditional = row["method"] == "conditional-flow-matching";
+        assert_eq!(row["paper"].is_null() && row["paper_seconds_per_batch"].is_null(), conditional, "{row}");
+    }
+    // Four evaluations for each of 24 steps from the second snapshot on.
+    assert_eq!(rows[4]["evaluations"], 4 * 24, "{}", rows[4]);
+    let markdown = std::fs::read_to_string(folder.path("baselines/report.md")).unwrap();
+    assert!(markdown.contains("side-by-side-diffusion-reaction.png"), "{markdown}");
+}
+
+/// States and coefficients of two wavelets, on the grids that their levels leave.
+#[test]
+fn latent_spaces_stand_beside_states() {
+    let folder = Folder::new();
+    let files = ["error-over-time-shallow-water.png"];
+    let rows = rows_of(&folder, "latent", "--system shallow-water", &files);
+    let fields: Vec<String> = rows.iter().map(|row| row["field"].to_string()).collect();
+    assert_eq!(fields, ["[32,32,1]", "[16,16,4]", "[16,16,4]", "[8,8,16]"]);
+    assert_eq!(rows[0]["wavelet"], Value::Null);
+    assert_eq!((&rows[1]["wavelet"], rows[1]["paper"].as_f64()), (&"haar".into(), Some(0.0053)));
+    assert!(rows[2]["paper"].is_null() && rows[2]["wavelet"] == "daubechies4");
 }

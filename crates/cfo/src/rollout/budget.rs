@@ -40,7 +40,7 @@ impl Rollout {
                 let once = usize::from(self.slope.is_some()) * self.model.objective().evaluations();
                 match nfe.saturating_sub(once) / self.evaluations_per_step() {
                     0 => {
-                        let (needed, name) = (self.tableau.stages(), self.tableau.name);
+                        let (needed, name) = (self.evaluations_per_step() + once, self.tableau.name);
                         let problem =
                             format!("a budget of {nfe} allows no step of `{name}`, which takes {needed}");
                         return Err(invalid("nfe", problem));

@@ -36,7 +36,7 @@ const fn figure(
 }
 
 /// Every table and figure but the paper's first figure, which shows the method.
-pub(super) const EXHIBITS: [Exhibit; 22] = [
+pub(super) const EXHIBITS: [Exhibit; 25] = [
     table(
         "Table 1",
         "Rollout errors at keep rates of 100, 50 and 25 %",
@@ -63,6 +63,13 @@ pub(super) const EXHIBITS: [Exhibit; 22] = [
         Target::Nfe,
         |row| of_solver(row, "rk4"),
         &["error-over-evaluations-"],
+    ),
+    table(
+        "Table 3",
+        "Neural ODE and PDE-Refiner beside CFO",
+        Target::Baselines,
+        |row| !row.contains("conditional"),
+        &["error-over-time-"],
     ),
     table("Table 4", "Endpoint errors and orders of splines on Lorenz", Target::SplineOrder, |_| true, &[]),
     table(
@@ -123,6 +130,13 @@ pub(super) const EXHIBITS: [Exhibit; 22] = [
     figure("Figure 8", "Error against wall-clock time", Target::Runtime, &["error-over-milliseconds-"]),
     figure("Figure 9", "Training loss of CFO and of the neural ODE on Lorenz", Target::Figures, &["loss-"]),
     table(
+        "Figure 10",
+        "Conditional flow matching on Burgers",
+        Target::Baselines,
+        |row| row.contains("burgers"),
+        &["side-by-side-burgers"],
+    ),
+    table(
         "Figure 11",
         "Burgers' equation backward in time",
         Target::Reverse,
@@ -138,6 +152,7 @@ pub(super) const EXHIBITS: [Exhibit; 22] = [
     ),
     table("Table 12", "CFO with different networks", Target::Backbones, |_| true, &["error-over-time-"]),
     table("Table 13", "The Kuramoto-Sivashinsky equation", Target::Ks, |_| true, &["error-over-time-"]),
+    table("Table 14", "CFO in wavelet coefficients", Target::Latent, |_| true, &["error-over-time-"]),
 ];
 
 /// The baseline, and CFO by a solver.

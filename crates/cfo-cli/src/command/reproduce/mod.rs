@@ -5,18 +5,21 @@
 
 mod all;
 mod backbones;
+mod baselines;
 mod exhibits;
 mod experiment;
 mod extrapolation;
 mod figures;
 mod findings;
 mod ks;
+mod latent;
 mod nfe;
 mod noise;
 mod page;
 mod quickstart;
 mod reverse;
 mod runtime;
+mod side_by_side;
 mod spline_choice;
 mod spline_order;
 mod spread;
@@ -67,6 +70,8 @@ fn carry_out(arguments: &args::Reproduce) -> Result<bool> {
         Target::Extrapolation => conclude(arguments, extrapolation::run(arguments)?),
         Target::Backbones => conclude(arguments, backbones::run(arguments)?),
         Target::Runtime => conclude(arguments, runtime::run(arguments)?),
+        Target::Baselines => conclude(arguments, baselines::run(arguments)?),
+        Target::Latent => conclude(arguments, latent::run(arguments)?),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use cfo::Recipe;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, ShallowWater, Variant};
+use cfo::objective::ObjectiveConfig;
 use cfo::operator::{Dit, Fno, Mlp, OperatorConfig, Unet};
 use cfo::paper::{self, Edition};
 
@@ -124,6 +125,29 @@ impl Setup {
         recipe
     }
 
+    /// The recipe of another of the paper's methods, if the paper has it on this system. Ours takes from it what is trained for and in which
+    /// space and precision, and everything else from our recipe.
+    pub fn recipe_by(self, method: &str) -> Option<Recipe> {
+        let other = self.system.paper.recipe_by(method)?;
+        let mut recipe = match self.edition {
+            Edition::Paper => other,
+            Edition::Ours => {
+                let mut recipe = self.system.paper.recipe(self.edition);
+                (recipe.objective, recipe.latent) = (other.objective, other.latent);
+                recipe.train.precision = other.train.precision;
+                recipe.operator = with_time(recipe.operator, &other.objective);
+                recipe
+            }
+        };
+        if self.scale == Scale::Smoke {
+            self.reduce(&mut recipe);
+            if let ObjectiveConfig::ConditionalFlowMatching(keys) = &mut recipe.objective {
+                (keys.frames, recipe.train.steps) = (17, recipe.train.steps / 2);
+            }
+        }
+        Some(recipe)
+    }
+
     /// The recipe with one of the networks that the paper compares.
     pub fn recipe_on(self, backbone: &str) -> Recipe {
         let mut recipe = self.recipe();
@@ -151,12 +175,29 @@ impl Setup {
         (train.validate_every, train.checkpoint_every) = (0, steps / 4);
         // With a hundredth of the steps, training needs a higher learning rate.
         match self.edition {
-            Edition::Paper => train.learning_rate = 1e-3,
+            Edition::Paper => {
+                train.learning_rate = 1e-3;
+                train.warmup = train.warmup.min(steps / 20);
+                train.ema = if train.ema > 0.0 { ema } else { 0.0 };
+            }
             Edition::Ours => {
                 (train.learning_rate, train.warmup, train.ema) = (2e-3, steps / 20, ema);
             }
         }
     }
+}
+
+/// A network that is told the time, where an objective has one of its own.
+fn with_time(mut operator: OperatorConfig, objective: &ObjectiveConfig) -> OperatorConfig {
+    if matches!(objective, ObjectiveConfig::PdeRefiner(_) | ObjectiveConfig::ConditionalFlowMatching(_)) {
+        match &mut operator {
+            OperatorConfig::Mlp(config) => config.time_embedding = true,
+            OperatorConfig::Fno(config) => config.time_embedding = true,
+            OperatorConfig::Unet(config) => config.time_embedding = true,
+            OperatorConfig::Dit(config) => config.time_embedding = true,
+        }
+    }
+    operator
 }
 
 /// A network of the paper's size.

@@ -90,6 +90,12 @@ impl Training {
         Self { setup, name: objective.name().to_owned(), recipe, horizon: 1.0, paper: None }
     }
 
+    /// Another of the paper's methods, if the paper has it on the system.
+    pub fn by(setup: Setup, method: &str, paper: Option<f64>) -> Option<Self> {
+        let recipe = setup.recipe_by(method)?;
+        Some(Self { setup, name: method.to_owned(), recipe, horizon: 1.0, paper })
+    }
+
     pub fn system(&self) -> &'static System {
         self.setup.system
     }
