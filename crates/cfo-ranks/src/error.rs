@@ -1,0 +1,94 @@
+//! What can go wrong when processes join.
+
+use std::path::PathBuf;
+
+/// Why this process cannot work with the others.
+#[derive(Debug, thiserror::Error)]
+pub enum RanksError {
+    /// A launcher started this process, and no MPI library was found.
+    #[error("`{launcher}` started {} but no MPI library was found", processes(*size))]
+    NoMpi {
+        /// Who started the process.
+        launcher: &'static str,
+        /// How many were started, if the launcher tells.
+        size: Option<usize>,
+        /// The command that installs what suits the launcher.
+        install: &'static str,
+    },
+    /// A library was found and cannot be used.
+    #[error("`{}` cannot be used: {problem}", library.display())]
+    BadLibrary {
+        /// The file.
+        library: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The library sees another number of processes than the launcher started.
+    #[error("`{launcher}` started {expected} processes, but `{}` sees {found}", library.display())]
+    OtherLauncher {
+        /// Who started the process.
+        launcher: &'static str,
+        /// Processes that it started.
+        expected: usize,
+        /// Processes that MPI sees.
+        found: usize,
+        /// The library.
+        library: PathBuf,
+    },
+    /// Ranks run different versions of the program, or differ in something else that must be the same.
+    #[error("rank {rank} on {host} has {what} {found}, and rank 0 {expected}")]
+    Different {
+        /// The first rank that differs.
+        rank: usize,
+        /// Its machine.
+        host: String,
+        /// What differs.
+        what: &'static str,
+        /// There.
+        found: String,
+        /// At rank 0.
+        expected: String,
+    },
+    /// A call of MPI failed.
+    #[error("`{call}` failed with MPI's error {code}")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// What it returned.
+        code: i32,
+    },
+}
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, RanksError>;
+
+fn processes(size: Option<usize>) -> String {
+    size.map_or_else(|| "this process".into(), |size| format!("{size} processes"))
+}
+
+impl RanksError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NoMpi { install, .. } => format!(
+                "{install}, or name the library by `CFO_MPI=/path/to/libmpi.so`; `CFO_MPI=off` lets every process work alone"
+            ),
+            Self::BadLibrary { .. } => {
+                "name another library by `CFO_MPI=/path/to/libmpi.so`, one that belongs to the launcher".into()
+            }
+            Self::OtherLauncher { .. } => {
+                "library and launcher must belong together: name the launcher's by `CFO_MPI=/path/to/libmpi.so`; under SLURM \
+                 choose its interface by `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)"
+                    .into()
+            }
+            Self::Different { what: "version", .. } => "install the same `cfo` on every machine".into(),
+            Self::Different { what: "weights", .. } => {
+                "that machine computes wrongly, or MPI does: look at its memory and its logs; `--resume` goes on from the latest \
+                 checkpoint"
+                    .into()
+            }
+            Self::Different { .. } => "give every rank the same files and the same command line".into(),
+            Self::Call { .. } => "the launcher's own messages say more; `mpiexec -n 2 hostname` must work".into(),
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The thread that speaks with the other ranks. It alone calls MPI; the rest of the process sends it orders.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::error::{RanksError, Result};
+use crate::mpi::{Mpi, Request, Span, Tag};
+use crate::notice::{BYTES, Notice, Word};
+use crate::numbers::Numbers;
+use crate::tree::{Pair, Shards, pairs};
+
+/// How often notices of other ranks are looked for.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long other ranks have to say that they wait too, or that they failed too.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// In which order numbers are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sum {
+    /// As MPI likes: the bits depend on the number of ranks.
+    Any,
+    /// In a tree over fixed shards, whose values lie one after another: the bits do not. The sum lies where the first was.
+    Tree(Shards),
+}
+
+/// A sum under way.
+#[derive(Debug)]
+pub struct Summing(Mutex<Receiver<Numbers>>);
+
+impl Summing {
+    /// One that is there already.
+    pub fn done(numbers: Numbers) -> Self {
+        let (reply, answer) = channel();
+        let _ = reply.send(numbers);
+        Self::new(answer)
+    }
+
+    /// One whose numbers come from elsewhere.
+    pub(crate) fn new(answer: Receiver<Numbers>) -> Self {
+        Self(Mutex::new(answer))
+    }
+
+    /// The sum, once it is there.
+    pub fn wait(self) -> Numbers {
+        // The messenger answers, or ends the process.
+        let answer = self.0.into_inner().unwrap_or_else(|_| park());
+        answer.recv().unwrap_or_else(|_| park())
+    }
+}
+
+/// Waits for the end of the process.
+pub(crate) fn park() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// What the messenger is asked to do.
+pub(crate) enum Order {
+    Sum {
+        numbers: Numbers,
+        order: Sum,
+        reply: Sender<Numbers>,
+    },
+    Broadcast {
+        bytes: Vec<u8>,
+        reply: Sender<Vec<u8>>,
+    },
+    Gather {
+        bytes: Vec<u8>,
+        reply: Sender<Vec<Vec<u8>>>,
+    },
+    /// The process begins or ends to wait for the others elsewhere, on a GPU.
+    Watch {
+        begins: bool,
+    },
+    Fail {
+        text: String,
+        reply: Sender<()>,
+    },
+    Finish {
+        reply: Sender<()>,
+    },
+}
+
+/// The thread's state.
+pub(crate) struct Messenger {
+    pub(crate) mpi: Mpi,
+    pub(crate) hosts: Vec<String>,
+    /// How long a rank may keep the others waiting.
+    pub(crate) limit: Duration,
+    /// Tells a user.
+    pub(crate) report: fn(&str),
+    /// The number of the communication under way.
+    pub(crate) sequence: u64,
+    /// The last communication in which each other rank said that it waits.
+    pub(crate) waiting: HashMap<usize, u64>,
+    pub(crate) failures: Vec<(usize, String)>,
+    /// Since when the process waits for the others elsewhere, and whether they were told.
+    pub(crate) watched: Option<(Instant, bool)>,
+}
+
+impl Messenger {
+    /// Carries out orders until the last one.
+    pub(crate) fn serve(&mut self, orders: &Receiver<Order>) {
+        loop {
+            match orders.recv_timeout(4 * GLANCE) {
+                Ok(Order::Finish { reply }) => {
+                    self.finish();
+                    let _ = reply.send(());
+                    return;
+                }
+                Ok(Order::Fail { text, reply }) => {
+                    self.fail(&text);
+                    let _ = reply.send(());
+                    return;
+                }
+                Ok(Order::Watch { begins }) => self.watched = begins.then(|| (Instant::now(), false)),
+                Ok(order) => {
+                    if let Err(error) = self.carry_out(order) {
+                        self.end(&error);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.glance();
+                    self.look_after();
+                }
+                // Whoever ordered is gone without a word: the process is ending.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) -> Result<()> {
+        self.sequence += 1;
+        // Who ordered may be gone; the others still wait for this rank.
+        match order {
+            Order::Sum { mut numbers, order, reply } => {
+                match order {
+                    Sum::Any => {
+                        // SAFETY: the numbers are held here until the request is done.
+                        #[allow(unsafe_code)]
+                        let request = unsafe { self.mpi.start_sum(numbers.span())? };
+                        self.complete(request)?;
+                    }
+                    Sum::Tree(shards) => self.sum_in_tree(&mut numbers, shards)?,
+                }
+                let _ = reply.send(numbers);
+            }
+            Order::Broadcast { bytes, reply } => {
+                let _ = reply.send(self.broadcast(bytes)?);
+            }
+            Order::Gather { bytes, reply } => {
+                let _ = reply.send(self.gather(&bytes)?);
+            }
+            Order::Watch { .. } | Order::Fail { .. } | Order::Finish { .. } => {
+                unreachable!("these are no communications")
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds in the tree's order; who holds the left node of a pair receives the right one. A rank without shards has room for
+    /// the sum.
+    fn sum_in_tree(&mut self, numbers: &mut Numbers, own: Shards) -> Result<()> {
+        let size = numbers.len().checked_div(own.count.max(1)).unwrap_or(0);
+        let (ranks, here) = (self.mpi.size, self.mpi.rank);
+        let holder = |shard: usize| {
+            (0..ranks).find(|&rank| {
+                let part = Shards::of(own.total, rank, ranks);
+                (part.first..part.first + part.count).contains(&shard)
+            })
+        };
+        let place = |shard: usize| (shard - own.first) * size;
+        let mut received = numbers.zeros(size);
+        for Pair { left, right } in pairs(own.total) {
+            match (holder(left) == Some(here), holder(right) == Some(here)) {
+                (true, true) => numbers.add_within(place(left), place(right), size),
+                (true, false) => {
+                    self.transfer(received.part(0, size), holder(right), false)?;
+                    numbers.add(place(left), &received);
+                }
+                (false, true) => self.transfer(numbers.part(place(right), size), holder(left), true)?,
+                (false, false) => {}
+            }
+        }
+        // SAFETY: the numbers are held here until the request is done.
+        #[allow(unsafe_code)]
+        let request = unsafe { self.mpi.start_broadcast(numbers.part(0, size))? };
+        self.complete(request)
+    }
+
+    /// Sends to a rank or receives from it.
+    fn transfer(&mut self, values: Span<'_>, rank: Option<usize>, sends: bool) -> Result<()> {
+        let rank = rank.expect("every shard has a holder");
+        // SAFETY: the caller holds the values until this returns.
+        #[allow(unsafe_code)]
+        let request = unsafe {
+            match sends {
+                true => self.mpi.start_send(values, rank, Tag::Shard)?,
+                false => self.mpi.start_receive(values, Some(rank), Tag::Shard)?,
+            }
+        };
+        self.complete(request)
+    }
+
+    /// Rank 0's bytes on every rank.
+    fn broadcast(&mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let mut length = (bytes.len() as u64).to_le_bytes();
+        // SAFETY: held here until the request is done, as below.
+        #[allow(unsafe_code)]
+        let request = unsafe { self.mpi.start_broadcast(Span::Bytes(&mut length))? };
+        self.complete(request)?;
+        bytes.resize(u64::from_le_bytes(length) as usize, 0);
+        // Larger than what one message may have.
+        for part in bytes.chunks_mut(1 << 30) {
+            // SAFETY: as above.
+            #[allow(unsafe_code)]
+            let request = unsafe { self.mpi.start_broadcast(Span::Bytes(part))? };
+            self.complete(request)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Every rank's bytes on every rank.
+    pub(crate) fn gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let lengths = self.gather_equal((bytes.len() as u64).to_le_bytes().to_vec())?;
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |word, &byte| word << 8 | u64::from(byte));
+        let lengths: Vec<usize> = lengths.chunks(8).map(|bytes| word(bytes) as usize).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        if longest == 0 {
+            return Ok(vec![Vec::new(); self.mpi.size]);
+        }
+        let mut padded = bytes.to_vec();
+        padded.resize(longest, 0);
+        let all = self.gather_equal(padded)?;
+        Ok(all.chunks(longest).zip(lengths).map(|(part, length)| part[..length].to_vec()).collect())
+    }
+
+    fn gather_equal(&mut self, mut own: Vec<u8>) -> Result<Vec<u8>> {
+        let mut all = vec![0; own.len() * self.mpi.size];
+        // SAFETY: both are held here until the request is done.
+        #[allow(unsafe_code)]
+        let request = unsafe { self.mpi.start_gather(&mut own, &mut all)? };
+        self.complete(request)?;
+        Ok(all)
+    }
+
+    /// Drives a communication to its end. Where that does not come in time the job ends.
+    fn complete(&mut self, request: Request) -> Result<()> {
+        self.complete_within(request, Some(self.limit))
+    }
+
+    fn complete_within(&mut self, mut request: Request, limit: Option<Duration>) -> Result<()> {
+        let started = Instant::now();
+        let (mut glanced, mut asked) = (started, None);
+        while !self.mpi.is_done(&mut request)? {
+            let waited = started.elapsed();
+            pause(waited);
+            if glanced.elapsed() < GLANCE {
+                continue;
+            }
+            glanced = Instant::now();
+            self.glance();
+            match (asked, limit) {
+                (None, Some(limit)) if waited > limit || self.is_asked() => {
+                    self.tell(Word::Waits(self.sequence));
+                    asked = Some(waited > limit);
+                }
+                // Another rank's patience ended first.
+                (Some(false), Some(limit)) if waited > limit => asked = Some(true),
+                (Some(true), Some(limit)) if waited > limit + GRACE => self.accuse(waited),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the job where the process waits for the others elsewhere for too long.
+    fn look_after(&mut self) {
+        let Some((since, told)) = self.watched else { return };
+        let waited = since.elapsed();
+        if !told && (waited > self.limit || self.is_asked()) {
+            self.tell(Word::Waits(self.sequence));
+            self.watched = Some((since, true));
+        }
+        if waited > self.limit + GRACE {
+            self.accuse(waited);
+        }
+    }
+
+    /// Whether another rank asks who else waits.
+    fn is_asked(&self) -> bool {
+        self.waiting.values().any(|&sequence| self.is_now(sequence))
+    }
+
+    /// Whether a communication is the one under way. What a rank contributed before it hung may have let some of the others go
+    /// on to the next one.
+    pub(crate) fn is_now(&self, sequence: u64) -> bool {
+        sequence.abs_diff(self.sequence) <= 2
+    }
+
+    /// Receives the notices that have come. A failure elsewhere ends the job.
+    fn glance(&mut self) {
+        self.receive_notices();
+        if !self.failures.is_empty() {
+            self.end_by_failures();
+        }
+    }
+
+    pub(crate) fn receive_notices(&mut self) {
+        while self.mpi.has_message(Tag::Notice) {
+            let mut bytes = [0; BYTES];
+            // SAFETY: held here until the request is done.
+            #[allow(unsafe_code)]
+            let started = unsafe { self.mpi.start_receive(Span::Bytes(&mut bytes), None, Tag::Notice) };
+            let Ok(mut request) = started else { return };
+            // The message is there already.
+            while matches!(self.mpi.is_done(&mut request), Ok(false)) {
+                std::thread::yield_now();
+            }
+            match Notice::from_bytes(&bytes) {
+                Notice { rank, word: Word::Waits(sequence) } => {
+                    self.waiting.insert(rank, sequence);
+                }
+                Notice { rank, word: Word::Failed(text) } => self.failures.push((rank, text)),
+            }
+        }
+    }
+
+    /// Sends a notice to all other ranks. Its memory is never given back: who does not receive it keeps it.
+    pub(crate) fn tell(&self, word: Word) -> Vec<Request> {
+        let bytes = Notice { rank: self.mpi.rank, word }.to_bytes();
+        let others = (0..self.mpi.size).filter(|&rank| rank != self.mpi.rank);
+        let send = |rank: usize| {
+            let bytes = Box::leak(bytes.clone().into_boxed_slice());
+            // SAFETY: the memory lives for ever.
+            #[allow(unsafe_code)]
+            let request = unsafe { self.mpi.start_send(Span::Bytes(bytes), rank, Tag::Notice) };
+            request.ok()
+        };
+        others.filter_map(send).collect()
+    }
+
+    /// Leaves the job together with the others, however long they still take.
+    fn finish(&mut self) {
+        self.sequence += 1;
+        let (mut own, mut all) = (vec![0_u8], vec![0_u8; self.mpi.size]);
+        // SAFETY: both are held here until the request is done.
+        #[allow(unsafe_code)]
+        let started = unsafe { self.mpi.start_gather(&mut own, &mut all) };
+        match started.and_then(|request| self.complete_within(request, None)) {
+            Ok(()) => self.mpi.finalize(),
+            Err(error) => self.end(&error),
+        }
+    }
+
+    fn end(&self, error: &RanksError) -> ! {
+        (self.report)(&format!("error: rank {}: {error}\n\nhint: {}", self.mpi.rank, error.hint()));
+        self.mpi.abort(1)
+    }
+
+    pub(crate) fn grace(&self) -> Duration {
+        GRACE
+    }
+}
+
+/// Lets others run while nothing has come: at first for as short as can be, then the longer the longer it takes.
+pub(crate) fn pause(waited: Duration) {
+    if waited < Duration::from_micros(20) {
+        std::hint::spin_loop();
+    } else if waited < Duration::from_millis(1) {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep((waited / 16).clamp(Duration::from_micros(50), Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,314 @@
+//! MPI's functions, taken from whichever library there is.
+#![allow(unsafe_code)]
+
+mod abi;
+mod search;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use crate::error::{RanksError, Result};
+use crate::launcher::Launcher;
+pub(crate) use abi::{Abi, Constants};
+
+#[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
+compile_error!("handles of MPI are passed as 64-bit words, of which an integer is the first half");
+
+type Words2 = unsafe extern "C" fn(usize, *mut c_int) -> c_int;
+
+/// The functions that are called, with handles as words.
+#[derive(Clone, Copy)]
+struct Functions {
+    init_thread: unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int) -> c_int,
+    finalize: unsafe extern "C" fn() -> c_int,
+    abort: unsafe extern "C" fn(usize, c_int) -> c_int,
+    comm_rank: Words2,
+    comm_size: Words2,
+    set_errhandler: unsafe extern "C" fn(usize, usize) -> c_int,
+    library_version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int,
+    iallreduce:
+        unsafe extern "C" fn(*const c_void, *mut c_void, c_int, usize, usize, usize, *mut u64) -> c_int,
+    ibcast: unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, usize, *mut u64) -> c_int,
+    iallgather: unsafe extern "C" fn(
+        *const c_void,
+        c_int,
+        usize,
+        *mut c_void,
+        c_int,
+        usize,
+        usize,
+        *mut u64,
+    ) -> c_int,
+    isend: unsafe extern "C" fn(*const c_void, c_int, usize, c_int, c_int, usize, *mut u64) -> c_int,
+    irecv: unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, usize, *mut u64) -> c_int,
+    iprobe: unsafe extern "C" fn(c_int, c_int, usize, *mut c_int, *mut c_void) -> c_int,
+    test: unsafe extern "C" fn(*mut u64, *mut c_int, *mut c_void) -> c_int,
+}
+
+/// What a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// A node of a tree of sums.
+    Shard = 11,
+    /// A notice of one rank to the others.
+    Notice = 12,
+}
+
+/// Numbers of a message.
+pub(crate) enum Span<'a> {
+    F32(&'a mut [f32]),
+    F64(&'a mut [f64]),
+    Bytes(&'a mut [u8]),
+}
+
+impl Span<'_> {
+    fn parts(&mut self, constants: &Constants) -> (*mut c_void, c_int, usize) {
+        let count = |length: usize| c_int::try_from(length).expect("a message has fewer than 2^31 elements");
+        match self {
+            Span::F32(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.float),
+            Span::F64(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.double),
+            Span::Bytes(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.byte),
+        }
+    }
+}
+
+/// A communication under way. Its memory must stay where it is until it is done.
+#[derive(Debug)]
+pub(crate) struct Request(u64);
+
+/// An MPI library, initialised by the thread that holds this value; all its calls are made there.
+pub(crate) struct Mpi {
+    functions: Functions,
+    constants: Constants,
+    pub(crate) file: PathBuf,
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    /// Keeps the functions where they are; never unloaded, because MPI's own threads may run on.
+    _library: std::mem::ManuallyDrop<Library>,
+    /// Calls belong to one thread.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl Mpi {
+    /// Finds the library that suits a launcher, and joins the others.
+    ///
+    /// # Errors
+    /// If there is none, it cannot be used, or it sees other processes than the launcher started.
+    pub(crate) fn join(launcher: Launcher, named: Option<PathBuf>) -> Result<Self> {
+        let candidates = search::candidates(launcher.kind, named.clone());
+        let opened = candidates.iter().find_map(|file| open(file).map(|library| (library, file)));
+        let Some((library, file)) = opened else {
+            return Err(match named {
+                Some(library) => {
+                    RanksError::BadLibrary { library, problem: "it is no library that can be opened".into() }
+                }
+                None => RanksError::NoMpi {
+                    launcher: launcher.name(),
+                    size: launcher.size,
+                    install: launcher.install(),
+                },
+            });
+        };
+        Self::initialize(library, file, launcher)
+    }
+
+    fn initialize(library: Library, file: &Path, launcher: Launcher) -> Result<Self> {
+        let bad = |problem: String| RanksError::BadLibrary { library: file.into(), problem };
+        let abi = Abi::of(&library, &file.file_name().unwrap_or_default().to_string_lossy());
+        let missing = |name: &str| bad(format!("it has no `{name}`"));
+        let constants = Constants::of(abi, &library).map_err(missing)?;
+        let functions = functions(&library).map_err(missing)?;
+        let mut provided = 0;
+        // SAFETY: null arguments are allowed; the functions have the types that the standard gives them.
+        let code = unsafe {
+            (functions.init_thread)(
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                constants.funneled,
+                &mut provided,
+            )
+        };
+        check("MPI_Init_thread", code)?;
+        if provided < constants.funneled {
+            return Err(bad("it was built without support for threads".into()));
+        }
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: MPI is initialised, by this thread.
+        unsafe {
+            (functions.set_errhandler)(constants.world, constants.errors_return);
+            check("MPI_Comm_rank", (functions.comm_rank)(constants.world, &mut rank))?;
+            check("MPI_Comm_size", (functions.comm_size)(constants.world, &mut size))?;
+        }
+        let (rank, size) = (rank as usize, size as usize);
+        if let Some(expected) = launcher.size.filter(|&expected| expected != size) {
+            // SAFETY: as above.
+            unsafe { (functions.finalize)() };
+            let launcher = launcher.name();
+            return Err(RanksError::OtherLauncher { launcher, expected, found: size, library: file.into() });
+        }
+        let library = std::mem::ManuallyDrop::new(library);
+        let here = std::marker::PhantomData;
+        Ok(Self { functions, constants, file: file.into(), rank, size, _library: library, _here: here })
+    }
+
+    /// What the library calls itself, in one line.
+    pub(crate) fn version(&self) -> String {
+        let (mut text, mut length) = (vec![0_u8; 8192], 0);
+        // SAFETY: the longest name of any of the libraries has room.
+        unsafe { (self.functions.library_version)(text.as_mut_ptr().cast(), &mut length) };
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..end]).into_owned();
+        let mut words = text.lines().next().unwrap_or_default().split(',');
+        words.next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Starts to sum over all ranks in place.
+    ///
+    /// # Safety
+    /// The values stay where they are, and nobody touches them, until the request is done.
+    pub(crate) unsafe fn start_sum(&self, mut values: Span<'_>) -> Result<Request> {
+        let (pointer, count, kind) = values.parts(&self.constants);
+        let (place, mut request) = (self.constants.in_place as *const c_void, Request(0));
+        // SAFETY: by the caller.
+        let code = unsafe {
+            let Constants { sum, world, .. } = self.constants;
+            (self.functions.iallreduce)(place, pointer, count, kind, sum, world, &mut request.0)
+        };
+        check("MPI_Iallreduce", code).map(|()| request)
+    }
+
+    /// Starts to send rank 0's bytes to all.
+    ///
+    /// # Safety
+    /// As of [`Mpi::start_sum`].
+    pub(crate) unsafe fn start_broadcast(&self, mut values: Span<'_>) -> Result<Request> {
+        let (pointer, count, kind) = values.parts(&self.constants);
+        let mut request = Request(0);
+        // SAFETY: by the caller.
+        let code =
+            unsafe { (self.functions.ibcast)(pointer, count, kind, 0, self.constants.world, &mut request.0) };
+        check("MPI_Ibcast", code).map(|()| request)
+    }
+
+    /// Starts to gather the same number of bytes from every rank to all.
+    ///
+    /// # Safety
+    /// As of [`Mpi::start_sum`], for both.
+    pub(crate) unsafe fn start_gather(&self, own: &mut [u8], all: &mut [u8]) -> Result<Request> {
+        let (from, count, kind) = Span::Bytes(own).parts(&self.constants);
+        let mut request = Request(0);
+        // SAFETY: by the caller.
+        let code = unsafe {
+            let (to, world) = (all.as_mut_ptr().cast(), self.constants.world);
+            (self.functions.iallgather)(from, count, kind, to, count, kind, world, &mut request.0)
+        };
+        check("MPI_Iallgather", code).map(|()| request)
+    }
+
+    /// Starts to send to a rank.
+    ///
+    /// # Safety
+    /// As of [`Mpi::start_sum`].
+    pub(crate) unsafe fn start_send(&self, mut values: Span<'_>, to: usize, tag: Tag) -> Result<Request> {
+        let (pointer, count, kind) = values.parts(&self.constants);
+        let mut request = Request(0);
+        // SAFETY: by the caller.
+        let code = unsafe {
+            let world = self.constants.world;
+            (self.functions.isend)(pointer, count, kind, to as c_int, tag as c_int, world, &mut request.0)
+        };
+        check("MPI_Isend", code).map(|()| request)
+    }
+
+    /// Starts to receive from a rank, or from any.
+    ///
+    /// # Safety
+    /// As of [`Mpi::start_sum`].
+    pub(crate) unsafe fn start_receive(
+        &self,
+        mut values: Span<'_>,
+        from: Option<usize>,
+        tag: Tag,
+    ) -> Result<Request> {
+        let (pointer, count, kind) = values.parts(&self.constants);
+        let (from, mut request) = (from.map_or(self.constants.any_source, |rank| rank as c_int), Request(0));
+        // SAFETY: by the caller.
+        let code = unsafe {
+            let world = self.constants.world;
+            (self.functions.irecv)(pointer, count, kind, from, tag as c_int, world, &mut request.0)
+        };
+        check("MPI_Irecv", code).map(|()| request)
+    }
+
+    /// Whether a message from any rank waits to be received.
+    pub(crate) fn has_message(&self, tag: Tag) -> bool {
+        let Constants { any_source, world, status_ignore, .. } = self.constants;
+        let mut found = 0;
+        // SAFETY: the constant says that no status is wanted.
+        let code = unsafe {
+            (self.functions.iprobe)(any_source, tag as c_int, world, &mut found, status_ignore as *mut c_void)
+        };
+        code == 0 && found != 0
+    }
+
+    /// Whether a communication is done; drives it on.
+    pub(crate) fn is_done(&self, request: &mut Request) -> Result<bool> {
+        let mut done = 0;
+        // SAFETY: the constant says that no status is wanted.
+        let code = unsafe {
+            (self.functions.test)(&mut request.0, &mut done, self.constants.status_ignore as *mut c_void)
+        };
+        check("MPI_Test", code).map(|()| done != 0)
+    }
+
+    /// Leaves the job in order; all ranks do.
+    pub(crate) fn finalize(&self) {
+        // SAFETY: nothing is called afterwards.
+        unsafe { (self.functions.finalize)() };
+    }
+
+    /// Ends the processes of all ranks, this one included.
+    pub(crate) fn abort(&self, code: i32) -> ! {
+        // SAFETY: does not return where the library keeps to the standard.
+        unsafe { (self.functions.abort)(self.constants.world, code) };
+        std::process::exit(code)
+    }
+}
+
+fn open(file: &Path) -> Option<Library> {
+    // SAFETY: loading the library runs its initialisers, which is what it is loaded for. Its plug-ins look for its symbols.
+    unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL).ok() }
+}
+
+fn check(call: &'static str, code: c_int) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(RanksError::Call { call, code }),
+    }
+}
+
+fn functions(library: &Library) -> std::result::Result<Functions, &'static str> {
+    /// The address of a function, as what it is needed as.
+    fn function<T: Copy>(library: &Library, name: &'static str) -> std::result::Result<T, &'static str> {
+        // SAFETY: the types above are those that the standard gives the functions of these names.
+        unsafe { library.get::<T>(name.as_bytes()) }.map(|symbol| *symbol).map_err(|_| name)
+    }
+    Ok(Functions {
+        init_thread: function(library, "MPI_Init_thread")?,
+        finalize: function(library, "MPI_Finalize")?,
+        abort: function(library, "MPI_Abort")?,
+        comm_rank: function(library, "MPI_Comm_rank")?,
+        comm_size: function(library, "MPI_Comm_size")?,
+        set_errhandler: function(library, "MPI_Comm_set_errhandler")?,
+        library_version: function(library, "MPI_Get_library_version")?,
+        iallreduce: function(library, "MPI_Iallreduce")?,
+        ibcast: function(library, "MPI_Ibcast")?,
+        iallgather: function(library, "MPI_Iallgather")?,
+        isend: function(library, "MPI_Isend")?,
+        irecv: function(library, "MPI_Irecv")?,
+        iprobe: function(library, "MPI_Iprobe")?,
+        test: function(library, "MPI_Test")?,
+    })
+}
