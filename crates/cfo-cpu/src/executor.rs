@@ -4,6 +4,7 @@ use cfo_engine::backend::{Executable, Place, StepKind, Steps};
 use cfo_engine::ops::{Op, Operand};
 use cfo_engine::{Element, EngineError, Graph, Memory, Node, Plan, Precision, Result, Type};
 
+use crate::all_reduce::Reduction;
 use crate::backend::host;
 use crate::buffer::{Buffer, Io, Region};
 use crate::kernel::{run, scratch};
@@ -56,7 +57,8 @@ impl Steps for Sizing<'_> {
     fn in_place(&self, id: usize) -> Option<usize> {
         match &self.graph.entries()[id].op {
             Op::Expression(expression) => expression::in_place(expression),
-            Op::AllReduce(_) => Some(0),
+            // With shards the message has more than one value for each output.
+            Op::AllReduce(op) => op.shards.is_none().then_some(0),
             _ => None,
         }
     }
@@ -95,11 +97,13 @@ pub(crate) struct Executor {
     arena: Buffer,
     constants: Vec<Buffer>,
     precision: Precision,
+    reductions: Vec<Reduction>,
 }
 
 impl Executor {
     pub(crate) fn new(graph: Graph, plan: &Plan, outputs: &[Node], memory: &Memory) -> Result<Self> {
         check_fits(plan.arena_bytes() as u64)?;
+        let reductions = Reduction::all(&Sizing { graph: &graph, outputs, memory }, plan, memory);
         let mut constants = Vec::new();
         let mut leaves = vec![None; graph.entries().len()];
         for (id, entry) in graph.entries().iter().enumerate() {
@@ -136,7 +140,7 @@ impl Executor {
         let regions = vec![Region::default(); sources.len()];
         let arena = Buffer::zeroed(plan.arena_bytes());
         let precision = memory.precision();
-        Ok(Self { graph, steps, sources, regions, requested, arena, constants, precision })
+        Ok(Self { graph, steps, sources, regions, requested, arena, constants, precision, reductions })
     }
 
     fn label(&self, id: usize) -> String {
@@ -167,15 +171,32 @@ impl Executor {
         }
     }
 
-    fn step(&self, step: &Step) {
-        let io = Io {
+    fn io(&self, step: &Step) -> Io<'_> {
+        Io {
             inputs: &self.regions[step.inputs.clone()],
             outputs: &self.regions[step.outputs.clone()],
             scratch: step.room,
-        };
+        }
+    }
+
+    fn step(&self, step: &Step) {
+        let io = self.io(step);
         match self.precision {
             Precision::F64 => run::<f64>(&self.graph, step.id, &io),
             _ => run::<f32>(&self.graph, step.id, &io),
+        }
+    }
+
+    /// One run whose sums over ranks go on beside the steps.
+    fn run_with(&self, reductions: &mut [Reduction]) {
+        for (position, step) in self.steps.iter().enumerate() {
+            match reductions.iter_mut().find(|reduction| reduction.position == position) {
+                Some(reduction) => reduction.finish(&self.io(step)),
+                None => self.step(step),
+            }
+            for reduction in reductions.iter_mut().filter(|reduction| reduction.after == Some(position)) {
+                reduction.start(&self.io(&self.steps[reduction.position]));
+            }
         }
     }
 }
@@ -184,8 +205,13 @@ impl Executable for Executor {
     fn run(&mut self, memory: &mut Memory, times: usize) -> Result<()> {
         for _ in 0..times {
             self.locate(memory);
+            let mut reductions = std::mem::take(&mut self.reductions);
             let executor = &*self;
-            thread_team::lead(|| executor.steps.iter().for_each(|step| executor.step(step)));
+            thread_team::lead(|| match reductions.is_empty() {
+                true => executor.steps.iter().for_each(|step| executor.step(step)),
+                false => executor.run_with(&mut reductions),
+            });
+            self.reductions = reductions;
         }
         Ok(())
     }

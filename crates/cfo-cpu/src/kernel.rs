@@ -69,6 +69,7 @@ pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::Random(op) => random::run::<T>(op, io),
         Op::SamplePath(op) => sample_path::run::<T>(op, io),
         Op::Gather(_) => sample_path::gather::<T>(io),
+        // Of one rank; the others are the executor's.
         Op::AllReduce(_) => layout::copy::<T>(io),
         Op::GlobalNorm(_) => optimizer::global_norm::<T>(io),
         Op::Adam(op) => optimizer::adam::<T>(op, io),

@@ -39,9 +39,11 @@ pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>
     });
 }
 
-/// The first input as the first output, where they are not the same memory.
+/// Every input as the output of its number, where they are not the same memory.
 pub(super) fn copy<T: Real>(io: &Io<'_>) {
-    if !io.aliased(0) {
-        io.output::<T>(0).copy_from_slice(io.input::<T>(0));
+    for index in 0..io.outputs.len() {
+        if index > 0 || !io.aliased(0) {
+            io.output::<T>(index).copy_from_slice(io.input::<T>(index));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The CPU: runs a planned graph on all cores. One file per operation, named as in the engine's `ops/`.
 
+mod all_reduce;
 mod attention;
 mod backend;
 mod buffer;

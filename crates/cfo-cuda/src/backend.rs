@@ -64,7 +64,8 @@ impl Backend for Device {
 
     fn compile(&self, graph: Graph, outputs: Vec<Node>, memory: &Memory) -> Result<Compiled> {
         let (precision, deterministic) = (memory.precision(), memory.is_deterministic());
-        let typed = Typed::new(graph, outputs, precision, deterministic, &self.context)?;
+        let mut typed = Typed::new(graph, outputs, precision, deterministic, &self.context)?;
+        typed.ranks = memory.collective().is_some();
         let plan = Plan::new(&typed);
         let executor = Executor::new(&self.context, &typed, &plan, memory)?;
         Ok(Compiled { plan, executable: Box::new(executor) })

@@ -19,4 +19,4 @@ mod tests;
 
 pub use backend::Cuda;
 pub use program::listing::{Listing, listing};
-pub use report::{CudaDevice, CudaLibrary, CudaReport};
+pub use report::{CudaDevice, CudaLibrary, CudaReport, gpu_count};

@@ -7,6 +7,7 @@ use cfo_engine::EngineError;
 
 use crate::runtime::driver::{Context, count, properties};
 use crate::runtime::library::Library;
+use crate::runtime::nccl::Nccl;
 
 /// What was found of CUDA on this machine.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct CudaReport {
     pub devices: Vec<CudaDevice>,
     /// NVIDIA's libraries, found or not.
     pub libraries: Vec<CudaLibrary>,
+    /// The library that sums over GPUs of several ranks, which one alone does not need: its file and version.
+    pub nccl: Option<(PathBuf, String)>,
 }
 
 /// A GPU.
@@ -30,6 +33,8 @@ pub struct CudaDevice {
     pub capability: String,
     /// Bytes of memory.
     pub memory_bytes: u64,
+    /// What tells it from all others, on this machine and elsewhere.
+    pub uuid: String,
 }
 
 /// A library that programs on CUDA use.
@@ -43,6 +48,11 @@ pub struct CudaLibrary {
     pub file: Option<PathBuf>,
     /// How to install it.
     pub install: &'static str,
+}
+
+/// GPUs that the driver shows, none where there is no driver; uses none of them.
+pub fn gpu_count() -> usize {
+    count().unwrap_or(0)
 }
 
 impl CudaReport {
@@ -60,6 +70,7 @@ impl CudaReport {
                     model: found.name,
                     capability: format!("{}.{}", found.architecture / 10, found.architecture % 10),
                     memory_bytes: found.bytes,
+                    uuid: found.uuid,
                 })
             })
             .collect();
@@ -71,7 +82,8 @@ impl CudaReport {
                 install: library.install(),
             })
             .to_vec();
-        Self { problem, devices, libraries }
+        let nccl = Nccl::find().map(|nccl| (nccl.file.clone(), nccl.version().to_string()));
+        Self { problem, devices, libraries, nccl }
     }
 }
 

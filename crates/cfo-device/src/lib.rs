@@ -13,7 +13,7 @@ use cfo_engine::backend::{Backend, Open};
 use cfo_engine::{EngineError, Memory, Result};
 
 pub use cfo_cpu::roomy;
-pub use cfo_cuda::{CudaDevice, CudaLibrary, CudaReport};
+pub use cfo_cuda::{CudaDevice, CudaLibrary, CudaReport, gpu_count};
 
 /// A device that runs programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -22,6 +22,7 @@ mod program;
 mod role;
 mod shape;
 
+pub use cfo_ranks::{Collective, Shards};
 pub use data::{Data, Number};
 pub use drain::Drain;
 pub use error::{EngineError, Result};

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cfo_ranks::Collective;
+
 use crate::backend::{Backend, Open, Storage};
 use crate::data::{Data, Number};
 use crate::error::{EngineError, Result};
@@ -28,6 +30,7 @@ pub struct Memory {
     precision: Precision,
     identity: u64,
     deterministic: bool,
+    collective: Option<Arc<dyn Collective>>,
     tensors: Vec<Stored>,
     names: HashMap<String, usize>,
 }
@@ -42,8 +45,9 @@ impl Memory {
         let backend = device.open()?;
         backend.check(precision)?;
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (tensors, names, deterministic) = (Vec::new(), HashMap::new(), false);
-        Ok(Self { backend, precision, identity, deterministic, tensors, names })
+        let (tensors, names) = (Vec::new(), HashMap::new());
+        let (deterministic, collective) = (false, None);
+        Ok(Self { backend, precision, identity, deterministic, collective, tensors, names })
     }
 
     /// The same with programs that yield the same bits in every run if asked for: on a GPU by libraries' algorithms that
@@ -52,6 +56,18 @@ impl Memory {
     pub fn with_determinism(mut self, deterministic: bool) -> Self {
         self.deterministic = deterministic;
         self
+    }
+
+    /// The same for programs whose [`Graph::all_reduce`](crate::Graph::all_reduce) sums over ranks.
+    #[must_use]
+    pub fn with_collective(mut self, collective: Option<Arc<dyn Collective>>) -> Self {
+        self.collective = collective;
+        self
+    }
+
+    /// The ranks that run the same programs, if there are others than this one.
+    pub fn collective(&self) -> Option<&Arc<dyn Collective>> {
+        self.collective.as_ref()
     }
 
     /// Whether programs must yield the same bits in every run.

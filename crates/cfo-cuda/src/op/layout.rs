@@ -2,7 +2,7 @@
 
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering};
+use crate::program::lowering::{Io, Lowering, Value};
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::Embed;
@@ -99,12 +99,11 @@ store<{v}>(y + at * {v}u, value);",
 }
 
 /// The first input as the first output, where they are not the same memory.
-pub(crate) fn copy(io: &Io, to: &mut Lowering) {
-    let (x, y) = (io.inputs[0], io.outputs[0]);
-    if x.address == y.address {
+pub(crate) fn copy_value(x: Value, y: Value, to: &mut Lowering) {
+    if x.address == y.address || y.count == 0 {
         return;
     }
-    let v = vector(any_half(io), [y.count]);
+    let v = vector([x, y].iter().any(|value| value.scalar.bytes() == 2), [y.count]);
     let total = y.count / v;
     let body = format!(
         "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;

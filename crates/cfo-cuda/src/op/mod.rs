@@ -1,5 +1,6 @@
 //! All other operations, one file each, named as in `ops/`.
 
+pub(crate) mod all_reduce;
 pub(crate) mod attention;
 pub(crate) mod expression;
 pub(crate) mod layout;

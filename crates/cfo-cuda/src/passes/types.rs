@@ -61,7 +61,8 @@ fn is_bf16(op: &Instruction, output: usize, any_bf16: bool, products: bool, exac
         | Instruction::Constant(_)
         | Instruction::SamplePath(_)
         | Instruction::Random(_) => false,
-        Instruction::MeanSquaredError(_) | Instruction::GlobalNorm(_) => false,
+        // Ranks are summed over in all digits.
+        Instruction::MeanSquaredError(_) | Instruction::GlobalNorm(_) | Instruction::AllReduce(_) => false,
         Instruction::Sum(_) => products,
         Instruction::Reshape(_) => any_bf16,
         Instruction::Expression(_) => products || (any_bf16 && !exact),

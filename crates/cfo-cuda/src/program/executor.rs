@@ -19,6 +19,7 @@ use crate::program::typed::Typed;
 use crate::runtime::compile;
 use crate::runtime::driver::{Allocation, Context, quiet};
 use crate::runtime::replay::{Event, Function, Module, Replay, Stream};
+use crate::runtime::sums::{PreparedSums, Way};
 use cfo_engine::Memory;
 use cfo_engine::Plan;
 use cfo_engine::backend::Executable;
@@ -34,6 +35,7 @@ enum Ready {
     Product(Box<Prepared>),
     Convolution(Box<cudnn::Prepared>),
     Planned(Box<cudnn_plan::Prepared>),
+    Sums(PreparedSums),
 }
 
 /// Where a program's leaves lie.
@@ -134,7 +136,7 @@ fn called(
     deterministic: bool,
 ) -> Result<Ready> {
     Ok(match work {
-        Work::Launch(_) => unreachable!("launches are not calls of libraries"),
+        Work::Launch(_) | Work::AllReduce(_) => unreachable!("these are not calls of libraries"),
         Work::Product(product) => {
             let mut prepared = Prepared::new(context, *product, workspace)?;
             prepared.tune(deterministic)?;
@@ -153,6 +155,8 @@ pub(crate) struct Executor {
     slots: Vec<Slot>,
     streams: Vec<Stream>,
     requested: Vec<(u64, Scalar, usize)>,
+    /// How sums over ranks are made, if there are any.
+    way: Option<Way>,
     _modules: Vec<Module>,
     _buffers: Vec<Allocation>,
     /// Tensors of the memory that the program was compiled for, kept alive.
@@ -188,17 +192,21 @@ impl Executor {
             lowering.tables.iter().map(|table| uploaded(context, table)).collect::<Result<_>>()?;
         let tickets = Allocation::zeroed(context, 4 * lowering.tickets.max(1))?;
         let loaded = Loaded { modules: &modules, places: &places, tables: &tables, tickets: &tickets };
+        let way = Self::way(context, &lowering.commands, memory)?;
         let ready = |Command { label, effect, work, .. }: &Command| {
-            let ready = match work {
-                Work::Launch(launch) => loaded.launch(launch)?,
-                work => called(context, work, &workspace, typed.deterministic)?,
+            let ready = match (work, &way) {
+                (Work::AllReduce(messages), Some(way)) => {
+                    Ready::Sums(PreparedSums::new(way, context, messages)?)
+                }
+                (Work::Launch(launch), _) => loaded.launch(launch)?,
+                (work, _) => called(context, work, &workspace, typed.deterministic)?,
             };
             Ok((label.clone(), *effect, ready))
         };
         let commands = lowering.commands.iter().map(ready).collect::<Result<_>>()?;
         cublas::save_tuned();
-        let accesses: Vec<Access> = lowering.commands.iter().map(|command| command.access.clone()).collect();
-        let streams = if lowering.alone { 1 } else { side_by_side };
+        let accesses: Vec<Access> = lowering.commands.iter().map(Command::access).collect();
+        let streams = if lowering.alone { 1 } else { side_by_side + usize::from(way.is_some()) };
         let slots = spread(&accesses, streams);
         let streams = (1..streams).map(|_| Stream::new(context)).collect::<Result<_>>()?;
         // What asked the library holds the workspace too.
@@ -214,6 +222,7 @@ impl Executor {
             slots,
             streams,
             requested,
+            way,
             _modules: modules,
             _buffers: buffers,
             _tensors: tensors,
@@ -272,6 +281,19 @@ impl Executor {
             Ready::Product(product) => product.run(stream, index),
             Ready::Convolution(convolution) => convolution.run(stream),
             Ready::Planned(convolution) => convolution.run(stream),
+            Ready::Sums(sums) => match &self.way {
+                Some(way) => sums.run(way, stream),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// How the sums over ranks of a program are made, if it has any.
+    fn way(context: &Arc<Context>, commands: &[Command], memory: &Memory) -> Result<Option<Way>> {
+        let sums = commands.iter().any(|command| matches!(command.work, Work::AllReduce(_)));
+        match memory.collective().filter(|_| sums) {
+            Some(ranks) => Way::choose(context, ranks).map(Some),
+            None => Ok(None),
         }
     }
 }
@@ -296,7 +318,8 @@ impl Executable for Executor {
         self.context.enter()?;
         let mut times = Vec::new();
         for (label, effect, command) in &self.commands {
-            if !effect {
+            // Other ranks do not wait for a sum that only this one makes.
+            if !effect && !matches!(command, Ready::Sums(_)) {
                 self.enqueue(command, 0)?;
                 let repeats = 5;
                 let spent = self.context.time(|| (0..repeats).try_for_each(|_| self.enqueue(command, 0)))?;

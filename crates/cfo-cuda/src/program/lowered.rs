@@ -58,6 +58,7 @@ fn round_leaves(code: &Code, bases: &Bases<'_>, lowering: &mut Lowering) {
     let rounding = Access {
         reads: copies.iter().map(|&(from, _, count)| range(from, 4 * count)).collect(),
         writes: copies.iter().map(|&(_, to, count)| range(to, 2 * count)).collect(),
+        apart: false,
     };
     lowering.begin("round weights", false, rounding);
     optimizer::round_copies(&copies, lowering);
@@ -142,5 +143,5 @@ fn access(io: &Io, scratch: usize, effect: bool) -> Access {
         writes.extend(inputs());
     }
     writes.retain(|(first, end)| first < end);
-    Access { reads: inputs().collect(), writes }
+    Access { reads: inputs().collect(), writes, apart: false }
 }

@@ -13,6 +13,7 @@ use crate::convolution::conv::Convolution;
 use crate::convolution::cudnn_plan::Planned;
 use crate::product::matmul;
 use crate::runtime::compile;
+use crate::runtime::nccl::Message;
 
 /// What the device does.
 #[derive(Clone, Debug)]
@@ -21,6 +22,7 @@ pub(crate) enum Work {
     Product(matmul::Product),
     Convolution(Convolution),
     Planned(Planned),
+    AllReduce(Vec<Message>),
 }
 
 /// One piece of work and where it comes from.
@@ -31,6 +33,13 @@ pub(crate) struct Command {
     pub(crate) effect: bool,
     pub(crate) access: Access,
     pub(crate) work: Work,
+}
+
+impl Command {
+    /// What it touches, and whether it speaks with other ranks.
+    pub(crate) fn access(&self) -> Access {
+        Access { apart: matches!(self.work, Work::AllReduce(_)), ..self.access.clone() }
+    }
 }
 
 /// A value on the device.

@@ -8,6 +8,8 @@ pub(crate) type Range = (u64, u64);
 pub(crate) struct Access {
     pub(crate) reads: Vec<Range>,
     pub(crate) writes: Vec<Range>,
+    /// Whether it speaks with other ranks: such commands have a stream of their own, the last, on which all ranks keep one order.
+    pub(crate) apart: bool,
 }
 
 fn overlap(a: &[Range], b: &[Range]) -> bool {
@@ -31,9 +33,11 @@ pub(crate) struct Slot {
     pub(crate) after: Vec<usize>,
 }
 
-/// Streams for commands given in an order that is valid on one stream.
+/// Streams for commands given in an order that is valid on one stream. Where there is more than one and a command speaks with
+/// other ranks, the last stream is for such commands alone.
 pub(crate) fn spread(commands: &[Access], streams: usize) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::with_capacity(commands.len());
+    let shared = streams - usize::from(streams > 1 && commands.iter().any(|command| command.apart));
     // What the end of each stream has waited for, itself included, as the last command of every stream.
     let mut reached: Vec<Vec<Option<usize>>> = vec![vec![None; streams]; streams];
     for (id, command) in commands.iter().enumerate() {
@@ -50,8 +54,11 @@ pub(crate) fn spread(commands: &[Access], streams: usize) -> Vec<Slot> {
         let tail = |stream: usize| reached[stream][stream];
         // Behind the latest of those it needs if that is still the end of its stream, else where work ended earliest.
         let behind =
-            (0..streams).filter(|&s| needed[s].is_some() && needed[s] == tail(s)).max_by_key(|&s| needed[s]);
-        let stream = behind.unwrap_or_else(|| (0..streams).min_by_key(|&s| tail(s)).unwrap_or(0));
+            (0..shared).filter(|&s| needed[s].is_some() && needed[s] == tail(s)).max_by_key(|&s| needed[s]);
+        let stream = match command.apart {
+            true => streams - 1,
+            false => behind.unwrap_or_else(|| (0..shared).min_by_key(|&s| tail(s)).unwrap_or(0)),
+        };
         let after: Vec<usize> = (0..streams)
             .filter(|&other| other != stream && needed[other] > reached[stream][other])
             .filter_map(|other| needed[other])
@@ -76,6 +83,7 @@ mod tests {
         let step = |reads: &[u64], write: u64| Access {
             reads: reads.iter().map(|&at| (at, at + 1)).collect(),
             writes: vec![(write, write + 1)],
+            apart: false,
         };
         // 0 -> 1 -> 2 -> 4, and 3 from 1 alone; 5 needs both ends.
         let commands =
@@ -90,17 +98,22 @@ mod tests {
     proptest! {
         #[test]
         fn every_dependence_is_kept(
-            accesses in prop::collection::vec((prop::collection::vec(0..12_u64, 0..3), 0..12_u64), 1..40),
+            accesses in prop::collection::vec((prop::collection::vec(0..12_u64, 0..3), 0..12_u64, 0..8_u8), 1..40),
             streams in 1..5_usize,
         ) {
             let commands: Vec<Access> = accesses
                 .iter()
-                .map(|(reads, write)| Access {
+                .map(|(reads, write, kind)| Access {
                     reads: reads.iter().map(|&at| (at, at + 2)).collect(),
                     writes: vec![(*write, *write + 1)],
+                    apart: *kind == 0,
                 })
                 .collect();
             let slots = spread(&commands, streams);
+            if streams > 1 && commands.iter().any(|command| command.apart) {
+                let alone = commands.iter().zip(&slots).all(|(command, slot)| command.apart == (slot.stream == streams - 1));
+                prop_assert!(alone, "messages have a stream of their own");
+            }
             // What is certainly done before each command starts, by streams and waits alone.
             let mut done: Vec<Vec<bool>> = Vec::new();
             for (id, slot) in slots.iter().enumerate() {

@@ -10,7 +10,8 @@ use super::typed::Typed;
 use crate::convolution::{conv, scaled_f16};
 use crate::norm::{conv_row_norm, group_norm, layer_norm};
 use crate::op::{
-    attention, expression, layout, loss, optimizer, random, reduce, resample, sample_path, wavelet,
+    all_reduce, attention, expression, layout, loss, optimizer, random, reduce, resample, sample_path,
+    wavelet,
 };
 use crate::product::matmul;
 
@@ -85,7 +86,8 @@ pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
             Selected::plain(move |io, to| layout::gather(x, io, to))
         }
         Instruction::WaveletTransform(op) => wavelet::select(op, input(0)),
-        Instruction::AllReduce(_) => Selected::plain(layout::copy),
+        Instruction::AllReduce(_) if typed.ranks => Selected::plain(all_reduce::lower),
+        Instruction::AllReduce(_) => Selected::plain(all_reduce::alone),
         Instruction::GlobalNorm(_) => {
             optimizer::select_norm(entry.inputs.iter().map(|&value| code.shape(value).len()))
         }

@@ -46,6 +46,8 @@ pub(crate) struct Typed {
     pub(crate) warpgroups: bool,
     /// Whether every run must yield the same bits.
     pub(crate) deterministic: bool,
+    /// Whether sums over ranks are more than the values themselves.
+    pub(crate) ranks: bool,
     /// How each convolution is done.
     pub(crate) convolutions: HashMap<usize, conv::Algorithm>,
 }
@@ -158,6 +160,7 @@ impl Typed {
             shared: SHARED,
             warpgroups: true,
             deterministic: false,
+            ranks: false,
             convolutions: HashMap::new(),
         }
     }

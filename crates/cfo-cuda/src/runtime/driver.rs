@@ -52,6 +52,8 @@ pub(crate) struct Properties {
     /// Bytes of shared memory that a block may have.
     pub(crate) shared: u32,
     pub(crate) bytes: u64,
+    /// What tells it from all others, on this machine and elsewhere.
+    pub(crate) uuid: String,
 }
 
 /// Number of GPUs that the driver shows, or why there is no telling.
@@ -110,7 +112,16 @@ pub(crate) fn properties(ordinal: usize) -> Result<Properties> {
         check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut bytes, device))?;
         CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
     };
-    Ok(Properties { name, architecture: 10 * major + minor, multiprocessors, shared, bytes: bytes as u64 })
+    let architecture = 10 * major + minor;
+    let uuid = uuid(device)?;
+    Ok(Properties { name, architecture, multiprocessors, shared, bytes: bytes as u64, uuid })
+}
+
+fn uuid(device: sys::CUdevice) -> Result<String> {
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: as many bytes are written as the type has.
+    check("cuDeviceGetUuid", unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, device) })?;
+    Ok(uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect())
 }
 
 /// A GPU in use: its context and the one stream on which everything runs.

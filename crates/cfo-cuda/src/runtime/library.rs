@@ -128,12 +128,23 @@ impl Library {
 
     /// The file that was loaded, as the system tells it.
     pub(crate) fn file(self) -> Option<PathBuf> {
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-        let prefix = format!("lib{}.so", self.stem());
-        maps.lines().filter_map(|line| line.split_whitespace().nth(5)).map(PathBuf::from).find(|path| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
-        })
+        loaded_file(self.stem())
     }
+}
+
+/// The file of a library that this process has loaded, as the system tells it.
+pub(crate) fn loaded_file(stem: &str) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let prefix = format!("lib{stem}.so");
+    maps.lines().filter_map(|line| line.split_whitespace().nth(5)).map(PathBuf::from).find(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
+    })
+}
+
+/// Files to try for a library: its usual name, left to the system's search, then what lies in the folders.
+pub(crate) fn files(stem: &str, name: &str) -> Vec<PathBuf> {
+    let found = folders().into_iter().flat_map(|folder| candidates(stem, &folder));
+    [PathBuf::from(name)].into_iter().chain(found).collect()
 }
 
 /// Major and minor version of a library.

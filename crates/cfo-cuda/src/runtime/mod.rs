@@ -7,4 +7,6 @@ pub(crate) mod feed;
 pub(crate) mod handles;
 pub(crate) mod host;
 pub(crate) mod library;
+pub(crate) mod nccl;
 pub(crate) mod replay;
+pub(crate) mod sums;

@@ -295,6 +295,20 @@ impl Graph {
         )
     }
 
+    /// The same, drawn as it is said: from another sample of the batch on, where machines share it.
+    ///
+    /// # Errors
+    /// If the tensors do not fit together.
+    pub fn sample_draw(
+        &mut self,
+        tensors: PathTensors,
+        draw: Draw,
+        batch: usize,
+        counter: Node,
+    ) -> Result<PathSample> {
+        self.sample(SamplePath { draw, batch, staged: false }, tensors, counter)
+    }
+
     /// The same samples from values that are not all snapshots but those that the batch is made of:
     /// [`PathData::window`] rows a sample, which [`Draw::rows`] names, in the order of the samples.
     ///

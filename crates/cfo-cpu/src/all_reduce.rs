@@ -1,0 +1,123 @@
+//! Sums over all ranks: started as soon as their values are there, awaited where they are read.
+//!
+//! Values are copied into one message when the last of them has been computed, and the ranks' own thread sums it while the steps
+//! go on: that is how the sums of the last layers' gradients overlap with the backward pass of the first ones.
+
+use std::sync::Arc;
+
+use cfo_engine::backend::StepKind;
+use cfo_engine::backend::Steps;
+use cfo_engine::ops::Op;
+use cfo_engine::{Graph, Memory, Node, Plan, Precision};
+use cfo_ranks::{Alone, Collective, Numbers, Sum, Summing};
+
+use crate::Io;
+use crate::executor::Sizing;
+use crate::thread_team::chunks;
+
+/// Numbers that one task copies.
+const TASK: usize = 1 << 16;
+
+/// One sum of a program.
+#[derive(Debug)]
+pub(crate) struct Reduction {
+    /// The step at which the sum is read.
+    pub(crate) position: usize,
+    /// The step after which all values are there; `None` if they are from the beginning.
+    pub(crate) after: Option<usize>,
+    order: Sum,
+    outputs: usize,
+    /// The message, while it is not under way.
+    message: Option<Numbers>,
+    pending: Option<Summing>,
+    collective: Arc<dyn Collective>,
+}
+
+impl Reduction {
+    /// The sums of a program that are not the values themselves.
+    pub(crate) fn all(sizing: &Sizing<'_>, plan: &Plan, memory: &Memory) -> Vec<Self> {
+        let graph = sizing.graph;
+        let position = |id: usize| plan.steps().iter().position(|&step| step == id);
+        let found = plan.steps().iter().enumerate().filter_map(|(place, &id)| {
+            let Op::AllReduce(op) = &graph.entries()[id].op else { return None };
+            let collective = match (memory.collective(), op.shards) {
+                (Some(collective), _) => Arc::clone(collective),
+                (None, Some(_)) => Arc::new(Alone) as Arc<dyn Collective>,
+                (None, None) => return None,
+            };
+            let ready = |&node: &Node| {
+                let owner = sizing.owner(node);
+                (sizing.kind(owner.index()) == StepKind::Work).then(|| position(owner.index())).flatten()
+            };
+            let inputs = &graph.entries()[id].inputs;
+            Some(Self {
+                position: place,
+                after: inputs.iter().filter_map(ready).max(),
+                order: op.shards.map_or(Sum::Any, Sum::Tree),
+                outputs: inputs.len() / op.groups(),
+                message: Some(message(graph, inputs, memory.precision())),
+                pending: None,
+                collective,
+            })
+        });
+        found.collect()
+    }
+
+    /// Sends the values off.
+    pub(crate) fn start(&mut self, io: &Io<'_>) {
+        let mut message = self.message.take().expect("a sum is started once a run");
+        let inputs = 0..io.inputs.len();
+        match &mut message {
+            Numbers::F32(values) => {
+                inputs.fold(0, |at, input| copy(&mut values[at..], io.input(input)) + at);
+            }
+            Numbers::F64(values) => {
+                inputs.fold(0, |at, input| copy(&mut values[at..], io.input(input)) + at);
+            }
+        }
+        self.pending = Some(self.collective.start_sum(message, self.order));
+    }
+
+    /// Waits for the sums and puts them where they are read.
+    pub(crate) fn finish(&mut self, io: &Io<'_>) {
+        if self.pending.is_none() {
+            self.start(io);
+        }
+        let message = self.pending.take().expect("it was started").wait();
+        let outputs = 0..self.outputs;
+        match &message {
+            Numbers::F32(values) => {
+                outputs.fold(0, |at, output| {
+                    let to = io.output::<f32>(output);
+                    let end = at + to.len();
+                    copy(to, &values[at..end]) + at
+                });
+            }
+            Numbers::F64(values) => {
+                outputs.fold(0, |at, output| {
+                    let to = io.output::<f64>(output);
+                    let end = at + to.len();
+                    copy(to, &values[at..end]) + at
+                });
+            }
+        }
+        self.message = Some(message);
+    }
+}
+
+/// Room for values one after another.
+fn message(graph: &Graph, values: &[Node], precision: Precision) -> Numbers {
+    let count = values.iter().map(|&value| graph.value_type(value).shape.len()).sum();
+    match precision {
+        Precision::F64 => Numbers::F64(vec![0.0; count]),
+        _ => Numbers::F32(vec![0.0; count]),
+    }
+}
+
+/// Copies all of `from` to the beginning of `to`; how many that is.
+fn copy<T: Copy + Send + Sync>(to: &mut [T], from: &[T]) -> usize {
+    chunks(&mut to[..from.len()], TASK, |task, part| {
+        part.copy_from_slice(&from[task * TASK..][..part.len()]);
+    });
+    from.len()
+}

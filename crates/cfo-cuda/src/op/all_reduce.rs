@@ -1,0 +1,29 @@
+//! Sums over all ranks, in single precision.
+
+use super::layout::copy_value;
+use crate::program::lowering::{Io, Lowering, Work};
+use crate::program::scalar::Scalar;
+use crate::runtime::nccl::Message;
+
+/// Every input as the output of its number: the sum over one rank.
+pub(crate) fn alone(io: &Io, to: &mut Lowering) {
+    for (&x, &y) in io.inputs.iter().zip(&io.outputs) {
+        copy_value(x, y, to);
+    }
+}
+
+/// The sums of all inputs in one message; rounded values are first written out in single precision.
+pub(crate) fn lower(io: &Io, to: &mut Lowering) {
+    let mut messages = Vec::new();
+    for (&x, &y) in io.inputs.iter().zip(&io.outputs) {
+        let from = match x.scalar {
+            Scalar::F32 => x.address,
+            _ => {
+                copy_value(x, y, to);
+                y.address
+            }
+        };
+        messages.push(Message { from, to: y.address, count: y.count });
+    }
+    to.append(Work::AllReduce(messages));
+}

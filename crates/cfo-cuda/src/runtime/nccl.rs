@@ -1,0 +1,183 @@
+//! NCCL: sums over GPUs, from a library that is found at run time.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::sys;
+use libloading::os::unix::{Library as Shared, RTLD_LOCAL, RTLD_NOW};
+
+use crate::runtime::driver::{Context, failure, quiet};
+use crate::runtime::library::{self, Version};
+use cfo_engine::Result;
+
+/// NCCL's words for single precision and for a sum.
+const FLOAT: c_int = 7;
+const SUM: c_int = 0;
+/// The first version whose sums can be captured in a graph, as the library counts.
+const LEAST: c_int = 2_11_04;
+
+/// What the ranks of one communicator share.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct UniqueId([u8; 128]);
+
+type Status = c_int;
+type Handle = *mut c_void;
+
+/// The library's functions.
+struct Functions {
+    get_version: unsafe extern "C" fn(*mut c_int) -> Status,
+    get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Status,
+    init_rank: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int) -> Status,
+    destroy: unsafe extern "C" fn(Handle) -> Status,
+    all_reduce: unsafe extern "C" fn(
+        *const c_void,
+        *mut c_void,
+        usize,
+        c_int,
+        c_int,
+        Handle,
+        sys::CUstream,
+    ) -> Status,
+    group_start: unsafe extern "C" fn() -> Status,
+    group_end: unsafe extern "C" fn() -> Status,
+    error_string: unsafe extern "C" fn(Status) -> *const c_char,
+}
+
+/// The library, loaded once and for good.
+pub(crate) struct Nccl {
+    functions: Functions,
+    version: c_int,
+    /// The file that was loaded.
+    pub(crate) file: PathBuf,
+}
+
+impl Nccl {
+    /// The library, if there is one that can be used: by its usual name, else in the folders of NVIDIA's other libraries.
+    pub(crate) fn find() -> Option<&'static Self> {
+        static FOUND: OnceLock<Option<Nccl>> = OnceLock::new();
+        let load = || library::files("nccl", "libnccl.so.2").into_iter().find_map(Self::load);
+        FOUND.get_or_init(load).as_ref()
+    }
+
+    fn load(file: PathBuf) -> Option<Self> {
+        /// The address of a function, as what it is needed as.
+        fn function<T: Copy>(library: &Shared, name: &str) -> Option<T> {
+            // SAFETY: the types above are those of NCCL's header.
+            unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
+        }
+        // SAFETY: loading the library runs its initialisers, which is what it is loaded for.
+        let library = unsafe { Shared::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }.ok()?;
+        let functions = Functions {
+            get_version: function(&library, "ncclGetVersion")?,
+            get_unique_id: function(&library, "ncclGetUniqueId")?,
+            init_rank: function(&library, "ncclCommInitRank")?,
+            destroy: function(&library, "ncclCommDestroy")?,
+            all_reduce: function(&library, "ncclAllReduce")?,
+            group_start: function(&library, "ncclGroupStart")?,
+            group_end: function(&library, "ncclGroupEnd")?,
+            error_string: function(&library, "ncclGetErrorString")?,
+        };
+        // It stays loaded: it has threads of its own.
+        std::mem::forget(library);
+        let mut version = 0;
+        // SAFETY: one number is written.
+        let status = unsafe { (functions.get_version)(&mut version) };
+        let file = library::loaded_file("nccl").unwrap_or(file);
+        (status == 0 && version >= LEAST).then_some(Self { functions, version, file })
+    }
+
+    /// Major and minor version.
+    pub(crate) fn version(&self) -> Version {
+        Version { major: self.version as u32 / 10_000, minor: self.version as u32 % 10_000 / 100 }
+    }
+
+    fn check(&self, call: &str, status: Status) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: the library returns a static text for every status.
+        let text = unsafe {
+            let text = (self.functions.error_string)(status);
+            if text.is_null() { None } else { Some(CStr::from_ptr(text).to_string_lossy().into_owned()) }
+        };
+        Err(failure(call, text.unwrap_or_else(|| format!("status {status}"))))
+    }
+
+    /// What rank 0 makes and the others need to join.
+    pub(crate) fn unique_id(&self) -> Result<Vec<u8>> {
+        let mut id = UniqueId([0; 128]);
+        // SAFETY: as many bytes are written as the type has.
+        self.check("ncclGetUniqueId", unsafe { (self.functions.get_unique_id)(&mut id) })?;
+        Ok(id.0.to_vec())
+    }
+}
+
+/// Values to be summed: where they are, where the sum goes, how many numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) count: usize,
+}
+
+/// This GPU among those of all ranks.
+pub(crate) struct Communicator {
+    handle: Handle,
+    nccl: &'static Nccl,
+    context: Arc<Context>,
+}
+
+// SAFETY: the handle may be used from any thread, one at a time; programs are run through `&mut`.
+unsafe impl Send for Communicator {}
+// SAFETY: as above.
+unsafe impl Sync for Communicator {}
+
+impl Communicator {
+    /// Joins the others; all ranks do at once.
+    ///
+    /// # Errors
+    /// If the library refuses.
+    pub(crate) fn new(
+        nccl: &'static Nccl,
+        context: &Arc<Context>,
+        id: &[u8],
+        (rank, size): (usize, usize),
+    ) -> Result<Self> {
+        context.enter()?;
+        let id = UniqueId(id.try_into().map_err(|_| failure("ncclCommInitRank", "no id came from rank 0"))?);
+        let mut handle = std::ptr::null_mut();
+        let _quiet = quiet();
+        // SAFETY: the handle is written on success; the context is current.
+        let status = unsafe { (nccl.functions.init_rank)(&mut handle, size as c_int, id, rank as c_int) };
+        nccl.check("ncclCommInitRank", status)?;
+        Ok(Self { handle, nccl, context: Arc::clone(context) })
+    }
+
+    /// Enqueues the sums of all messages as one.
+    pub(crate) fn sum(&self, messages: &[Message], stream: sys::CUstream) -> Result<()> {
+        let functions = &self.nccl.functions;
+        // SAFETY: the program owns the memory, and the stream keeps the order.
+        unsafe {
+            self.nccl.check("ncclGroupStart", (functions.group_start)())?;
+            for message in messages {
+                let (from, to) = (message.from as *const c_void, message.to as *mut c_void);
+                let status = (functions.all_reduce)(from, to, message.count, FLOAT, SUM, self.handle, stream);
+                self.nccl.check("ncclAllReduce", status)?;
+            }
+            self.nccl.check("ncclGroupEnd", (functions.group_end)())
+        }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() && self.context.synchronize().is_ok() {
+            let _quiet = quiet();
+            // SAFETY: nothing uses the communicator any more: the graph that did was dropped before.
+            let _ = unsafe { (self.nccl.functions.destroy)(self.handle) };
+        }
+    }
+}
