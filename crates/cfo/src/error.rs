@@ -157,6 +157,12 @@ pub enum CfoError {
     /// A trajectory file refused.
     #[error(transparent)]
     Data(#[from] cfo_data::DataError),
+    /// This process cannot work with the others of its job.
+    #[error(transparent)]
+    Ranks(#[from] cfo_ranks::RanksError),
+    /// Another process of the job failed; it says why.
+    #[error("another rank could not go on")]
+    Elsewhere,
 }
 
 impl CfoError {
@@ -207,6 +213,7 @@ impl CfoError {
                 None => Some(key_hint(key)),
             },
             Self::BadData { hint, .. } => Some(hint.clone()),
+            Self::Ranks(error) => Some(error.hint()),
             Self::RunExists { .. } => Some("resume it, or choose another folder".into()),
             Self::RunBusy { .. } => Some("wait until it ends, or choose another folder".into()),
             Self::NoRun { .. } => Some("train into the folder first".into()),

@@ -33,6 +33,7 @@ pub mod paper;
 mod partition;
 mod profile;
 pub mod proposal;
+pub mod ranks;
 pub mod recipe;
 pub mod rollout;
 pub mod scaling;
@@ -61,7 +62,7 @@ pub use {cfo_data as data, cfo_numerics as numerics};
 
 /// The engine with the devices that it runs on.
 pub mod engine {
-    pub use cfo_device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport};
+    pub use cfo_device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, gpu_count};
     pub use cfo_engine::*;
 }
 

@@ -93,6 +93,20 @@ impl Sums {
         self.correlated += other.correlated;
     }
 
+    /// The sums as numbers, to be sent to another process.
+    pub(crate) fn to_numbers(&self) -> Vec<f64> {
+        [self.valid, self.throughout, self.correlated].into_iter().chain(self.errors.to_numbers()).collect()
+    }
+
+    /// Adds sums that another process wrote as numbers.
+    pub(crate) fn merge_numbers(&mut self, numbers: &[f64]) {
+        let [valid, throughout, correlated, errors @ ..] = numbers else { return };
+        self.errors.merge_numbers(errors);
+        self.valid += valid;
+        self.throughout += throughout;
+        self.correlated += correlated;
+    }
+
     /// The metrics of so many trajectories.
     pub(crate) fn metrics(&self, count: usize) -> Metrics {
         let found = self.errors.report();

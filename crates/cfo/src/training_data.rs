@@ -16,7 +16,7 @@ use crate::scaling::Scaling;
 use crate::selection::Selection;
 use crate::smoothing::Denoiser;
 use crate::survey::{Question, Source, Survey};
-use crate::train::draw;
+use crate::train::{Share, draw};
 use crate::trajectories::{Trajectories, available_memory};
 use crate::trust::trust;
 
@@ -33,6 +33,8 @@ pub struct TrainingData {
     times: Vec<f64>,
     offsets: Vec<u32>,
     conditions: Vec<f32>,
+    /// What this process does of each batch.
+    pub(crate) share: Share,
     /// What an error counts at each snapshot, `[rows, channels]`, where noise was taken off; else empty.
     pub(crate) trust: Vec<f32>,
 }
@@ -79,7 +81,8 @@ impl TrainingData {
             })?,
         };
         model.scaling = scaling;
-        let data = Self::rows_of(&model, set, &selections, (streamed, &survey.path_errors));
+        let share = Share::new(&recipe.train, memory, model.objective().integration().is_none());
+        let data = Self::rows_of(&model, set, &selections, (streamed, share, &survey.path_errors));
         Ok((model, data, survey.fingerprint))
     }
 
@@ -114,10 +117,11 @@ impl TrainingData {
         model: &Model,
         set: &Trajectories,
         selections: &[Selection],
-        (streamed, path_errors): (bool, &[f32]),
+        (streamed, share, path_errors): (bool, Share, &[f32]),
     ) -> Self {
         let mut data = Self {
             streamed,
+            share,
             sources: Vec::new(),
             times: Vec::new(),
             offsets: vec![0],
@@ -181,7 +185,7 @@ impl TrainingData {
         Ok(())
     }
 
-    /// Fills a page with the snapshots that the batch of a step is made of.
+    /// Fills a page with the snapshots that this process's part of the batch of a step is made of.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -239,7 +243,7 @@ impl TrainingData {
     /// Shape of the values that the sampler reads: all snapshots, or those of a batch.
     pub(crate) fn values_shape(&self, model: &Model) -> [usize; 4] {
         let rows = match self.is_streamed() {
-            true => model.recipe.train.batch * draw(model, self).data.window(),
+            true => self.share.samples().len() * draw(model, self).data.window(),
             false => self.rows(),
         };
         model.batch_shape(rows)
@@ -270,7 +274,10 @@ fn is_streamed(recipe: &Recipe, set: &Trajectories, bytes: u64, memory: &Memory)
         return Ok(stream);
     }
     let device = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
-    let host = set.is_in_file() && available_memory().is_some_and(|available| bytes > available / 10 * 7);
+    // Every rank of a machine holds the data for itself.
+    let holders = crate::ranks::job().map_or(1, |ranks| ranks.local_size() as u64);
+    let host =
+        set.is_in_file() && available_memory().is_some_and(|available| bytes > available / 10 * 7 / holders);
     Ok(device || host)
 }
 

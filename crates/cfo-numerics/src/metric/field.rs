@@ -166,6 +166,31 @@ impl FieldErrors {
         }
     }
 
+    /// The sums as numbers, to be sent to another process.
+    pub fn to_numbers(&self) -> Vec<f64> {
+        let numbers = |cell: &Cell| {
+            let Cell { count, rmse, nrmse, squared_sum_error, maximum, brmse, vrmse, spectrum } = cell;
+            let head =
+                [*count, *rmse, *nrmse, *squared_sum_error, *maximum, *brmse, *vrmse, spectrum.len() as f64];
+            head.into_iter().chain(spectrum.iter().copied()).collect::<Vec<f64>>()
+        };
+        self.cells.iter().flat_map(numbers).collect()
+    }
+
+    /// Adds sums that another process wrote as numbers, of the same grid.
+    pub fn merge_numbers(&mut self, mut numbers: &[f64]) {
+        let mut cells = Vec::new();
+        while let &[count, rmse, nrmse, squared_sum_error, maximum, brmse, vrmse, length, ref rest @ ..] =
+            numbers
+        {
+            let (spectrum, rest) = rest.split_at((length as usize).min(rest.len()));
+            let spectrum = spectrum.to_vec();
+            cells.push(Cell { count, rmse, nrmse, squared_sum_error, maximum, brmse, vrmse, spectrum });
+            numbers = rest;
+        }
+        self.merge(Self { cells, ..Self::new(self.grid) });
+    }
+
     fn swap_and_merge(&mut self, other: Self) {
         let shorter = std::mem::replace(self, other);
         self.merge(shorter);

@@ -11,22 +11,22 @@ use crate::rollout::{Divergence, Prediction};
 
 /// Errors so far. Trajectories may come in portions, and only the worst is kept, so that a large test set need not be in memory.
 pub(super) struct Comparison<'a> {
-    model: &'a Model,
-    judged: Vec<Judged>,
-    sums: Option<Sums>,
-    diverged: Vec<Divergence>,
-    worst: Option<Worst>,
-    evaluations: usize,
-    seconds: f64,
+    pub(super) model: &'a Model,
+    pub(super) judged: Vec<Judged>,
+    pub(super) sums: Option<Sums>,
+    pub(super) diverged: Vec<Divergence>,
+    pub(super) worst: Option<Worst>,
+    pub(super) evaluations: usize,
+    pub(super) seconds: f64,
 }
 
 /// What remains of a trajectory.
-struct Judged {
-    index: usize,
-    error: Option<f64>,
-    times: Vec<f64>,
+pub(super) struct Judged {
+    pub(super) index: usize,
+    pub(super) error: Option<f64>,
+    pub(super) times: Vec<f64>,
     /// Error of each snapshot; of none if it diverged.
-    course: Vec<f64>,
+    pub(super) course: Vec<f64>,
 }
 
 impl<'a> Comparison<'a> {
@@ -56,7 +56,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The errors of one trajectory.
-    fn judge(
+    pub(super) fn judge(
         &self,
         (index, trajectory): (usize, &Trajectory),
         found: &Prediction,
@@ -74,7 +74,7 @@ impl<'a> Comparison<'a> {
         (Judged { index, error, times, course }, sums)
     }
 
-    fn keep_worst(&mut self, judged: &Judged, trajectory: &Trajectory, prediction: &[f32]) {
+    pub(super) fn keep_worst(&mut self, judged: &Judged, trajectory: &Trajectory, prediction: &[f32]) {
         let Some(error) = judged.error else { return };
         if self.worst.as_ref().is_some_and(|worst| error <= worst.error) {
             return;

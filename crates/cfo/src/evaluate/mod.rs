@@ -1,6 +1,7 @@
 //! Evaluation: rollouts of whole trajectories from their first snapshot, and how far they are from the truth.
 
 mod comparison;
+mod joined;
 
 use std::borrow::Cow;
 use std::sync::mpsc;
@@ -15,6 +16,7 @@ use crate::alignment::Alignment;
 use crate::error::{CfoError, Result};
 pub use crate::metrics::{Bands, Metrics};
 use crate::model::Model;
+use crate::ranks;
 use crate::rollout::{Budget, Divergence, Request, Rollout, Watch};
 use crate::trajectories::Part;
 use comparison::Comparison;
@@ -136,7 +138,7 @@ impl Evaluator<'_> {
         let portion = (portion / batch * batch).max(batch);
         let mut comparison = Comparison::new(model, self.metrics);
         let mut strangers = Vec::new();
-        each_read(part, portion, &alignment, |read| {
+        let compared = each_read(&part.own(), portion, &alignment, |read| {
             let numbered: Vec<(usize, &Trajectory)> =
                 read.iter().map(|(number, one)| (*number, one.as_ref())).collect();
             let strange =
@@ -147,8 +149,34 @@ impl Evaluator<'_> {
             let found = rollout.predict_each(memory, &request, budget, &self.watch)?;
             comparison.add(&numbered, &found, started.elapsed().as_secs_f64());
             Ok(())
-        })?;
+        });
+        settle(compared)?;
+        if ranks::job().is_some() {
+            comparison.join(&mut strangers)?;
+            // Who draws the worst trajectory rolls it out once more where another rank has it.
+            let worst = comparison.worst_elsewhere().filter(|_| self.metrics && ranks::is_first());
+            for one in part.portions(1).filter(|one| worst.is_some_and(|worst| one.numbers().eq([worst]))) {
+                each_read(&one, 1, &alignment, |read| {
+                    let numbered: Vec<(usize, &Trajectory)> =
+                        read.iter().map(|(number, one)| (*number, one.as_ref())).collect();
+                    let request = request(model, &numbered)?;
+                    comparison
+                        .look_at(&numbered, &rollout.predict_each(memory, &request, budget, &self.watch)?);
+                    Ok(())
+                })?;
+            }
+        }
         Ok(Report { strangers, ..comparison.report() })
+    }
+}
+
+/// The outcome of what all ranks did: where one was interrupted all were.
+fn settle(outcome: Result<()>) -> Result<()> {
+    let Some(ranks) = ranks::job() else { return outcome };
+    let interrupted = matches!(outcome, Err(CfoError::RolloutInterrupted));
+    match ranks.gather(&[u8::from(interrupted)]).iter().any(|answer| answer[0] != 0) {
+        true => Err(CfoError::RolloutInterrupted),
+        false => ranks::agree(outcome),
     }
 }
 

@@ -4,6 +4,7 @@
 //! network's output ([`Unit`]), refuses data that it cannot learn from, and says how the network moves a state ([`Motion`]).
 
 mod autoregressive;
+mod batch;
 mod conditional_flow_matching;
 mod flow_matching;
 mod levels;
@@ -14,7 +15,7 @@ mod uniform_grid;
 
 use std::sync::Arc;
 
-use cfo_engine::{Graph, Node, PathData, WindowTimes};
+use cfo_engine::{Graph, Node, PathData};
 use cfo_numerics::ode::{Controller, Tableau};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
@@ -27,6 +28,7 @@ use crate::recipe::{PathConfig, Recipe};
 use crate::trajectories::Trajectories;
 
 pub use autoregressive::Autoregressive;
+pub use batch::Batch;
 pub use conditional_flow_matching::{ConditionalFlowKeys, ConditionalFlowMatching};
 pub use flow_matching::FlowMatching;
 pub(crate) use neural_ode::advanced;
@@ -71,14 +73,14 @@ pub trait Objective: Send + Sync {
     /// What a sample of a batch is drawn from.
     fn draw(&self) -> Draw;
 
-    /// Appends the loss of a batch, a scalar.
+    /// Appends the loss of a batch, a scalar: a mean over its samples, since ranks share a batch.
     ///
     /// # Errors
     /// If the network cannot take the batch.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node>;
 
     /// Appends the loss and its gradients with respect to all parameters, in their order. An objective that knows a better way than
-    /// to go back through all that its loss appended says so here.
+    /// to go back through all that its loss appended says so here. Both are by what the batch counts ([`Batch::weigh`]).
     ///
     /// # Errors
     /// If the network cannot take the batch, or the loss is not differentiable.
@@ -88,7 +90,8 @@ pub trait Objective: Send + Sync {
         model: &Model,
         batch: &Batch,
     ) -> Result<(Node, Vec<Node>)> {
-        let loss = self.loss(graph, model, batch)?;
+        let mean = self.loss(graph, model, batch)?;
+        let loss = batch.weigh(graph, mean)?;
         let gradients = graph.parameter_gradients(loss)?;
         Ok((loss, gradients))
     }
@@ -224,59 +227,6 @@ impl Draw {
             Self::PathPoint { path, .. } | Self::Trajectory { path, .. } => path,
             Self::Neighbours | Self::Window { .. } => Path { spline: Spline::Linear, stencil: 2 },
         }
-    }
-}
-
-/// A drawn batch, in normalised units.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch {
-    /// `[batch]`: times, 0 at the first that training sees.
-    pub time: Node,
-    /// `[batch, height, width, channels]`.
-    pub state: Node,
-    /// Shaped like the state: a velocity or the next snapshot, as [`Draw`] says. Of a window all snapshots after the first,
-    /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] yields one. Of a whole
-    /// trajectory `[batch, frames, points, channels]`.
-    pub target: Node,
-    /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
-    pub conditions: Option<Node>,
-    /// `[batch, 1, 1, channels]` or `[1, 1, 1, channels]`: what an error counts where noise was taken off the snapshots, the less is known of
-    /// the velocity, the less; and where channels are coefficients of the data.
-    pub trust: Option<Node>,
-    /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
-    pub window: Option<WindowTimes>,
-    /// Random numbers of this step.
-    pub noise: Noise,
-}
-
-impl Batch {
-    /// Where a state is to be moved during training: at a time `[batch]`, with this batch's conditions and random numbers.
-    pub fn at(&self, time: Node, state: Node) -> Point {
-        Point { time, state, conditions: self.conditions, given: None, noise: self.noise }
-    }
-
-    /// Appends a snapshot of a window, counted from 0: `[batch, height, width, channels]`.
-    ///
-    /// # Errors
-    /// If the window has no such snapshot.
-    pub fn snapshot(&self, graph: &mut Graph, number: usize) -> Result<Node> {
-        let batch = graph.shape(self.state).axes()[0];
-        match number {
-            0 => Ok(self.state),
-            _ => Ok(graph.slice(self.target, 0, (number - 1) * batch, batch)?),
-        }
-    }
-
-    /// Appends the mean squared difference of output and target, each error weighted by what it counts.
-    ///
-    /// # Errors
-    /// If they have different shapes.
-    pub fn mean_squared_error(&self, graph: &mut Graph, output: Node, target: Node) -> Result<Node> {
-        let [output, target] = match self.trust {
-            Some(trust) => [graph.multiply(output, trust)?, graph.multiply(target, trust)?],
-            None => [output, target],
-        };
-        Ok(graph.mean_squared_error(output, target)?)
     }
 }
 

@@ -261,6 +261,7 @@ impl Objective for NeuralOde {
         for (interval, steps) in steps.chunks_mut(substeps).enumerate().rev() {
             let (first, end) = (graph.entries().len(), steps[steps.len() - 1].end);
             let share = self.share(graph, model, batch, (interval, end))?;
+            let share = batch.weigh(graph, share)?;
             loss = added(graph, loss, Some(share))?;
             let one = graph.scalar(1.0);
             let own = graph.vector_jacobian_since(first, &[(share, one)], &[end])?[0];

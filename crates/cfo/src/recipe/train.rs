@@ -36,7 +36,7 @@ pub struct TrainConfig {
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<Precision>")]
     pub precision: Precision,
-    /// Whether a GPU gives the same bits in every run, at some cost in speed. The CPU always does.
+    /// Whether a GPU gives the same bits in every run, and the CPU for any number of ranks, at some cost in speed.
     pub deterministic: bool,
     /// Seed of the weights and of the batches, and of the data unless `data.seed` is set.
     pub seed: u64,

@@ -11,6 +11,7 @@ use cfo_engine::{Memory, Precision};
 use super::compiled::CompiledStep;
 use super::folder::Folder;
 use super::log::{Log, read_log};
+use super::pace::Pace;
 use super::prepared::Prepared;
 use super::run::Run;
 use super::stage::Stage;
@@ -23,6 +24,7 @@ use crate::error::{CfoError, Result};
 use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
+use crate::ranks;
 use crate::recipe::{EvaluateConfig, FinetuneConfig, Recipe};
 use crate::trained::Trained;
 use crate::training_data::TrainingData;
@@ -101,9 +103,14 @@ impl Attempt<'_> {
             _ => WallTime::default(),
         };
         let prepare = || Prepared::by(&stage.method, self.set, self.device, source.model());
-        let mut prepared = timed(&mut time.reading, prepare)?;
+        let mut prepared = ranks::agree(timed(&mut time.reading, prepare))?;
+        ranks::require_same("training data", &prepared.fingerprint)?;
         let model = Arc::new(prepared.model.by(self.method));
-        self.take_weights(stage, &source, &model, &mut prepared)?;
+        ranks::agree(self.take_weights(stage, &source, &model, &mut prepared))?;
+        if ranks::job().is_some() {
+            ranks::agree(prepared.initialize())?;
+            ranks::share_weights(&prepared.graph, &mut prepared.memory)?;
+        }
         if let Source::Checkpoint((_, state)) = source
             && is_finished(state.step, &state.course, &self.method.recipe)
         {
@@ -111,10 +118,8 @@ impl Attempt<'_> {
             return Ok((prepared, Outcome::of(state, history)));
         }
         prepared.initialize()?;
-        if let Some(folder) = self.folder {
-            folder.write_recipe(self.given)?;
-        }
-        let program = timed(&mut time.compiling, || prepared.compile(&[]))?;
+        ranks::agree(self.folder.map_or(Ok(()), |folder| folder.write_recipe(self.given)))?;
+        let program = ranks::agree(timed(&mut time.compiling, || prepared.compile(&[])))?;
         let outcome = self.steps((stage, &model), program, &mut prepared, (source, observer, time))?;
         Ok((prepared, outcome))
     }
@@ -127,6 +132,10 @@ impl Attempt<'_> {
         model: &Model,
         prepared: &mut Prepared,
     ) -> Result<()> {
+        if !ranks::is_first() && !matches!(source, Source::Stage(_)) {
+            // Rank 0 shares its own.
+            return Ok(());
+        }
         let Prepared { data, graph, memory, fingerprint, .. } = prepared;
         match (source, self.folder) {
             (Source::Stage(done), _) => weights::carry(&done.0.memory, model, graph, (memory, stage.first)),
@@ -194,6 +203,7 @@ impl Attempt<'_> {
             saved: earlier.is_some(),
             started,
             since: (started, step),
+            pace: Pace::new(),
             interrupt: self.interrupt,
             observer,
             time,

@@ -6,8 +6,10 @@ mod folder;
 mod log;
 mod observer;
 mod outcome;
+mod pace;
 mod prepared;
 mod run;
+mod share;
 mod solve;
 mod stage;
 mod step;
@@ -24,9 +26,10 @@ use std::time::Instant;
 use cfo_data::Split;
 use cfo_device::Device;
 
-use crate::checkpoint::Course;
+use crate::checkpoint::{Course, fingerprint};
 use crate::error::{CfoError, Result};
 use crate::method::Method;
+use crate::ranks;
 use crate::recipe::Recipe;
 use crate::trained::Trained;
 use crate::trajectories::Trajectories;
@@ -39,6 +42,7 @@ pub use observer::{Observer, Reply, StepReport};
 pub use outcome::Ending;
 pub(crate) use outcome::Outcome;
 pub use prepared::Prepared;
+pub(crate) use share::{Share, collective};
 pub use solve::Counts;
 pub(crate) use step::draw;
 pub use step::sampler;
@@ -73,11 +77,16 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
     let Session { device, folder, resume, interrupt, observer } = session;
     let (recipe, begun) = (&method.recipe, Instant::now());
     check_patience(recipe, set)?;
-    let folder = folder.map(|path| Folder::claim(path, resume)).transpose()?;
-    let mut start = match &folder {
-        Some(folder) if resume => folder.newest()?,
-        _ => None,
+    require_same_recipe(recipe)?;
+    // Rank 0 alone writes; the others hear from it where the run goes on.
+    let folder = folder.filter(|_| ranks::is_first());
+    let claimed = folder.map(|path| Folder::claim(path, resume)).transpose();
+    let folder = ranks::agree(claimed)?;
+    let newest = match &folder {
+        Some(folder) if resume => folder.newest(),
+        _ => Ok(None),
     };
+    let mut start = ranks::from_first(ranks::agree(newest)?)?;
     let mut halvings = start.as_ref().map_or(0, |(_, state)| state.course.halvings);
     loop {
         let mut halved = method.clone();
@@ -110,6 +119,17 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
         Log::restart(folder.as_ref().map(|folder| folder.path), &notice, rate)?;
         observer.notice(&notice);
     }
+}
+
+/// Ranks that train together do so by one recipe; their files may lie elsewhere.
+fn require_same_recipe(recipe: &Recipe) -> Result<()> {
+    if ranks::job().is_none() {
+        return Ok(());
+    }
+    let mut recipe = recipe.clone();
+    recipe.data.path = None;
+    let hash = fingerprint([recipe.to_toml()?.into_bytes()].into_iter());
+    ranks::require_same("recipe", &hash)
 }
 
 /// Whether a step is among those of the first reports.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cfo_device::Device;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape, Type};
 
+use super::collective;
 use super::compiled::CompiledStep;
 use super::solve::{self, SolverStep};
 use super::step::training_step;
@@ -49,12 +50,13 @@ impl Prepared {
         known: Option<&Model>,
     ) -> Result<Self> {
         let train = &method.recipe.train;
-        let mut memory =
-            Memory::new(device, train.precision_on(device))?.with_determinism(train.deterministic);
+        let mut memory = Memory::new(device, train.precision_on(device))?
+            .with_determinism(train.deterministic)
+            .with_collective(collective());
         let (model, data, fingerprint) = TrainingData::load(method, set, &mut memory, known)?;
         let (graph, loss) = match model.objective().integration() {
             None => training_step(&model, &data)?,
-            Some(integration) => solve::update(&model, integration)?,
+            Some(integration) => solve::update(&model, &data, integration)?,
         };
         Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
     }

@@ -8,6 +8,7 @@ use cfo_engine::{Data, Memory};
 
 use super::compiled::CompiledStep;
 use super::log::Log;
+use super::pace::{Pace, Signs};
 use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
@@ -16,6 +17,7 @@ use super::{Ending, Observer, Outcome, StepReport, WallTime, is_early, is_finish
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
+use crate::ranks;
 use crate::recipe::Recipe;
 
 /// Growth of the loss, against that of the first step, that counts as divergence among the first reports, and later.
@@ -43,6 +45,7 @@ pub(super) struct Run<'a> {
     pub started: Instant,
     /// When the last report was, and at which step.
     pub since: (Instant, u32),
+    pub pace: Pace,
     pub interrupt: Option<&'a AtomicBool>,
     pub observer: &'a mut dyn Observer,
     /// Where the wall time went so far.
@@ -61,7 +64,7 @@ impl Run<'_> {
         let steps = self.stage.end;
         let due = |step: u32, every: u32| every > 0 && step.is_multiple_of(every);
         while step < steps {
-            let chunk = chunk((step, steps), recipe, memory.is_asynchronous());
+            let chunk = chunk((step, steps), recipe, self.pace.most(step, memory.is_asynchronous()));
             let begun = Instant::now();
             self.advance(chunk, &mut supply, memory)?;
             step += chunk;
@@ -69,23 +72,24 @@ impl Run<'_> {
                 self.course.first_loss = memory.read_f64("train.loss")?.first().copied();
             }
             self.time.steps += begun.elapsed().as_secs_f64();
-            let stop = self.is_interrupted();
+            let Signs { stop, overdue } = self.pace.agree(self.signs(), chunk);
             let last = step == steps || stop;
             let validate = due(step, recipe.train.validate_every) || step == steps;
             let checkpoint = due(step, recipe.train.checkpoint_every) || validate || last;
             if !(due(step, recipe.train.report_every) || checkpoint) {
-                if !self.saved && self.started.elapsed() >= FIRST_CHECKPOINT {
+                if overdue {
                     self.save(step, false, memory)?;
                 }
                 continue;
             }
             let report = self.report(step, validate, memory)?;
-            // A validation may have been interrupted.
-            let stop = stop || self.is_interrupted();
             let improved = self.judge(&report);
             let ends = self.observer.report(&report).is_break();
+            let ends = ranks::from_first(ends)?;
             let finished = is_finished(step, &self.course, recipe);
-            let overdue = !self.saved && self.started.elapsed() >= FIRST_CHECKPOINT;
+            // A validation may have been interrupted, and takes time.
+            let Signs { stop: late, overdue } = self.pace.again(self.signs());
+            let stop = stop || late;
             if checkpoint || ends || finished || overdue {
                 self.save(step, improved, memory)?;
             }
@@ -114,13 +118,26 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a stop was asked for from outside.
-    fn is_interrupted(&self) -> bool {
-        self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    /// Whether a stop was asked for from outside, and whether a first checkpoint is due.
+    fn signs(&self) -> Signs {
+        let stop = self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed));
+        let due = !self.saved && self.started.elapsed() >= FIRST_CHECKPOINT;
+        Signs { stop, overdue: due && self.checkpoints.is_some() }
     }
 
     /// Makes some steps.
     fn advance(&mut self, chunk: u32, supply: &mut Option<Supply>, memory: &mut Memory) -> Result<()> {
+        let Some(ranks) = ranks::job().filter(|_| memory.is_asynchronous()) else {
+            return self.run_steps(chunk, supply, memory);
+        };
+        // The steps of a GPU may sum over ranks from another thread: nothing else is asked of these before they are done.
+        ranks.watch(true);
+        let made = self.run_steps(chunk, supply, memory).and_then(|()| Ok(self.program.wait()?));
+        ranks.watch(false);
+        made
+    }
+
+    fn run_steps(&mut self, chunk: u32, supply: &mut Option<Supply>, memory: &mut Memory) -> Result<()> {
         match supply {
             None => self.program.run_many(memory, chunk as usize)?,
             Some(supply) => {
@@ -176,18 +193,17 @@ impl Run<'_> {
 
     /// Writes a checkpoint, and marks it as the best if it is.
     fn save(&mut self, step: u32, best: bool, memory: &Memory) -> Result<()> {
-        let Some(checkpoints) = self.checkpoints else { return Ok(()) };
+        ranks::check_weights(memory)?;
+        let Some(checkpoints) = self.checkpoints else { return ranks::agree(Ok(())) };
         let state = State::new(self.model, step, &self.fingerprint, self.best, self.course);
-        timed(&mut self.time.checkpoints, || checkpoints.save(memory, state, best))?;
+        ranks::agree(timed(&mut self.time.checkpoints, || checkpoints.save(memory, state, best)))?;
         self.saved = true;
         Ok(())
     }
 }
 
 /// Steps until something is due, and no more than are worth waiting for before looking at the interrupt again.
-fn chunk((step, end): (u32, u32), recipe: &Recipe, asynchronous: bool) -> u32 {
-    // The first step's loss is looked at alone.
-    let most = if asynchronous && step > 0 { 20 } else { 1 };
+fn chunk((step, end): (u32, u32), recipe: &Recipe, most: u32) -> u32 {
     let train = &recipe.train;
     let dues = [train.report_every, train.validate_every, train.checkpoint_every];
     let until = dues.into_iter().filter(|&every| every > 0).map(|every| every - step % every);

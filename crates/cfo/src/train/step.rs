@@ -1,8 +1,9 @@
-//! The graph of one whole training step: draw the batch, forward, loss, backward, clip, Adam, EMA.
+//! The graph of one whole training step: draw the batch, forward, loss, backward, sum over ranks, clip, Adam, EMA.
 
 use cfo_engine::{Draw, Element, Graph, Node, PathData, PathSample, PathTensors, Shape};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 
+use super::share::Samples;
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{self, Batch, Noise};
@@ -14,40 +15,60 @@ const BATCHES: u32 = 1;
 pub(super) const COUNTER: &str = "train.step";
 /// The tensor that counts the optimiser steps of fine-tuning.
 const TUNING_COUNTER: &str = "finetune.step";
+/// Numbers of a message to the other ranks: enough to keep a network busy, few enough to leave while the backward pass goes on.
+const BUCKET: usize = 1 << 20;
 
-/// How a model's batches are drawn.
+/// How this process's part of a model's batches is drawn.
 pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
+    let first = data.share.samples().start as u32;
     let data = model.objective().draw().data(data.longest());
-    Draw { data, seed: model.recipe.train.seed, stream: BATCHES, first: 0 }
+    Draw { data, seed: model.recipe.train.seed, stream: BATCHES, first }
 }
 
-/// The graph that draws a batch, and the batch.
+/// The graph that draws this process's part of a batch, and that part.
 ///
 /// # Errors
 /// If the path is not valid.
 pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)> {
     let mut graph = Graph::new();
-    let (batch, draw) = (model.recipe.train.batch, draw(model, data));
-    let tensors = PathTensors {
-        values: graph.input("data.values", data.values_shape(model))?,
-        times: graph.tensor("data.times", Element::Double, [data.rows()])?,
-        offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
-    };
-    let counter = graph.counter(COUNTER)?;
-    let sample = match data.is_streamed() {
-        true => graph.sample_staged(tensors, draw, batch, counter)?,
-        false => graph.sample_path(tensors, draw.data, batch, (draw.seed, draw.stream), counter)?,
-    };
+    let sample = sampled(&mut graph, model, data, &data.share.whole())?;
     Ok((graph, sample))
 }
 
-/// The graph that draws a batch for an objective, and the batch.
+/// Appends the drawing of some samples.
+fn sampled(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &Samples) -> Result<PathSample> {
+    let (batch, whole) = (samples.range.len(), data.share.samples());
+    let draw = Draw { first: samples.range.start as u32, ..draw(model, data) };
+    let values = graph.input("data.values", data.values_shape(model))?;
+    let times = graph.tensor("data.times", Element::Double, [data.rows()])?;
+    let offsets = graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?;
+    let tensors = PathTensors { values, times, offsets };
+    let counter = graph.counter(COUNTER)?;
+    if !data.is_streamed() {
+        return Ok(graph.sample_draw(tensors, draw, batch, counter)?);
+    }
+    // The page holds the snapshots of all of this process's samples.
+    let window = draw.data.window();
+    let values = match whole == samples.range {
+        true => values,
+        false => graph.slice(values, 0, (samples.range.start - whole.start) * window, batch * window)?,
+    };
+    Ok(graph.sample_staged(PathTensors { values, ..tensors }, draw, batch, counter)?)
+}
+
+/// The graph that draws this process's part of a batch for an objective, and that part.
 ///
 /// # Errors
 /// If the path is not valid.
 pub(super) fn drawn(model: &Model, data: &TrainingData) -> Result<(Graph, Batch)> {
-    let (mut graph, sample) = sampler(model, data)?;
-    let train = &model.recipe.train;
+    let mut graph = Graph::new();
+    let batch = drawn_part(&mut graph, model, data, &data.share.whole())?;
+    Ok((graph, batch))
+}
+
+/// Appends the drawing of some samples for an objective.
+fn drawn_part(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &Samples) -> Result<Batch> {
+    let sample = sampled(graph, model, data, samples)?;
     let counter = graph.counter(COUNTER)?;
     let conditions = match model.setting.conditions {
         0 => None,
@@ -56,27 +77,35 @@ pub(super) fn drawn(model: &Model, data: &TrainingData) -> Result<(Graph, Batch)
             Some(graph.gather(table, sample.trajectory)?)
         }
     };
-    let trust = trust(model, data, &mut graph)?;
+    let trust = trust(model, data, graph, samples)?;
     let PathSample { time, state, target, window, .. } = sample;
     // What is drawn whole is a trajectory of points, whatever their grid.
     let target = match model.objective().draw() {
         objective::Draw::Trajectory { frames, .. } => {
-            let [batch, height, width, channels] = model.batch_shape(train.batch);
+            let [batch, height, width, channels] = model.batch_shape(samples.range.len());
             graph.reshape(target, [batch, frames, height * width, channels])?
         }
         _ => target,
     };
-    let noise = Noise::of_step(train.seed, counter, draw(model, data).first);
-    Ok((graph, Batch { time, state, target, conditions, trust, window, noise }))
+    let noise = Noise::of_step(model.recipe.train.seed, counter, samples.range.start as u32);
+    Ok(Batch { time, state, target, conditions, trust, window, noise, weight: samples.weight })
 }
 
-/// The graph of one training step. Returns the loss; its sum over steps is kept in the tensor `train.loss`.
+/// The graph of one training step. Returns the loss over the whole batch; its sum over steps is kept in the tensor `train.loss`.
 ///
 /// # Errors
 /// If the network cannot take the data's grid.
 pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
-    let (mut graph, batch) = drawn(model, data)?;
-    let (loss, gradients) = model.objective().loss_and_gradients(&mut graph, model, &batch)?;
+    let mut graph = Graph::new();
+    let mut parts = Vec::new();
+    for samples in &data.share.parts {
+        let batch = drawn_part(&mut graph, model, data, samples)?;
+        let (loss, mut values) = model.objective().loss_and_gradients(&mut graph, model, &batch)?;
+        values.push(loss);
+        parts.push(values);
+    }
+    let mut gradients = summed(&mut graph, data, parts)?;
+    let loss = gradients.pop().expect("the loss was added last");
     learn(model, &mut graph, loss, &gradients)?;
     Ok((graph, loss))
 }
@@ -99,8 +128,43 @@ pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[N
     Ok(())
 }
 
-/// What an error counts: channel by channel in a space of the network's own, and at the times of the batch where noise was taken off, read by a second sampler of the same random numbers.
-fn trust(model: &Model, data: &TrainingData, graph: &mut Graph) -> Result<Option<Node>> {
+/// Appends the sums of each part's values over all parts of all ranks. Values that are computed one after another share a message, so
+/// that it leaves while later ones are still computed.
+pub(super) fn summed(graph: &mut Graph, data: &TrainingData, mut parts: Vec<Vec<Node>>) -> Result<Vec<Node>> {
+    if !data.share.summed && data.share.shards.is_none() {
+        return Ok(parts.swap_remove(0));
+    }
+    let mut order: Vec<usize> = (0..parts[0].len()).collect();
+    order.sort_by_key(|&value| parts.iter().map(|part| part[value].index()).max());
+    let mut sums = parts[0].clone();
+    for bucket in buckets(graph, &parts[0], &order) {
+        let chosen = |part: &Vec<Node>| bucket.iter().map(|&value| part[value]).collect::<Vec<Node>>();
+        let reduced = match data.share.shards {
+            None => graph.all_reduce_each(&chosen(&parts[0]))?,
+            Some(shards) => graph.all_reduce_shards(shards, &parts.iter().map(chosen).collect::<Vec<_>>())?,
+        };
+        bucket.iter().zip(reduced).for_each(|(&value, sum)| sums[value] = sum);
+    }
+    Ok(sums)
+}
+
+/// Values in the order given, cut where a message is full.
+fn buckets(graph: &Graph, values: &[Node], order: &[usize]) -> Vec<Vec<usize>> {
+    let (mut all, mut held): (Vec<Vec<usize>>, usize) = (Vec::new(), 0);
+    for &value in order {
+        let count = graph.shape(values[value]).len();
+        if all.is_empty() || held + count > BUCKET {
+            held = 0;
+            all.push(Vec::new());
+        }
+        held += count;
+        all.last_mut().expect("one was begun").push(value);
+    }
+    all
+}
+
+/// What an error counts: channel by channel in a space of the network's own, and at the times of the samples where noise was taken off, read by a second sampler of the same random numbers.
+fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Samples) -> Result<Option<Node>> {
     let weights = match model.channel_weights() {
         None => None,
         Some(weights) => Some(graph.constant([1, 1, 1, weights.len()], weights)?),
@@ -115,9 +179,9 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph) -> Result<Option
     };
     let line =
         PathData::Flow { path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
-    let Draw { seed, stream, .. } = draw(model, data);
+    let draw = Draw { data: line, first: samples.range.start as u32, ..draw(model, data) };
     let counter = graph.counter(COUNTER)?;
-    let trust = graph.sample_path(tensors, line, model.recipe.train.batch, (seed, stream), counter)?.state;
+    let trust = graph.sample_draw(tensors, draw, samples.range.len(), counter)?.state;
     Ok(Some(match weights {
         Some(weights) => graph.multiply(trust, weights)?,
         None => trust,

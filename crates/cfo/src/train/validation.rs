@@ -69,7 +69,7 @@ impl<'a> Validation<'a> {
         let mut rolled = weights_for_rollouts(&self.model, memory)?;
         let memory = rolled.as_mut().unwrap_or(memory);
         let portion = self.evaluator.portion(&self.model, &self.part);
-        let count = batch(&self.model, memory, self.part.len().min(portion));
+        let count = batch(&self.model, memory, self.part.own().len().min(portion));
         let prefix = self.model.weight_prefix();
         let rollout = Rollout::new(&self.model, memory, count, self.solver.tableau, prefix)?;
         Ok(Compiled { rollout, rolled })

@@ -171,7 +171,7 @@ impl Trained {
         let evaluator = Evaluator { held: HELD, metrics, watch };
         let mut weights = self.lock();
         let portion = evaluator.portion(&self.model, part);
-        let count = batch(&self.model, weights.memory(), part.len().min(portion));
+        let count = batch(&self.model, weights.memory(), part.own().len().min(portion));
         let pair = weights.rollout(&self.model, self.solver.tableau, count)?;
         evaluator.run(&self.model, pair, self.solver.budget, part)
     }

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::Trajectories;
 use crate::error::Result;
+use crate::ranks::job;
 
 /// Some trajectories of a set. Values that are in a file are read when they are needed.
 #[derive(Clone, Debug)]
@@ -138,6 +139,13 @@ impl<'a> Part<'a> {
             true => self.indices.iter().map(|&index| set.trajectory(index)).collect(),
             false => self.indices.par_iter().map(|&index| set.trajectory(index)).collect(),
         }
+    }
+
+    /// Those of this process, where several share the work: as many as each of the others has, or one more.
+    pub(crate) fn own(&self) -> Self {
+        let (rank, size) = job().map_or((0, 1), |ranks| (ranks.rank(), ranks.size()));
+        let start = |rank: usize| (rank * self.indices.len()).div_ceil(size);
+        Self { set: self.set, indices: self.indices[start(rank)..start(rank + 1)].to_vec() }
     }
 
     /// Parts of so many trajectories, one after another.

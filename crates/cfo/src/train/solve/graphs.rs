@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{Integration, Noise, Point, advanced};
 use crate::rollout::{combine, scaled_error};
-use crate::train::step::{COUNTER, drawn, learn};
+use crate::train::step::{COUNTER, drawn, learn, summed};
 use crate::training_data::TrainingData;
 
 pub(super) const STATE: &str = "solve.state";
@@ -38,12 +38,14 @@ fn gradient(parameter: &str) -> String {
 /// Builds the graphs of a model's step.
 pub(super) struct Graphs<'a> {
     pub(super) model: &'a Model,
+    pub(super) data: &'a TrainingData,
     pub(super) integration: Integration,
 }
 
 impl Graphs<'_> {
-    fn batch(&self) -> usize {
-        self.model.recipe.train.batch
+    /// Samples that this process draws.
+    pub(super) fn batch(&self) -> usize {
+        self.data.share.samples().len()
     }
 
     /// The graph of what all that follows reads: states, times and lengths `[batch]`.
@@ -56,7 +58,8 @@ impl Graphs<'_> {
             count => Some(graph.input(CONDITIONS, [batch, count])?),
         };
         let counter = graph.counter(COUNTER)?;
-        let noise = Noise::of_step(self.model.recipe.train.seed, counter, 0);
+        let first = self.data.share.samples().start as u32;
+        let noise = Noise::of_step(self.model.recipe.train.seed, counter, first);
         Ok(Point { time, state, conditions, given: None, noise })
     }
 
@@ -94,8 +97,8 @@ impl Graphs<'_> {
     }
 
     /// Draws a batch of windows and forgets what the step before left.
-    pub(super) fn draw(&self, data: &TrainingData) -> Result<Graph> {
-        let (mut graph, batch) = drawn(self.model, data)?;
+    pub(super) fn draw(&self) -> Result<Graph> {
+        let (mut graph, batch) = drawn(self.model, self.data)?;
         let count = self.batch();
         let mut pairs = vec![(STATE.to_owned(), batch.state), (TIME.to_owned(), batch.time)];
         for interval in 0..self.integration.intervals {
@@ -256,8 +259,16 @@ impl Graphs<'_> {
         self.model.objective().moved(&mut graph, self.model, &point)?;
         let parameters: Vec<_> = graph.parameters().to_vec();
         let gradients = parameters.iter().map(|of| graph.input(&gradient(&of.name), of.shape.clone()));
-        let gradients = gradients.collect::<std::result::Result<Vec<Node>, _>>()?;
-        let loss = graph.input(LOSS, Shape::scalar())?;
+        let mut values = gradients.collect::<std::result::Result<Vec<Node>, _>>()?;
+        values.push(graph.input(LOSS, Shape::scalar())?);
+        let weight = self.data.share.whole().weight;
+        if weight != 1.0 {
+            for value in &mut values {
+                *value = graph.scale(*value, weight)?;
+            }
+        }
+        let mut gradients = summed(&mut graph, self.data, vec![values])?;
+        let loss = gradients.pop().expect("the loss was added last");
         learn(self.model, &mut graph, loss, &gradients)?;
         Ok((graph, loss))
     }

@@ -14,13 +14,14 @@ use cfo_numerics::ode::{Checkpoints, Recall, first_step};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::objective::Integration;
+use crate::ranks::job;
 use crate::training_data::TrainingData;
 use course::Course;
 use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
 
 /// The graph that holds the parameters and the optimiser's tensors of a training through a solver, and the loss in it.
-pub(super) fn update(model: &Model, integration: Integration) -> Result<(Graph, Node)> {
-    Graphs { model, integration }.update()
+pub(super) fn update(model: &Model, data: &TrainingData, integration: Integration) -> Result<(Graph, Node)> {
+    Graphs { model, data, integration }.update()
 }
 
 /// A compiled step through a solver.
@@ -74,7 +75,7 @@ impl SolverStep {
         integration: Integration,
         memory: &mut Memory,
     ) -> Result<Self> {
-        let graphs = Graphs { model, integration };
+        let graphs = Graphs { model, data, integration };
         graphs.insert(memory)?;
         let memory: &Memory = memory;
         let compile = |graph: &Graph, outputs: &[Node]| Program::compile(graph, outputs, memory);
@@ -82,7 +83,7 @@ impl SolverStep {
         let (attempt, error) = graphs.attempt(memory.precision())?;
         let (update, loss) = graphs.update()?;
         let programs = Programs {
-            draw: compile(&graphs.draw(data)?, &[])?,
+            draw: compile(&graphs.draw()?, &[])?,
             start: compile(&start, &norms)?,
             attempt: compile(&attempt, &[error])?,
             replay: compile(&graphs.replay()?, &[])?,
@@ -90,7 +91,7 @@ impl SolverStep {
             back: compile(&graphs.back()?, &[])?,
             update: compile(&update, &[loss])?,
         };
-        let batch = model.recipe.train.batch;
+        let batch = graphs.batch();
         let numbers: usize = model.batch_shape(batch).iter().product();
         let state_bytes = numbers * memory.element_bytes(cfo_engine::Element::Real);
         Ok(Self { integration, batch, programs, state_bytes, slots: 0, last: Counts::default() })
@@ -104,9 +105,20 @@ impl SolverStep {
         self.last = Counts::default();
         self.programs.draw.run(memory)?;
         let mut checkpoints = Checkpoints::new(self.integration.checkpoints);
-        let tape = self.forward(memory, &mut checkpoints)?;
+        let tape = self.forward(memory, &mut checkpoints);
+        let tape = self.arrived(memory, tape)?;
         self.backward(memory, &tape, checkpoints)?;
         Ok(self.programs.update.run(memory)?)
+    }
+
+    /// What this process found of the way forward, unless that of another rank comes to no end: then none goes on.
+    fn arrived(&self, memory: &Memory, tape: Result<Tape>) -> Result<Tape> {
+        let Some(ranks) = job() else { return tape };
+        let ended = matches!(tape, Err(CfoError::Diverged { .. }));
+        match ranks.gather(&[u8::from(ended)]).iter().any(|answer| answer[0] != 0) {
+            true => self.no_end(memory),
+            false => tape,
+        }
     }
 
     /// What the latest step took.

@@ -1,0 +1,122 @@
+//! This process among others that run the same command: what they must share to train as one.
+
+use cfo_engine::{Data, Element, Graph, Memory, Role, Shape};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{CfoError, Result};
+
+pub use cfo_ranks::{Identity, Launcher, Ranks, RanksError, join, world};
+
+/// The job, if there are other processes in it.
+pub(crate) fn job() -> Option<&'static Ranks> {
+    world().filter(|ranks| ranks.size() > 1)
+}
+
+/// Whether this process is the one that talks and writes.
+pub fn is_first() -> bool {
+    job().is_none_or(Ranks::is_first)
+}
+
+/// The outcome of some work that every rank does, or rank 0 for all: if one fails none goes on.
+///
+/// # Errors
+/// This rank's own, or that there is one elsewhere.
+pub fn agree<T, E: From<CfoError>>(outcome: std::result::Result<T, E>) -> std::result::Result<T, E> {
+    let Some(ranks) = job() else { return outcome };
+    let failed = ranks.gather(&[u8::from(outcome.is_err())]).iter().any(|answer| answer[0] != 0);
+    match outcome {
+        Ok(_) if failed => Err(CfoError::Elsewhere.into()),
+        outcome => outcome,
+    }
+}
+
+/// What rank 0 alone computes, on every rank.
+///
+/// # Errors
+/// Rank 0's, which the others only hear of.
+pub fn by_first<T, E>(compute: impl FnOnce() -> std::result::Result<T, E>) -> std::result::Result<T, E>
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + Default,
+    E: From<CfoError>,
+{
+    let computed = if is_first() { compute() } else { Ok(T::default()) };
+    Ok(from_first(agree(computed)?)?)
+}
+
+/// What rank 0 has, as text; that of other ranks is not looked at.
+///
+/// # Errors
+/// If it cannot be written or read as text.
+pub fn from_first<T: serde::Serialize + serde::de::DeserializeOwned>(value: T) -> Result<T> {
+    let Some(ranks) = job() else { return Ok(value) };
+    let text = serde_json::to_vec(&value).map_err(|error| CfoError::Io(error.into()))?;
+    let shared = ranks.broadcast(&text);
+    match ranks.is_first() {
+        true => Ok(value),
+        false => serde_json::from_slice(&shared).map_err(|error| CfoError::Io(error.into())),
+    }
+}
+
+/// What every rank has, by rank, as text.
+///
+/// # Errors
+/// If it cannot be written or read as text.
+pub fn from_all<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> Result<Vec<T>> {
+    let text = serde_json::to_vec(value).map_err(|error| CfoError::Io(error.into()))?;
+    let all = job().map_or_else(|| vec![text.clone()], |ranks| ranks.gather(&text));
+    all.iter().map(|text| serde_json::from_slice(text).map_err(|error| CfoError::Io(error.into()))).collect()
+}
+
+/// Refuses to go on where a rank has something else than rank 0.
+///
+/// # Errors
+/// Which rank.
+pub(crate) fn require_same(what: &'static str, value: &str) -> Result<()> {
+    job().map_or(Ok(()), |ranks| Ok(ranks.require_same(what, value)?))
+}
+
+/// Gives every rank what rank 0 keeps between the steps of a graph: weights, averages, the optimiser's tensors.
+///
+/// # Errors
+/// If the device fails.
+pub(crate) fn share_weights(graph: &Graph, memory: &mut Memory) -> Result<()> {
+    let Some(ranks) = job() else { return Ok(()) };
+    // A checkpoint may hold counters that a fresh memory lacks.
+    let counters: Vec<String> = memory
+        .names_where(|role| role == Role::Optimizer)
+        .filter(|name| memory.value_type(name).is_ok_and(|kind| kind.element == Element::Index))
+        .map(str::to_owned)
+        .collect();
+    for name in from_first(counters)? {
+        let own = if ranks.is_first() { memory.read_index(&name)? } else { Vec::new() };
+        let shared: Vec<u32> = from_first(own)?;
+        memory.insert_as(Role::Optimizer, &name, Element::Index, Shape::scalar(), Data::Index(&shared))?;
+    }
+    for tensor in graph.kept() {
+        let bytes: Vec<u8> = match ranks.is_first() {
+            true => memory.read_f64(tensor.name)?.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            false => Vec::new(),
+        };
+        let shared = ranks.broadcast(&bytes);
+        let number = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        memory.write(tensor.name, Data::F64(&shared.chunks(8).map(number).collect::<Vec<_>>()))?;
+    }
+    Ok(())
+}
+
+/// Refuses to go on where the weights of a rank are no longer those of rank 0.
+///
+/// # Errors
+/// Which rank, or that the device fails.
+pub(crate) fn check_weights(memory: &Memory) -> Result<()> {
+    if job().is_none() {
+        return Ok(());
+    }
+    let mut names: Vec<&str> = memory.names_where(|role| role == Role::Weight).collect();
+    names.sort_unstable();
+    let mut hash = Xxh3::new();
+    for name in names {
+        memory.read(name)?.iter().for_each(|value| hash.update(&value.to_le_bytes()));
+    }
+    require_same("weights", &format!("{:016x}", hash.digest()))
+}
