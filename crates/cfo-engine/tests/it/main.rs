@@ -9,6 +9,7 @@ mod gradients;
 mod instructions;
 mod networks;
 mod products;
+mod ranks;
 mod references;
 mod sampling;
 mod training;
