@@ -15,6 +15,7 @@ use cfo_data::simulate::SimulationError;
 use serde::Serialize;
 
 use crate::hints;
+use crate::job;
 use crate::report;
 
 use crate::report::harmless;
@@ -72,8 +73,11 @@ impl Failure {
 
 /// Says what is wrong with the command line, or prints the help asked for.
 pub fn refuse_usage(error: &clap::Error) -> u8 {
-    let _ = error.print();
+    if !job::is_quiet() {
+        let _ = error.print();
+    }
     if error.use_stderr() {
+        job::let_first_speak();
         let (error, hint) = usage(error);
         Failure { error, hint: Some(hint) }.print();
     }
@@ -94,33 +98,50 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
     panic::set_hook(Box::new(|information| {
         let place = information.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
         let text = information.payload_as_str().unwrap_or("no message");
-        say(&format!("error: internal error{}: {text}", place.unwrap_or_default()));
-        say(
+        speak(&format!("error: internal error{}: {text}", place.unwrap_or_default()));
+        speak(
             "\nhint: this is a bug in `cfo`, not a fault of your input; please report it with the command you ran",
         );
     }));
     match panic::catch_unwind(command) {
-        Ok(Ok(())) => DONE,
-        Ok(Err(error)) if is_broken_pipe(&error) => DONE,
+        Ok(Ok(())) => {
+            job::leave();
+            DONE
+        }
+        Ok(Err(error)) if is_broken_pipe(&error) => {
+            job::leave();
+            DONE
+        }
         Ok(Err(error)) => {
-            say(&format!("error: {}", chain(&error)));
             let hint = hint(&error);
-            if let Some(hint) = &hint {
-                say(&format!("\nhint: {hint}"));
-            }
+            let advice = hint.as_ref().map_or(String::new(), |hint| format!("\n\nhint: {hint}"));
+            let text = format!("error: {}{advice}", chain(&error));
+            say(&text);
+            let code = code(&error);
             Failure { error: chain(&error), hint }.print();
-            code(&error)
+            job::let_first_speak();
+            // Who stops because another does has nothing to add.
+            job::fail(if matches!(error.downcast_ref(), Some(CfoError::Elsewhere)) { "" } else { &text });
+            code
         }
         Err(_) => {
             let hint = "this is a bug in `cfo`; please report it with the command you ran".to_owned();
             Failure { error: "internal error".into(), hint: Some(hint) }.print();
+            job::fail("internal error");
             FAILED
         }
     }
 }
 
-/// Writes a line to stderr; a closed stderr is ignored.
+/// Writes a line to stderr, unless another process of the job does the talking; a closed stderr is ignored.
 pub fn say(line: &str) {
+    if !job::is_quiet() {
+        speak(line);
+    }
+}
+
+/// Writes a line to stderr, whichever process of the job this is.
+pub fn speak(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", harmless(line));
 }
 

@@ -7,6 +7,7 @@ mod command;
 mod diagnostics;
 mod hints;
 mod interrupt;
+mod job;
 mod page;
 mod plot;
 mod progress;
@@ -25,8 +26,12 @@ pub use command::{Simulation, devices};
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     diagnostics::expect_json(words.iter().any(|word| word == "--json"));
+    job::be_quiet_unless_first();
     match args::Arguments::try_parse_from(words) {
-        Ok(arguments) => diagnostics::conclude(|| command::run(&arguments.command)),
+        Ok(arguments) => diagnostics::conclude(|| match job::enter(&arguments.command)? {
+            true => command::run(&arguments.command),
+            false => Ok(()),
+        }),
         Err(error) => diagnostics::refuse_usage(&error),
     }
 }

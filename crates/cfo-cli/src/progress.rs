@@ -8,6 +8,7 @@ use cfo::{Observer, StepReport};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::diagnostics::say;
+use crate::job;
 
 /// Time between two plain lines.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -25,7 +26,7 @@ pub struct Progress {
 impl Progress {
     /// Starts counting to `total`; `what` names the work, as in `simulating`.
     pub fn new(what: &str, total: u64) -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
+        let bar = (io::stderr().is_terminal() && !job::is_quiet()).then(|| {
             ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style())
         });
         let now = Instant::now();
@@ -66,7 +67,7 @@ pub struct Training {
 impl Training {
     /// For a training run of `steps` steps.
     pub fn new(steps: u32) -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
+        let bar = (io::stderr().is_terminal() && !job::is_quiet()).then(|| {
             ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stderr())
                 .with_style(style())
         });

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
+use crate::job;
+
 /// Rows under headings; numbers line up on the right, words on the left.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -115,6 +117,9 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 }
 
 fn write(text: &str) -> io::Result<()> {
+    if job::is_quiet() {
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()

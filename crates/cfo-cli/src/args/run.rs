@@ -229,6 +229,8 @@ pub enum Work {
     Sampler,
     /// The time that the training loop and the sampler add to the bare step
     Overhead,
+    /// A sum over all ranks by MPI, for messages of several sizes
+    AllReduce,
 }
 
 /// One of the paper's networks.

@@ -4,15 +4,109 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use cfo::engine::DeviceReport;
-use serde::Serialize;
+use cfo::ranks::{from_all, world};
+use serde::{Deserialize, Serialize};
 
 use crate::args;
+use crate::job;
 use crate::report::{self, Alignment, Table};
 
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<Device>,
     cuda: Cuda,
+    #[serde(flatten)]
+    job: Option<Job>,
+}
+
+/// What a launcher's other processes have.
+#[derive(Debug, Serialize)]
+struct Job {
+    ranks: Vec<Rank>,
+    mpi: Found,
+    /// The library that sums between GPUs; without it gradients go through the host.
+    nccl: Option<Found>,
+}
+
+/// One process of a job.
+#[derive(Debug, Serialize, Deserialize)]
+struct Rank {
+    rank: usize,
+    host: String,
+    /// The device that it takes by itself.
+    device: String,
+    threads: usize,
+    /// What tells its GPU from all others.
+    gpu: Option<String>,
+    /// Other ranks on the same GPU.
+    shares_with: Vec<usize>,
+}
+
+/// A library that was found.
+#[derive(Debug, Serialize)]
+struct Found {
+    library: PathBuf,
+    version: String,
+}
+
+impl Job {
+    /// What each rank has; all of them ask.
+    fn gather(found: &DeviceReport) -> Result<Option<Self>> {
+        let Some(ranks) = world() else { return Ok(None) };
+        let device = job::device("auto")?.to_string();
+        let gpu = found.cuda.devices.iter().find(|gpu| gpu.name == device).map(|gpu| gpu.uuid.clone());
+        let own = Rank {
+            rank: ranks.rank(),
+            host: ranks.host(ranks.rank()).into(),
+            device,
+            threads: found.threads,
+            gpu,
+            shares_with: Vec::new(),
+        };
+        let mut all: Vec<Rank> = from_all(&own)?;
+        let gpus: Vec<Option<String>> = all.iter().map(|rank| rank.gpu.clone()).collect();
+        for rank in &mut all {
+            let same =
+                |&other: &usize| other != rank.rank && gpus[other].is_some() && gpus[other] == rank.gpu;
+            rank.shares_with = (0..gpus.len()).filter(same).collect();
+        }
+        let mpi = Found { library: ranks.library().into(), version: ranks.library_version().into() };
+        let nccl = found.cuda.nccl.clone().map(|(library, version)| Found { library, version });
+        Ok(Some(Self { ranks: all, mpi, nccl }))
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new([
+            ("rank", Alignment::Right),
+            ("host", Alignment::Left),
+            ("device", Alignment::Left),
+            ("threads", Alignment::Right),
+        ]);
+        for rank in &self.ranks {
+            let [number, threads] = [rank.rank, rank.threads].map(|number| number.to_string());
+            table.push([number, rank.host.clone(), rank.device.clone(), threads]);
+        }
+        let mut text =
+            format!("\n{}\nMPI: {} ({})\n", table.text(), self.mpi.version, self.mpi.library.display());
+        text += &match &self.nccl {
+            Some(nccl) => format!("NCCL: {} ({})\n", nccl.version, nccl.library.display()),
+            None => {
+                "NCCL: not found; gradients of GPUs go through the host; `pip install nvidia-nccl-cu13`\n"
+                    .into()
+            }
+        };
+        for rank in self.ranks.iter().filter(|rank| rank.shares_with.iter().any(|&other| other > rank.rank)) {
+            let others: Vec<String> = rank.shares_with.iter().map(ToString::to_string).collect();
+            text += &format!(
+                "warning: rank {} shares `{}` of {} with rank {}: their gradients go through the host; start one rank a GPU\n",
+                rank.rank,
+                rank.device,
+                rank.host,
+                others.join(", ")
+            );
+        }
+        text
+    }
 }
 
 /// A device that `--device` accepts.
@@ -42,7 +136,9 @@ struct Library {
 }
 
 pub fn run(arguments: &args::Devices) -> Result<()> {
-    let report = gather();
+    let found = DeviceReport::gather();
+    let job = Job::gather(&found)?;
+    let report = gather(found, job);
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
 }
 
@@ -51,11 +147,10 @@ pub fn run(arguments: &args::Devices) -> Result<()> {
 /// # Errors
 /// Never, since it consists of text and numbers.
 pub fn devices() -> serde_json::Result<serde_json::Value> {
-    serde_json::to_value(gather())
+    serde_json::to_value(gather(DeviceReport::gather(), None))
 }
 
-fn gather() -> Report {
-    let found = DeviceReport::gather();
+fn gather(found: DeviceReport, job: Option<Job>) -> Report {
     let gpus = found.cuda.devices.into_iter().map(|gpu| Device {
         device: gpu.name,
         model: Some(gpu.model),
@@ -74,7 +169,8 @@ fn gather() -> Report {
         reason: found.cuda.problem,
         libraries: libraries.collect(),
     };
-    Report { devices: [cpu(found.simd, found.threads)].into_iter().chain(gpus).collect(), cuda }
+    let devices = [cpu(found.simd, found.threads)].into_iter().chain(gpus).collect();
+    Report { devices, cuda, job }
 }
 
 fn text(report: &Report) -> String {
@@ -106,7 +202,7 @@ fn text(report: &Report) -> String {
         };
         text.push_str(&format!("  {}: {state}\n", library.name));
     }
-    text
+    text + &report.job.as_ref().map_or(String::new(), Job::text)
 }
 
 fn cpu(simd: &str, threads: usize) -> Device {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
-use cfo::engine::{Device, Precision};
+use cfo::engine::Precision;
 use cfo::evaluate::Metrics;
 use cfo::recipe::EvaluateConfig;
 use cfo::{CfoError, Model, Report, Solver, Trained, Trajectories, Watch};
@@ -17,6 +17,7 @@ use super::predict::{Diverged, conclude, warn_strangers};
 use crate::args::{self, Integration, Part};
 use crate::diagnostics::say;
 use crate::interrupt;
+use crate::job;
 use crate::progress::Progress;
 use crate::report::{self, Alignment, Table, scientific};
 use crate::terminal;
@@ -59,6 +60,9 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         true => report::print_json(&document),
         false => report::print(&table.text()).map_err(anyhow::Error::from),
     };
+    if !cfo::ranks::is_first() {
+        return conclude(&document.diverged, document.trajectories);
+    }
     let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
     let description = alignment.describe(&set.description);
     if let (false, Some(worst)) = (arguments.json, &document.report.worst) {
@@ -72,7 +76,9 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
 
 /// Rolls out the trajectories of one part of the file.
 fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
-    let mut progress = Progress::new("evaluating", part.frames().sum::<usize>() as u64);
+    // Of what all ranks roll out together rank 0 counts its own share.
+    let ranks = cfo::ranks::world().map_or(1, |ranks| ranks.size() as u64);
+    let mut progress = Progress::new("evaluating", part.frames().sum::<usize>() as u64 / ranks);
     let watch = Watch::default()
         .with_interrupt(interrupt::flag()?)
         .with_observer(|snapshots| progress.advance_by(snapshots as u64));
@@ -120,7 +126,7 @@ fn draw(
 
 /// The run's model with the solver that the options and its recipe describe, and the name of its checkpoint.
 pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String)> {
-    let device = Device::from_str(&options.device).map_err(CfoError::from)?;
+    let device = job::device(&options.device)?;
     let mut loader = Trained::loader(run).device(device);
     if let Some(name) = &options.checkpoint {
         loader = loader.checkpoint(name);

@@ -1,7 +1,6 @@
 //! `cfo train`: trains on trajectories by a recipe and fills a run folder.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -10,6 +9,7 @@ use cfo::data::Split;
 use cfo::data::store::TrajectoryFile;
 use cfo::engine::Device;
 use cfo::proposal::{Machine, Proposal};
+use cfo::ranks;
 use cfo::training::{CompiledStep, Prepared};
 use cfo::{Ending, Model, Recipe, Training, Trajectories, WallTime};
 use serde::Serialize;
@@ -18,6 +18,7 @@ use super::figures::loss_curves;
 use crate::args;
 use crate::diagnostics::say;
 use crate::interrupt;
+use crate::job;
 use crate::plot;
 use crate::progress;
 use crate::report::{self, Alignment, Table};
@@ -112,7 +113,8 @@ struct DryRun {
 
 /// The recipe of a training run, with what the options change.
 fn recipe(arguments: &args::Train) -> Result<Recipe> {
-    let (text, origin) = recipe_text(arguments)?;
+    // The folder of a run that goes on may be rank 0's alone.
+    let (text, origin) = ranks::by_first(|| recipe_text(arguments))?;
     let mut recipe = Recipe::parse(&text, &arguments.set).with_context(|| format!("reading {origin}"))?;
     if let Some(path) = &arguments.data {
         if let Some(system) = recipe.data.simulate.take() {
@@ -130,7 +132,7 @@ fn recipe(arguments: &args::Train) -> Result<Recipe> {
 
 pub fn run(arguments: &args::Train) -> Result<()> {
     let recipe = recipe(arguments)?;
-    let device = Device::from_str(&arguments.device).map_err(cfo::CfoError::from)?;
+    let device = job::device(&arguments.device)?;
     let interrupt = interrupt::flag()?;
     let begun = Instant::now();
     let set = Trajectories::from_recipe(&recipe, arguments.data.as_deref(), interrupt)?;
@@ -140,7 +142,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     }
     let folder = default_folder(arguments);
     let checkpoints = Checkpoints::of(&folder);
-    if arguments.resume && checkpoints.exist() {
+    if arguments.resume && ranks::is_first() && checkpoints.exist() {
         let (newest, problems) = checkpoints.newest_whole()?;
         for problem in problems {
             say(&format!("warning: {problem}; continuing from `{newest}`"));
@@ -156,7 +158,9 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         .fit(&set)?;
     let validation = progress.validation();
     drop(progress);
-    if let Some(curves) = loss_curves(&folder)? {
+    if ranks::is_first()
+        && let Some(curves) = loss_curves(&folder)?
+    {
         plot::write(&curves, &folder, "training")?;
     }
     let (mut time, model) = (trained.wall_time(), trained.model());

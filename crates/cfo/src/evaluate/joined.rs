@@ -12,13 +12,16 @@ use crate::rollout::{Divergence, Halt, Prediction};
 /// What a rank found, in words that any number survives: of each its bits.
 #[derive(Serialize, Deserialize)]
 struct Found {
-    judged: Vec<(usize, Option<u64>, Vec<u64>, Vec<u64>)>,
+    judged: Vec<Seen>,
     sums: Option<Vec<u64>>,
     diverged: Vec<(usize, u64, u8)>,
     strangers: Vec<(usize, String)>,
     evaluations: usize,
     seconds: u64,
 }
+
+/// What remains of a trajectory: its number, its error, its times and the error at each.
+type Seen = (usize, Option<u64>, Vec<u64>, Vec<u64>);
 
 fn bits(numbers: &[f64]) -> Vec<u64> {
     numbers.iter().map(|number| number.to_bits()).collect()

@@ -132,7 +132,7 @@ impl Run<'_> {
         };
         // The steps of a GPU may sum over ranks from another thread: nothing else is asked of these before they are done.
         ranks.watch(true);
-        let made = self.run_steps(chunk, supply, memory).and_then(|()| Ok(self.program.wait()?));
+        let made = self.run_steps(chunk, supply, memory).and_then(|()| self.program.wait());
         ranks.watch(false);
         made
     }

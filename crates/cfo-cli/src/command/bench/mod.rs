@@ -1,9 +1,9 @@
 //! `cfo bench`: how long the parts of training and inference take.
 
 mod setting;
+mod sums;
 mod work;
 
-use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::args::{self, Network, Work};
 use crate::interrupt;
+use crate::job;
 use crate::report;
 use setting::setting;
 use work::{Timed, compile, time};
@@ -70,6 +71,9 @@ struct Table {
 }
 
 pub fn run(arguments: &args::Bench) -> Result<()> {
+    if arguments.what == Work::AllReduce {
+        return sums::run(arguments);
+    }
     if arguments.model == Network::All {
         return table(arguments);
     }
@@ -85,7 +89,7 @@ pub fn run(arguments: &args::Bench) -> Result<()> {
 
 /// One row for each network; on the CPU with batches and grids that two cores finish in tenths of a second.
 fn table(arguments: &args::Bench) -> Result<()> {
-    let cpu = Device::from_str(&arguments.device).map_err(CfoError::from)? == Device::Cpu;
+    let cpu = job::device(&arguments.device)? == Device::Cpu;
     let mut rows = Vec::new();
     for (model, batch, grid) in [
         (Network::Mlp, 2048, None),
@@ -116,7 +120,7 @@ fn table(arguments: &args::Bench) -> Result<()> {
 }
 
 fn measure(arguments: &args::Bench) -> Result<Report> {
-    let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    let device = job::device(&arguments.device)?;
     let (recipe, set) = setting(arguments)?;
     let mut prepared = Prepared::new(&recipe, &set, device)?;
     let started = Instant::now();
@@ -198,7 +202,7 @@ struct Overhead {
 fn overhead(arguments: &args::Bench) -> Result<()> {
     /// Steps of one round.
     const STEPS: u32 = 25;
-    let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    let device = job::device(&arguments.device)?;
     let (mut recipe, set) = setting(arguments)?;
     let count = set.trajectories.len();
     let set = set.with_split([count, 0, 0])?;

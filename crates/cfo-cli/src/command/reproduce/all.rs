@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::Result;
 use cfo::checkpoint::write_atomically;
 use cfo::paper::{Edition, SYSTEMS, System};
+use cfo::ranks;
 use serde::{Deserialize, Serialize};
 
 use super::exhibits::{self, EXHIBITS};
@@ -82,12 +83,6 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Made> {
     if arguments.dry_run {
         return Ok((None, None));
     }
-    let mut sections = Vec::new();
-    for exhibit in &EXHIBITS {
-        let ending = endings.iter().find(|(target, _)| *target == exhibit.target).map(|(_, ending)| ending);
-        let ending = ending.cloned().unwrap_or(Ending::NotAsked);
-        sections.push(Section::new(exhibit, ending, &out)?);
-    }
     let failed: Vec<&str> = endings
         .iter()
         .filter(|(_, ending)| matches!(ending, Ending::Failed { .. }))
@@ -97,6 +92,16 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Made> {
         problem: format!("these experiments failed: `{}`", failed.join("`, `")),
         hint: "the same command repeats only what is missing".into(),
     });
+    // The page is made of files that rank 0 has written.
+    if !ranks::is_first() {
+        return Ok((None, missing));
+    }
+    let mut sections = Vec::new();
+    for exhibit in &EXHIBITS {
+        let ending = endings.iter().find(|(target, _)| *target == exhibit.target).map(|(_, ending)| ending);
+        let ending = ending.cloned().unwrap_or(Ending::NotAsked);
+        sections.push(Section::new(exhibit, ending, &out)?);
+    }
     Ok((Some(record(arguments, &sections, &endings, &out)?), missing))
 }
 
@@ -147,13 +152,14 @@ fn once(own: &args::Reproduce) -> Result<Ending> {
 
 fn unless_finished(own: &args::Reproduce) -> Result<Ending> {
     let (name, place) = (own.target.name(), folder(own).join("finished.json"));
-    if let Some(finished) = finished(&place, own) {
+    if let Some(finished) = ranks::by_first(|| Ok::<_, anyhow::Error>(finished(&place, own)))? {
         say(&format!("{name}: finished before"));
         return Ok(Ending::Done { seconds: finished.seconds });
     }
     say(&format!("experiment: {name}"));
     let ending = attempt(own)?;
-    if let Ending::Done { seconds } = ending {
+    if let (Ending::Done { seconds }, true) = (&ending, ranks::is_first()) {
+        let seconds = *seconds;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let finished = Finished { command: command(own), version, seconds };
         write_atomically(&place, crate::report::json(&finished)?.as_bytes())?;

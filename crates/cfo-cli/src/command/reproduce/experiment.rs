@@ -4,13 +4,13 @@
 //! A target describes its training runs and turns each [`Outcome`] into rows; everything between is here.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use cfo::checkpoint::Checkpoints;
 use cfo::data::{Split, Trajectory};
 use cfo::engine::Device;
+use cfo::ranks;
 use cfo::recipe::EvaluateConfig;
 use cfo::training::TrainingData;
 use cfo::{CfoError, Recipe, Report, Request, Solver, Trained, Trajectories, Watch};
@@ -21,6 +21,7 @@ use super::training::{Training, print_plan};
 use crate::args;
 use crate::diagnostics::say;
 use crate::interrupt;
+use crate::job;
 use crate::progress;
 
 /// A network that was trained, beside its data.
@@ -118,7 +119,7 @@ pub(super) struct Laboratory<'a> {
 
 impl<'a> Laboratory<'a> {
     pub fn new(arguments: &'a args::Reproduce) -> Result<Self> {
-        let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+        let device = job::device(&arguments.device)?;
         let own = format!("{}-seed-{}", arguments.scale.name(), arguments.seed);
         let folder = arguments.runs.join(own);
         Ok(Self { arguments, device, folder, interrupt: interrupt::flag()? })
@@ -224,7 +225,7 @@ impl<'a> Laboratory<'a> {
         let context = || format!("in `{}`", run.display());
         let shortened = (training.horizon < 1.0).then(|| shortened(set, training.horizon));
         let seen = shortened.as_ref().unwrap_or(set);
-        if !is_finished(&run, recipe, seen).with_context(context)? {
+        if !ranks::by_first(|| is_finished(&run, recipe, seen).with_context(context))? {
             self.go_on(&run, recipe, seen).with_context(context)?;
         }
         let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;

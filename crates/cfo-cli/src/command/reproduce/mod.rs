@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use cfo::CfoError;
 use cfo::checkpoint::write_atomically;
+use cfo::ranks;
 use serde::Serialize;
 
 use crate::args::{self, Scale, Target};
@@ -116,6 +117,9 @@ fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>
         }
         return Ok(false);
     };
+    if !ranks::is_first() {
+        return Ok(true);
+    }
     let folder = folder(arguments);
     let written =
         record.write(&folder).with_context(|| format!("writing the report into `{}`", folder.display()))?;

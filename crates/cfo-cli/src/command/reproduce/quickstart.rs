@@ -3,7 +3,6 @@
 //! On the Lorenz system, a continuous flow operator sees a random quarter of every trajectory's times and the autoregressive
 //! baseline sees all of them. Both have the same network, normalised values, steps, batch and learning rate.
 
-use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
@@ -20,6 +19,7 @@ use super::{Document, Record};
 use crate::args::{self, Scale};
 use crate::diagnostics::say;
 use crate::interrupt;
+use crate::job;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::progress;
 use crate::report::{Alignment, Table, scientific};
@@ -104,7 +104,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
         Scale::Paper => Budget { split: system.counts(), steps: system.recipe(Edition::Paper).train.steps },
     };
     let interrupt = interrupt::flag()?;
-    let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    let device = job::device(&arguments.device)?;
     let samples = budget.split.iter().sum();
     say(&format!("simulating {samples} Lorenz trajectories"));
     let set = Trajectories::simulate(&*system.equation(), samples, arguments.seed, interrupt)?

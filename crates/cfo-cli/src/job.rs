@@ -1,0 +1,96 @@
+//! This process among others that `mpiexec` or `srun` started with the same command line.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use cfo::CfoError;
+use cfo::engine::{Device, gpu_count};
+use cfo::ranks::{self, Launcher, world};
+
+use crate::args::Command;
+use crate::diagnostics::speak;
+
+/// Whether this process leaves the talking to another.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process leaves the talking to rank 0.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Before anything is known but the launcher's variables: whether this process is not the first.
+pub fn be_quiet_unless_first() {
+    let first = Launcher::detect().and_then(|launcher| launcher.rank).is_none_or(|rank| rank == 0);
+    QUIET.store(!first, Ordering::Relaxed);
+}
+
+/// Joins the other processes, if a launcher started this one. Returns whether the command is this process's to carry out: one
+/// that does not use ranks is rank 0's alone.
+pub fn enter(command: &Command) -> Result<bool> {
+    let version = env!("CARGO_PKG_VERSION");
+    let Some(ranks) = ranks::join(version, speak).map_err(CfoError::from)? else {
+        QUIET.store(false, Ordering::Relaxed);
+        return Ok(true);
+    };
+    QUIET.store(!ranks.is_first(), Ordering::Relaxed);
+    share_cores();
+    let together = matches!(
+        command,
+        Command::Train(_)
+            | Command::Evaluate(_)
+            | Command::Reproduce(_)
+            | Command::Bench(_)
+            | Command::Devices(_)
+    );
+    Ok(together || ranks.is_first())
+}
+
+/// Divides the cores of a machine among its ranks, unless the launcher has done so or `RAYON_NUM_THREADS` says how many.
+fn share_cores() {
+    let Some(ranks) = world() else { return };
+    let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap_or_default();
+    let own = format!("{} {allowed}", ranks.host(ranks.rank()));
+    let sharing = ranks.gather(own.as_bytes()).iter().filter(|other| **other == own.as_bytes()).count();
+    if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / sharing.max(1)).max(1);
+        // A pool that is there already stays.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    }
+}
+
+/// Where processes end before they have joined, rank 0 alone says why; a launcher ends it too once another process has failed, so
+/// that these wait until it has spoken.
+pub fn let_first_speak() {
+    if is_quiet() && world().is_none() {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
+}
+
+/// Leaves the job when all others do.
+pub fn leave() {
+    if let Some(ranks) = world() {
+        ranks.finish();
+    }
+}
+
+/// Tells the other ranks why this one failed; returns where all of them did.
+pub fn fail(text: &str) {
+    if let Some(ranks) = world() {
+        ranks.abort(text);
+    }
+}
+
+/// The device that an option names; in a job, `auto` and `cuda` are the GPU of this process's number on its machine.
+pub fn device(name: &str) -> Result<Device> {
+    let local = world().filter(|ranks| ranks.size() > 1).map(|ranks| ranks.local_rank());
+    // Counted without using any: a process leaves nothing on the GPUs of others.
+    let own = local.and_then(|local| local.checked_rem(gpu_count())).map(Device::Cuda);
+    Ok(match (name, own) {
+        ("auto", Some(own)) if own.check().is_ok() => own,
+        ("auto", Some(_)) => Device::Cpu,
+        ("cuda", Some(own)) => own.to_string().parse().map_err(CfoError::from)?,
+        _ => name.parse().map_err(CfoError::from)?,
+    })
+}

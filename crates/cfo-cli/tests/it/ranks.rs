@@ -1,0 +1,375 @@
+//! Many processes as one: `mpiexec` of MPICH and of Open MPI, from PyPI's wheels.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::util::{Folder, Outcome};
+
+/// A tiny network on a batch that three and four ranks cannot divide evenly.
+const RECIPE: &str = "[data]\npath = \"data.h5\"\nsplit = [20, 5, 5]\n\
+    [operator]\nkind = \"mlp\"\nhidden = [16, 16]\n\
+    [train]\nsteps = 50\nbatch = 50\nlearning_rate = 1e-3\nreport_every = 1\nvalidate_every = 0\nclip = 1.0\nema = 0.9\n";
+
+/// Numbers the files of the ranks' process numbers, then becomes the command.
+const WRAPPER: &str = "echo $$ > pid-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec \"$0\" \"$@\"";
+
+/// An MPI as its wheel installs it.
+struct Mpi {
+    name: &'static str,
+    home: PathBuf,
+}
+
+impl Mpi {
+    /// Those that there are; the checks do not accept that one is missing.
+    fn all() -> Vec<Self> {
+        let find = |(name, variable): (&'static str, &str)| {
+            let home = std::env::var_os(variable).map(PathBuf::from);
+            let home = home.filter(|home| home.join("bin/mpiexec").exists());
+            assert!(home.is_some() || std::env::var_os("CI").is_none(), "the checks need {variable}");
+            if home.is_none() {
+                println!("skipped: `{variable}` names no folder with `bin/mpiexec`");
+            }
+            Some(Self { name, home: home? })
+        };
+        [("mpich", "CFO_MPICH"), ("openmpi", "CFO_OPENMPI")].into_iter().filter_map(find).collect()
+    }
+
+    /// `mpiexec -n ranks` in a folder, followed by the words of a program.
+    fn command(&self, folder: &Folder, ranks: usize) -> Command {
+        let mut command = Command::new(self.home.join("bin/mpiexec"));
+        if self.name == "openmpi" {
+            command.args(["--oversubscribe", "--allow-run-as-root"]);
+        }
+        command.args(["-n", &ranks.to_string()]).current_dir(folder.path(".")).stdin(Stdio::null());
+        // One core each, and nobody waits for a rank for longer than a test should take.
+        command.env("RAYON_NUM_THREADS", "1").env("CFO_RANKS_TIMEOUT", "20").env_remove("CFO_MPI");
+        command
+    }
+
+    fn cfo(&self, folder: &Folder, ranks: usize, line: &str) -> Outcome {
+        let mut command = self.command(folder, ranks);
+        command.arg(env!("CARGO_BIN_EXE_cfo")).args(line.split_whitespace());
+        folder.run(&mut command, &format!("{line} ({ranks} ranks of {})", self.name))
+    }
+
+    /// The same by a shell, which can tell ranks apart.
+    fn shell(&self, folder: &Folder, ranks: usize, script: &str, line: &str) -> Command {
+        let mut command = self.command(folder, ranks);
+        command.args(["sh", "-c", script, env!("CARGO_BIN_EXE_cfo")]).args(line.split_whitespace());
+        command
+    }
+
+    /// Starts a training that would take very long, and waits for its first checkpoint.
+    fn under_way(&self, folder: &Folder, ranks: usize, limit: &str) -> Child {
+        let line = "train recipe.toml --device cpu --out run --set train.steps=100000000 --set train.report_every=10000";
+        let mut command = self.shell(folder, ranks, WRAPPER, line);
+        let said = std::fs::File::create(folder.path("said")).unwrap();
+        let child =
+            command.env("CFO_RANKS_TIMEOUT", limit).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        let started = Instant::now();
+        let latest = folder.path("run/checkpoints/latest/state.json");
+        // Not a measurement: far longer than any machine needs.
+        while !latest.exists() && started.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(latest.exists(), "no checkpoint after a minute: {}", said_in(folder));
+        child
+    }
+}
+
+fn prepared() -> Folder {
+    let folder = Folder::new();
+    folder.cfo("simulate lorenz --frames 41 --horizon 0.4 --samples 30 --out data.h5").done();
+    std::fs::write(folder.path("recipe.toml"), RECIPE).unwrap();
+    folder
+}
+
+fn said_in(folder: &Folder) -> String {
+    std::fs::read_to_string(folder.path("said")).unwrap_or_default()
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.map(|line| line["loss"].as_f64().unwrap()).collect()
+}
+
+fn weights(run: &Path) -> Vec<u8> {
+    std::fs::read(run.join("checkpoints/latest/weights.safetensors")).unwrap()
+}
+
+/// Sends a signal to the process of a rank.
+fn signal(folder: &Folder, rank: usize, name: &str) {
+    let process = std::fs::read_to_string(folder.path(&format!("pid-{rank}"))).unwrap();
+    let sent = Command::new("kill").args([&format!("-{name}"), process.trim()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Waits for the end of a job; not for ever.
+fn end_within(child: &mut Child, seconds: u64, folder: &Folder) -> Option<i32> {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(seconds) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    panic!("the job goes on after {seconds} s: {}", said_in(folder));
+}
+
+#[test]
+fn any_number_of_ranks_trains_as_one_does() {
+    let folder = prepared();
+    folder.cfo("train recipe.toml --device cpu --out one").done();
+    folder.cfo("train recipe.toml --device cpu --out fixed --set train.deterministic=true").done();
+    let (one, fixed) = (losses(&folder.path("one")), losses(&folder.path("fixed")));
+    assert_eq!(one.len(), 50);
+    for mpi in Mpi::all() {
+        for ranks in 1..=4 {
+            let run = format!("{}-{ranks}", mpi.name);
+            // Streamed data are the same data: each rank reads what its samples are made of.
+            let stream = if ranks == 3 { " --set data.stream=true" } else { "" };
+            let said = mpi
+                .cfo(&folder, ranks, &format!("train recipe.toml --device cpu --out {run}{stream}"))
+                .done();
+            assert_eq!(said.stdout.lines().count(), 1, "one rank talks: {}", said.stdout);
+            for (step, (found, expected)) in losses(&folder.path(&run)).iter().zip(&one).enumerate() {
+                // Ranks add in another order, and 50 steps of Adam pass that on.
+                assert!((found / expected - 1.0).abs() < 1e-5, "{run}, step {step}: {found} and {expected}");
+            }
+            let run = format!("{run}-fixed");
+            let line =
+                format!("train recipe.toml --device cpu --out {run} --set train.deterministic=true{stream}");
+            mpi.cfo(&folder, ranks, &line).done();
+            assert_eq!(losses(&folder.path(&run)), fixed, "{run}");
+            assert!(weights(&folder.path(&run)) == weights(&folder.path("fixed")), "{run} has other weights");
+        }
+    }
+}
+
+/// What objectives draw for themselves is drawn by sample too. In double precision: Adam turns the rounding of a gradient that is
+/// almost 0 into a whole step, and the lengths of a solver's steps follow it.
+#[test]
+fn every_objective_divides_its_batch() {
+    let Some(mpi) = Mpi::all().into_iter().next() else { return };
+    let folder = prepared();
+    for objective in ["autoregressive", "pde-refiner", "neural-ode", "conditional-flow-matching"] {
+        let line = format!(
+            "train recipe.toml --device cpu --set objective.kind={objective} --set train.steps=4 --set train.precision=f64"
+        );
+        folder.cfo(&format!("{line} --out {objective}-one")).done();
+        mpi.cfo(&folder, 2, &format!("{line} --out {objective}-two")).done();
+        let [one, two] = ["one", "two"].map(|run| losses(&folder.path(&format!("{objective}-{run}"))));
+        for (found, expected) in two.iter().zip(&one) {
+            assert!((found / expected - 1.0).abs() < 1e-5, "{objective}: {found} and {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let folder = prepared();
+    let deterministic = "--device cpu --set train.deterministic=true";
+    folder.cfo(&format!("train recipe.toml {deterministic} --out whole")).done();
+    for mpi in Mpi::all() {
+        let run = mpi.name;
+        let line = format!("train recipe.toml {deterministic} --out {run}");
+        mpi.cfo(&folder, 2, &format!("{line} --set train.steps=25")).done();
+        mpi.cfo(&folder, 3, &format!("{line} --resume")).done();
+        assert_eq!(losses(&folder.path(run)), losses(&folder.path("whole")), "{run}");
+        assert!(weights(&folder.path(run)) == weights(&folder.path("whole")), "{run} has other weights");
+        let again = mpi.cfo(&folder, 2, &format!("{line} --resume")).done();
+        assert!(again.stdout.contains("already finished"), "{}", again.stdout);
+        let refused = mpi.cfo(&folder, 2, &line).ended_with(2);
+        assert_eq!(refused.stderr.matches("already holds a run").count(), 1, "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_and_the_checkpoint_is_whole() {
+    for mpi in Mpi::all() {
+        let folder = prepared();
+        let mut job = mpi.under_way(&folder, 3, "5");
+        signal(&folder, 1, "KILL");
+        let code = end_within(&mut job, 15, &folder);
+        assert_ne!(code, Some(0), "{}", said_in(&folder));
+        folder.cfo("evaluate run --data data.h5 --checkpoint latest --device cpu").done();
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_is_named() {
+    for mpi in Mpi::all() {
+        let folder = prepared();
+        let mut job = mpi.under_way(&folder, 3, "2");
+        signal(&folder, 1, "STOP");
+        let code = end_within(&mut job, 30, &folder);
+        // A launcher that is gone may leave stopped processes behind.
+        let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
+        let _ = Command::new("kill").args(["-KILL", process.trim()]).stderr(Stdio::null()).status();
+        assert_ne!(code, Some(0));
+        let said = said_in(&folder);
+        assert!(said.contains("error: rank 1 on "), "{said}");
+        assert!(said.contains("hint: look at that machine"), "{said}");
+    }
+}
+
+#[test]
+fn a_signal_to_one_rank_saves_and_stops_all() {
+    for (mpi, name) in Mpi::all().iter().zip(["USR1", "TERM"]) {
+        let folder = prepared();
+        let mut job = mpi.under_way(&folder, 2, "20");
+        signal(&folder, 1, name);
+        let code = end_within(&mut job, 30, &folder);
+        let said = said_in(&folder);
+        assert_eq!(code, Some(1), "{said}");
+        let at = said.split("interrupted at step ").nth(1).unwrap_or_else(|| panic!("{said}"));
+        let step: u64 = at.split_whitespace().next().unwrap().parse().unwrap();
+        let state = std::fs::read_to_string(folder.path("run/checkpoints/latest/state.json")).unwrap();
+        let state: Value = serde_json::from_str(&state).unwrap();
+        assert_eq!(state["state"]["step"], step, "the last step is saved");
+    }
+}
+
+#[test]
+fn a_rank_with_other_data_is_refused() {
+    for mpi in Mpi::all() {
+        let folder = prepared();
+        folder.cfo("simulate lorenz --frames 41 --horizon 0.4 --samples 30 --seed 7 --out other.h5").done();
+        let script = "[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 1 ] && d=other.h5 || d=data.h5; exec \"$0\" \"$@\" --data $d";
+        let mut command = mpi.shell(&folder, 3, script, "train recipe.toml --device cpu --out run");
+        let refused = folder.run(&mut command, "train with other data").ended_with(2);
+        assert_eq!(refused.stderr.matches("rank 1 on ").count(), 1, "{}", refused.stderr);
+        assert!(refused.stderr.contains("training data"), "{}", refused.stderr);
+        assert!(!folder.path("run/checkpoints").exists());
+        // A failure of one rank is said by rank 0, with the rank's name.
+        let script = "[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 1 ] && cd / ; exec \"$0\" \"$@\"";
+        let mut command = mpi.shell(&folder, 2, script, "train recipe.toml --device cpu --out other");
+        let failed = folder.run(&mut command, "train without data");
+        assert!(
+            failed.stderr.contains("rank 1 on ") && failed.stderr.contains("data.h5"),
+            "{}",
+            failed.stderr
+        );
+    }
+}
+
+#[test]
+fn a_process_of_a_launcher_without_mpi_refuses() {
+    let folder = prepared();
+    for (variables, named) in [
+        ([("PMI_SIZE", "2"), ("PMI_RANK", "0")], "mpiexec"),
+        ([("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0")], "mpiexec"),
+        ([("SLURM_NTASKS", "2"), ("SLURM_STEP_ID", "0")], "srun"),
+    ] {
+        let line = "train recipe.toml --device cpu --out run";
+        let mut command = folder.command(line);
+        command.env_remove("VIRTUAL_ENV").env("PATH", "/nowhere").envs(variables);
+        let refused = folder.run(&mut command, line).ended_with(2);
+        assert!(refused.stderr.contains(&format!("`{named}` started 2 processes")), "{}", refused.stderr);
+        assert!(refused.stderr.contains("hint: "), "{}", refused.stderr);
+        assert!(!folder.path("run").exists(), "it ran as one of several");
+        // Whoever wants copies says so.
+        let mut command = folder.command("devices");
+        folder.run(command.env("CFO_MPI", "off").envs(variables), "devices").done();
+    }
+    // A batch script of SLURM before its first step is a process alone.
+    let mut command = folder.command("devices");
+    folder.run(command.env("SLURM_NTASKS", "2"), "devices").done();
+}
+
+/// Products of batches of other sizes add in another order: single precision, passed on by a rollout of 40 steps.
+fn same_but_for_rounding(name: &str, found: &Value, expected: &Value) {
+    match (found, expected) {
+        (Value::Array(found), Value::Array(expected)) => {
+            assert_eq!(found.len(), expected.len(), "{name}");
+            found
+                .iter()
+                .zip(expected)
+                .for_each(|(found, expected)| same_but_for_rounding(name, found, expected));
+        }
+        (Value::Object(found), Value::Object(expected)) => {
+            assert_eq!(found.len(), expected.len(), "{name}");
+            expected.iter().for_each(|(key, expected)| same_but_for_rounding(key, &found[key], expected));
+        }
+        (Value::Number(found), Value::Number(expected)) => {
+            let (found, expected) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+            assert!((found - expected).abs() <= 1e-5 * expected.abs(), "{name}: {found} and {expected}");
+        }
+        _ => assert_eq!(found, expected, "{name}"),
+    }
+}
+
+#[test]
+fn ranks_evaluate_and_report_together() {
+    let folder = prepared();
+    folder.cfo("train recipe.toml --device cpu --out run").done();
+    let line = "evaluate run --data data.h5 --device cpu --json --out";
+    let alone = folder.cfo(&format!("{line} alone")).done().json();
+    for mpi in Mpi::all() {
+        let together = mpi.cfo(&folder, 3, &format!("{line} {}", mpi.name)).done().json();
+        same_but_for_rounding("relative_l2", &together["relative_l2"], &alone["relative_l2"]);
+        same_but_for_rounding("per_time", &together["per_time"], &alone["per_time"]);
+        same_but_for_rounding("metrics", &together["metrics"], &alone["metrics"]);
+        let figures = |run: &str| std::fs::read_dir(folder.path(run)).unwrap().count();
+        assert_eq!(figures(mpi.name), figures("alone"));
+        let devices = mpi.cfo(&folder, 2, "devices --json").done().json();
+        let ranks = devices["ranks"].as_array().unwrap();
+        assert_eq!(ranks.len(), 2);
+        assert!(
+            ranks.iter().enumerate().all(|(rank, found)| found["rank"] == rank && found["host"].is_string())
+        );
+        assert!(devices["mpi"]["library"].as_str().unwrap().contains("libmpi"), "{devices}");
+        assert!(devices["mpi"]["version"].is_string() && devices.get("nccl").is_some());
+        let text = mpi.cfo(&folder, 2, "devices").done().stdout;
+        assert_eq!(text.matches("MPI: ").count(), 1, "{text}");
+        let sums = mpi.cfo(&folder, 2, "bench all-reduce --json").done().json();
+        assert_eq!((sums["ranks"].as_u64(), sums["rows"].as_array().unwrap().len()), (Some(2), 5), "{sums}");
+        // What ranks do not share is rank 0's alone.
+        mpi.cfo(&folder, 3, &format!("simulate lorenz --samples 2 --out {}.h5", mpi.name)).done();
+        let usage = mpi.cfo(&folder, 2, "train --nonsense").ended_with(2);
+        assert_eq!(usage.stderr.matches("error: ").count(), 1, "{}", usage.stderr);
+    }
+}
+
+#[test]
+fn both_interfaces_of_mpich_are_spoken() {
+    for mpi in Mpi::all().iter().filter(|mpi| mpi.name == "mpich") {
+        let folder = prepared();
+        for name in ["libmpi_abi.so.1", "libmpi.so.12"] {
+            let library = mpi.home.join("lib").join(name);
+            let mut command = mpi.command(&folder, 2);
+            command.arg(env!("CARGO_BIN_EXE_cfo")).args(["devices", "--json"]).env("CFO_MPI", &library);
+            let devices = folder.run(&mut command, name).done().json();
+            assert_eq!(devices["mpi"]["library"].as_str(), library.to_str());
+            assert_eq!(devices["ranks"].as_array().unwrap().len(), 2);
+        }
+    }
+}
+
+#[test]
+fn reproduce_uses_all_ranks() {
+    let Some(mpi) = Mpi::all().into_iter().next() else { return };
+    let folder = Folder::new();
+    let line = "reproduce nfe --system lorenz --recipe paper --scale smoke --set train.steps=40 --set train.batch=32 --device cpu --json --out";
+    let alone = folder.cfo(&format!("{line} alone --runs alone-runs")).done().json();
+    let together = mpi.cfo(&folder, 2, &format!("{line} both --runs both-runs")).done().json();
+    let errors = |document: &Value| -> Vec<f64> {
+        let rows = document["rows"].as_array().unwrap().iter();
+        rows.filter_map(|row| row["relative_l2"].as_f64()).collect()
+    };
+    assert!(!errors(&alone).is_empty(), "{alone}");
+    for (found, expected) in errors(&together).iter().zip(errors(&alone)) {
+        // Two ranks add gradients in another order; 40 steps and a rollout pass that on.
+        assert!((found / expected - 1.0).abs() < 1e-3, "{found} and {expected}");
+    }
+    assert_eq!(errors(&together).len(), errors(&alone).len());
+    assert!(folder.path("both/report.md").exists());
+    // Finished trainings are only measured again.
+    let again = mpi.cfo(&folder, 2, &format!("{line} both --runs both-runs")).done().json();
+    assert_eq!(errors(&again), errors(&together));
+}
