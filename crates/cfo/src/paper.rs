@@ -126,12 +126,13 @@ macro_rules! other {
 }
 
 /// The paper's other methods, on the systems that it tries them on.
-const OTHERS: [(&str, &str, &str); 7] = [
+const OTHERS: [(&str, &str, &str); 8] = [
     other!("conditional-flow-matching", "burgers"),
     other!("latent", "diffusion-reaction"),
     other!("latent", "shallow-water"),
     other!("neural-ode", "lorenz"),
     other!("neural-ode", "burgers"),
+    other!("neural-ode", "kuramoto-sivashinsky"),
     other!("pde-refiner", "diffusion-reaction"),
     other!("pde-refiner", "shallow-water"),
 ];

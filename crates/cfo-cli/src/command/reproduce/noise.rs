@@ -153,7 +153,7 @@ fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
     let figure = Figure {
         title: format!("Error against the path's noise: {}", setup.title()),
         x: Axis { label: "amplitude of the noise".into(), scale: AxisScale::Logarithmic },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
+        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Linear },
         series,
         size: (720, 400),
     };

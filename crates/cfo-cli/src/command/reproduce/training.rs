@@ -83,9 +83,9 @@ impl Training {
         Self { setup, name, recipe, horizon: 1.0, paper }
     }
 
-    /// Another objective with the system's own network, on all times.
+    /// Another objective with the system's own network, on all times: by its recipe where there is one.
     pub fn other(setup: Setup, objective: ObjectiveConfig) -> Self {
-        let mut recipe = setup.recipe();
+        let mut recipe = setup.recipe_by(objective.name()).unwrap_or_else(|| setup.recipe());
         recipe.objective = objective;
         Self { setup, name: objective.name().to_owned(), recipe, horizon: 1.0, paper: None }
     }
