@@ -250,3 +250,21 @@ print(model.predict(data[0].values[0], [0.1]).shape)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stderr == "" and done.stdout.startswith("internal error: index out of bounds"), done
     assert "please report it" in done.stdout and done.stdout.endswith("(1, 3)\n"), done
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_processes_of_a_launcher_do_not_train_the_same_in_silence(alone):
+    code = """
+import cfo
+data = cfo.simulate("lorenz", samples=4, frames=11)
+try:
+    cfo.train(data, operator="mlp", steps=1, batch=4, device="cpu", progress=False)
+    print("trained")
+except cfo.CfoError as error:
+    print(error)
+"""
+    variables = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"} | ({"CFO_MPI": "off"} if alone else {})
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert ("trained" in done.stdout) == alone
+    assert alone or ("`mpiexec` started 2 processes" in done.stdout and "CFO_MPI=off" in done.stdout)

@@ -54,6 +54,7 @@ type Data = Option<(Arc<Trajectories>, Option<PathBuf>)>;
 
 impl Order {
     fn train(&self, data: Data, line: &Line<Model>) -> Result<Model, Failure> {
+        cfo::ranks::require_joined()?;
         if self.out.is_some() {
             // The folder may be that of a training that was left by Ctrl-C.
             task::settle();

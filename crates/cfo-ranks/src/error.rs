@@ -15,6 +15,14 @@ pub enum RanksError {
         /// The command that installs what suits the launcher.
         install: &'static str,
     },
+    /// A launcher started several processes, and this work would be done by each of them.
+    #[error("`{launcher}` started {}, which would each do the same work", processes(*size))]
+    NotJoined {
+        /// Who started the process.
+        launcher: &'static str,
+        /// How many were started, if the launcher tells.
+        size: Option<usize>,
+    },
     /// A library was found and cannot be used.
     #[error("`{}` cannot be used: {problem}", library.display())]
     BadLibrary {
@@ -72,6 +80,9 @@ impl RanksError {
         match self {
             Self::NoMpi { install, .. } => format!(
                 "{install}, or name the library by `CFO_MPI=/path/to/libmpi.so`; `CFO_MPI=off` lets every process work alone"
+            ),
+            Self::NotJoined { launcher, .. } => format!(
+                "train on all of them with the command, `{launcher} ... cfo train RECIPE`; `CFO_MPI=off` lets every process work alone"
             ),
             Self::BadLibrary { .. } => {
                 "name another library by `CFO_MPI=/path/to/libmpi.so`, one that belongs to the launcher".into()

@@ -27,4 +27,4 @@ pub use messenger::{Sum, Summing};
 pub use numbers::Numbers;
 pub use ranks::{Identity, Ranks};
 pub use tree::{Shards, add_in_tree};
-pub use world::{join, world};
+pub use world::{join, require_joined, world};

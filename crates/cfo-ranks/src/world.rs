@@ -1,6 +1,6 @@
 //! The job of this process: joined once, because MPI can be initialised once.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -28,12 +28,8 @@ pub fn world() -> Option<&'static Ranks> {
 /// # Errors
 /// If no MPI library is found, it does not belong to the launcher, or the ranks run different versions.
 pub fn join(version: &str, report: fn(&str)) -> Result<Option<&'static Ranks>> {
-    let named = std::env::var_os("CFO_MPI").filter(|name| !name.is_empty()).map(PathBuf::from);
-    let Some(launcher) =
-        Launcher::detect().filter(|_| named.as_deref().is_none_or(|name| !name.ends_with("off")))
-    else {
-        return Ok(None);
-    };
+    let named = named_library();
+    let Some(launcher) = launcher(named.as_deref()) else { return Ok(None) };
     let (answer, answered) = channel();
     let (orders, received) = channel();
     let own = Identity { version: version.into(), host: host() };
@@ -50,6 +46,29 @@ pub fn join(version: &str, report: fn(&str)) -> Result<Option<&'static Ranks>> {
             Ok(Some(ranks))
         }
     }
+}
+
+/// Refuses to work as one of several copies: in a process that a launcher started with others and that has not joined them.
+///
+/// # Errors
+/// If it is one, unless `CFO_MPI` is `off`.
+pub fn require_joined() -> Result<()> {
+    match launcher(named_library().as_deref()) {
+        Some(launcher) if launcher.size != Some(1) && world().is_none() => {
+            Err(RanksError::NotJoined { launcher: launcher.name(), size: launcher.size })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The library that the user names.
+fn named_library() -> Option<PathBuf> {
+    std::env::var_os("CFO_MPI").filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
+/// Who started this process, unless the user wants it to work alone.
+fn launcher(named: Option<&Path>) -> Option<Launcher> {
+    Launcher::detect().filter(|_| named.is_none_or(|name| !name.ends_with("off")))
 }
 
 /// The thread: joins, tells who joined, and serves.
