@@ -14,7 +14,7 @@
 /// let kept: Vec<Option<usize>> = (0..5).map(|step| checkpoints.keep(step)).collect();
 /// assert_eq!(kept, [Some(0), Some(1), Some(1), None, Some(1)]);
 /// let recall = checkpoints.recall(3);
-/// assert_eq!((recall.step, recall.slot, recall.keep), (0, 0, vec![(2, 1)]));
+/// assert_eq!((recall.step, recall.slot, recall.keep), (0, 0, vec![(1, 1)]));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
