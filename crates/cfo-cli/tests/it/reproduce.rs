@@ -288,7 +288,7 @@ fn ks_has_the_papers_errors_and_training_times_beside_ours() {
 #[test]
 fn baselines_stand_beside_cfo() {
     let folder = Folder::new();
-    let files = ["side-by-side-burgers.png", "error-over-time-diffusion-reaction.svg", "report.md"];
+    let files = ["side-by-side-burgers-worst.png", "error-over-time-diffusion-reaction.svg", "report.md"];
     let systems = "--system burgers --system diffusion-reaction";
     let rows = rows_of(&folder, "baselines", systems, &files);
     let methods: Vec<&str> = rows.iter().filter_map(|row| row["method"].as_str()).collect();
@@ -301,7 +301,7 @@ fn baselines_stand_beside_cfo() {
     // Four evaluations for each of 24 steps from the second snapshot on.
     assert_eq!(rows[4]["evaluations"], 4 * 24, "{}", rows[4]);
     let markdown = std::fs::read_to_string(folder.path("baselines/report.md")).unwrap();
-    assert!(markdown.contains("side-by-side-diffusion-reaction.png"), "{markdown}");
+    assert!(markdown.contains("side-by-side-diffusion-reaction-median-1.png"), "{markdown}");
 }
 
 /// States and coefficients of two wavelets, on the grids that their levels leave.

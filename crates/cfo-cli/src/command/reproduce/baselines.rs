@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let mut pictures = Pictures::default();
     let measured = laboratory.each(&trainings, |training, outcome| {
         let report = outcome.evaluate()?;
-        pictures.add(training, &outcome, report.as_ref())?;
+        pictures.add(training, &outcome)?;
         let steps = f64::from(outcome.recipe().train.steps);
         let seconds_per_batch = outcome.seconds / steps;
         Ok(Measured { report, parameters: outcome.trained.model().parameters()?, seconds_per_batch })
@@ -108,45 +108,38 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         figures: setups.iter().map(|setup| figure(setup, &rows, &runs)).collect(),
         rows,
     };
-    let mut record = findings.record(arguments, &setups);
-    record.pictures = pictures.finished();
-    for (stem, picture) in &record.pictures {
-        record.markdown += &format!("\n![{}]({stem}.png)\n", picture.title);
-    }
-    Ok(Some(record))
+    Ok(Some(findings.record(arguments, &setups).with_pictures(pictures.finished())))
 }
 
 /// Side by side, system by system: of the first run of each method.
 #[derive(Default)]
 struct Pictures {
-    under_way: Option<(Setup, Vec<&'static str>, SideBySide)>,
+    under_way: Option<(Setup, Vec<&'static str>, Option<SideBySide>)>,
     finished: Vec<(String, Panels)>,
 }
 
 impl Pictures {
-    fn add(&mut self, training: &Training, outcome: &Outcome<'_>, report: Option<&Report>) -> Result<()> {
+    /// Adds a method. Systems without space are not shown.
+    fn add(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
         let (setup, method) = (training.setup, training.method());
-        let same = |(other, ..): &(Setup, Vec<&'static str>, SideBySide)| other.stem() == setup.stem();
-        if !self.under_way.as_ref().is_some_and(same) {
+        if self.under_way.as_ref().is_some_and(|(other, ..)| other.stem() != setup.stem()) {
             self.close();
         }
-        let (_, methods, pictures) =
-            self.under_way.get_or_insert_with(|| (setup, Vec::new(), SideBySide::default()));
+        let (_, methods, shown) = self.under_way.get_or_insert_with(|| (setup, Vec::new(), None));
         // Other seeds are not shown.
-        if let Some(report) = report.filter(|_| !methods.contains(&method)) {
+        if outcome.trained.model().shape().axes > 0 && !methods.contains(&method) {
             methods.push(method);
-            pictures.add(method, outcome, report)?;
+            SideBySide::add(shown, method, outcome)?;
         }
         Ok(())
     }
 
     fn close(&mut self) {
-        let Some((setup, methods, pictures)) = self.under_way.take() else { return };
-        let title = format!("Median and worst trajectory of CFO: {}", setup.title());
-        if methods.len() > 1
-            && let Some(picture) = pictures.picture(title)
+        if let Some((setup, _, Some(shown))) = self.under_way.take()
+            && shown.is_complete()
         {
-            self.finished.push((format!("side-by-side-{}", setup.stem()), picture));
+            let stem = format!("side-by-side-{}", setup.stem());
+            self.finished.extend(shown.pictures(&stem, &setup.title()));
         }
     }
 

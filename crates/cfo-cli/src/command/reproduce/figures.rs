@@ -4,20 +4,18 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use cfo::data::{Description, Trajectory};
 use cfo::numerics::Spline;
-use cfo::numerics::metric::relative_l2;
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use cfo::paper::{self, Edition};
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
 use super::findings::{Findings, marked};
+use super::side_by_side::{SideBySide, label};
 use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::command::figures::{SideBySide, short};
 use crate::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
 use crate::report::{Alignment, Table, scientific};
 
@@ -60,16 +58,6 @@ fn trainings(setup: Setup) -> Vec<Training> {
     ]
 }
 
-/// A trajectory that is shown, with its predictions.
-struct Shown {
-    rank: &'static str,
-    /// Its number among the test trajectories.
-    number: usize,
-    truth: Trajectory,
-    /// Method, prediction and its error.
-    methods: Vec<(&'static str, Vec<f32>, Option<f64>)>,
-}
-
 /// The progress of a training run.
 struct Course {
     label: &'static str,
@@ -83,8 +71,8 @@ struct Course {
 #[derive(Default)]
 struct Found {
     rows: Vec<Row>,
-    /// By the stem of the setup's figures, with the description of its data.
-    shown: HashMap<String, (Description, Vec<Shown>)>,
+    /// By the stem of the setup's figures.
+    shown: HashMap<String, Option<SideBySide>>,
     /// Of the training runs of a setup.
     losses: HashMap<String, Vec<Course>>,
 }
@@ -117,61 +105,21 @@ impl Found {
 
     /// Keeps a method's predictions of the trajectories that CFO's errors choose.
     fn add_pictures(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
-        let predictions = outcome.predictions()?;
-        let truths = truths(outcome);
-        let errors: Vec<Option<f64>> = predictions
-            .iter()
-            .zip(&truths)
-            .map(|(found, truth)| {
-                (found.len() == truth.values.len()).then(|| relative_l2(found, &truth.values))
-            })
-            .collect();
-        let description = || outcome.set.description.clone();
-        let (_, shown) = self.shown.entry(training.setup.stem()).or_insert_with(|| {
-            let shown = choose(&errors).map(|(rank, number)| Shown {
-                rank,
-                number,
-                truth: truths[number].clone(),
-                methods: vec![],
-            });
-            (description(), shown.into())
-        });
-        for one in shown {
-            let error = errors[one.number];
+        let of_system = self.shown.entry(training.setup.stem()).or_default();
+        SideBySide::add(of_system, training.method(), outcome)?;
+        for one in of_system.iter().flat_map(|of_system| &of_system.shown) {
             let papers =
                 training.method() == "cfo" && one.rank == "worst" && training.system().name() == "burgers";
             self.rows.push(Row {
                 rank: Some(one.rank),
                 trajectory: Some(one.number),
-                relative_l2: error,
+                relative_l2: one.last_error(),
                 paper: papers.then_some(paper::WORST_OF_BURGERS),
                 ..Self::row(training, outcome)
             });
-            one.methods.push((training.method(), predictions[one.number].clone(), error));
         }
         Ok(())
     }
-}
-
-/// The test trajectories, from the snapshot where predictions start.
-fn truths(outcome: &Outcome<'_>) -> Vec<Trajectory> {
-    let (size, first) =
-        (outcome.trained.model().shape().len(), usize::from(outcome.recipe().data.drop_first));
-    let cut = |whole: &Trajectory| {
-        let mut later = whole.clone();
-        later.times = whole.times.part(first..whole.times.len()).expect("a trajectory has a second snapshot");
-        later.values = whole.values[first * size..].to_vec();
-        later
-    };
-    outcome.test().into_iter().map(cut).collect()
-}
-
-/// The trajectories of the highest and of the median error; one that diverged is worse than any other.
-fn choose(errors: &[Option<f64>]) -> [(&'static str, usize); 2] {
-    let mut order: Vec<usize> = (0..errors.len()).collect();
-    let error = |at: usize| errors[at].unwrap_or(f64::INFINITY);
-    order.sort_by(|&a, &b| error(a).total_cmp(&error(b)));
-    [("worst", order[order.len() - 1]), ("median", order[(order.len() - 1) / 2])]
 }
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
@@ -202,15 +150,6 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         rows: found.rows,
     };
     Ok(Some(findings.record(arguments, &setups).with_pictures(pictures)))
-}
-
-/// The name of a method in tables and titles.
-fn label(method: &'static str) -> &'static str {
-    match method {
-        "cfo" => "CFO",
-        "neural-ode" => "neural ODE",
-        other => other,
-    }
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -247,43 +186,8 @@ fn table(rows: &[Row]) -> Table {
 
 /// Next-step prediction beside CFO on the worst and the median trajectory.
 fn pictures(setup: &Setup, found: &Found) -> Vec<(String, Panels)> {
-    let Some((description, shown)) = found.shown.get(&setup.stem()) else { return vec![] };
-    let mut all = Vec::new();
-    for one in shown {
-        let stem = format!("{}-{}", setup.stem(), one.rank);
-        let title = format!("{}: CFO's {} trajectory", setup.title(), one.rank);
-        let panels = one.beside(description, title);
-        let several = panels.len() > 1;
-        let name = |i: usize| if several { format!("{stem}-{i}") } else { stem.clone() };
-        all.extend(panels.into_iter().enumerate().map(|(i, panels)| (name(i), panels)));
-    }
-    all
-}
-
-impl Shown {
-    /// Its predictions side by side.
-    fn beside(&self, description: &Description, title: String) -> Vec<Panels> {
-        let errors: Vec<String> = self
-            .methods
-            .iter()
-            .map(|(method, _, error)| {
-                let error = error.map_or_else(|| "diverged".into(), short);
-                format!("{} {error}", label(method))
-            })
-            .collect();
-        let side_by_side = SideBySide {
-            description,
-            times: &self.truth.times,
-            truth: &self.truth.values,
-            methods: self
-                .methods
-                .iter()
-                .map(|(method, values, _)| (label(method).to_owned(), values.clone()))
-                .collect(),
-            title: format!("{title} ({})", errors.join(", ")),
-        };
-        side_by_side.panels()
-    }
+    let of_system = found.shown.get(&setup.stem()).and_then(Option::as_ref);
+    of_system.map_or_else(Vec::new, |of_system| of_system.pictures(&setup.stem(), &setup.title()))
 }
 
 /// The losses over the steps and over the seconds of training.
@@ -307,16 +211,4 @@ fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
         (format!("loss-over-{over}-{}", setup.stem()), figure)
     };
     vec![figure("steps", "step", false), figure("time", "seconds of training", true)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_worst_is_one_that_diverged_and_the_median_stands_in_the_middle() {
-        let errors = [Some(0.3), Some(0.1), None, Some(0.2), Some(0.4)];
-        assert_eq!(choose(&errors), [("worst", 2), ("median", 0)]);
-        assert_eq!(choose(&[Some(1.0)]), [("worst", 0), ("median", 0)]);
-    }
 }
