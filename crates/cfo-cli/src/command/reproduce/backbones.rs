@@ -7,13 +7,13 @@ use cfo::paper::Edition;
 use serde::Serialize;
 
 use super::experiment::Laboratory;
-use super::findings::{Findings, marked};
+use super::findings::{Findings, error_over_time, marked};
 use super::spread::Spread;
 use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use crate::plot::{Figure, Line, Series};
 use crate::report::{Alignment, Table, scientific};
 
 /// The paper's errors of quintic CFO on all times with networks other than table 1's, by system and network.
@@ -127,12 +127,5 @@ fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> (String, Figur
         color,
         line: Line::Solid,
     });
-    let figure = Figure {
-        title: format!("Rollout error by network: {}", setup.title()),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series: series.collect(),
-        size: (640, 400),
-    };
-    (format!("error-over-time-{}", setup.stem()), figure)
+    error_over_time(setup, "Rollout error by network", series.collect())
 }

@@ -8,14 +8,14 @@ use cfo::paper::Edition;
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
-use super::findings::{Findings, marked};
+use super::findings::{Findings, error_over_time, marked};
 use super::side_by_side::SideBySide;
 use super::spread::Spread;
 use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
+use crate::plot::{Figure, Line, Panels, Series};
 use crate::report::{Alignment, Table, scientific};
 
 /// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
@@ -213,12 +213,5 @@ fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> (String, Figur
         color,
         line: Line::Solid,
     });
-    let figure = Figure {
-        title: format!("Rollout error by method: {}", setup.title()),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series: series.collect(),
-        size: (640, 400),
-    };
-    (format!("error-over-time-{}", setup.stem()), figure)
+    error_over_time(setup, "Rollout error by method", series.collect())
 }

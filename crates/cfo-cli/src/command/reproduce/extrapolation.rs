@@ -11,13 +11,13 @@ use cfo::paper::Edition;
 use serde::Serialize;
 
 use super::experiment::Laboratory;
-use super::findings::{Findings, marked};
+use super::findings::{Findings, error_over_time, marked};
 use super::spread::{Spread, mean};
 use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use crate::plot::{Figure, Line, Series};
 use crate::report::{Alignment, Table, scientific};
 
 /// The paper's errors after training on the first half; those after training on the whole horizon are in table 1.
@@ -159,12 +159,5 @@ fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Option<Report>>]) -> (String,
             line: if row.time_embedding { Line::Solid } else { Line::Dashed },
         }
     });
-    let figure = Figure {
-        title: format!("Rollout error past the training horizon: {}", setup.title()),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series: series.collect(),
-        size: (720, 400),
-    };
-    (format!("error-over-time-{}", setup.stem()), figure)
+    error_over_time(setup, "Rollout error past the training horizon", series.collect())
 }

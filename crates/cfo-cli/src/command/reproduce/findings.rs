@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::system::{Setup, System};
 use super::{Document, Record};
 use crate::args::{self, Scale};
-use crate::plot::Figure;
+use crate::plot::{Axis, Figure, Scale as AxisScale, Series};
 use crate::report::Table;
 
 /// What an experiment found, before it is laid out.
@@ -19,6 +19,18 @@ pub(super) struct Findings<R> {
     pub verdict: String,
     /// Figures by the stem of their file names.
     pub figures: Vec<(String, Figure)>,
+}
+
+/// The error of rollouts over time, a line for each run, and the stem of its file's name.
+pub(super) fn error_over_time(setup: &Setup, what: &str, series: Vec<Series>) -> (String, Figure) {
+    let figure = Figure {
+        title: format!("{what}: {}", setup.title()),
+        x: Axis { label: "time".into(), scale: AxisScale::Linear },
+        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
+        series,
+        size: (720, 400),
+    };
+    (format!("error-over-time-{}", setup.stem()), figure)
 }
 
 impl<R: Serialize> Findings<R> {

@@ -8,13 +8,13 @@ use cfo::paper::{self, Edition};
 use serde::Serialize;
 
 use super::experiment::Laboratory;
-use super::findings::{Findings, marked};
+use super::findings::{Findings, error_over_time, marked};
 use super::spread::Spread;
 use super::system::{KURAMOTO_SIVASHINSKY, Setup};
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use crate::plot::{Figure, Line, Series};
 use crate::report::{Alignment, Table, duration, scientific};
 
 #[derive(Clone, Debug, Serialize)]
@@ -178,12 +178,5 @@ fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> (String, Figur
         let points = report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect();
         Series { label: row.label(), points, color, line }
     });
-    let figure = Figure {
-        title: format!("Rollout error: {}", setup.title()),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series: series.collect(),
-        size: (760, 400),
-    };
-    (format!("error-over-time-{}", setup.stem()), figure)
+    error_over_time(setup, "Rollout error", series.collect())
 }

@@ -8,13 +8,13 @@ use cfo::recipe::{LatentConfig, LatentWavelet};
 use serde::Serialize;
 
 use super::experiment::Laboratory;
-use super::findings::{Findings, marked};
+use super::findings::{Findings, error_over_time, marked};
 use super::spread::Spread;
 use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use crate::plot::{Figure, Line, Series};
 use crate::report::{Alignment, Table, scientific};
 
 /// The paper's errors, which do not say of which wavelet: beside that of the recipes.
@@ -158,12 +158,5 @@ fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> (String, Figur
         color,
         line: Line::Solid,
     });
-    let figure = Figure {
-        title: format!("Rollout error by space: {}", setup.title()),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series: series.collect(),
-        size: (640, 400),
-    };
-    (format!("error-over-time-{}", setup.stem()), figure)
+    error_over_time(setup, "Rollout error by space", series.collect())
 }

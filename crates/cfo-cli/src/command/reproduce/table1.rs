@@ -11,7 +11,7 @@ use cfo::paper::Edition;
 use serde::Serialize;
 
 use super::experiment::{Laboratory, Outcome};
-use super::findings::{Findings, marked};
+use super::findings::{Findings, error_over_time, marked};
 use super::spread::Spread;
 use super::system::{Setup, System};
 use super::training::Training;
@@ -302,14 +302,8 @@ type Curve = (usize, Vec<(f64, f64)>);
 
 /// The error over time of the system's rows.
 fn error_figure(setup: &Setup, rows: &[Row], curves: &[Curve]) -> (String, Figure) {
-    let figure = Figure {
-        title: format!("Rollout error: {}", setup.title()),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series: series(setup, rows, curves, |_| true),
-        size: (820, 420),
-    };
-    (format!("error-over-time-{}", setup.stem()), figure)
+    let (stem, figure) = error_over_time(setup, "Rollout error", series(setup, rows, curves, |_| true));
+    (stem, Figure { size: (820, 420), ..figure })
 }
 
 /// The training loss of CFO, linear and quintic: losses of other methods are not comparable.
