@@ -36,6 +36,7 @@ CAVEAT = (
     "† At most 81 trajectories of the radial dam break differ, so that nearly every test trajectory also stands in the training part; "
     "no two of `shallow-water-varied` are alike."
 )
+TUNED = "‡"
 PLANES = ("diffusion-reaction", "shallow-water", "shallow-water-varied")
 SYSTEMS = ("lorenz", "burgers", *PLANES)
 
@@ -56,7 +57,7 @@ class Cell:
 
     def figure(self):
         """What a line says of the cell itself."""
-        names = ["system", "recipe", "method", "operator", "spline", "prediction", "keep_rate", "seed", "steps", "paper"]
+        names = ["system", "recipe", "method", "operator", "spline", "prediction", "keep_rate", "seed", "steps", "finetune_steps", "paper"]
         return {name: self.planned[name] for name in names} | {"cell": self.key, "recipe_digest": self.digest}
 
 
@@ -376,7 +377,8 @@ def cell(lines):
     middle, deviation, count = mean(lines)
     if middle is None:
         return f"diverged ({count})"
-    return number(middle) + (f" ± {number(deviation)}" if deviation is not None else "") + f" ({count})"
+    mark = f" {TUNED}" if any(line.get("finetune_steps") for line in lines) else ""
+    return number(middle) + (f" ± {number(deviation)}" if deviation is not None else "") + f" ({count}){mark}"
 
 
 def label(place):
@@ -408,6 +410,8 @@ def table(files):
     text.append("trajectories in the last recipe given. Milliseconds are of that recipe too, several small trainings side by side.")
     if any(place[0] == "shallow-water" for place in rows):
         text.append("\n" + CAVEAT)
+    if any(line.get("finetune_steps") for line in every):
+        text.append(f"\n{TUNED} Fine-tuned through the solver in its last steps.")
     text += ["", *verdicts(rows)]
     for name in ("commit", "device"):
         text.append(f"\n{name.capitalize()}: " + ", ".join(sorted({str(line[name]) for line in every})) + ".")

@@ -1,6 +1,6 @@
 //! The paper's systems: how each is simulated, and the recipes that it is trained by.
 //!
-//! The values live in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours), which are compiled in: commands, tests
+//! The values live in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours; `SYSTEM-25.toml` for a quarter of the times), which are compiled in: commands, tests
 //! and benchmarks that ask for a system here train what `cfo train recipes/NAME.toml` trains.
 
 use cfo_data::simulate::{self, Equation, ShallowWater, Variant};
@@ -15,7 +15,7 @@ use crate::recipe::{Recipe, nearest};
 pub enum Edition {
     /// The paper's.
     Paper,
-    /// Ours: the paper's data, network, steps and batch, everything else free.
+    /// Ours: the paper's data and network, at most its steps and batch, everything else free.
     Ours,
 }
 
@@ -39,7 +39,8 @@ pub struct System {
     /// What a reader of its errors must know.
     pub caveat: Option<&'static str>,
     recipe: &'static str,
-    ours: &'static str,
+    /// Absent where the paper leaves so much open that its recipe is ours.
+    ours: Option<&'static str>,
     equation: fn() -> Box<dyn Equation>,
 }
 
@@ -49,10 +50,10 @@ pub const OUR_TRANSFORMER_RATE: f64 = 3e-4;
 /// Both recipes of a system.
 macro_rules! recipes {
     ($name:literal) => {
-        [
+        (
             include_str!(concat!("../../../recipes/", $name, ".toml")),
-            include_str!(concat!("../../../recipes/ours/", $name, ".toml")),
-        ]
+            Some(include_str!(concat!("../../../recipes/ours/", $name, ".toml"))),
+        )
     };
 }
 
@@ -60,7 +61,7 @@ impl System {
     const fn new(
         name: &'static str,
         label: &'static str,
-        [recipe, ours]: [&'static str; 2],
+        (recipe, ours): (&'static str, Option<&'static str>),
         equation: fn() -> Box<dyn Equation>,
     ) -> Self {
         Self { name, label, caveat: None, recipe, ours, equation }
@@ -82,19 +83,34 @@ impl System {
         (self.equation)()
     }
 
-    /// The recipe that it is trained by.
+    /// Whether it has a recipe of ours beside the paper's.
+    pub fn has(&self, edition: Edition) -> bool {
+        edition == Edition::Paper || self.ours.is_some()
+    }
+
+    /// The recipe that it is trained by; the paper's where there is none of ours.
     pub fn recipe(&self, edition: Edition) -> Recipe {
-        let text = match edition {
+        parsed(match edition {
             Edition::Paper => self.recipe,
-            Edition::Ours => self.ours,
-        };
-        Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test")
+            Edition::Ours => self.ours.unwrap_or(self.recipe),
+        })
+    }
+
+    /// The recipe that it is trained by on a share of the times: ours may have one of its own for that share.
+    pub fn recipe_at(&self, edition: Edition, keep_rate: f64) -> Recipe {
+        let own = SPARSE.iter().filter(|(name, _)| edition == Edition::Ours && *name == self.name);
+        let own = own.map(|(_, text)| parsed(text)).find(|recipe| recipe.data.keep_rate == keep_rate);
+        own.unwrap_or_else(|| {
+            let mut recipe = self.recipe(edition);
+            recipe.data.keep_rate = keep_rate;
+            recipe
+        })
     }
 
     /// The recipe of another of the paper's methods on it, if the paper has that.
     pub fn recipe_by(&self, method: &str) -> Option<Recipe> {
         let (.., text) = OTHERS.iter().find(|(other, system, _)| *other == method && *system == self.name)?;
-        Some(Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test"))
+        Some(parsed(text))
     }
 
     /// Trajectories for training, validation and test.
@@ -106,6 +122,15 @@ impl System {
             .expect("the recipes of systems have a split in counts, as a test asserts")
     }
 }
+
+/// A recipe that is compiled in.
+fn parsed(text: &str) -> Recipe {
+    Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test")
+}
+
+/// Our recipes for a share of the times, by system.
+const SPARSE: [(&str, &str); 1] =
+    [("shallow-water", include_str!("../../../recipes/ours/shallow-water-25.toml"))];
 
 /// The paper's error of quintic CFO on 25 % of the times on its worst test trajectory of Burgers.
 pub const WORST_OF_BURGERS: f64 = 0.0307;
@@ -172,6 +197,7 @@ pub static SYSTEMS: [System; 6] = [
 mod tests {
     use super::*;
     use crate::operator::{OperatorConfig, Setting};
+    use crate::recipe::TrainConfig;
 
     /// What our recipe may change of the network: what it sees of time, and the function between layers.
     fn sizes(recipe: &Recipe) -> OperatorConfig {
@@ -199,9 +225,26 @@ mod tests {
             };
             assert_eq!(data(&paper), data(&ours), "{}", system.name);
             assert_eq!(sizes(&paper), sizes(&ours), "{}", system.name);
-            assert_eq!((paper.train.steps, paper.train.batch), (ours.train.steps, ours.train.batch));
+            assert_eq!((paper.total_steps(), paper.train.batch), (ours.total_steps(), ours.train.batch));
             assert_eq!(paper.objective, ours.objective, "{}", system.name);
-            assert_ne!(paper, ours, "{}", system.name);
+            assert_eq!(paper != ours, system.has(Edition::Ours), "{}", system.name);
+        }
+    }
+
+    /// A recipe for a share of the times may stop earlier, but sees no other data and has no larger network.
+    #[test]
+    fn our_recipes_of_a_share_of_the_times_have_the_papers_data_and_network_and_no_more_steps() {
+        for (name, _) in SPARSE {
+            let system = System::find(name).unwrap();
+            let (paper, ours) =
+                (system.recipe_at(Edition::Paper, 0.25), system.recipe_at(Edition::Ours, 0.25));
+            assert_eq!((&paper.data, sizes(&paper)), (&ours.data, sizes(&ours)), "{name}");
+            assert!(ours.total_steps() <= paper.train.steps && ours.train.batch <= paper.train.batch);
+            assert_ne!(ours.train, system.recipe(Edition::Ours).train, "{name} has a recipe of its own");
+            // Other shares have none.
+            let half = system.recipe_at(Edition::Ours, 0.5);
+            assert_eq!(half.data.keep_rate, 0.5);
+            assert_eq!(half.train, system.recipe(Edition::Ours).train);
         }
     }
 
@@ -218,6 +261,11 @@ mod tests {
                 assert!(other.latent.wavelet.is_some());
             } else {
                 assert_eq!(other.objective.name(), method);
+            }
+            // The paper says nothing of its training there: one schedule for every method.
+            if name == "kuramoto-sivashinsky" {
+                let precision = paper.train.precision;
+                assert_eq!(paper.train, TrainConfig { precision, ..other.train.clone() });
             }
             if method != "conditional-flow-matching" {
                 assert_eq!(paper.operator, other.operator, "{method} {name}");

@@ -131,7 +131,7 @@ impl Target {
 pub enum Editions {
     /// The paper's
     Paper,
-    /// Ours: the paper's data, network, steps and batch; all else is our choice
+    /// Ours: the paper's data and network, at most its steps and batch; all else is our choice
     Ours,
     /// Both, side by side
     Both,

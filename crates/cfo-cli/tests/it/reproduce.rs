@@ -139,6 +139,30 @@ fn a_plan_trains_nothing() {
     assert_eq!(names.len(), 4);
 }
 
+/// Our recipe for a quarter of the times ends in fine-tuning, which is planned, trained, reported and not made twice.
+#[test]
+fn our_recipe_of_a_quarter_of_the_times_is_fine_tuned() {
+    let folder = Folder::new();
+    let line = "reproduce table1 --scale paper --system shallow-water --recipe ours --dry-run --json";
+    let plan = folder.cfo(line).done().json();
+    for one in plan["trainings"].as_array().unwrap() {
+        let sparse = one["method"] == "cfo" && one["keep_rate"] == 0.25;
+        assert_eq!(one["finetune_steps"].as_u64() > Some(0), sparse, "{one}");
+        assert_eq!(one["toml"].as_str().unwrap().contains("substeps = 4"), sparse, "{one}");
+    }
+    let line = "reproduce figures --system shallow-water --recipe ours --out report --device cpu --set data.split=[4,1,2] \
+                --set train.steps=2 --set train.batch=4 --set finetune.solver=euler --set finetune.substeps=1";
+    let first = folder.cfo(line).done();
+    let sparse = "runs/trainings/smoke-seed-0/shallow-water/ours/cfo-quintic-25-seed-0";
+    let recipe = std::fs::read_to_string(folder.path(sparse).join("recipe.toml")).unwrap();
+    let tuning = recipe.split_once("[finetune]").unwrap().1;
+    let steps = tuning.lines().find_map(|line| line.strip_prefix("steps = ")).unwrap();
+    let steps: u32 = steps.parse().unwrap();
+    assert!(steps > 10 && first.stderr.contains(&format!("step {0}/{0}", steps + 2)), "{}", first.stderr);
+    let again = folder.cfo(line).done();
+    assert!(!again.stderr.contains("step "), "{}", again.stderr);
+}
+
 /// At most 81 trajectories of the benchmark's dam break differ: said wherever its errors are printed.
 #[test]
 fn the_dam_breaks_repeated_trajectories_are_said_beside_its_errors() {

@@ -91,7 +91,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let measured = laboratory.each(&trainings, |training, outcome| {
         let report = outcome.evaluate()?;
         pictures.add(training, &outcome)?;
-        let steps = f64::from(outcome.recipe().train.steps);
+        let steps = f64::from(outcome.recipe().total_steps());
         let seconds_per_batch = outcome.seconds / steps;
         Ok(Measured { report, parameters: outcome.trained.model().parameters()?, seconds_per_batch })
     })?;

@@ -29,7 +29,7 @@ pub(super) struct Outcome<'a> {
     pub trained: Trained,
     /// Whole trajectories, whatever part of the horizon was trained on.
     pub set: &'a Trajectories,
-    /// Step and mean loss of every report.
+    /// Step and mean loss of every report before fine-tuning, whose loss is another.
     pub losses: Vec<(f64, f64)>,
     /// Seconds of training until each report, validation not counted.
     pub clock: Vec<f64>,
@@ -147,9 +147,10 @@ impl<'a> Laboratory<'a> {
             .into_iter()
             .filter(|system| asked.is_empty() || asked.iter().any(|name| name == system.name()));
         let editions = self.arguments.editions().list();
-        Ok(chosen
-            .flat_map(|system| editions.iter().map(move |&edition| Setup { system, edition, scale }))
-            .collect())
+        let each = |system: &'static System| {
+            system.editions(editions).into_iter().map(move |edition| Setup { system, edition, scale })
+        };
+        Ok(chosen.flat_map(each).collect())
     }
 
     /// Does every training run with every seed, or this process's share of them, and measures each unless only a share was
@@ -230,7 +231,8 @@ impl<'a> Laboratory<'a> {
         }
         let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
         let reports = reports(&run.join("metrics.jsonl"))?;
-        let losses = reports.iter().map(|report| (f64::from(report.step), report.loss)).collect();
+        let before = reports.iter().filter(|report| report.step <= recipe.train.steps);
+        let losses = before.map(|report| (f64::from(report.step), report.loss)).collect();
         let clock = clock(&reports);
         let seconds = clock.last().copied().unwrap_or(0.0);
         Ok(Outcome { trained, set, losses, clock, seconds, interrupt: self.interrupt })
@@ -238,7 +240,7 @@ impl<'a> Laboratory<'a> {
 
     /// Trains in a folder, from its latest checkpoint if it has one.
     fn go_on(&self, run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Result<()> {
-        let mut observer = progress::Training::new(recipe.train.steps);
+        let mut observer = progress::Training::new(recipe.total_steps());
         cfo::Training::from_recipe(recipe)
             .device(self.device)
             .folder(run)
@@ -264,7 +266,7 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Re
         }
         .into());
     }
-    Ok(state.step == recipe.train.steps
+    Ok(state.step == recipe.total_steps()
         && TrainingData::has_fingerprint(recipe, set, &state.data_fingerprint)?)
 }
 

@@ -91,7 +91,7 @@ fn row(training: &Training, runs: &[Measured]) -> Row {
         parameters: runs.first().map_or(0, |(_, parameters, _)| *parameters),
         error: Spread::of(runs.iter().map(|(report, _, _)| report.as_ref())),
         paper: papers.map(|(error, _)| error),
-        steps: training.recipe.train.steps,
+        steps: training.recipe.total_steps(),
         seconds: runs.iter().map(|(_, _, seconds)| seconds).sum::<f64>() / runs.len().max(1) as f64,
         paper_seconds: papers.map(|(_, seconds)| seconds),
         setup: training.setup,

@@ -127,7 +127,7 @@ fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Option<Row>> {
         operator: system.backbones[0],
         parameters: outcome.trained.model().parameters()?,
         batch: train.batch,
-        seconds_per_step: outcome.seconds / f64::from(train.steps),
+        seconds_per_step: outcome.seconds / f64::from(outcome.recipe().total_steps()),
         paper_seconds_per_step: (method == 1).then_some(seconds_per_step),
         evaluations: found.map(|(_, evaluations, _)| evaluations),
         trajectories: outcome.test().len(),

@@ -5,6 +5,7 @@ use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashin
 use cfo::objective::ObjectiveConfig;
 use cfo::operator::{Dit, Fno, Mlp, OperatorConfig, Unet};
 use cfo::paper::{self, Edition};
+use cfo::recipe::FinetuneConfig;
 
 use crate::args::Scale;
 
@@ -43,6 +44,12 @@ impl System {
     /// Its name in messages and reports.
     pub fn label(&self) -> &'static str {
         self.paper.label
+    }
+
+    /// Those of some recipes that it has: the paper's stands for ours where the paper leaves so much open that they are one.
+    pub fn editions(&self, asked: &[Edition]) -> Vec<Edition> {
+        let own: Vec<Edition> = asked.iter().copied().filter(|&edition| self.paper.has(edition)).collect();
+        if own.is_empty() { vec![Edition::Paper] } else { own }
     }
 
     /// Its row in the paper's tables of four systems; none for systems that we add.
@@ -116,9 +123,14 @@ impl Setup {
         }
     }
 
-    /// The recipe with the system's own network.
+    /// The recipe with the system's own network, on all times.
     pub fn recipe(self) -> Recipe {
-        let mut recipe = self.system.paper.recipe(self.edition);
+        self.recipe_at(1.0)
+    }
+
+    /// The recipe with the system's own network, on a share of the times.
+    pub fn recipe_at(self, keep_rate: f64) -> Recipe {
+        let mut recipe = self.system.paper.recipe_at(self.edition, keep_rate);
         if self.scale == Scale::Smoke {
             self.reduce(&mut recipe);
         }
@@ -133,10 +145,10 @@ impl Setup {
             Edition::Paper => other,
             Edition::Ours => {
                 let mut recipe = self.system.paper.recipe(self.edition);
-                (recipe.objective, recipe.latent) = (other.objective, other.latent);
+                recipe.latent = other.latent;
                 recipe.train.precision = other.train.precision;
                 recipe.operator = with_time(recipe.operator, &other.objective);
-                recipe
+                for_objective(recipe, other.objective)
             }
         };
         if self.scale == Scale::Smoke {
@@ -170,8 +182,13 @@ impl Setup {
         if self.system.backbones[0] != "mlp" {
             reduce_network(&mut recipe.operator);
         }
-        let train = &mut recipe.train;
-        (train.steps, train.batch) = (steps, batch);
+        // Fine-tuning keeps its share of all steps, and its learning rate relative to that of training.
+        let total = recipe.total_steps();
+        let (train, finetune) = (&mut recipe.train, &mut recipe.finetune);
+        finetune.steps = (f64::from(steps) * f64::from(finetune.steps) / f64::from(total)).round() as u32;
+        finetune.batch = finetune.batch.map(|own| own.min(batch));
+        let relative = finetune.learning_rate.map(|rate| rate / train.learning_rate);
+        (train.steps, train.batch) = (steps - finetune.steps, batch);
         (train.validate_every, train.checkpoint_every) = (0, steps / 4);
         // With a hundredth of the steps, training needs a higher learning rate.
         match self.edition {
@@ -184,7 +201,17 @@ impl Setup {
                 (train.learning_rate, train.warmup, train.ema) = (2e-3, steps / 20, ema);
             }
         }
+        finetune.learning_rate = relative.map(|relative| relative * train.learning_rate);
     }
+}
+
+/// The recipe for another objective. What has no velocity cannot be fine-tuned through a solver: all steps are then the objective's.
+pub(super) fn for_objective(mut recipe: Recipe, objective: ObjectiveConfig) -> Recipe {
+    if objective != ObjectiveConfig::FlowMatching {
+        recipe.train.steps = recipe.total_steps();
+        recipe.finetune = FinetuneConfig::default();
+    }
+    Recipe { objective, ..recipe }
 }
 
 /// A network that is told the time, where an objective has one of its own.
@@ -349,6 +376,25 @@ mod tests {
             }
             assert!(system.backbones.contains(&system.best_baseline));
         }
+    }
+
+    /// With a hundredth of the steps, fine-tuning keeps its share of them and its rate relative to that of training.
+    #[test]
+    fn fine_tuning_shrinks_as_training_does() {
+        let system = SYSTEMS.iter().find(|system| system.name() == "shallow-water").unwrap();
+        let at = |scale, keep_rate| Setup { system, edition: Edition::Ours, scale }.recipe_at(keep_rate);
+        let (whole, small) = (at(Scale::Paper, 0.25), at(Scale::Smoke, 0.25));
+        small.check().unwrap();
+        assert_eq!(small.total_steps(), system.smoke.steps);
+        let share = |recipe: &Recipe| f64::from(recipe.finetune.steps) / f64::from(recipe.total_steps());
+        assert!((share(&small) - share(&whole)).abs() < 1.0 / f64::from(system.smoke.steps));
+        let rate = |recipe: &Recipe| recipe.finetune.learning_rate.unwrap() / recipe.train.learning_rate;
+        assert!((rate(&small) / rate(&whole) - 1.0).abs() < 1e-12);
+        assert_eq!(at(Scale::Smoke, 1.0).finetune.steps, 0);
+        // What learns no velocity makes all of the steps itself.
+        let other = for_objective(whole.clone(), ObjectiveConfig::Autoregressive { residual: true });
+        other.check().unwrap();
+        assert_eq!((other.train.steps, other.finetune.steps), (whole.total_steps(), 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use cfo::objective::ObjectiveConfig;
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use super::system::{Setup, System};
+use super::system::{Setup, System, for_objective};
 use super::table1;
 use crate::args::{self, Scale};
 use crate::report::{
@@ -34,9 +34,8 @@ pub(super) struct Training {
 impl Training {
     /// A continuous flow operator with the system's own network and the recipe's stencil.
     pub fn flow(setup: Setup, spline: Spline, keep_rate: f64) -> Self {
-        let mut recipe = setup.recipe();
+        let mut recipe = setup.recipe_at(keep_rate);
         recipe.path.spline = spline;
-        recipe.data.keep_rate = keep_rate;
         let name = format!("cfo-{spline}-{:.0}", 100.0 * keep_rate);
         let paper = table1::paper(setup.system, spline, keep_rate);
         Self { setup, name, recipe, horizon: 1.0, paper }
@@ -75,8 +74,7 @@ impl Training {
 
     /// Next-step prediction on all times; it predicts the change if `residual`.
     pub fn baseline(setup: Setup, backbone: &str, residual: bool) -> Self {
-        let mut recipe = setup.recipe_on(backbone);
-        recipe.objective = ObjectiveConfig::Autoregressive { residual };
+        let recipe = for_objective(setup.recipe_on(backbone), ObjectiveConfig::Autoregressive { residual });
         let prediction = if residual { "change" } else { "next-state" };
         let name = format!("autoregressive-{backbone}-{prediction}");
         let paper = table1::paper_baseline(setup.system, backbone).filter(|_| !residual);
@@ -85,8 +83,8 @@ impl Training {
 
     /// Another objective with the system's own network, on all times: by its recipe where there is one.
     pub fn other(setup: Setup, objective: ObjectiveConfig) -> Self {
-        let mut recipe = setup.recipe_by(objective.name()).unwrap_or_else(|| setup.recipe());
-        recipe.objective = objective;
+        let recipe = setup.recipe_by(objective.name()).unwrap_or_else(|| setup.recipe());
+        let recipe = for_objective(recipe, objective);
         Self { setup, name: objective.name().to_owned(), recipe, horizon: 1.0, paper: None }
     }
 
@@ -137,7 +135,9 @@ struct Planned<'a> {
     /// Share of the horizon that is trained on.
     horizon: f64,
     seed: u64,
+    /// Those of fine-tuning included.
     steps: u32,
+    finetune_steps: u32,
     paper: Option<f64>,
     name: &'a str,
     /// The whole recipe.
@@ -166,7 +166,8 @@ pub(super) fn print_plan(arguments: &args::Reproduce, runs: &[(&Training, Recipe
             keep_rate: recipe.data.keep_rate,
             horizon: training.horizon,
             seed: recipe.train.seed,
-            steps: recipe.train.steps,
+            steps: recipe.total_steps(),
+            finetune_steps: recipe.finetune.steps,
             paper: training.paper,
             name: &training.name,
             toml: recipe.to_toml()?,
