@@ -156,4 +156,17 @@ mod tests {
         let page = feed.page().unwrap();
         assert!(matches!(feed.send(&mut other, page), Err(EngineError::OtherMemory)));
     }
+
+    #[test]
+    fn tensors_move_to_a_memory_of_their_own() {
+        let (mut program, mut own) = doubled(10);
+        own.insert("more", Element::Index, [7], Data::Index(&[3; 7])).unwrap();
+        let mut taken = own.take(|name| name == "x");
+        assert_eq!(taken.read("x").unwrap(), [1.0; 10]);
+        assert_eq!(own.read_index("more").unwrap(), [3; 7]);
+        assert!(!own.contains("x") && !taken.contains("more"));
+        for memory in [&mut own, &mut taken] {
+            assert!(matches!(program.run(memory), Err(EngineError::OtherMemory)));
+        }
+    }
 }

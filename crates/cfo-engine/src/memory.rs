@@ -35,19 +35,18 @@ pub struct Memory {
     names: HashMap<String, usize>,
 }
 
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 impl Memory {
     /// An empty memory.
     ///
     /// # Errors
     /// If the device cannot be used, or not in that precision.
     pub fn new(device: impl Open, precision: Precision) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let backend = device.open()?;
         backend.check(precision)?;
-        let identity = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (tensors, names) = (Vec::new(), HashMap::new());
-        let (deterministic, collective) = (false, None);
-        Ok(Self { backend, precision, identity, deterministic, collective, tensors, names })
+        let (identity, tensors, names) = (NEXT.fetch_add(1, Ordering::Relaxed), Vec::new(), HashMap::new());
+        Ok(Self { backend, precision, identity, deterministic: false, collective: None, tensors, names })
     }
 
     /// The same with programs that yield the same bits in every run if asked for: on a GPU by libraries' algorithms that
@@ -253,6 +252,22 @@ impl Memory {
         self.names.insert(name.into(), self.tensors.len());
         self.tensors.push(Stored { name: name.into(), value_type, role: Role::Data, storage });
         Ok(found)
+    }
+
+    /// Another memory of the same kind that the chosen tensors move to, without a copy. Programs of this one are to be compiled anew.
+    #[must_use]
+    pub fn take(&mut self, chosen: impl Fn(&str) -> bool) -> Self {
+        let (backend, collective, names) =
+            (Arc::clone(&self.backend), self.collective.clone(), HashMap::new());
+        let all = std::mem::take(&mut self.tensors).into_iter();
+        let (tensors, left) = all.partition(|tensor| chosen(&tensor.name));
+        self.tensors = left;
+        let mut other = Self { backend, collective, tensors, names, ..*self };
+        for memory in [self, &mut other] {
+            memory.identity = NEXT.fetch_add(1, Ordering::Relaxed);
+            memory.names = memory.tensors.iter().map(|tensor| tensor.name.clone()).zip(0..).collect();
+        }
+        other
     }
 
     /// Replaces the values of a tensor.
