@@ -155,11 +155,11 @@ impl Model {
     }
 
     /// What an error of each channel of the network counts, in a space of its own: as much as in that of the data, where the squares of all
-    /// coefficients of a channel add up to those of its values. The mean of the squares is 1.
-    pub(crate) fn channel_weights(&self) -> Option<Vec<f64>> {
+    /// coefficients of a channel add up to those of its values. Errors are in a unit; the mean of the squares is 1.
+    pub(crate) fn channel_weights(&self, unit: Unit) -> Option<Vec<f64>> {
         self.latent()?;
         let Scaling { deviation, change, velocity, .. } = &self.scaling;
-        let unit = match self.objective().unit() {
+        let unit = match unit {
             Unit::Change => Some(change),
             Unit::Velocity | Unit::VelocityAtTime if !velocity.is_empty() => Some(velocity),
             _ => None,
@@ -274,14 +274,14 @@ impl Model {
         self.operator().sees_time() && self.objective().sees_time()
     }
 
-    /// How long the trajectories of the training data are, in the user's units of time.
-    pub(crate) fn horizon(&self) -> f64 {
-        self.scaling.last() - self.scaling.start
-    }
-
     /// Whether the loss is relative: 1 for a network whose output is 0, which predicts that nothing changes.
     pub fn has_relative_loss(&self) -> bool {
-        match self.objective().unit() {
+        let objective = self.objective();
+        if let Draw::Window { intervals } = objective.draw() {
+            // What is compared is a snapshot, in units of the change over one interval.
+            return intervals == 1;
+        }
+        match objective.unit() {
             Unit::State => false,
             Unit::Change => true,
             Unit::Velocity | Unit::VelocityAtTime => !self.scaling.velocity.is_empty(),

@@ -10,7 +10,7 @@ use crate::error::{CfoError, Result};
 use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
-use crate::objective::Draw;
+use crate::objective::{Draw, check_precision};
 use crate::recipe::Recipe;
 use crate::scaling::Scaling;
 use crate::selection::Selection;
@@ -52,10 +52,7 @@ impl TrainingData {
         known: Option<&Model>,
     ) -> Result<(Model, Self, String)> {
         let recipe = &method.recipe;
-        let mut model = Model::unmeasured(method, set)?;
-        model.objective().check(set, recipe)?;
-        let selections = Selection::of_set(recipe, set)?;
-        check_windows(model.objective().draw(), &selections)?;
+        let (mut model, selections) = Self::plan(method, set)?;
         let rows: usize = selections.iter().map(|selection| selection.frames.len()).sum();
         let shape = model.batch_shape(rows);
         let streamed = is_streamed(recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
@@ -84,6 +81,43 @@ impl TrainingData {
         let share = Share::new(&recipe.train, memory, model.objective().integration().is_none());
         let data = Self::rows_of(&model, set, &selections, (streamed, share, &survey.path_errors));
         Ok((model, data, survey.fingerprint))
+    }
+
+    /// A model and what it would be trained on, before any value is read.
+    ///
+    /// # Errors
+    /// If the data do not suit the recipe, as far as they can be known without their values.
+    pub(crate) fn plan(method: &Method, set: &Trajectories) -> Result<(Model, Vec<Selection>)> {
+        let (model, recipe) = (Model::unmeasured(method, set)?, &method.recipe);
+        let objective = model.objective();
+        check_precision(&*objective, recipe.train.precision)?;
+        objective.check(set, recipe)?;
+        let selections = Selection::of_set(recipe, set)?;
+        check_windows(objective.draw(), &selections)?;
+        Ok((model, selections))
+    }
+
+    /// The same data for a later part of a training, in the units of the model before: values that are in memory already are not read again.
+    ///
+    /// # Errors
+    /// If the data do not suit the recipe.
+    pub(crate) fn again(
+        &self,
+        method: &Method,
+        set: &Trajectories,
+        memory: &Memory,
+        before: &Model,
+    ) -> Result<(Model, Self)> {
+        let (mut model, selections) = Self::plan(method, set)?;
+        (model.scaling, model.denoiser) = (before.scaling.clone(), before.denoiser.clone());
+        let share = Share::new(&method.recipe.train, memory, model.objective().integration().is_none());
+        let data = Self::rows_of(&model, set, &selections, (self.streamed, share, &[]));
+        Ok((model, data))
+    }
+
+    /// The tensors that [`TrainingData::again`] goes on with.
+    pub(crate) fn is_kept(&self, name: &str) -> bool {
+        !self.streamed && name == VALUES
     }
 
     /// Hash of what a recipe takes from a set, to notice that a run is resumed on other data.

@@ -77,6 +77,13 @@ pub struct Integration {
     pub precision: Option<String>,
 }
 
+impl Integration {
+    /// Whether something is said of a solver's steps.
+    pub fn chooses_steps(&self) -> bool {
+        self.solver.is_some() || self.nfe.is_some() || self.rtol.is_some() || self.atol.is_some()
+    }
+}
+
 /// Compare a trained operator's rollouts with trajectories
 #[derive(Debug, Args)]
 pub struct Evaluate {

@@ -8,6 +8,7 @@ use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
 use cfo::engine::Precision;
 use cfo::evaluate::Metrics;
+use cfo::objective::Motion;
 use cfo::recipe::EvaluateConfig;
 use cfo::{CfoError, Model, Report, Solver, Trained, Trajectories, Watch};
 use serde::Serialize;
@@ -142,6 +143,11 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String
         });
     }
     let trained = loader.load()?;
+    if trained.model().objective().motion() == Motion::Step && options.chooses_steps() {
+        say(
+            "warning: the model predicts snapshot after snapshot: a solver, its evaluations and tolerances change nothing",
+        );
+    }
     let solver = solver(&trained.recipe().evaluate, options)?;
     Ok((trained.with_solver(solver), checkpoint))
 }

@@ -176,7 +176,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         steps: trained.steps(),
         ending: ending(trained.ending()),
         loss: trained.loss(),
-        relative: model.has_relative_loss(),
+        relative: model.has_relative_loss() && recipe.finetune.steps == 0,
         validation,
         smoothed: Smoothed::of(model),
         seconds: trained.seconds(),

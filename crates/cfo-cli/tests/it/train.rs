@@ -68,6 +68,15 @@ fn an_autoregressive_model_predicts_snapshot_after_snapshot() {
     let refused = folder.cfo("predict run --initial data.h5 --times 0.015 --out q.npz").ended_with(2);
     assert!(refused.stderr.contains("hint: "), "{}", refused.stderr);
     folder.cfo("evaluate run --data data.h5").done();
+    let said = folder.cfo("evaluate run --data data.h5 --nfe 40").done().stderr;
+    assert!(said.contains("warning: the model predicts snapshot after snapshot"), "{said}");
+    folder.cfo("simulate lorenz --frames 11 --horizon 0.5 --samples 30 --out coarse.h5").done();
+    let refused = folder.cfo("evaluate run --data coarse.h5").ended_with(2);
+    assert!(
+        refused.stderr.contains("0.01 apart, and no other times: 0.05 comes after 0"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
@@ -79,6 +88,32 @@ fn a_dry_run_says_what_would_be_trained_and_writes_nothing() {
     assert_eq!(found["training_trajectories"], 27);
     assert!(folder.cfo("train recipe.toml --data data.h5 --dry-run").done().stdout.contains("MiB"));
     assert_eq!(folder.names(), before);
+}
+
+/// Without validation there is none, not even at the end, and no checkpoint is the best; what is refused leaves no folder.
+#[test]
+fn validation_may_be_left_out_and_refusals_leave_nothing() {
+    let folder = prepared();
+    let line = "train recipe.toml --data data.h5 --out run --set train.validate_every=0 --json";
+    let found = folder.cfo(line).done().json();
+    assert!(found["validation"].is_null() && found["time"]["validation"] == 0.0, "{found}");
+    let log = std::fs::read_to_string(folder.path("run").join("metrics.jsonl")).unwrap();
+    assert!(log.lines().count() == 6 && !log.contains("\"validation\":0."), "{log}");
+    let checkpoints = folder.path("run").join("checkpoints");
+    assert!(checkpoints.join("latest").exists() && !checkpoints.join("best").exists());
+    folder.cfo("evaluate run --data data.h5").done();
+    let before = folder.names();
+    for refused in [
+        "--set objective.kind=neural-ode --set objective.window=500",
+        "--set objective.kind=pde-refiner --set data.keep_rate=0.5",
+        "--set latent.wavelet=haar",
+        "--set finetune.steps=5 --set finetune.window=500",
+        "--set objective.kind=neural-ode --set train.precision=bf16",
+    ] {
+        let said = folder.cfo(&format!("train recipe.toml --data data.h5 --out deep/other {refused}"));
+        assert!(said.ended_with(2).stderr.contains("hint: "), "{refused}");
+        assert_eq!(folder.names(), before, "{refused}");
+    }
 }
 
 /// Killed at any moment, a resumed run ends in the weights of one left alone.

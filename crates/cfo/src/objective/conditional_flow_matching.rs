@@ -1,11 +1,11 @@
 //! Conditional flow matching: a whole trajectory, with time as one more axis of space, is made out of noise, given its first snapshot.
 
-use cfo_data::Split;
 use cfo_engine::{Graph, Node};
 use cfo_numerics::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::uniform_grid::seen;
 use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Point, Unit};
 use crate::error::{CfoError, Result};
 use crate::model::{Model, StateSpace};
@@ -233,7 +233,7 @@ impl Objective for ConditionalFlowMatching {
     /// Trajectories must be as long as each other: a frame is as much time in all of them.
     fn check(&self, data: &Trajectories, recipe: &Recipe) -> Result<()> {
         let first = usize::from(recipe.data.drop_first);
-        let lengths = data.part(Split::Train).filter_map(|(index, trajectory)| {
+        let lengths = seen(data, recipe).filter_map(|(index, trajectory)| {
             let times = trajectory.times.get(first..).filter(|times| times.len() > 1)?;
             Some((index, times[times.len() - 1] - times[0]))
         });

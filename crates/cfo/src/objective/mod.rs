@@ -15,13 +15,13 @@ mod uniform_grid;
 
 use std::sync::Arc;
 
-use cfo_engine::{Graph, Node, PathData};
+use cfo_engine::{Graph, Node, PathData, Precision};
 use cfo_numerics::ode::{Controller, Tableau};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{CfoError, Result};
 use crate::model::{Model, StateSpace};
 use crate::operator::Setting;
 use crate::recipe::{PathConfig, Recipe};
@@ -35,6 +35,7 @@ pub(crate) use neural_ode::advanced;
 pub use neural_ode::{NeuralOde, ThroughSolver};
 pub use noise::Noise;
 pub use pde_refiner::{PdeRefiner, RefinerForm};
+pub(crate) use uniform_grid::EQUAL;
 
 /// What a network is trained for. A user's own is one more implementor; `examples/own_objective.rs` trains one.
 ///
@@ -103,13 +104,17 @@ pub trait Objective: Send + Sync {
     }
 
     /// Appends the mismatch of predicted and true snapshots, a scalar: by default the mean squared error in units of the change from one
-    /// snapshot to the next, channel by channel, which is 1 where nothing is predicted to change.
+    /// snapshot to the next, channel by channel, which is 1 over one interval where nothing is predicted to change. In a space of the
+    /// network's own, errors count as in that of the data.
     ///
     /// # Errors
     /// If they have different shapes.
     fn mismatch(&self, graph: &mut Graph, model: &Model, [found, wanted]: [Node; 2]) -> Result<Node> {
-        let change = &model.scaling.change;
-        let unit = graph.constant([change.len()], change.clone())?;
+        let mut unit = model.scaling.change.clone();
+        if let Some(weights) = model.channel_weights(Unit::Change) {
+            unit.iter_mut().zip(weights).for_each(|(unit, weight)| *unit /= weight);
+        }
+        let unit = graph.constant([unit.len()], unit)?;
         let [found, wanted] = [graph.divide(found, unit)?, graph.divide(wanted, unit)?];
         Ok(graph.mean_squared_error(found, wanted)?)
     }
@@ -258,6 +263,18 @@ pub struct Integration {
     pub through_time: bool,
     /// States kept for the way back; others are computed again.
     pub checkpoints: usize,
+}
+
+/// Refuses a precision in which a solver that chooses its steps cannot judge them.
+pub(crate) fn check_precision(objective: &dyn Objective, precision: Precision) -> Result<()> {
+    if precision != Precision::Bf16 || objective.integration().is_none() {
+        return Ok(());
+    }
+    Err(CfoError::BadData {
+        problem: "`train.precision` is `bf16`, but a solver that chooses its steps by tolerances in training needs more digits than that for its estimates of the error"
+            .into(),
+        hint: "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`substeps`)".into(),
+    })
 }
 
 /// How a network moves a state.

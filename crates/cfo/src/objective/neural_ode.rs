@@ -302,3 +302,69 @@ fn added(graph: &mut Graph, a: Option<Node>, b: Option<Node>) -> Result<Option<N
         (a, b) => Ok(a.or(b)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cfo_data::{Description, FieldShape, Trajectory};
+    use cfo_device::Device;
+    use cfo_engine::{Memory, Precision, Program};
+    use cfo_numerics::Philox;
+
+    use super::*;
+    use crate::trajectories::Trajectories;
+
+    /// The mismatch of two snapshots is the same number whichever space the network works in.
+    #[test]
+    fn errors_count_in_wavelet_coefficients_as_in_the_data() {
+        let (points, channels) = (16, 2);
+        let mut random = Philox::new(3, 0);
+        let mut field = |frame: usize| -> Vec<f32> {
+            let size = points * channels;
+            // Large and smooth, with small details: coefficients of very different sizes.
+            (0..size).map(|i| ((i / 4 + frame) as f64 + 0.05 * random.normal()) as f32).collect()
+        };
+        let one = |_| {
+            let values: Vec<f32> = (0..5).flat_map(&mut field).collect();
+            Trajectory::new((0..5).map(f64::from).collect(), values, vec![]).unwrap()
+        };
+        let trajectories: Vec<Trajectory> = (0..10).map(one).collect();
+        let size = points * channels;
+        let [found, wanted] = [0, 3].map(|frame| trajectories[0].values[frame * size..][..size].to_vec());
+        let description = Description {
+            system: String::new(),
+            shape: FieldShape::line(points, channels),
+            periodic: vec![true],
+            domain: vec![[0.0, 1.0]],
+            channel_names: vec![],
+            channel_units: vec![],
+            parameter_names: vec![],
+        };
+        let set = Trajectories::new(description, trajectories).unwrap();
+        let mismatch = |keys: &[&str]| {
+            let mut all = vec!["operator.kind=mlp".to_owned(), "objective.kind=neural-ode".into()];
+            all.extend(keys.iter().map(|key| (*key).to_owned()));
+            let model = Model::new(&Recipe::parse("", &all).unwrap(), &set).unwrap();
+            let mut graph = Graph::new();
+            let shape = model.batch_shape(1);
+            let names = ["found", "wanted"];
+            let nodes = names.map(|name| graph.input(name, shape).unwrap());
+            let loss = model.objective().mismatch(&mut graph, &model, nodes).unwrap();
+            let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+            for (name, values) in names.into_iter().zip([&found, &wanted]) {
+                memory.insert_real(name, shape, &model.encode(values)).unwrap();
+            }
+            let mut program = Program::compile(&graph, &[loss], &memory).unwrap();
+            program.run(&mut memory).unwrap();
+            program.scalar(0).unwrap()
+        };
+        let plain = mismatch(&[]);
+        assert!(plain > 1.0, "three intervals change more than one: {plain}");
+        for keys in
+            [["latent.wavelet=haar", "latent.levels=1"], ["latent.wavelet=daubechies4", "latent.levels=2"]]
+        {
+            let found = mismatch(&keys);
+            // Sums of a few dozen squares in single precision.
+            assert!((found / plain - 1.0).abs() < 1e-4, "{keys:?}: {found} for {plain}");
+        }
+    }
+}

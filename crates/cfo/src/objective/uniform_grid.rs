@@ -1,16 +1,16 @@
 //! Data for objectives that go from snapshot to snapshot: uniform grids of times.
 
-use cfo_data::Split;
+use cfo_data::{Split, Trajectory};
 
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
-/// Refuses training data whose steps are not equal, for an objective of this name: the same in all trajectories or told.
+/// Refuses training and validation data whose steps are not equal, for an objective of this name: the same in all trajectories or told.
 pub(super) fn check_uniform(name: &str, data: &Trajectories, recipe: &Recipe) -> Result<()> {
     let first = usize::from(recipe.data.drop_first);
     let mut steps = Vec::new();
-    for (index, trajectory) in data.part(Split::Train) {
+    for (index, trajectory) in seen(data, recipe) {
         let times = trajectory.times.get(first..).unwrap_or_default();
         // Training refuses trajectories that are shorter.
         if times.len() > 1 {
@@ -20,8 +20,20 @@ pub(super) fn check_uniform(name: &str, data: &Trajectories, recipe: &Recipe) ->
     check_steps(name, &steps, data, recipe.data.condition)
 }
 
+/// The trajectories that a training looks at: those that it fits, and those that it is validated on.
+pub(super) fn seen<'a>(
+    data: &'a Trajectories,
+    recipe: &Recipe,
+) -> impl Iterator<Item = (usize, &'a Trajectory)> {
+    let most = match recipe.train.validate_every {
+        0 => 0,
+        _ => recipe.train.validate_trajectories.unwrap_or(usize::MAX),
+    };
+    data.part(Split::Train).chain(data.part(Split::Validation).take(most))
+}
+
 /// Steps that differ by less than this share are equal: times may be rounded.
-const EQUAL: f64 = 1e-3;
+pub(crate) const EQUAL: f64 = 1e-3;
 
 /// The step of a trajectory, all of whose steps must be equal.
 fn uniform_step(name: &str, index: usize, times: &[f64], keep_rate: f64) -> Result<f64> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Recipe, choice};
 use crate::error::{CfoError, Result};
-use crate::objective::{ObjectiveConfig, ThroughSolver};
+use crate::objective::{ObjectiveConfig, ThroughSolver, check_precision};
 
 /// Fine-tuning through the solver, after the steps of `[train]`: the network goes on from its weights (from their averages, where there are any), is
 /// integrated over short windows and learns from the mismatch, as a neural ODE does.
@@ -87,7 +87,9 @@ impl FinetuneConfig {
         if self.learning_rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
             return invalid("learning_rate", "it must be a positive number");
         }
-        self.through().check("finetune")
+        self.through().check("finetune")?;
+        let tuning = recipe.tuning();
+        check_precision(&*tuning.objective.objective(&tuning.path), tuning.train.precision)
     }
 }
 

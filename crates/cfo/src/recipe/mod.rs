@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
-use crate::objective::ObjectiveConfig;
+use crate::objective::{ObjectiveConfig, check_precision};
 use crate::operator::OperatorConfig;
 use overrides::{apply, sets_kind};
 use problem::bad_recipe;
@@ -151,6 +151,7 @@ impl Recipe {
         }
         self.path.check()?;
         self.objective.check()?;
+        check_precision(&*self.objective.objective(&self.path), self.train.precision)?;
         self.latent.check()?;
         self.train.check()?;
         self.finetune.check(self)?;

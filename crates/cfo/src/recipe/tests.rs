@@ -88,6 +88,18 @@ fn wrong_keys_and_values_are_named() {
     }
     let idle = ["train.patience=2", "train.validate_every=0"].map(String::from);
     assert!(Recipe::parse("", &idle).unwrap_err().to_string().contains("`train.validate_every` is 0"));
+    let solved = ["objective.kind=neural-ode", "train.precision=bf16"].map(String::from);
+    let tuned = ["finetune.steps=5", "finetune.solver=tsit5", "finetune.substeps=0", "train.precision=bf16"];
+    for coarse in [&solved[..], &tuned.map(String::from)] {
+        let error = Recipe::parse("", coarse).unwrap_err();
+        let said = format!("{error} {}", error.hint().unwrap());
+        assert!(said.contains("more digits") && said.contains("`tf32` or `f32`"), "{said}");
+        // Equal steps need no estimate of their error.
+        let key = if coarse.len() == 2 { "objective" } else { "finetune" };
+        let mut equal = coarse.to_vec();
+        equal.push(format!("{key}.substeps=2"));
+        Recipe::parse("", &equal).unwrap();
+    }
     let both = ["data.path=a.h5", "data.simulate=lorenz"].map(String::from);
     assert!(Recipe::parse("", &both).unwrap_err().to_string().contains("`data.path` names the data"));
 }

@@ -42,7 +42,7 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Steps between reports.
     pub report_every: u32,
-    /// Steps between validation rollouts; 0 for none before the end.
+    /// Steps between validation rollouts, of which one is after the last step; 0 for none, and for no `best` checkpoint.
     pub validate_every: u32,
     /// Most validation trajectories that are rolled out; by default all.
     #[serde(skip_serializing_if = "Option::is_none")]

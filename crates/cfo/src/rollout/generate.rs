@@ -62,8 +62,9 @@ impl Rollout {
     /// Asks for every output of every trajectory, read off the path through its frames.
     fn show_frames(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>) -> Result<()> {
         let Some(frames) = self.generator.as_ref().map(|generator| generator.frames) else { return Ok(()) };
-        let (path, scaling) = (self.model.question().path.supported(frames), &self.model.scaling);
-        let step = self.model.horizon() / scaling.span / (frames.max(2) - 1) as f64;
+        let path = self.model.question().path.supported(frames);
+        // A trajectory takes one unit of time, whenever it starts.
+        let step = 1.0 / (frames.max(2) - 1) as f64;
         let grid: Vec<f64> = (0..frames).map(|frame| frame as f64 * step).collect();
         let passed: Vec<usize> = part
             .start

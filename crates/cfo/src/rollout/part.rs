@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{Halt, Request, Watch};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
-use crate::objective::Motion;
+use crate::objective::{EQUAL, Motion};
 
 /// Numbers from which on several threads share the recording of an output.
 const SHARED: usize = 1 << 16;
@@ -178,8 +178,10 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
             "ask for earlier and for later times in two requests",
         );
     }
-    if let Motion::Trajectory { .. } = model.objective().motion() {
-        check_horizon(model, i, start, times)?;
+    match model.objective().motion() {
+        Motion::Velocity => {}
+        Motion::Step => check_steps(model, (start, times), request.conditions.get(i))?,
+        Motion::Trajectory { .. } => check_horizon(model, i, start, times)?,
     }
     let far = times.last().map_or(0.0, |last| (last - start).abs()) / model.scaling.span;
     if far > super::FARTHEST {
@@ -194,9 +196,52 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     Ok(())
 }
 
+/// By how much a step may differ from the mean one, as a share of it: it may differ from its trajectory's first, that from the first of all
+/// trajectories, and the mean from that.
+const UNEQUAL: f64 = 4.0 * EQUAL;
+
+/// Refuses times that a model of fixed steps cannot reach. Its step is the interval of the training data, or a parameter of the
+/// trajectory that equals the first step asked for.
+fn check_steps(model: &Model, (start, times): (f64, &[f64]), conditions: Option<&Vec<f64>>) -> Result<()> {
+    let mean = model.scaling.interval;
+    // Runs of earlier versions do not know it.
+    if mean <= 0.0 {
+        return Ok(());
+    }
+    let asked = times.iter().map(|time| time - start).find(|&step| step != 0.0).unwrap_or(mean);
+    let told = conditions.into_iter().flatten().copied();
+    let told =
+        told.filter(|_| model.setting.conditions > 0).find(|value| (value / asked - 1.0).abs() < EQUAL);
+    let interval = told.unwrap_or(mean);
+    let mut before = start;
+    for &time in times.iter().filter(|&&time| time != start) {
+        let step = time - before;
+        // Times of a large start are rounded.
+        let rounding = 4.0 * f64::EPSILON * time.abs().max(start.abs());
+        if (step - interval).abs() > UNEQUAL * interval + rounding {
+            let [interval, next, last] = [interval, start + interval, start + 2.0 * interval].map(shown);
+            return Err(CfoError::BadData {
+                problem: format!(
+                    "the model predicts snapshot after snapshot, {interval} apart, and no other times: {time} comes after {before}"
+                ),
+                hint: format!(
+                    "ask for {next}, {last}, ...; a model trained by flow matching predicts any times"
+                ),
+            });
+        }
+        before = time;
+    }
+    Ok(())
+}
+
+/// A time without the digits that rounding left.
+fn shown(time: f64) -> f64 {
+    format!("{time:.8e}").parse().unwrap_or(time)
+}
+
 /// Refuses times that a model which makes whole trajectories does not make.
 fn check_horizon(model: &Model, i: usize, start: f64, times: &[f64]) -> Result<()> {
-    let horizon = model.horizon();
+    let horizon = model.scaling.span;
     match times.iter().find(|&&time| !(0.0..=horizon * (1.0 + 1e-6)).contains(&(time - start))) {
         None => Ok(()),
         Some(time) => Err(CfoError::BadData {

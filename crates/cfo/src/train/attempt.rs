@@ -57,12 +57,11 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// The model whose units stay, whatever an earlier version measured.
-    fn model(&self) -> Option<&Model> {
+    /// The model of a checkpoint, whose units stay, whatever an earlier version measured.
+    fn known(&self) -> Option<&Model> {
         match self {
-            Self::Fresh => None,
             Self::Checkpoint((_, state)) => Some(&state.model),
-            Self::Stage(done) => Some(&done.0.model),
+            Self::Fresh | Self::Stage(_) => None,
         }
     }
 }
@@ -97,12 +96,15 @@ impl Attempt<'_> {
     }
 
     /// Makes the steps of a stage that are left.
-    fn stage(&self, stage: &Stage, source: Source<'_>, observer: &mut dyn Observer) -> Result<Done> {
+    fn stage(&self, stage: &Stage, mut source: Source<'_>, observer: &mut dyn Observer) -> Result<Done> {
         let mut time = match &source {
             Source::Stage(done) => done.1.time,
             _ => WallTime::default(),
         };
-        let prepare = || Prepared::by(&stage.method, self.set, self.device, source.model());
+        let prepare = || match &mut source {
+            Source::Stage(done) => done.0.followed(&stage.method, self.set),
+            source => Prepared::by(&stage.method, self.set, self.device, source.known()),
+        };
         let mut prepared = ranks::agree(timed(&mut time.reading, prepare))?;
         ranks::require_same("training data", &prepared.fingerprint)?;
         let model = Arc::new(prepared.model.by(self.method));

@@ -2,7 +2,7 @@
 
 use std::fs::TryLockError;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
@@ -13,10 +13,12 @@ use crate::recipe::Recipe;
 /// The file that the writer of a run holds locked. The lock ends with its process, however that ends; the file stays.
 const LOCK: &str = ".lock";
 
-/// A run's folder that no other process writes into.
+/// A run's folder that no other process writes into. One in which nothing was written is gone afterwards.
 pub(super) struct Folder<'a> {
     pub path: &'a Path,
     pub checkpoints: Checkpoints,
+    /// The folders that were made for it, the outermost first.
+    made: Vec<PathBuf>,
     _lock: std::fs::File,
 }
 
@@ -30,8 +32,11 @@ impl<'a> Folder<'a> {
         if checkpoints.exist() && !resume {
             return Err(CfoError::RunExists { folder: path.into() });
         }
+        let missing = path.ancestors().take_while(|folder| *folder != Path::new("") && !folder.exists());
+        let mut made: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        made.reverse();
         fs::create_dir_all(path)?;
-        Ok(Self { path, checkpoints, _lock: lock(path)? })
+        Ok(Self { path, checkpoints, made, _lock: lock(path)? })
     }
 
     /// The checkpoint to go on from: the newest that is whole; `None` before the first.
@@ -56,11 +61,34 @@ impl<'a> Folder<'a> {
     }
 }
 
+impl Drop for Folder<'_> {
+    /// Leaves no trace of a training that was refused: no folder with nothing but its lock.
+    fn drop(&mut self) {
+        let alone = |mut entries: std::fs::ReadDir| {
+            entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK))
+        };
+        if !std::fs::read_dir(self.path).is_ok_and(alone) {
+            return;
+        }
+        // While it is locked: who waits for it finds that it is gone, and takes another.
+        let _ = std::fs::remove_file(self.path.join(LOCK));
+        for folder in self.made.iter().rev() {
+            // Only if it is empty.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
 fn lock(folder: &Path) -> Result<std::fs::File> {
     let path = folder.join(LOCK);
     let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
     let mut file = file.into_file();
     match file.try_lock() {
+        // Its last holder removed it in the meantime.
+        Ok(()) if !is_still_there(&file, &path) => {
+            fs::create_dir_all(folder)?;
+            lock(folder)
+        }
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
@@ -75,6 +103,23 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
             Ok(file)
         }
     }
+}
+
+/// Whether an open file is the one under its name.
+#[cfg(unix)]
+fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let number = |found: std::fs::Metadata| (found.dev(), found.ino());
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(open), Ok(named)) => number(open) == number(named),
+        _ => false,
+    }
+}
+
+/// Elsewhere an open file cannot be removed.
+#[cfg(not(unix))]
+fn is_still_there(_file: &std::fs::File, _path: &Path) -> bool {
+    true
 }
 
 /// The machine's name, if the system tells it.
@@ -99,5 +144,30 @@ mod tests {
         assert!(refused.to_string().contains(&format!("process {} on ", std::process::id())), "{refused}");
         drop(first);
         assert!(Folder::claim(&run, false).unwrap().newest().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_folder_in_which_nothing_was_written_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("runs").join("one");
+        drop(Folder::claim(&run, false).unwrap());
+        assert!(!folder.path().join("runs").exists());
+        // What was there before stays, without the lock.
+        std::fs::create_dir_all(run.parent().unwrap()).unwrap();
+        drop(Folder::claim(&run, true).unwrap());
+        assert!(run.parent().unwrap().exists() && !run.exists());
+        let used = Folder::claim(&run, false).unwrap();
+        used.write_recipe(&Recipe::default()).unwrap();
+        drop(used);
+        assert!(run.join("recipe.toml").exists() && run.join(LOCK).exists());
+    }
+
+    #[test]
+    fn a_lock_that_its_holder_removed_protects_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = lock(folder.path()).unwrap();
+        std::fs::remove_file(folder.path().join(LOCK)).unwrap();
+        assert!(!is_still_there(&held, &folder.path().join(LOCK)));
+        assert!(is_still_there(&lock(folder.path()).unwrap(), &folder.path().join(LOCK)));
     }
 }

@@ -44,6 +44,7 @@ pub(crate) use outcome::Outcome;
 pub use prepared::Prepared;
 pub(crate) use share::{Share, collective};
 pub use solve::Counts;
+use stage::Stage;
 pub(crate) use step::draw;
 pub use step::sampler;
 pub use training::Training;
@@ -76,8 +77,8 @@ const FIRST_REPORTS: u32 = 3;
 pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, interrupt, observer } = session;
     let (recipe, begun) = (&method.recipe, Instant::now());
-    check_patience(recipe, set)?;
     require_same_recipe(recipe)?;
+    ranks::agree(check_patience(recipe, set).and_then(|()| Stage::check_all(method, set)))?;
     // Rank 0 alone writes; the others hear from it where the run goes on.
     let folder = folder.filter(|_| ranks::is_first());
     let claimed = folder.map(|path| Folder::claim(path, resume)).transpose();

@@ -8,6 +8,7 @@ use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape, Type}
 use super::collective;
 use super::compiled::CompiledStep;
 use super::solve::{self, SolverStep};
+use super::stage::Stage;
 use super::step::training_step;
 use crate::error::{CfoError, Result};
 use crate::method::Method;
@@ -39,7 +40,9 @@ impl Prepared {
     /// # Errors
     /// If recipe and data do not fit, or the device refuses.
     pub fn new(recipe: &Recipe, set: &Trajectories, device: Device) -> Result<Self> {
-        Self::by(&Method::of(recipe), set, device, None)
+        let method = Method::of(recipe);
+        Stage::check_all(&method, set)?;
+        Self::by(&method, set, device, None)
     }
 
     /// The same by a method, with the units of a model that is known already.
@@ -54,6 +57,18 @@ impl Prepared {
             .with_determinism(train.deterministic)
             .with_collective(collective());
         let (model, data, fingerprint) = TrainingData::load(method, set, &mut memory, known)?;
+        Self::build(model, data, memory, fingerprint)
+    }
+
+    /// For the part of a training that follows this one, which keeps its weights and gives its data away.
+    pub(crate) fn followed(&mut self, method: &Method, set: &Trajectories) -> Result<Self> {
+        let memory = self.memory.take(|name| self.data.is_kept(name));
+        let (model, data) = self.data.again(method, set, &memory, &self.model)?;
+        Self::build(model, data, memory, self.fingerprint.clone())
+    }
+
+    /// Builds the step.
+    fn build(model: Model, data: TrainingData, memory: Memory, fingerprint: String) -> Result<Self> {
         let (graph, loss) = match model.objective().integration() {
             None => training_step(&model, &data)?,
             Some(integration) => solve::update(&model, &data, integration)?,
@@ -118,6 +133,60 @@ impl Prepared {
                     other => other,
                 })?))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_data::{Description, FieldShape, Trajectory};
+
+    use super::*;
+
+    fn set(of: impl Fn(f64) -> f64) -> Trajectories {
+        let times: Vec<f64> = (0..9).map(|i| f64::from(i) / 8.0).collect();
+        let one = |shift: usize| {
+            let values = times.iter().map(|&time| of(time + shift as f64) as f32).collect();
+            Trajectory::new(times.clone(), values, vec![]).unwrap()
+        };
+        let description = Description {
+            system: String::new(),
+            shape: FieldShape::system(1),
+            periodic: vec![],
+            domain: vec![],
+            channel_names: vec![],
+            channel_units: vec![],
+            parameter_names: vec![],
+        };
+        Trajectories::new(description, (0..10).map(one).collect()).unwrap()
+    }
+
+    /// Fine-tuning goes on with the values in memory, whatever has become of the set they came from.
+    #[test]
+    fn a_later_part_of_a_training_reads_nothing_again() {
+        let keys = ["operator.kind=mlp", "operator.hidden=[4]", "finetune.steps=1", "finetune.window=2"];
+        let keys = keys.map(String::from);
+        for stream in [false, true] {
+            let mut recipe = Recipe::parse("", &keys).unwrap();
+            recipe.data.stream = Some(stream);
+            let (method, device) = (Method::of(&recipe), Device::Cpu);
+            let mut first = Prepared::by(&method, &set(f64::sin), device, None).unwrap();
+            first.initialize().unwrap();
+            first.compile(&[]).unwrap();
+            let known = first.model.clone();
+            let expected = Prepared::by(&method.tuning(), &set(f64::sin), device, Some(&known)).unwrap();
+            let mut next = first.followed(&method.tuning(), &set(f64::exp)).unwrap();
+            assert_eq!(next.model, expected.model);
+            assert_eq!(next.fingerprint, expected.fingerprint);
+            assert_eq!(first.memory.contains("data.values"), stream, "the values moved");
+            if !stream {
+                assert_eq!(
+                    next.memory.read("data.values").unwrap(),
+                    expected.memory.read("data.values").unwrap()
+                );
+            }
+            next.initialize().unwrap();
+            next.compile(&[]).unwrap();
         }
     }
 }

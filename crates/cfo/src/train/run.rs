@@ -74,7 +74,8 @@ impl Run<'_> {
             self.time.steps += begun.elapsed().as_secs_f64();
             let Signs { stop, overdue } = self.pace.agree(self.signs(), chunk);
             let last = step == steps || stop;
-            let validate = due(step, recipe.train.validate_every) || step == steps;
+            let every = recipe.train.validate_every;
+            let validate = due(step, every) || (every > 0 && step == steps);
             let checkpoint = due(step, recipe.train.checkpoint_every) || validate || last;
             if !(due(step, recipe.train.report_every) || checkpoint) {
                 if overdue {

@@ -1,6 +1,10 @@
 //! The parts of a training: the objective's steps, then those of fine-tuning.
 
+use crate::error::{CfoError, Result};
 use crate::method::Method;
+use crate::objective::Motion;
+use crate::training_data::TrainingData;
+use crate::trajectories::Trajectories;
 
 /// Steps of a training that are made by one rule.
 #[derive(Clone, Debug)]
@@ -22,6 +26,23 @@ impl Stage {
             stages.push(Self { method: method.tuning(), first, end: total });
         }
         stages
+    }
+
+    /// Refuses a training whose parts do not all suit the data, before any of them begins.
+    ///
+    /// # Errors
+    /// What does not suit.
+    pub fn check_all(method: &Method, set: &Trajectories) -> Result<()> {
+        let stages = Self::all(method);
+        for stage in &stages {
+            let (model, _) = TrainingData::plan(&stage.method, set)?;
+            if stages.len() > 1 && model.objective().motion() != Motion::Velocity {
+                let name = model.objective().name().to_owned();
+                let problem = format!("`{name}` learns no velocity that a solver could integrate");
+                return Err(CfoError::invalid("finetune.steps", problem));
+            }
+        }
+        Ok(())
     }
 
     /// Whether it goes on from another stage.

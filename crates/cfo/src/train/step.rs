@@ -165,7 +165,7 @@ fn buckets(graph: &Graph, values: &[Node], order: &[usize]) -> Vec<Vec<usize>> {
 
 /// What an error counts: channel by channel in a space of the network's own, and at the times of the samples where noise was taken off, read by a second sampler of the same random numbers.
 fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Samples) -> Result<Option<Node>> {
-    let weights = match model.channel_weights() {
+    let weights = match model.channel_weights(model.objective().unit()) {
         None => None,
         Some(weights) => Some(graph.constant([1, 1, 1, weights.len()], weights)?),
     };

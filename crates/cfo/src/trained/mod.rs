@@ -17,7 +17,6 @@ use crate::checkpoint::{Checkpoints, State};
 use crate::error::{CfoError, Result};
 use crate::evaluate::{Evaluator, Report, batch};
 use crate::model::Model;
-use crate::objective::Motion;
 use crate::recipe::Recipe;
 use crate::rollout::{Prediction, Request, Solver, Watch};
 use crate::train::{Ending, Outcome, StepReport, WallTime, write_log};
@@ -135,7 +134,6 @@ impl Trained {
     /// # Errors
     /// If the request does not fit the model, or the watch ended it.
     pub fn predict_each(&self, request: &Request, watch: &Watch<'_>) -> Result<Prediction> {
-        self.check_steps(request)?;
         let legs = Legs::new(request);
         let mut weights = self.lock();
         let mut found = Vec::new();
@@ -267,36 +265,6 @@ impl Trained {
             });
         }
         Ok(values.chunks_exact(size).map(<[f32]>::to_vec).collect())
-    }
-
-    /// Refuses times that a model of fixed steps cannot reach. Its step is the interval of the training data, or a parameter of the
-    /// trajectory that equals the first step asked for.
-    fn check_steps(&self, request: &Request) -> Result<()> {
-        let mean = self.model.scaling.interval;
-        if self.model.objective().motion() != Motion::Step || mean <= 0.0 {
-            return Ok(());
-        }
-        for (i, (&from, times)) in request.start.iter().zip(&request.times).enumerate() {
-            let asked = times.iter().map(|time| time - from).find(|&step| step != 0.0).unwrap_or(mean);
-            let told = request.conditions.get(i).into_iter().flatten();
-            let told = told.copied().find(|value| (value - asked).abs() < 1e-3 * asked.abs());
-            let interval = told.filter(|_| self.model.setting.conditions > 0).unwrap_or(mean);
-            let rest = times.iter().filter(|&&time| time != from);
-            let mut expected = (1..).map(|step| from + f64::from(step) * interval);
-            if !rest.zip(&mut expected).all(|(time, expected)| (time - expected).abs() < 1e-3 * interval) {
-                return Err(CfoError::BadData {
-                    problem: format!(
-                        "the model predicts snapshot after snapshot, {interval} apart, and no other times"
-                    ),
-                    hint: format!(
-                        "ask for {}, {}, ...; a model trained by flow matching predicts any times",
-                        from + interval,
-                        from + 2.0 * interval
-                    ),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// The weights. A thread that panicked with them in hand left nothing half done that is read again.

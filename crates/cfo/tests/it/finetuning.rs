@@ -104,6 +104,18 @@ fn a_second_run_goes_on_from_the_weights_of_the_first() {
     assert!(error(&after) < error(&plain), "{} became {}", error(&plain), error(&after));
 }
 
+/// What would fail after all steps of flow matching is refused before the first, and leaves nothing behind.
+#[test]
+fn fine_tuning_that_does_not_suit_the_data_is_refused_at_once() {
+    let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
+    let run = folder.path().join("runs").join("one");
+    let refused = trained(&tuned(1_000_000, 5, &["finetune.window=30"]), &set, Some(&run), false);
+    let error = refused.unwrap_err();
+    assert!(error.to_string().contains("a window of 30 intervals"), "{error}");
+    assert!(error.hint().is_some());
+    assert!(!folder.path().join("runs").exists());
+}
+
 #[test]
 fn fine_tuning_that_makes_no_sense_is_refused() {
     let text = recipe(10).to_toml().unwrap();

@@ -75,6 +75,7 @@ fn every_objective_learns_in_coefficients_and_resumes() {
     for (kind, latent) in [
         ("flow-matching", in_space(LatentWavelet::Daubechies4, 2)),
         ("autoregressive", in_space(LatentWavelet::Haar, 1)),
+        ("neural-ode", in_space(LatentWavelet::Haar, 1)),
         ("pde-refiner", in_space(LatentWavelet::Haar, 2)),
         ("conditional-flow-matching", in_space(LatentWavelet::Daubechies4, 1)),
     ] {

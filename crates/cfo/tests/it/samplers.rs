@@ -217,6 +217,50 @@ fn conditional_flow_matching_learns_and_resumes() {
     }
 }
 
+/// The same trajectories at later times.
+fn shifted(data: &Trajectories, shift: impl Fn(usize) -> f64) -> Trajectories {
+    let later = |(i, one): (usize, &Trajectory)| {
+        let times = one.times.iter().map(|time| time + shift(i)).collect();
+        Trajectory::new(times, one.values.clone(), vec![]).unwrap()
+    };
+    let trajectories = data.trajectories.iter().enumerate().map(later).collect();
+    Trajectories::new(data.description.clone(), trajectories).unwrap()
+}
+
+/// When a trajectory starts does not matter to a model that makes it from its first snapshot.
+#[test]
+fn trajectories_that_start_at_other_times_are_learnt_alike() {
+    let keys = ConditionalFlowKeys { frames: 8, ..ConditionalFlowKeys::default() };
+    let data = spirals(20, 21);
+    let [early, late] = [0.0, 4.0].map(|apart| {
+        let trained = flow(40, keys).fit(&shifted(&data, |i| apart * i as f64)).unwrap();
+        trained.predict(&[0.7, -0.3], 4.0, &[4.03, 4.7, 6.0]).unwrap()
+    });
+    for (early, late) in early.states.iter().zip(&late.states) {
+        // Times round differently in their last digits.
+        assert!((early - late).abs() < 1e-4, "{early} {late}");
+    }
+}
+
+/// A model of fixed steps is compared with snapshots at these steps alone.
+#[test]
+fn times_that_a_step_does_not_reach_are_never_compared() {
+    let (data, other) = (spirals(20, 21), spirals(20, 11));
+    let trained = training(20).fit(&data).unwrap();
+    trained.evaluate(shifted(&data, |i| 3.0 * i as f64).test()).unwrap();
+    let refused = trained.evaluate(other.test()).unwrap_err();
+    assert!(refused.to_string().contains("0.1 apart"), "{refused}");
+    assert!(refused.hint().unwrap().contains("flow matching"));
+    // Nor is it validated on them.
+    let mut mixed = data.clone();
+    let validated = mixed.validation().indices()[0];
+    mixed.trajectories[validated] = other.trajectories[0].clone();
+    let training = || refiner(10, PdeRefiner::default());
+    let refused = training().fit(&mixed).unwrap_err().to_string();
+    assert!(refused.contains(&format!("trajectory {validated} by 0.2")), "{refused}");
+    training().configure(|recipe| recipe.train.validate_every = 0).fit(&mixed).unwrap();
+}
+
 /// What they cannot take is refused, with what to do.
 #[test]
 fn samplers_refuse_what_they_cannot_take() {
