@@ -6,7 +6,7 @@
 #
 # CFO is the binary, MPI a folder with `bin/mpiexec` and `lib/` (PyPI's wheel `mpich`), OUT a folder for the raw documents
 # (default: ranks-check). No network is needed. Each part is skipped, with a word, where what it needs is missing.
-# `PARTS="sums cpu nccl share"` chooses parts, `CORES` the ranks of the last one.
+# `PARTS="sums cpu nccl share"` chooses parts, `CORES` the most CPU ranks.
 set -uo pipefail
 cfo=$(realpath "$1") mpi=$(realpath "$2") out=${3:-ranks-check}
 parts=${PARTS:-sums cpu nccl share}
@@ -77,29 +77,56 @@ for run in ("share-two", "share-three"):
 P
 }
 
-# Samples a second of ranks of one thread against one rank of as many threads, on the U-Net 1D.
+# Samples a second of ranks of one thread against one rank of as many threads, on the U-Net 1D, and where the rest of a step goes: each
+# rank's own computation, its wait for sums, and the same computation by as many processes that do not sum (what the cores, the caches
+# and the memory take from each other). The rank that computes longest waits for the sums alone; the others wait for it too.
 cpu() {
-    local ranks batch=256
+    local ranks batch=256 line
+    line="bench train-step --model unet1d --device cpu --json"
     for ranks in 1 2 4 8 $cores; do
         [ "$ranks" -le "$cores" ] || continue
-        RAYON_NUM_THREADS=$ranks "$cfo" bench train-step --model unet1d --device cpu --batch $batch --json >threads-$ranks.json
-        RAYON_NUM_THREADS=1 launch "$ranks" "$cfo" bench train-step --model unet1d --device cpu --batch $batch --json >ranks-$ranks.json
+        RAYON_NUM_THREADS=$ranks "$cfo" $line --batch $batch >threads-$ranks.json
+        RAYON_NUM_THREADS=1 launch "$ranks" "$cfo" $line --batch $batch >ranks-$ranks.json
+        RAYON_NUM_THREADS=1 CFO_SHARED_MEMORY=off launch "$ranks" "$cfo" $line --batch $batch >mpi-$ranks.json
+        RAYON_NUM_THREADS=1 CFO_MPI=off launch "$ranks" sh -c "exec \"\$0\" $line --batch $((batch / ranks)) >apart-$ranks-\$PMI_RANK.json" "$cfo"
         python3 - "$ranks" $batch <<'P'
 import json, sys
 ranks, batch = int(sys.argv[1]), int(sys.argv[2])
-threads, processes = (json.load(open(f"{kind}-{ranks}.json"))["median_ms"] for kind in ("threads", "ranks"))
-print(f"{ranks}: one rank of {ranks} threads {1e3 * batch / threads:.1f} samples/s, {ranks} ranks of one thread {1e3 * batch / processes:.1f} samples/s, ratio {threads / processes:.3f}")
+def load(name):
+    return json.load(open(f"{name}.json"))
+threads, shared, mpi = (load(f"{kind}-{ranks}") for kind in ("threads", "ranks", "mpi"))
+rate = lambda found: 1e3 * batch / found["median_ms"]
+print(f"{ranks}: one rank of {ranks} threads {rate(threads):.1f} samples/s, {ranks} ranks of one thread {rate(shared):.1f} "
+      f"(ratio {rate(shared) / rate(threads):.3f}), by MPI's sum {rate(mpi):.1f} (ratio {rate(mpi) / rate(threads):.3f})")
+def spread(values):
+    return f"{min(values):.2f} / {sum(values) / len(values):.2f} / {max(values):.2f}"
+for name, found in (("shared memory", shared), ("MPI", mpi)):
+    rows = found.get("ranks", [])
+    if rows:
+        slowest = max(rows, key=lambda row: row["own_ms"])
+        print(f"   {name}: step {found['median_ms']:.2f} ms; own computation {spread([row['own_ms'] for row in rows])} ms, "
+              f"waiting for sums {spread([row['waited_ms'] for row in rows])} ms (least / mean / most); "
+              f"rank {slowest['rank']} computes longest and waits {slowest['waited_ms']:.2f} ms")
+apart = [load(f"apart-{ranks}-{rank}")["median_ms"] for rank in range(ranks)]
+print(f"   the same computation by {ranks} processes that do not sum: {spread(apart)} ms; by threads {threads['median_ms']:.2f} ms")
 P
     done
 }
 
-# The constants of docs/scaling.md: latency and bandwidth of a sum by MPI on this machine.
+# The constants of docs/scaling.md: latency and bandwidth of a sum on this machine, through shared memory and by MPI.
 sums() {
     local ranks
     for ranks in 2 4 8 $cores; do
         [ "$ranks" -le "$cores" ] || continue
         launch "$ranks" "$cfo" bench all-reduce --json >sums-$ranks.json
-        launch "$ranks" "$cfo" bench all-reduce
+        CFO_SHARED_MEMORY=off launch "$ranks" "$cfo" bench all-reduce --json >sums-mpi-$ranks.json
+        python3 - "$ranks" <<'P'
+import json, sys
+ranks = sys.argv[1]
+shared, mpi = (json.load(open(f"{kind}-{ranks}.json")) for kind in ("sums", "sums-mpi"))
+for one, other in zip(shared["rows"], mpi["rows"]):
+    print(f"{ranks} ranks, {one['bytes']} bytes: {shared['way']} {one['median_ms']:.4f} ms, {mpi['way']} {other['median_ms']:.4f} ms")
+P
     done
 }
 

@@ -93,6 +93,9 @@ impl RanksError {
                     .into()
             }
             Self::Different { what: "version", .. } => "install the same `cfo` on every machine".into(),
+            Self::Different { what: "device", .. } => {
+                "`cfo devices` under the launcher lists what each rank has; `--device cpu` trains on all CPUs".into()
+            }
             Self::Different { what: "weights", .. } => {
                 "that machine computes wrongly, or MPI does: look at its memory and its logs; `--resume` goes on from the latest \
                  checkpoint"

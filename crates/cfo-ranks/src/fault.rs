@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::messenger::{Messenger, pause};
 use crate::notice::Word;
+use crate::watch::GRACE;
 
 impl Messenger {
     /// Names the ranks that do not take part in the communication that this one waits in, and ends the job.
@@ -15,7 +16,7 @@ impl Messenger {
         let (waiting, missing): (Vec<usize>, Vec<usize>) = (0..self.mpi.size).partition(|&rank| waits(rank));
         if waiting.first() != Some(&here) {
             // The first of those who wait speaks; if it cannot, this one does.
-            std::thread::sleep(self.grace());
+            std::thread::sleep(GRACE);
         }
         let seconds = waited.as_secs();
         let text = match missing.as_slice() {
@@ -29,8 +30,9 @@ impl Messenger {
         };
         let hint = "look at that machine and its process; `CFO_RANKS_TIMEOUT` sets the limit in seconds; \
                     `--resume` goes on from the latest checkpoint, with any number of ranks";
+        self.expect_end();
         (self.report)(&format!("{text}\n\nhint: {hint}"));
-        self.mpi.abort(1)
+        self.abort()
     }
 
     /// `rank 2 on host` or `ranks 2 on a, 3 on b`, with its verb.
@@ -51,22 +53,24 @@ impl Messenger {
 
     /// Another rank failed: rank 0 says who and why, and ends the job; the others wait for that.
     pub(crate) fn end_by_failures(&mut self) -> ! {
-        let patience = if self.mpi.rank == 0 { self.grace() / 4 } else { 2 * self.grace() };
+        self.expect_end();
+        let patience = if self.mpi.rank == 0 { GRACE / 4 } else { 2 * GRACE };
         self.collect_failures(patience, self.mpi.size - 1);
         self.say_failures(None);
-        self.mpi.abort(1)
+        self.abort()
     }
 
     /// This rank failed. Where all others did so too the job ends in order, else for all at once.
     pub(crate) fn fail(&mut self, text: &str) {
+        self.expect_end();
         let mut sent = self.tell(Word::Failed(text.into()));
-        self.collect_failures(self.grace(), self.mpi.size - 1);
+        self.collect_failures(GRACE, self.mpi.size - 1);
         let everyone = self.failures.len() + 1 == self.mpi.size;
         if self.mpi.rank == 0 {
             self.say_failures(Some(text));
         }
         let started = Instant::now();
-        while everyone && started.elapsed() < self.grace() {
+        while everyone && started.elapsed() < GRACE {
             sent.retain_mut(|request| matches!(self.mpi.is_done(request), Ok(false)));
             if sent.is_empty() {
                 self.mpi.finalize();
@@ -76,10 +80,23 @@ impl Messenger {
         }
         if self.mpi.rank != 0 {
             // Rank 0 was told; it says what there is to say and ends this process too.
-            std::thread::sleep(2 * self.grace());
+            std::thread::sleep(2 * GRACE);
             (self.report)(&format!("rank {} on {}: {text}", self.mpi.rank, self.host(self.mpi.rank)));
         }
+        self.abort()
+    }
+
+    /// Ends the processes of all ranks. What was said before goes through the launcher, which drops what it has not passed on by then.
+    pub(crate) fn abort(&self) -> ! {
+        std::thread::sleep(Duration::from_millis(200));
         self.mpi.abort(1)
+    }
+
+    /// From now on the end of a rank is no surprise.
+    pub(crate) fn expect_end(&self) {
+        if let Some(lives) = &self.lives {
+            lives.expect_end();
+        }
     }
 
     /// Waits for so many failures of others, and not for long.

@@ -12,18 +12,21 @@ mod collective;
 mod error;
 mod fault;
 mod launcher;
+#[cfg_attr(not(target_os = "linux"), path = "no_machine.rs")]
+mod machine;
 mod messenger;
 mod mpi;
 mod notice;
 mod numbers;
 mod ranks;
 mod tree;
+mod watch;
 mod world;
 
 pub use collective::{Alone, Collective};
 pub use error::{RanksError, Result};
 pub use launcher::{Kind, Launcher};
-pub use messenger::{Sum, Summing};
+pub use messenger::{Sum, Summing, waited};
 pub use numbers::Numbers;
 pub use ranks::{Identity, Ranks};
 pub use tree::{Shards, add_in_tree};

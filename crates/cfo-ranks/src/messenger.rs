@@ -1,20 +1,30 @@
 //! The thread that speaks with the other ranks. It alone calls MPI; the rest of the process sends it orders.
 
 use std::collections::HashMap;
+use std::ops::AddAssign;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{RanksError, Result};
+use crate::machine::{Lives, Sums};
 use crate::mpi::{Mpi, Request, Span, Tag};
-use crate::notice::{BYTES, Notice, Word};
 use crate::numbers::Numbers;
 use crate::tree::{Pair, Shards, pairs};
 
 /// How often notices of other ranks are looked for.
-const GLANCE: Duration = Duration::from_millis(50);
-/// How long other ranks have to say that they wait too, or that they failed too.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GLANCE: Duration = Duration::from_millis(50);
+/// Nanoseconds for which threads of this process have waited for sums.
+static WAITED: AtomicU64 = AtomicU64::new(0);
+
+/// Threads of this process that wait for sums now.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// How long threads of this process have waited for sums, all together.
+pub fn waited() -> Duration {
+    Duration::from_nanos(WAITED.load(Ordering::Relaxed))
+}
 
 /// In which order numbers are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +56,15 @@ impl Summing {
     pub fn wait(self) -> Numbers {
         // The messenger answers, or ends the process.
         let answer = self.0.into_inner().unwrap_or_else(|_| park());
-        answer.recv().unwrap_or_else(|_| park())
+        if let Ok(numbers) = answer.try_recv() {
+            return numbers;
+        }
+        let started = Instant::now();
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        let numbers = answer.recv().unwrap_or_else(|_| park());
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        WAITED.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        numbers
     }
 }
 
@@ -88,6 +106,10 @@ pub(crate) enum Order {
 /// The thread's state.
 pub(crate) struct Messenger {
     pub(crate) mpi: Mpi,
+    /// Memory through which all ranks sum, if they are on one machine.
+    pub(crate) sums: Option<Sums>,
+    /// Who else lives on this machine.
+    pub(crate) lives: Option<Lives>,
     pub(crate) hosts: Vec<String>,
     /// How long a rank may keep the others waiting.
     pub(crate) limit: Duration,
@@ -139,12 +161,7 @@ impl Messenger {
         match order {
             Order::Sum { mut numbers, order, reply } => {
                 match order {
-                    Sum::Any => {
-                        // SAFETY: the numbers are held here until the request is done.
-                        #[allow(unsafe_code)]
-                        let request = unsafe { self.mpi.start_sum(numbers.span())? };
-                        self.complete(request)?;
-                    }
+                    Sum::Any => self.sum(&mut numbers)?,
                     Sum::Tree(shards) => self.sum_in_tree(&mut numbers, shards)?,
                 }
                 let _ = reply.send(numbers);
@@ -160,6 +177,40 @@ impl Messenger {
             }
         }
         Ok(())
+    }
+
+    /// Adds through memory that all ranks share, where they do; else as MPI does.
+    fn sum(&mut self, numbers: &mut Numbers) -> Result<()> {
+        let Some(mut sums) = self.sums.take() else {
+            // SAFETY: the numbers are held here until the request is done.
+            #[allow(unsafe_code)]
+            let request = unsafe { self.mpi.start_sum(numbers.span())? };
+            return self.complete(request);
+        };
+        match numbers {
+            Numbers::F32(values) => self.sum_in(&mut sums, values)?,
+            Numbers::F64(values) => self.sum_in(&mut sums, values)?,
+        }
+        self.sums = Some(sums);
+        Ok(())
+    }
+
+    fn sum_in<T: Copy + AddAssign>(&mut self, sums: &mut Sums, values: &mut [T]) -> Result<()> {
+        for piece in values.chunks_mut(Sums::capacity::<T>()) {
+            sums.put(piece);
+            self.meet(sums)?;
+            sums.add_part::<T>(piece.len());
+            self.meet(sums)?;
+            sums.take(piece);
+        }
+        Ok(())
+    }
+
+    /// Waits until all ranks have come here.
+    fn meet(&mut self, sums: &mut Sums) -> Result<()> {
+        sums.arrive();
+        let idle = || WAITING.load(Ordering::Relaxed) > 0;
+        self.until(Some(self.limit), |_, _| Ok(sums.have_all_arrived(GLANCE, idle())))
     }
 
     /// Adds in the tree's order; who holds the left node of a pair receives the right one. A rank without shards has room for
@@ -207,7 +258,7 @@ impl Messenger {
     }
 
     /// Rank 0's bytes on every rank.
-    fn broadcast(&mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
+    pub(crate) fn broadcast(&mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
         let mut length = (bytes.len() as u64).to_le_bytes();
         // SAFETY: held here until the request is done, as below.
         #[allow(unsafe_code)]
@@ -254,94 +305,13 @@ impl Messenger {
     }
 
     fn complete_within(&mut self, mut request: Request, limit: Option<Duration>) -> Result<()> {
-        let started = Instant::now();
-        let (mut glanced, mut asked) = (started, None);
-        while !self.mpi.is_done(&mut request)? {
-            let waited = started.elapsed();
-            pause(waited);
-            if glanced.elapsed() < GLANCE {
-                continue;
+        self.until(limit, |mpi, waited| {
+            let done = mpi.is_done(&mut request)?;
+            if !done {
+                pause(waited);
             }
-            glanced = Instant::now();
-            self.glance();
-            match (asked, limit) {
-                (None, Some(limit)) if waited > limit || self.is_asked() => {
-                    self.tell(Word::Waits(self.sequence));
-                    asked = Some(waited > limit);
-                }
-                // Another rank's patience ended first.
-                (Some(false), Some(limit)) if waited > limit => asked = Some(true),
-                (Some(true), Some(limit)) if waited > limit + GRACE => self.accuse(waited),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the job where the process waits for the others elsewhere for too long.
-    fn look_after(&mut self) {
-        let Some((since, told)) = self.watched else { return };
-        let waited = since.elapsed();
-        if !told && (waited > self.limit || self.is_asked()) {
-            self.tell(Word::Waits(self.sequence));
-            self.watched = Some((since, true));
-        }
-        if waited > self.limit + GRACE {
-            self.accuse(waited);
-        }
-    }
-
-    /// Whether another rank asks who else waits.
-    fn is_asked(&self) -> bool {
-        self.waiting.values().any(|&sequence| self.is_now(sequence))
-    }
-
-    /// Whether a communication is the one under way. What a rank contributed before it hung may have let some of the others go
-    /// on to the next one.
-    pub(crate) fn is_now(&self, sequence: u64) -> bool {
-        sequence.abs_diff(self.sequence) <= 2
-    }
-
-    /// Receives the notices that have come. A failure elsewhere ends the job.
-    fn glance(&mut self) {
-        self.receive_notices();
-        if !self.failures.is_empty() {
-            self.end_by_failures();
-        }
-    }
-
-    pub(crate) fn receive_notices(&mut self) {
-        while self.mpi.has_message(Tag::Notice) {
-            let mut bytes = [0; BYTES];
-            // SAFETY: held here until the request is done.
-            #[allow(unsafe_code)]
-            let started = unsafe { self.mpi.start_receive(Span::Bytes(&mut bytes), None, Tag::Notice) };
-            let Ok(mut request) = started else { return };
-            // The message is there already.
-            while matches!(self.mpi.is_done(&mut request), Ok(false)) {
-                std::thread::yield_now();
-            }
-            match Notice::from_bytes(&bytes) {
-                Notice { rank, word: Word::Waits(sequence) } => {
-                    self.waiting.insert(rank, sequence);
-                }
-                Notice { rank, word: Word::Failed(text) } => self.failures.push((rank, text)),
-            }
-        }
-    }
-
-    /// Sends a notice to all other ranks. Its memory is never given back: who does not receive it keeps it.
-    pub(crate) fn tell(&self, word: Word) -> Vec<Request> {
-        let bytes = Notice { rank: self.mpi.rank, word }.to_bytes();
-        let others = (0..self.mpi.size).filter(|&rank| rank != self.mpi.rank);
-        let send = |rank: usize| {
-            let bytes = Box::leak(bytes.clone().into_boxed_slice());
-            // SAFETY: the memory lives for ever.
-            #[allow(unsafe_code)]
-            let request = unsafe { self.mpi.start_send(Span::Bytes(bytes), rank, Tag::Notice) };
-            request.ok()
-        };
-        others.filter_map(send).collect()
+            Ok(done)
+        })
     }
 
     /// Leaves the job together with the others, however long they still take.
@@ -352,18 +322,18 @@ impl Messenger {
         #[allow(unsafe_code)]
         let started = unsafe { self.mpi.start_gather(&mut own, &mut all) };
         match started.and_then(|request| self.complete_within(request, None)) {
-            Ok(()) => self.mpi.finalize(),
+            Ok(()) => {
+                self.expect_end();
+                self.mpi.finalize();
+            }
             Err(error) => self.end(&error),
         }
     }
 
     fn end(&self, error: &RanksError) -> ! {
+        self.expect_end();
         (self.report)(&format!("error: rank {}: {error}\n\nhint: {}", self.mpi.rank, error.hint()));
-        self.mpi.abort(1)
-    }
-
-    pub(crate) fn grace(&self) -> Duration {
-        GRACE
+        self.abort()
     }
 }
 
@@ -374,6 +344,6 @@ pub(crate) fn pause(waited: Duration) {
     } else if waited < Duration::from_millis(1) {
         std::thread::yield_now();
     } else {
-        std::thread::sleep((waited / 16).clamp(Duration::from_micros(50), Duration::from_millis(1)));
+        std::thread::sleep((waited / 64).clamp(Duration::from_micros(50), Duration::from_millis(1)));
     }
 }

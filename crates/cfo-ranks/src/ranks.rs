@@ -14,6 +14,8 @@ pub struct Identity {
     pub version: String,
     /// Its machine.
     pub host: String,
+    /// The number of its process there.
+    pub process: u32,
 }
 
 /// This process among those of its job. Every function but the questions is called by all ranks, in the same order.
@@ -23,6 +25,7 @@ pub struct Ranks {
     pub(crate) identities: Vec<Identity>,
     pub(crate) library: PathBuf,
     pub(crate) version: String,
+    pub(crate) shares_memory: bool,
     pub(crate) orders: Sender<Order>,
 }
 
@@ -65,6 +68,11 @@ impl Ranks {
     /// What the MPI library calls itself.
     pub fn library_version(&self) -> &str {
         &self.version
+    }
+
+    /// Whether sums go through memory that all ranks share; else by MPI.
+    pub fn shares_memory(&self) -> bool {
+        self.shares_memory
     }
 
     /// Waits until all have come here.

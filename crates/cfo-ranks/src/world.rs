@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::{RanksError, Result};
 use crate::launcher::Launcher;
+use crate::machine::{Life, Lives, Machine, Sums};
 use crate::messenger::{Messenger, Order};
 use crate::mpi::Mpi;
 use crate::ranks::{Identity, Ranks};
@@ -32,7 +33,7 @@ pub fn join(version: &str, report: fn(&str)) -> Result<Option<&'static Ranks>> {
     let Some(launcher) = launcher(named.as_deref()) else { return Ok(None) };
     let (answer, answered) = channel();
     let (orders, received) = channel();
-    let own = Identity { version: version.into(), host: host() };
+    let own = Identity { version: version.into(), host: host(), process: std::process::id() };
     let start = move || serve(launcher, named, own, report, (orders, received), &answer);
     let spawned = std::thread::Builder::new().name("ranks".into()).spawn(start);
     spawned.expect("the system gives a thread");
@@ -83,6 +84,8 @@ fn serve(
     let joined = Mpi::join(launcher, named).and_then(|mpi| {
         let mut messenger = Messenger {
             mpi,
+            sums: None,
+            lives: None,
             hosts: Vec::new(),
             limit: limit(),
             report,
@@ -91,9 +94,11 @@ fn serve(
             failures: Vec::new(),
             watched: None,
         };
-        let all = messenger.gather(format!("{}\n{}", own.version, own.host).as_bytes())?;
+        let Identity { version, host, process } = own;
+        let all = messenger.gather(format!("{version}\n{host}\n{process}").as_bytes())?;
         let identities: Vec<Identity> = all.iter().map(|bytes| identity(bytes)).collect();
         messenger.hosts = identities.iter().map(|one| one.host.clone()).collect();
+        share_machine(&mut messenger, &identities)?;
         Ok((messenger, identities))
     });
     match joined {
@@ -104,6 +109,7 @@ fn serve(
                 identities,
                 library: messenger.mpi.file.clone(),
                 version: messenger.mpi.version(),
+                shares_memory: messenger.sums.is_some(),
                 orders,
             };
             let _ = answer.send(Ok(ranks));
@@ -112,10 +118,43 @@ fn serve(
     }
 }
 
+/// Lets the ranks of this machine share memory, where each of them can see it and `CFO_SHARED_MEMORY` is not `off`: to know who is
+/// alive, and to sum where all ranks are here.
+fn share_machine(messenger: &mut Messenger, identities: &[Identity]) -> Result<()> {
+    let here = messenger.mpi.rank;
+    let local: Vec<usize> =
+        (0..identities.len()).filter(|&rank| identities[rank].host == identities[here].host).collect();
+    let wanted = local.len() > 1 && std::env::var_os("CFO_SHARED_MEMORY").is_none_or(|word| word != "off");
+    let made = (local[0] == here && wanted).then(|| Machine::create(local.len())).flatten();
+    let place = made.as_ref().map_or("", |(_, place)| place.as_str());
+    let places = messenger.gather(place.as_bytes())?;
+    let seen = || {
+        let number = local.iter().position(|&rank| rank == here)?;
+        Machine::open(&String::from_utf8_lossy(&places[local[0]]), number, local.len())
+    };
+    let own = made.map(|(machine, _)| machine).or_else(|| if wanted { seen() } else { None });
+    let lives = own.map(Lives::begin);
+    // From here on all lives have begun.
+    let all = messenger.gather(&[u8::from(own.is_some())])?;
+    let (Some(machine), Some(lives)) = (own, lives) else { return Ok(()) };
+    if local.iter().any(|&rank| all[rank] != [1]) {
+        return Ok(());
+    }
+    let life = |&rank: &usize| {
+        let Identity { host, process, .. } = identities[rank].clone();
+        Life { rank, host, process }
+    };
+    lives.watch(&local.iter().map(life).collect::<Vec<_>>(), messenger.report);
+    messenger.lives = Some(lives);
+    messenger.sums = (local.len() == identities.len()).then(|| Sums::new(machine));
+    Ok(())
+}
+
 fn identity(bytes: &[u8]) -> Identity {
     let text = String::from_utf8_lossy(bytes);
-    let (version, host) = text.split_once('\n').unwrap_or((&text, ""));
-    Identity { version: version.into(), host: host.into() }
+    let mut words = text.split('\n');
+    let mut word = || words.next().unwrap_or_default().to_owned();
+    Identity { version: word(), host: word(), process: word().parse().unwrap_or_default() }
 }
 
 fn check_versions(ranks: &Ranks) -> Result<()> {

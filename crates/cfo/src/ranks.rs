@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{CfoError, Result};
 
-pub use cfo_ranks::{Identity, Launcher, Ranks, RanksError, join, require_joined, world};
+pub use cfo_ranks::{Identity, Launcher, Ranks, RanksError, join, require_joined, waited, world};
 
 /// The job, if there are other processes in it.
 pub(crate) fn job() -> Option<&'static Ranks> {

@@ -107,6 +107,8 @@ impl Attempt<'_> {
         };
         let mut prepared = ranks::agree(timed(&mut time.reading, prepare))?;
         ranks::require_same("training data", &prepared.fingerprint)?;
+        // CPUs cut their sums into other messages than GPUs, and all would wait for them.
+        ranks::require_same("device", if prepared.memory.is_asynchronous() { "a GPU" } else { "a CPU" })?;
         let model = Arc::new(prepared.model.by(self.method));
         ranks::agree(self.take_weights(stage, &source, &model, &mut prepared))?;
         if ranks::job().is_some() {

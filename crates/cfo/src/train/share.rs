@@ -30,6 +30,8 @@ pub(crate) struct Share {
     pub shards: Option<Shards>,
     /// Whether gradients are summed over ranks.
     pub summed: bool,
+    /// Whether a GPU launches the sums.
+    pub launched: bool,
 }
 
 impl Share {
@@ -41,12 +43,13 @@ impl Share {
         let ranks = memory.collective().map(|ranks| (ranks.rank(), ranks.size()));
         // The libraries of a GPU choose their algorithms by the batch's size; the CPU's kernels add alike.
         let fixed = memory.is_deterministic() && !memory.is_asynchronous() && divisible;
-        Self::of(train.batch, ranks.unwrap_or((0, 1)), fixed, ranks.is_some())
+        let launched = memory.is_asynchronous();
+        Self { launched, ..Self::of(train.batch, ranks.unwrap_or((0, 1)), fixed, ranks.is_some()) }
     }
 
     fn of(batch: usize, (rank, size): (usize, usize), fixed: bool, summed: bool) -> Self {
         if !fixed {
-            return Self { parts: vec![samples(batch, rank, size)], shards: None, summed };
+            return Self { parts: vec![samples(batch, rank, size)], shards: None, summed, launched: false };
         }
         let total = batch.min(SHARDS);
         let shards = Shards::of(total, rank, size);
@@ -55,7 +58,7 @@ impl Share {
         if parts.is_empty() {
             parts.push(Samples { range: 0..1, weight: 0.0 });
         }
-        Self { parts, shards: Some(shards), summed }
+        Self { parts, shards: Some(shards), summed, launched: false }
     }
 
     /// All its samples as one part.

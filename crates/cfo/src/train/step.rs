@@ -15,8 +15,12 @@ const BATCHES: u32 = 1;
 pub(super) const COUNTER: &str = "train.step";
 /// The tensor that counts the optimiser steps of fine-tuning.
 const TUNING_COUNTER: &str = "finetune.step";
-/// Numbers of a message to the other ranks: enough to keep a network busy, few enough to leave while the backward pass goes on.
-const BUCKET: usize = 1 << 20;
+/// Numbers of a message to the other ranks at most: enough to keep a network busy, few enough to leave while the backward pass goes on.
+const LARGEST: usize = 1 << 20;
+/// Messages that even a small network's gradients are cut into on the CPU: all but the last leave while the backward pass goes on.
+const MESSAGES: usize = 4;
+/// Numbers of a message that is worth its latency.
+const LEAST: usize = 1 << 15;
 
 /// How this process's part of a model's batches is drawn.
 pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
@@ -137,7 +141,7 @@ pub(super) fn summed(graph: &mut Graph, data: &TrainingData, mut parts: Vec<Vec<
     let mut order: Vec<usize> = (0..parts[0].len()).collect();
     order.sort_by_key(|&value| parts.iter().map(|part| part[value].index()).max());
     let mut sums = parts[0].clone();
-    for bucket in buckets(graph, &parts[0], &order) {
+    for bucket in buckets(graph, &parts[0], &order, data.share.launched) {
         let chosen = |part: &Vec<Node>| bucket.iter().map(|&value| part[value]).collect::<Vec<Node>>();
         let reduced = match data.share.shards {
             None => graph.all_reduce_each(&chosen(&parts[0]))?,
@@ -148,16 +152,18 @@ pub(super) fn summed(graph: &mut Graph, data: &TrainingData, mut parts: Vec<Vec<
     Ok(sums)
 }
 
-/// Values in the order given, cut where a message is full.
-fn buckets(graph: &Graph, values: &[Node], order: &[usize]) -> Vec<Vec<usize>> {
+/// Values in the order given, cut where a message is full. A sum that a GPU launches costs it more than the wait for a small one.
+fn buckets(graph: &Graph, values: &[Node], order: &[usize], launched: bool) -> Vec<Vec<usize>> {
+    let count = |value: usize| graph.shape(values[value]).len();
+    let total: usize = order.iter().map(|&value| count(value)).sum();
+    let room = if launched { LARGEST } else { total.div_ceil(MESSAGES).clamp(LEAST, LARGEST) };
     let (mut all, mut held): (Vec<Vec<usize>>, usize) = (Vec::new(), 0);
     for &value in order {
-        let count = graph.shape(values[value]).len();
-        if all.is_empty() || held + count > BUCKET {
+        if all.is_empty() || held + count(value) > room {
             held = 0;
             all.push(Vec::new());
         }
-        held += count;
+        held += count(value);
         all.last_mut().expect("one was begun").push(value);
     }
     all
@@ -186,4 +192,30 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Sample
         Some(weights) => graph.multiply(trust, weights)?,
         None => trust,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_engine::Initial;
+
+    use super::*;
+
+    #[test]
+    fn small_networks_sum_in_several_messages_where_they_are_cheap() {
+        let messages = |counts: &[usize], launched: bool| -> Vec<Vec<usize>> {
+            let mut graph = Graph::new();
+            let values: Vec<Node> = (0..counts.len())
+                .map(|i| graph.parameter(&format!("w{i}"), [counts[i]], Initial::ZEROS).unwrap())
+                .collect();
+            buckets(&graph, &values, &(0..counts.len()).rev().collect::<Vec<_>>(), launched)
+        };
+        // As many numbers as the U-Net 1D has parameters: some leave before the last are there.
+        let network = [60_000; 10];
+        let cut = messages(&network, false);
+        assert!((MESSAGES..=2 * MESSAGES).contains(&cut.len()), "{cut:?}");
+        assert_eq!(cut.concat(), (0..10).rev().collect::<Vec<_>>());
+        assert_eq!(messages(&network, true).len(), 1);
+        assert_eq!(messages(&[100, 20_000, 7], false).len(), 1);
+        assert_eq!(messages(&[LARGEST, 1, LARGEST, 5], true), [vec![3], vec![2], vec![1], vec![0]]);
+    }
 }

@@ -1,5 +1,6 @@
 //! `cfo bench`: how long the parts of training and inference take.
 
+mod ranks;
 mod setting;
 mod sums;
 mod work;
@@ -17,6 +18,7 @@ use crate::args::{self, Network, Work};
 use crate::interrupt;
 use crate::job;
 use crate::report;
+use ranks::RankTime;
 use setting::setting;
 use work::{Timed, compile, time};
 
@@ -48,6 +50,9 @@ struct Report {
     /// What the last step took of a solver that chooses its steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     solver: Option<SolverCounts>,
+    /// What each rank does of a step, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<RankTime>,
 }
 
 /// Steps of a solver, for the whole batch at once.
@@ -128,7 +133,8 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
     let Prepared { model, memory, .. } = &mut prepared;
     work.run(memory)?;
     let first_ms = 1e3 * started.elapsed().as_secs_f64();
-    let mut times = time(&mut work, memory, arguments.repetitions.max(3))?;
+    let (mut times, waited) = time(&mut work, memory, arguments.repetitions.max(3))?;
+    let ranks = RankTime::of_all(arguments.what, memory, &times, waited)?;
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let batch = model.recipe.train.batch;
@@ -151,6 +157,7 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
         nfe: work.evaluations(),
         ms_per_trajectory: work.evaluations().map(|_| at(0.5) / batch as f64),
         solver: work.solver_counts().map(SolverCounts::from),
+        ranks,
     })
 }
 
@@ -164,7 +171,7 @@ impl Report {
             },
         };
         format!(
-            "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms{each} (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n",
+            "{} of {} ({} parameters, batch {}, {:?}) on {} in {}: {:.3} ms{each} (10 % {:.3}, 90 % {:.3}), first {:.0} ms, {}\n{}",
             self.what,
             self.model,
             self.parameters,
@@ -177,6 +184,7 @@ impl Report {
             self.p90_ms,
             self.first_ms,
             report::bytes(self.peak_bytes as u64),
+            ranks::text(&self.ranks),
         )
     }
 }

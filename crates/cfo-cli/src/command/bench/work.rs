@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use cfo::engine::{Feed, Memory, Page, Program};
 use cfo::numerics::ode::RK4;
+use cfo::ranks::waited;
 use cfo::rollout::Rollout;
 use cfo::training::{CompiledStep, Counts, Prepared};
 use cfo::{Budget, CfoError, Request, Trajectories};
@@ -117,8 +118,9 @@ fn request(set: &Trajectories, first: usize, count: usize) -> Request {
     }
 }
 
-/// Milliseconds per run, the device's work included; short runs are timed in groups.
-pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) -> Result<Vec<f64>> {
+/// Milliseconds per run, the device's work included; short runs are timed in groups. With them how long a run waited for sums over ranks
+/// in the mean.
+pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) -> Result<(Vec<f64>, f64)> {
     /// Least time of a group, in seconds.
     const GROUP: f64 = 0.02;
     let once = Instant::now();
@@ -127,6 +129,7 @@ pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) ->
     // Ranks that sum over each other make as many runs.
     let group = cfo::ranks::from_first(group)?;
     let mut times = Vec::with_capacity(repetitions);
+    let before = waited();
     for _ in 0..repetitions {
         let started = Instant::now();
         for _ in 0..group {
@@ -135,7 +138,8 @@ pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) ->
         work.wait()?;
         times.push(1e3 * started.elapsed().as_secs_f64() / group as f64);
     }
-    Ok(times)
+    let waited = 1e3 * (waited() - before).as_secs_f64() / (repetitions * group) as f64;
+    Ok((times, waited))
 }
 
 /// Draws weights, puts everything into memory and compiles what is timed.

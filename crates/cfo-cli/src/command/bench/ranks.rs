@@ -1,0 +1,51 @@
+//! What each rank does of a step: computes, or waits for sums. It tells ranks of unequal speed from sums that take long.
+
+use anyhow::Result;
+use cfo::engine::Memory;
+use cfo::ranks::{from_all, world};
+use serde::{Deserialize, Serialize};
+
+use crate::args::Work;
+
+/// A rank's share of a step, in the mean over all steps.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RankTime {
+    rank: usize,
+    host: String,
+    /// Its own computation.
+    own_ms: f64,
+    /// Waiting for sums: for the other ranks to come, then for the sum itself.
+    waited_ms: f64,
+}
+
+impl RankTime {
+    /// Those of all ranks, where there are several and the step is the CPU's: the sums of a GPU are commands of its own.
+    pub(super) fn of_all(work: Work, memory: &Memory, times: &[f64], waited_ms: f64) -> Result<Vec<Self>> {
+        let several = world().filter(|ranks| ranks.size() > 1);
+        let Some(ranks) = several.filter(|_| work == Work::TrainStep && !memory.is_asynchronous()) else {
+            return Ok(Vec::new());
+        };
+        let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()).to_owned());
+        let own_ms = times.iter().sum::<f64>() / times.len() as f64 - waited_ms;
+        Ok(from_all(&Self { rank, host, own_ms, waited_ms })?)
+    }
+}
+
+/// A line on all ranks.
+pub(super) fn text(ranks: &[RankTime]) -> String {
+    if ranks.is_empty() {
+        return String::new();
+    }
+    let spread = |time: fn(&RankTime) -> f64| {
+        let times = || ranks.iter().map(time);
+        let least = times().fold(f64::INFINITY, f64::min);
+        let mean = times().sum::<f64>() / ranks.len() as f64;
+        format!("{least:.3} / {mean:.3} / {:.3} ms", times().fold(0.0, f64::max))
+    };
+    format!(
+        "of each step on {} ranks (least / mean / most): own computation {}, waiting for sums {}\n",
+        ranks.len(),
+        spread(|rank| rank.own_ms),
+        spread(|rank| rank.waited_ms)
+    )
+}
