@@ -13,6 +13,7 @@ mod inspect;
 mod noise;
 mod own_data;
 mod queue;
+mod rank_faults;
 mod ranks;
 mod reproduce;
 mod reproduce_all;

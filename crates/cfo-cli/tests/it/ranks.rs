@@ -17,14 +17,14 @@ const RECIPE: &str = "[data]\npath = \"data.h5\"\nsplit = [20, 5, 5]\n\
 const WRAPPER: &str = "echo $$ > pid-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec \"$0\" \"$@\"";
 
 /// An MPI as its wheel installs it.
-struct Mpi {
-    name: &'static str,
-    home: PathBuf,
+pub struct Mpi {
+    pub name: &'static str,
+    pub home: PathBuf,
 }
 
 impl Mpi {
     /// Those that there are; the checks do not accept that one is missing.
-    fn all() -> Vec<Self> {
+    pub fn all() -> Vec<Self> {
         let find = |(name, variable): (&'static str, &str)| {
             let home = std::env::var_os(variable).map(PathBuf::from);
             let home = home.filter(|home| home.join("bin/mpiexec").exists());
@@ -38,7 +38,7 @@ impl Mpi {
     }
 
     /// `mpiexec -n ranks` in a folder, followed by the words of a program.
-    fn command(&self, folder: &Folder, ranks: usize) -> Command {
+    pub fn command(&self, folder: &Folder, ranks: usize) -> Command {
         let mut command = Command::new(self.home.join("bin/mpiexec"));
         if self.name == "openmpi" {
             command.args(["--oversubscribe", "--allow-run-as-root"]);
@@ -49,21 +49,21 @@ impl Mpi {
         command
     }
 
-    fn cfo(&self, folder: &Folder, ranks: usize, line: &str) -> Outcome {
+    pub fn cfo(&self, folder: &Folder, ranks: usize, line: &str) -> Outcome {
         let mut command = self.command(folder, ranks);
         command.arg(env!("CARGO_BIN_EXE_cfo")).args(line.split_whitespace());
         folder.run(&mut command, &format!("{line} ({ranks} ranks of {})", self.name))
     }
 
     /// The same by a shell, which can tell ranks apart.
-    fn shell(&self, folder: &Folder, ranks: usize, script: &str, line: &str) -> Command {
+    pub fn shell(&self, folder: &Folder, ranks: usize, script: &str, line: &str) -> Command {
         let mut command = self.command(folder, ranks);
         command.args(["sh", "-c", script, env!("CARGO_BIN_EXE_cfo")]).args(line.split_whitespace());
         command
     }
 
     /// Starts a training that would take very long, and waits for its first checkpoint.
-    fn under_way(&self, folder: &Folder, ranks: usize, limit: &str) -> Child {
+    pub fn under_way(&self, folder: &Folder, ranks: usize, limit: &str) -> Child {
         let line = "train recipe.toml --device cpu --out run --set train.steps=100000000 --set train.report_every=10000";
         let mut command = self.shell(folder, ranks, WRAPPER, line);
         let said = std::fs::File::create(folder.path("said")).unwrap();
@@ -80,36 +80,36 @@ impl Mpi {
     }
 }
 
-fn prepared() -> Folder {
+pub fn prepared() -> Folder {
     let folder = Folder::new();
     folder.cfo("simulate lorenz --frames 41 --horizon 0.4 --samples 30 --out data.h5").done();
     std::fs::write(folder.path("recipe.toml"), RECIPE).unwrap();
     folder
 }
 
-fn said_in(folder: &Folder) -> String {
+pub fn said_in(folder: &Folder) -> String {
     std::fs::read_to_string(folder.path("said")).unwrap_or_default()
 }
 
-fn losses(run: &Path) -> Vec<f64> {
+pub fn losses(run: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.map(|line| line["loss"].as_f64().unwrap()).collect()
 }
 
-fn weights(run: &Path) -> Vec<u8> {
+pub fn weights(run: &Path) -> Vec<u8> {
     std::fs::read(run.join("checkpoints/latest/weights.safetensors")).unwrap()
 }
 
 /// Sends a signal to the process of a rank.
-fn signal(folder: &Folder, rank: usize, name: &str) {
+pub fn signal(folder: &Folder, rank: usize, name: &str) {
     let process = std::fs::read_to_string(folder.path(&format!("pid-{rank}"))).unwrap();
     let sent = Command::new("kill").args([&format!("-{name}"), process.trim()]).status().unwrap();
     assert!(sent.success());
 }
 
 /// Waits for the end of a job; not for ever.
-fn end_within(child: &mut Child, seconds: u64, folder: &Folder) -> Option<i32> {
+pub fn end_within(child: &mut Child, seconds: u64, folder: &Folder) -> Option<i32> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(seconds) {
         if let Some(status) = child.try_wait().unwrap() {
@@ -189,99 +189,6 @@ fn a_run_goes_on_with_another_number_of_ranks() {
     }
 }
 
-#[test]
-fn a_killed_rank_ends_the_job_and_the_checkpoint_is_whole() {
-    for mpi in Mpi::all() {
-        let folder = prepared();
-        let mut job = mpi.under_way(&folder, 3, "5");
-        signal(&folder, 1, "KILL");
-        let code = end_within(&mut job, 15, &folder);
-        assert_ne!(code, Some(0), "{}", said_in(&folder));
-        folder.cfo("evaluate run --data data.h5 --checkpoint latest --device cpu").done();
-    }
-}
-
-#[test]
-fn a_rank_that_hangs_is_named() {
-    for mpi in Mpi::all() {
-        let folder = prepared();
-        let mut job = mpi.under_way(&folder, 3, "2");
-        signal(&folder, 1, "STOP");
-        let code = end_within(&mut job, 30, &folder);
-        // A launcher that is gone may leave stopped processes behind.
-        let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
-        let _ = Command::new("kill").args(["-KILL", process.trim()]).stderr(Stdio::null()).status();
-        assert_ne!(code, Some(0));
-        let said = said_in(&folder);
-        assert!(said.contains("error: rank 1 on "), "{said}");
-        assert!(said.contains("hint: look at that machine"), "{said}");
-    }
-}
-
-#[test]
-fn a_signal_to_one_rank_saves_and_stops_all() {
-    for (mpi, name) in Mpi::all().iter().zip(["USR1", "TERM"]) {
-        let folder = prepared();
-        let mut job = mpi.under_way(&folder, 2, "20");
-        signal(&folder, 1, name);
-        let code = end_within(&mut job, 30, &folder);
-        let said = said_in(&folder);
-        assert_eq!(code, Some(1), "{said}");
-        let at = said.split("interrupted at step ").nth(1).unwrap_or_else(|| panic!("{said}"));
-        let step: u64 = at.split_whitespace().next().unwrap().parse().unwrap();
-        let state = std::fs::read_to_string(folder.path("run/checkpoints/latest/state.json")).unwrap();
-        let state: Value = serde_json::from_str(&state).unwrap();
-        assert_eq!(state["state"]["step"], step, "the last step is saved");
-    }
-}
-
-#[test]
-fn a_rank_with_other_data_is_refused() {
-    for mpi in Mpi::all() {
-        let folder = prepared();
-        folder.cfo("simulate lorenz --frames 41 --horizon 0.4 --samples 30 --seed 7 --out other.h5").done();
-        let script = "[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 1 ] && d=other.h5 || d=data.h5; exec \"$0\" \"$@\" --data $d";
-        let mut command = mpi.shell(&folder, 3, script, "train recipe.toml --device cpu --out run");
-        let refused = folder.run(&mut command, "train with other data").ended_with(2);
-        assert_eq!(refused.stderr.matches("rank 1 on ").count(), 1, "{}", refused.stderr);
-        assert!(refused.stderr.contains("training data"), "{}", refused.stderr);
-        assert!(!folder.path("run/checkpoints").exists());
-        // A failure of one rank is said by rank 0, with the rank's name.
-        let script = "[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 1 ] && cd / ; exec \"$0\" \"$@\"";
-        let mut command = mpi.shell(&folder, 2, script, "train recipe.toml --device cpu --out other");
-        let failed = folder.run(&mut command, "train without data");
-        assert!(
-            failed.stderr.contains("rank 1 on ") && failed.stderr.contains("data.h5"),
-            "{}",
-            failed.stderr
-        );
-    }
-}
-
-#[test]
-fn a_process_of_a_launcher_without_mpi_refuses() {
-    let folder = prepared();
-    for (variables, named) in [
-        ([("PMI_SIZE", "2"), ("PMI_RANK", "0")], "mpiexec"),
-        ([("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0")], "mpiexec"),
-        ([("SLURM_NTASKS", "2"), ("SLURM_STEP_ID", "0")], "srun"),
-    ] {
-        let line = "train recipe.toml --device cpu --out run";
-        let mut command = folder.command(line);
-        command.env_remove("VIRTUAL_ENV").env("PATH", "/nowhere").envs(variables);
-        let refused = folder.run(&mut command, line).ended_with(2);
-        assert!(refused.stderr.contains(&format!("`{named}` started 2 processes")), "{}", refused.stderr);
-        assert!(refused.stderr.contains("hint: "), "{}", refused.stderr);
-        assert!(!folder.path("run").exists(), "it ran as one of several");
-        // Whoever wants copies says so.
-        let mut command = folder.command("devices");
-        folder.run(command.env("CFO_MPI", "off").envs(variables), "devices").done();
-    }
-    // A batch script of SLURM before its first step is a process alone.
-    let mut command = folder.command("devices");
-    folder.run(command.env("SLURM_NTASKS", "2"), "devices").done();
-}
-
 /// Products of batches of other sizes add in another order: single precision, passed on by a rollout of 40 steps.
 fn same_but_for_rounding(name: &str, found: &Value, expected: &Value) {
     match (found, expected) {
@@ -329,10 +236,43 @@ fn ranks_evaluate_and_report_together() {
         assert_eq!(text.matches("MPI: ").count(), 1, "{text}");
         let sums = mpi.cfo(&folder, 2, "bench all-reduce --json").done().json();
         assert_eq!((sums["ranks"].as_u64(), sums["rows"].as_array().unwrap().len()), (Some(2), 5), "{sums}");
+        assert_eq!(sums["way"], "shared memory", "{sums}");
+        let mut command = mpi.command(&folder, 2);
+        command
+            .arg(env!("CARGO_BIN_EXE_cfo"))
+            .args(["bench", "all-reduce", "--json"])
+            .env("CFO_SHARED_MEMORY", "off");
+        assert_eq!(folder.run(&mut command, "bench all-reduce by MPI").done().json()["way"], "MPI");
         // What ranks do not share is rank 0's alone.
         mpi.cfo(&folder, 3, &format!("simulate lorenz --samples 2 --out {}.h5", mpi.name)).done();
         let usage = mpi.cfo(&folder, 2, "train --nonsense").ended_with(2);
         assert_eq!(usage.stderr.matches("error: ").count(), 1, "{}", usage.stderr);
+    }
+}
+
+/// A step is what a rank computes and what it waits.
+#[test]
+fn a_step_is_told_apart_by_rank() {
+    for mpi in Mpi::all() {
+        let folder = Folder::new();
+        let line = "bench train-step --model unet1d --batch 3 --grid 16 --device cpu --repetitions 5";
+        let found = mpi.cfo(&folder, 3, &format!("{line} --json")).done().json();
+        let ranks = found["ranks"].as_array().unwrap();
+        assert_eq!(ranks.len(), 3, "{found}");
+        for (number, rank) in ranks.iter().enumerate() {
+            let [own, waited] = ["own_ms", "waited_ms"].map(|key| rank[key].as_f64().unwrap());
+            assert!(rank["rank"] == number && own > 0.0 && waited >= 0.0, "{rank}");
+        }
+        // No rank goes to the next step before the others have come to this one's sum.
+        let steps =
+            ranks.iter().map(|rank| rank["own_ms"].as_f64().unwrap() + rank["waited_ms"].as_f64().unwrap());
+        let (least, most) =
+            steps.fold((f64::INFINITY, 0.0), |(least, most), step| (step.min(least), step.max(most)));
+        assert!(most < 1.5 * least, "{found}");
+        let text = mpi.cfo(&folder, 3, line).done().stdout;
+        assert!(text.contains("on 3 ranks (least / mean / most): own computation"), "{text}");
+        let alone = folder.cfo(&format!("{line} --json")).done().json();
+        assert!(alone.get("ranks").is_none(), "{alone}");
     }
 }
 

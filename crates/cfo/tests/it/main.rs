@@ -7,6 +7,7 @@ mod latent;
 mod learning;
 mod library;
 mod neural_ode;
+mod ranks;
 mod resuming;
 mod rollouts;
 mod samplers;
