@@ -132,13 +132,6 @@ fn parsed(text: &str) -> Recipe {
 const SPARSE: [(&str, &str); 1] =
     [("shallow-water", include_str!("../../../recipes/ours/shallow-water-25.toml"))];
 
-/// The paper's error of quintic CFO on 25 % of the times on its worst test trajectory of Burgers.
-pub const WORST_OF_BURGERS: f64 = 0.0307;
-
-/// What the paper says of the Kuramoto-Sivashinsky equation: method, relative L2 error, seconds of training (1 h, 40 h 53 min, 1 h 5 min).
-pub const KURAMOTO_SIVASHINSKY: [(&str, f64, f64); 3] =
-    [("autoregressive", 0.317, 3600.0), ("neural-ode", 0.197, 147_180.0), ("cfo", 0.105, 3900.0)];
-
 /// Of the Kuramoto-Sivashinsky equation.
 const OTHER_DATA: &str = "The paper does not say how its data were made, and they could not be read: ours are of the kind that they most likely are (on the attractor, lengths and time \
                           steps vary by 10 %), so that the paper's errors are of other trajectories.";

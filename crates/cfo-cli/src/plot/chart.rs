@@ -113,6 +113,28 @@ fn curve<B: DrawingBackend>(
             }
         };
     }
+    for (at, mark) in points.iter().zip(&series.marks).filter_map(|(point, mark)| Some(((*point)?, mark))) {
+        marked_point(chart, at, mark, series, y, unit)?;
+    }
+    Ok(())
+}
+
+/// A point with words above it, or below it near the upper end of the axis.
+fn marked_point<B: DrawingBackend>(
+    chart: &mut Chart<'_, B>,
+    at: (f64, f64),
+    mark: &str,
+    series: &Series,
+    y: &Ticks,
+    unit: u32,
+) -> Result<()> {
+    let is_high = at.1 > y.low + 0.85 * (y.high - y.low);
+    let (distance, side) = if is_high { (8, VPos::Top) } else { (-8, VPos::Bottom) };
+    let text = (FONT, TEXT_SIZE * unit).into_font().color(&INK).pos(Pos::new(HPos::Center, side));
+    let element = EmptyElement::at(at)
+        + Circle::new((0, 0), 4 * unit, stroke(series, unit).filled())
+        + Text::new(mark.to_owned(), (0, distance * unit as i32), text);
+    attempt(chart.draw_series([element]))?;
     Ok(())
 }
 

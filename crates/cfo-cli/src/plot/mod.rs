@@ -73,6 +73,20 @@ pub struct Series {
     pub color: usize,
     /// How the line is drawn.
     pub line: Line,
+    /// Words beside the points, one for each: the points are then marked, a single one too. Empty for a mere line.
+    pub marks: Vec<String>,
+}
+
+impl Series {
+    /// A curve without marks.
+    pub fn new(label: impl Into<String>, points: Vec<(f64, f64)>, color: usize, line: Line) -> Self {
+        Self { label: label.into(), points, color, line, marks: Vec::new() }
+    }
+
+    /// The same with its points marked, and words beside each.
+    pub fn with_marks(self, marks: Vec<String>) -> Self {
+        Self { marks, ..self }
+    }
 }
 
 /// Line style, which distinguishes curves of one colour.
@@ -233,18 +247,13 @@ mod tests {
             x: Axis { label: "τ".into(), scale: Scale::Linear },
             y: Axis { label: "relative error".into(), scale: Scale::Logarithmic },
             series: vec![
-                Series {
-                    label: "falling".into(),
-                    points: (0..=10).map(|i| (f64::from(i) / 10.0, 10f64.powi(-i))).collect(),
-                    color: 0,
-                    line: Line::Solid,
-                },
-                Series {
-                    label: "not a number".into(),
-                    points: vec![(0.0, f64::NAN), (0.5, 0.0), (1.0, 1e-3)],
-                    color: 1,
-                    line: Line::Dashed,
-                },
+                Series::new(
+                    "falling",
+                    (0..=10).map(|i| (f64::from(i) / 10.0, 10f64.powi(-i))).collect(),
+                    0,
+                    Line::Solid,
+                ),
+                Series::new("not a number", vec![(0.0, f64::NAN), (0.5, 0.0), (1.0, 1e-3)], 1, Line::Dashed),
             ],
             size: (480, 320),
         }
@@ -256,6 +265,21 @@ mod tests {
         for text in ["<svg", "Error over a segment", "relative error", "falling", "10⁻⁵"] {
             assert!(document.contains(text), "`{text}` is missing");
         }
+    }
+
+    /// Words beside points that an axis cannot show are left out with them.
+    #[test]
+    fn marked_points_have_their_words() {
+        let mut marked = figure();
+        marked.series[0].points = vec![(0.0, 1.0), (0.5, 0.0), (1.0, 0.1)];
+        marked.series[0].marks = ["half", "nothing", "double"].map(str::to_owned).into();
+        marked.series.truncate(1);
+        let document = svg(&marked).unwrap();
+        assert!(document.contains("half") && document.contains("double") && !document.contains("nothing"));
+        assert_eq!(document.matches("<circle").count(), 2);
+        // A single point is seen too.
+        marked.series[0].points.truncate(1);
+        assert_eq!(svg(&marked).unwrap().matches("<circle").count(), 1);
     }
 
     #[test]

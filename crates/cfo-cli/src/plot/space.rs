@@ -114,12 +114,7 @@ impl View {
 impl Space {
     /// The curves without their points, for the legend.
     fn legend(&self) -> Vec<Series> {
-        let line = |curve: &Curve| Series {
-            label: curve.label.clone(),
-            points: vec![],
-            color: curve.color,
-            line: curve.line,
-        };
+        let line = |curve: &Curve| Series::new(curve.label.clone(), Vec::new(), curve.color, curve.line);
         self.curves.iter().map(line).collect()
     }
 

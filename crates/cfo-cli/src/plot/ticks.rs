@@ -18,6 +18,8 @@ pub(super) struct Ticks {
     /// Unlabelled positions.
     pub minor: Vec<f64>,
     scale: Scale,
+    /// Whether labels of a logarithmic axis are numbers, not powers of ten.
+    numbers: bool,
 }
 
 impl Ticks {
@@ -48,7 +50,7 @@ impl Ticks {
         let first = (low / step - 1e-9).ceil() as i64;
         let last = (high / step + 1e-9).floor() as i64;
         let major = (first..=last).map(|i| i as f64 * step).collect();
-        Self { low, high, major, minor: Vec::new(), scale: Scale::Linear }
+        Self { low, high, major, minor: Vec::new(), scale: Scale::Linear, numbers: true }
     }
 
     fn logarithmic(low: f64, high: f64) -> Self {
@@ -61,12 +63,21 @@ impl Ticks {
             .flat_map(|decade| (2..10).map(move |m| f64::from(decade) + f64::from(m).log10()))
             .filter(visible)
             .collect();
-        if major.len() < 2 {
-            // Less than two decades: label the multiples too.
-            major.append(&mut minor);
-            major.sort_by(f64::total_cmp);
+        let numbers = major.len() < 2;
+        if numbers {
+            // Less than two decades: multiples are labelled too, not more than can stand side by side.
+            let mut all = [major, minor].concat();
+            all.sort_by(f64::total_cmp);
+            let few = all.len() <= 6;
+            let round =
+                |x: &f64| few || [1.0, 2.0, 5.0].iter().any(|m| (10f64.powf(x - x.floor()) - m).abs() < 1e-6);
+            (major, minor) = all.into_iter().partition(round);
         }
-        Self { low, high, major, minor, scale: Scale::Logarithmic }
+        if numbers && major.len() < 2 {
+            let even = Self::linear(10f64.powf(low), 10f64.powf(high), 4.0).major;
+            major = even.into_iter().map(f64::log10).filter(visible).collect();
+        }
+        Self { low, high, major, minor, scale: Scale::Logarithmic, numbers }
     }
 
     /// Where `value` is drawn, if the axis can show it.
@@ -78,8 +89,7 @@ impl Ticks {
     pub fn label(&self, at: f64) -> String {
         match self.scale {
             Scale::Linear => plain(at),
-            // Less than two decades: every multiple is labelled.
-            Scale::Logarithmic if self.minor.is_empty() && (-3.0..4.0).contains(&at) => plain(10f64.powf(at)),
+            Scale::Logarithmic if self.numbers && (-3.0..4.0).contains(&at) => plain(10f64.powf(at)),
             Scale::Logarithmic if (at - at.round()).abs() < 1e-9 => {
                 format!("10{}", superscript(at.round() as i32))
             }
@@ -174,6 +184,14 @@ mod tests {
         assert_eq!(labels, ["2", "3", "4", "5"]);
         let ticks = Ticks::covering([2e-6, 3e-6].into_iter(), Scale::Logarithmic);
         assert_eq!(ticks.label(ticks.major[0]), "2·10⁻⁶");
+        // Not so many that they run into each other.
+        let labels = |values: [f64; 2]| -> Vec<String> {
+            let ticks = Ticks::covering(values.into_iter(), Scale::Logarithmic);
+            ticks.major.iter().map(|&x| ticks.label(x)).collect()
+        };
+        assert_eq!(labels([500.0, 4000.0]), ["500", "1000", "2000"]);
+        // Not so few that nothing can be read off.
+        assert_eq!(labels([0.0254, 0.0289]), ["0.025", "0.0275", "0.03"]);
     }
 
     #[test]

@@ -67,7 +67,10 @@ fn all_goes_on_after_a_kill_and_repeats_nothing() {
         assert!(page.contains(exhibit));
     }
     // What the paper has beside ours, one file without references, and what was not asked for.
-    assert!(page.contains("<td class=\"right\">7.09e-3</td>") && page.contains("data:image/png;base64,"));
+    assert!(
+        page.contains("<td class=\"right\">7.09e-3 ± 1.10e-3</td>")
+            && page.contains("data:image/png;base64,")
+    );
     assert!(!page.contains("src=\"table1") && !page.contains("http://") && !page.contains("https://"));
     let ks = &markdown[markdown.find("## Table 13").unwrap()..];
     assert!(ks.contains("Not asked for."));
@@ -85,6 +88,20 @@ fn all_goes_on_after_a_kill_and_repeats_nothing() {
     assert_eq!(rows[0]["exhibit"], "Table 1");
     assert!(rows.iter().any(|row| row["state"] == "not-asked" && row["target"] == "ks"));
     assert!(rows.iter().filter(|row| row["state"] == "done").all(|row| row["report"].is_string()));
+
+    // A second system that fails: the page has the first one and says so.
+    std::fs::write(folder.path("runs/trainings/smoke-seed-0/diffusion-reaction"), "not a folder").unwrap();
+    let more = folder.cfo(&format!("{LINE} --system diffusion-reaction --json")).ended_with(1);
+    let rows = more.json()["rows"].as_array().unwrap().clone();
+    let state = |exhibit: &str| {
+        let row = rows.iter().find(|row| row["exhibit"] == exhibit);
+        row.map(|row| row["state"].clone()).unwrap_or_default()
+    };
+    assert_eq!((state("Table 1"), state("Figure 11")), ("incomplete".into(), "done".into()), "{rows:?}");
+    assert_eq!(state("Table 14"), "failed", "it has no other system");
+    let page = std::fs::read_to_string(folder.path("page/report.html")).unwrap();
+    assert!(page.contains("Incomplete: diffusion-reaction") && page.contains("7.09e-3"));
+    assert!(page.contains("Failed: in <code>runs"), "{}", more.stderr);
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Comparison<'_> {
                     [(self.truth, "true", Line::Solid), (self.prediction, "predicted", Line::Dashed)]
                 {
                     let points = self.over_space(&self.field(values, frame, channel));
-                    series.push(Series { label: format!("{time}, {kind}"), points, color, line });
+                    series.push(Series::new(format!("{time}, {kind}"), points, color, line));
                 }
             }
             let top = channel == 0;
@@ -109,11 +109,8 @@ impl Comparison<'_> {
 
     /// One frame of the animation: the first channel above its error.
     fn moment(&self, frame: usize) -> Stack {
-        let curve = |label: &str, values: &[f32], color, line| Series {
-            label: label.into(),
-            points: self.over_space(values),
-            color,
-            line,
+        let curve = |label: &str, values: &[f32], color, line| {
+            Series::new(label, self.over_space(values), color, line)
         };
         let place = self.span(0, "x");
         let x = Some([place.low, place.high]);

@@ -35,7 +35,7 @@ pub(in crate::command) fn loss_curves(run: &Path) -> Result<Option<Stack>> {
         title: title.into(),
         x: linear("step"),
         y: Axis { label: label.into(), scale: Scale::Logarithmic },
-        series: vec![Series { label: label.into(), points, color, line: Line::Solid }],
+        series: vec![Series::new(label, points, color, Line::Solid)],
         size: (640, 280),
     };
     let mut figures = vec![(figure("Training", "mean squared error", losses, 0), limits)];

@@ -44,11 +44,8 @@ pub(super) fn chart(
 
 /// The relative error of every snapshot: its mean over trajectories, and the error of the worst trajectory.
 pub(super) fn error_over_time(report: &Report) -> Figure {
-    let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::evaluate::TimeError) -> f64| Series {
-        label: label.into(),
-        points: report.per_time.iter().map(|at| (at.time, of(at))).collect(),
-        color,
-        line,
+    let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::evaluate::TimeError) -> f64| {
+        Series::new(label, report.per_time.iter().map(|at| (at.time, of(at))).collect(), color, line)
     };
     Figure {
         title: "Rollout error over time".into(),

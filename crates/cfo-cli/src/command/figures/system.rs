@@ -62,11 +62,13 @@ impl Comparison<'_> {
         let count = self.channels().min(COMPONENTS);
         let span = [self.times[0], self.times[self.frames() - 1]];
         let figure = |channel: usize| {
-            let curve = |label: &str, values: &[f32], color: usize, line: Line| Series {
-                label: label.into(),
-                points: self.times.iter().copied().zip(self.course(values, channel, last)).collect(),
-                color,
-                line,
+            let curve = |label: &str, values: &[f32], color: usize, line: Line| {
+                Series::new(
+                    label,
+                    self.times.iter().copied().zip(self.course(values, channel, last)).collect(),
+                    color,
+                    line,
+                )
             };
             let (top, bottom) = (channel == 0, channel + 1 == count);
             let figure = Figure {
@@ -86,11 +88,13 @@ impl Comparison<'_> {
 
     /// Two components against each other, the prediction up to a snapshot.
     fn plane_of_states(&self, last: usize, title: &str) -> Stack {
-        let curve = |label: &str, values: &[f32], last: usize, color: usize, line: Line| Series {
-            label: label.into(),
-            points: self.course(values, 0, last).into_iter().zip(self.course(values, 1, last)).collect(),
-            color,
-            line,
+        let curve = |label: &str, values: &[f32], last: usize, color: usize, line: Line| {
+            Series::new(
+                label,
+                self.course(values, 0, last).into_iter().zip(self.course(values, 1, last)).collect(),
+                color,
+                line,
+            )
         };
         let figure = Figure {
             title: title.to_owned(),

@@ -50,8 +50,20 @@ pub(super) enum Ending {
     },
     /// It has none of the systems that were asked for.
     NotAsked,
+    /// Its report exists, but lacks what failed.
+    Incomplete { seconds: f64, problem: String },
     /// It failed, and why.
     Failed { problem: String },
+}
+
+impl Ending {
+    /// The time that its report took, if there is one.
+    pub fn seconds(&self) -> Option<f64> {
+        match self {
+            Self::Done { seconds } | Self::Incomplete { seconds, .. } => Some(*seconds),
+            Self::NotAsked | Self::Failed { .. } => None,
+        }
+    }
 }
 
 /// What is stored beside a finished report.
@@ -85,11 +97,11 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Made> {
     }
     let failed: Vec<&str> = endings
         .iter()
-        .filter(|(_, ending)| matches!(ending, Ending::Failed { .. }))
+        .filter(|(_, ending)| matches!(ending, Ending::Failed { .. } | Ending::Incomplete { .. }))
         .map(|(target, _)| target.name())
         .collect();
     let missing = (!failed.is_empty()).then(|| Incomplete {
-        problem: format!("these experiments failed: `{}`", failed.join("`, `")),
+        problem: format!("these experiments failed or are incomplete: `{}`", failed.join("`, `")),
         hint: "the same command repeats only what is missing".into(),
     });
     // The page is made of files that rank 0 has written.
@@ -175,6 +187,9 @@ fn attempt(own: &args::Reproduce) -> Result<Ending> {
         Ok(true) => Ok(Ending::Done { seconds: started.elapsed().as_secs_f64() }),
         Err(error) if error.is::<NotAsked>() => Ok(Ending::NotAsked),
         Err(error) if interrupt::flag()?.load(Ordering::Relaxed) => Err(error),
+        Err(error) if error.is::<Incomplete>() => {
+            Ok(Ending::Incomplete { seconds: started.elapsed().as_secs_f64(), problem: error.to_string() })
+        }
         Err(error) => {
             say(&format!("{} failed: {error:#}", own.target.name()));
             Ok(Ending::Failed { problem: format!("{error:#}") })
@@ -201,8 +216,7 @@ fn record(
         title: section.exhibit.title,
         target: section.exhibit.target.name(),
         ending: section.ending.clone(),
-        report: matches!(section.ending, Ending::Done { .. })
-            .then(|| format!("{}/report.json", section.exhibit.target.name())),
+        report: section.ending.seconds().map(|_| format!("{}/report.json", section.exhibit.target.name())),
         figures: section.figures.iter().map(|(_, path)| path.display().to_string()).collect(),
     });
     let (target, scale) = (arguments.target.name(), arguments.scale);
@@ -217,6 +231,7 @@ fn record(
         figures,
         pictures,
         files: vec![("report.html", html)],
+        failures: vec![],
     })
 }
 
@@ -228,6 +243,7 @@ fn text(sections: &[Section], out: &Path) -> String {
     for Section { exhibit, ending, figures, .. } in sections {
         let ending = match ending {
             Ending::Done { seconds } => format!("made in {}", duration(*seconds)),
+            Ending::Incomplete { problem, .. } => format!("incomplete: {problem}"),
             Ending::NotAsked => "not asked for".into(),
             Ending::Failed { problem } => format!("failed: {problem}"),
         };

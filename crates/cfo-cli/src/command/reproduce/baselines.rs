@@ -1,54 +1,29 @@
 //! `baselines`: other methods beside CFO, with the seconds that a batch of their training takes.
 
 use anyhow::Result;
-use cfo::Report;
 use cfo::numerics::Spline;
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
-use cfo::paper::Edition;
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome};
-use super::findings::{Findings, error_over_time, marked};
+use super::columns::{Column, counted, number, optional};
+use super::experiment::Laboratory;
+use super::findings::Findings;
+use super::network::{Row, errors_over_time, label};
+use super::outcome::Outcome;
 use super::side_by_side::SideBySide;
-use super::spread::Spread;
 use super::system::Setup;
 use super::training::Training;
-use super::{Document, Record};
+use super::{Document, Record, published};
 use crate::args;
-use crate::plot::{Figure, Line, Panels, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::plot::{Line, Panels};
+use crate::report::scientific;
 
 /// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
 const METHODS: [&str; 2] = ["pde-refiner", "conditional-flow-matching"];
 
-/// The paper's errors and seconds a batch, by system and method.
-const PAPER: [(&str, &str, f64, f64); 8] = [
-    ("lorenz", "cfo", 0.0453, 0.0035),
-    ("lorenz", "neural-ode", 0.101, 0.133),
-    ("burgers", "cfo", 0.00589, 0.0092),
-    ("burgers", "neural-ode", 0.0275, 3.38),
-    ("diffusion-reaction", "cfo", 0.044, 0.40),
-    ("diffusion-reaction", "pde-refiner", 0.125, 1.38),
-    ("shallow-water", "cfo", 0.005, 0.40),
-    ("shallow-water", "pde-refiner", 0.093, 1.40),
-];
-
-/// What the paper says of a method on a system: error and seconds a batch.
-fn paper(system: &str, method: &str) -> Option<(f64, f64)> {
-    let found = PAPER.iter().find(|(name, kind, ..)| *name == system && *kind == method);
-    found.map(|(_, _, error, seconds)| (*error, *seconds))
-}
-
+/// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    system: &'static str,
-    recipe: Edition,
-    method: &'static str,
-    operator: &'static str,
-    parameters: usize,
-    #[serde(flatten)]
-    error: Spread,
-    paper: Option<f64>,
+pub(super) struct Costs {
     /// Of training, mean over the runs.
     seconds_per_batch: f64,
     paper_seconds_per_batch: Option<f64>,
@@ -56,66 +31,90 @@ pub(super) struct Row {
     evaluations: Option<usize>,
     /// Of a rollout, many in one batch.
     seconds_per_trajectory: Option<f64>,
-    #[serde(skip)]
-    setup: Setup,
+}
+
+/// The paper's number about a method on a system.
+fn paper(training: &Training, column: &str) -> Option<f64> {
+    published::figure("Table 3", training.system().name(), training.method(), column)
 }
 
 /// CFO on the states and every other method that the paper has on the system.
 fn trainings(setup: Setup) -> Vec<Training> {
-    let system = setup.system.name();
-    let neural = ObjectiveConfig::NeuralOde(ThroughSolver::default());
-    let neural = paper(system, neural.name())
-        .map(|(error, _)| Training { paper: Some(error), ..Training::other(setup, neural) });
-    let cfo = Training {
-        paper: paper(system, "cfo").map(|(error, _)| error),
-        ..Training::flow(setup, Spline::Quintic, 1.0)
-    };
-    let others = METHODS
-        .iter()
-        .filter_map(|method| Training::by(setup, method, paper(system, method).map(|(error, _)| error)));
-    std::iter::once(cfo).chain(neural).chain(others).collect()
+    let flow = Training::flow(setup, Spline::Quintic, 1.0);
+    let neural = Training::other(setup, ObjectiveConfig::NeuralOde(ThroughSolver::default()));
+    // The paper has a neural ODE of Kuramoto-Sivashinsky too, in a table of its own.
+    let neural = Some(neural).filter(|neural| paper(neural, "relative L2").is_some());
+    let others = METHODS.iter().filter_map(|method| Training::by(setup, method));
+    let all = std::iter::once(flow).chain(neural).chain(others);
+    all.map(|training| {
+        let error = paper(&training, "relative L2");
+        training.beside(error)
+    })
+    .collect()
 }
 
-/// What is kept of a run.
-struct Measured {
-    report: Option<Report>,
-    parameters: usize,
-    seconds_per_batch: f64,
-}
-
-pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row<Costs>>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.position().is_some())?;
-    let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
     let mut pictures = Pictures::default();
-    let measured = laboratory.each(&trainings, |training, outcome| {
+    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
         let report = outcome.evaluate()?;
-        pictures.add(training, &outcome)?;
-        let steps = f64::from(outcome.recipe().total_steps());
-        let seconds_per_batch = outcome.seconds / steps;
-        Ok(Measured { report, parameters: outcome.trained.model().parameters()?, seconds_per_batch })
+        pictures.add(training, outcome)?;
+        Ok(report)
     })?;
-    let Some(runs) = measured else { return Ok(None) };
-    let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
+    let Some(measured) = measured else { return Ok(None) };
+    let row = |network: &super::network::Network<Option<cfo::Report>>| {
+        let first = network.runs.first().and_then(Option::as_ref);
+        let costs = Costs {
+            seconds_per_batch: network.seconds / f64::from(network.steps.max(1)),
+            paper_seconds_per_batch: paper(&network.training, "seconds a batch"),
+            evaluations: first.map(|report| report.evaluations),
+            seconds_per_trajectory: first.map(|report| report.seconds_per_trajectory),
+        };
+        network.row(Option::as_ref, costs)
+    };
+    let rows: Vec<Row<Costs>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "Other methods beside CFO",
         about: "Relative L2 error of rollouts, network evaluations of a rollout, and seconds that a batch of training takes; the paper's beside ours. All methods of a \
-                system train on the same data; the paper has a figure of conditional flow matching, no numbers. `smoke` gives the neural ODE an eighth \
-                of CFO's steps and conditional flow matching a half, which take many times as long."
+                system train on the same data; the paper has a figure of conditional flow matching, no numbers. `smoke` gives conditional flow matching half of CFO's \
+                steps, each of which takes many times as long."
             .into(),
-        table: table(&rows),
+        columns: columns(),
         verdict: String::new(),
-        figures: setups.iter().map(|setup| figure(setup, &rows, &runs)).collect(),
+        figures: errors_over_time("Rollout error by method", &measured, &rows, Option::as_ref, |color, row| {
+            (label(row.method).to_owned(), color, Line::Solid)
+        }),
+        pictures: pictures.of(&measured.setups),
         rows,
     };
-    Ok(Some(findings.record(arguments, &setups).with_pictures(pictures.finished())))
+    Ok(Some(findings.record(arguments, &measured)))
+}
+
+fn columns() -> Vec<Column<Row<Costs>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, _] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        Row::of_method(),
+        Row::of_size(),
+        error,
+        runs,
+        trajectories,
+        Row::of_paper(),
+        number("s a batch", |row: &Row<Costs>| scientific(row.own.seconds_per_batch)),
+        number("paper's", |row: &Row<Costs>| optional(row.own.paper_seconds_per_batch)),
+        number("evaluations", |row: &Row<Costs>| counted(row.own.evaluations)),
+    ]
 }
 
 /// Side by side, system by system: of the first run of each method.
 #[derive(Default)]
 struct Pictures {
     under_way: Option<(Setup, Vec<&'static str>, Option<SideBySide>)>,
-    finished: Vec<(String, Panels)>,
+    /// With the setup that they are of.
+    finished: Vec<(Setup, Vec<(String, Panels)>)>,
 }
 
 impl Pictures {
@@ -139,79 +138,15 @@ impl Pictures {
             && shown.is_complete()
         {
             let stem = format!("side-by-side-{}", setup.stem());
-            self.finished.extend(shown.pictures(&stem, &setup.title()));
+            self.finished.push((setup, shown.pictures(&stem, &setup.title())));
         }
     }
 
-    fn finished(mut self) -> Vec<(String, Panels)> {
+    /// Those of the setups that did not fail.
+    fn of(mut self, setups: &[Setup]) -> Vec<(String, Panels)> {
         self.close();
-        self.finished
+        let whole = |setup: &Setup| setups.iter().any(|one| one.stem() == setup.stem());
+        let kept = self.finished.into_iter().filter(|(setup, _)| whole(setup));
+        kept.flat_map(|(_, pictures)| pictures).collect()
     }
-}
-
-fn row(training: &Training, runs: &[Measured]) -> Row {
-    let error = Spread::of(runs.iter().map(|run| run.report.as_ref()));
-    let first = runs.first().and_then(|run| run.report.as_ref());
-    let (system, method) = (training.system().name(), training.method());
-    Row {
-        system,
-        recipe: training.setup.edition,
-        method,
-        operator: training.recipe.operator.name(),
-        parameters: runs.first().map_or(0, |run| run.parameters),
-        error,
-        paper: training.paper,
-        seconds_per_batch: runs.iter().map(|run| run.seconds_per_batch).sum::<f64>()
-            / runs.len().max(1) as f64,
-        paper_seconds_per_batch: paper(system, method).map(|(_, seconds)| seconds),
-        evaluations: first.map(|report| report.evaluations),
-        seconds_per_trajectory: first.map(|report| report.seconds_per_trajectory),
-        setup: training.setup,
-    }
-}
-
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("system", Left),
-        ("recipe", Left),
-        ("method", Left),
-        ("parameters", Right),
-        ("relative L2", Right),
-        ("± runs", Right),
-        ("paper", Right),
-        ("s a batch", Right),
-        ("paper's", Right),
-        ("evaluations", Right),
-    ]);
-    for row in rows {
-        let [error, runs, _] = row.error.cells();
-        let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), scientific);
-        table.push([
-            marked(row.setup),
-            row.recipe.name().to_owned(),
-            row.method.to_owned(),
-            row.parameters.to_string(),
-            error,
-            runs,
-            optional(row.paper),
-            scientific(row.seconds_per_batch),
-            optional(row.paper_seconds_per_batch),
-            row.evaluations.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-        ]);
-    }
-    table
-}
-
-/// The first run of each method over time.
-fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> (String, Figure) {
-    let first = rows.iter().zip(runs).filter_map(|(row, runs)| Some((row, runs.first()?.report.as_ref()?)));
-    let of_setup = first.filter(|(row, _)| row.system == setup.system.name() && row.recipe == setup.edition);
-    let series = of_setup.enumerate().map(|(color, (row, report))| Series {
-        label: row.method.into(),
-        points: report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect(),
-        color,
-        line: Line::Solid,
-    });
-    error_over_time(setup, "Rollout error by method", series.collect())
 }

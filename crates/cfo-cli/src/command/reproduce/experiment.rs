@@ -4,97 +4,53 @@
 //! A target describes its training runs and turns each [`Outcome`] into rows; everything between is here.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use cfo::checkpoint::Checkpoints;
-use cfo::data::{Split, Trajectory};
+use cfo::data::Split;
 use cfo::engine::Device;
 use cfo::ranks;
-use cfo::recipe::EvaluateConfig;
 use cfo::training::TrainingData;
-use cfo::{CfoError, Recipe, Report, Request, Solver, Trained, Trajectories, Watch};
-use serde::Deserialize;
+use cfo::{CfoError, Recipe, Trained, Trajectories};
 
+use super::data::Simulated;
+use super::network::Network;
+use super::outcome::Outcome;
 use super::system::{SYSTEMS, Setup, System};
 use super::training::{Training, print_plan};
 use crate::args;
-use crate::diagnostics::say;
+use crate::diagnostics::{Incomplete, say};
 use crate::interrupt;
 use crate::job;
 use crate::progress;
 
-/// A network that was trained, beside its data.
-pub(super) struct Outcome<'a> {
-    pub trained: Trained,
-    /// Whole trajectories, whatever part of the horizon was trained on.
-    pub set: &'a Trajectories,
-    /// Step and mean loss of every report before fine-tuning, whose loss is another.
-    pub losses: Vec<(f64, f64)>,
-    /// Seconds of training until each report, validation not counted.
-    pub clock: Vec<f64>,
-    /// Seconds of training, validation not counted.
-    pub seconds: f64,
-    interrupt: &'a AtomicBool,
+/// What was measured of the setups that did not fail.
+pub(super) struct Measured<T> {
+    pub setups: Vec<Setup>,
+    /// In the order of the setups and of each one's trainings.
+    pub networks: Vec<Network<T>>,
+    /// Which setups failed, and why.
+    pub failures: Vec<String>,
 }
 
-impl Outcome<'_> {
-    /// The test trajectories.
-    pub fn test(&self) -> Vec<&Trajectory> {
-        self.set.part(Split::Test).map(|(_, trajectory)| trajectory).collect()
+/// That a report lacks what failed.
+pub(super) fn incomplete(failures: &[String]) -> Incomplete {
+    Incomplete {
+        problem: failures.join("; "),
+        hint: "remove the cause; the same command then repeats only what is missing".into(),
     }
+}
 
-    /// The test trajectories from the first snapshot that is predicted from, over all their later times.
-    pub fn request(&self) -> Request {
-        let (size, first) = (self.trained.model().shape().len(), usize::from(self.recipe().data.drop_first));
-        let mut request = Request::default();
-        for trajectory in self.test() {
-            request.start.push(trajectory.times[first]);
-            request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
-            request.times.push(trajectory.times[first + 1..].to_vec());
-            request.conditions.push(trajectory.parameters.clone());
-        }
-        request
-    }
+/// Whether this process shares its work with others.
+fn has_ranks() -> bool {
+    ranks::world().is_some_and(|ranks| ranks.size() > 1)
+}
 
-    /// The predicted snapshots of every test trajectory, from the snapshot where predictions start; if one diverged, those before.
-    pub fn predictions(&self) -> Result<Vec<Vec<f32>>> {
-        let request = self.request();
-        let mut found = self.trained.predict_each(&request, &self.watch())?.states;
-        for (states, first) in found.iter_mut().zip(&request.states) {
-            states.splice(0..0, first.iter().copied());
-        }
-        Ok(found)
-    }
-
-    /// Steps from the first snapshot that is predicted from to the last: the evaluations of a next-step prediction.
-    pub fn intervals(&self) -> usize {
-        let first = usize::from(self.recipe().data.drop_first);
-        self.set.trajectories.iter().map(|trajectory| trajectory.times.len() - 1 - first).max().unwrap_or(0)
-    }
-
-    /// Rollouts of the test trajectories as the recipe asks; nothing if one of them diverges.
-    pub fn evaluate(&self) -> Result<Option<Report>> {
-        self.evaluate_with(&self.recipe().evaluate)
-    }
-
-    /// Rollouts of the test trajectories; nothing if one of them diverges.
-    pub fn evaluate_with(&self, config: &EvaluateConfig) -> Result<Option<Report>> {
-        let trained = self.trained.with_solver(Solver::from_config(config)?);
-        let report = trained.evaluate_each(&self.set.test(), false, self.watch())?;
-        // The states are not used, and would stay in memory with the report.
-        Ok(report.diverged.is_empty().then_some(Report { worst: None, ..report }))
-    }
-
-    /// Lets Ctrl-C end its rollouts.
-    pub fn watch(&self) -> Watch<'_> {
-        Watch::default().with_interrupt(self.interrupt)
-    }
-
-    /// The recipe it was trained with.
-    pub fn recipe(&self) -> &Recipe {
-        self.trained.recipe()
-    }
+/// How many training runs are behind, and how many there are.
+struct Progress {
+    done: usize,
+    all: usize,
 }
 
 /// An experiment of `all` that has none of the systems that were asked for.
@@ -153,54 +109,105 @@ impl<'a> Laboratory<'a> {
         Ok(chosen.flat_map(each).collect())
     }
 
-    /// Does every training run with every seed, or this process's share of them, and measures each unless only a share was
-    /// asked for. Returns the measurements, for each network one value per seed; nothing if some are missing.
+    /// Does every training run of the setups with every seed, or this process's share of them, and measures each unless only a share was
+    /// asked for; nothing is returned then. If a system fails, the others are still measured.
     ///
     /// Training runs of one system follow each other, so that only one system's data are in memory.
-    pub fn each<T>(
+    pub fn measure<T>(
         &self,
-        trainings: &[Training],
-        mut measure: impl FnMut(&Training, Outcome<'_>) -> Result<T>,
-    ) -> Result<Option<Vec<Vec<T>>>> {
+        setups: &[Setup],
+        trainings: impl Fn(Setup) -> Vec<Training>,
+        mut measure: impl FnMut(&Training, &Outcome<'_>) -> Result<T>,
+    ) -> Result<Option<Measured<T>>> {
+        let trainings: Vec<Vec<Training>> = setups.iter().map(|&setup| trainings(setup)).collect();
         if self.arguments.dry_run {
-            let seeds = self.arguments.training_seeds();
-            let every = trainings.iter().flat_map(|one| seeds.iter().map(move |&seed| (one, seed)));
-            let planned = every.map(|(one, seed)| Ok((one, self.recipe(one, seed)?)));
-            print_plan(self.arguments, &planned.collect::<Result<Vec<_>>>()?)?;
+            self.plan(trainings.iter().flatten())?;
             return Ok(None);
         }
-        let seeds = self.arguments.training_seeds();
-        let runs = trainings.len() * seeds.len();
+        let seeds = self.arguments.training_seeds().len();
+        let mut progress = Progress { done: 0, all: trainings.iter().flatten().count() * seeds };
         let mut held: Option<(&str, Trajectories)> = None;
-        let mut measured = Vec::new();
-        for (i, training) in trainings.iter().enumerate() {
-            let mut of_training = Vec::new();
-            for (k, &seed) in seeds.iter().enumerate() {
-                let position = i * seeds.len() + k;
-                if self.arguments.share.is_some_and(|share| !share.includes(position)) {
+        let mut measured = Measured { setups: vec![], networks: vec![], failures: vec![] };
+        let mut failed: Option<(&str, anyhow::Error)> = None;
+        for (&setup, of_setup) in setups.iter().zip(&trainings) {
+            let name = setup.system.name();
+            if failed.as_ref().is_some_and(|(system, _)| *system == name) {
+                progress.done += of_setup.len() * seeds;
+                continue;
+            }
+            let before = progress.done;
+            match self.networks(of_setup, &mut held, &mut progress, &mut measure) {
+                Ok(networks) => {
+                    measured.setups.push(setup);
+                    measured.networks.extend(networks);
+                }
+                // Other ranks may be in the middle of something: none goes on alone.
+                Err(error) if self.interrupt.load(Ordering::Relaxed) || has_ranks() => return Err(error),
+                Err(error) => {
+                    progress.done = before + of_setup.len() * seeds;
+                    measured.failures.push(format!("{}: {error:#}", setup.title()));
+                    say(&format!("{} failed: {error:#}", setup.title()));
+                    failed = Some((name, error));
+                }
+            }
+        }
+        match failed {
+            // Nothing is left to report.
+            Some((_, error)) if measured.setups.is_empty() => Err(error),
+            Some(_) if self.arguments.share.is_some() => Err(incomplete(&measured.failures).into()),
+            _ => Ok(self.arguments.share.is_none().then_some(measured)),
+        }
+    }
+
+    /// Prints what would be trained.
+    fn plan<'t>(&self, trainings: impl Iterator<Item = &'t Training>) -> Result<()> {
+        let seeds = self.arguments.training_seeds();
+        let every = trainings.flat_map(|one| seeds.iter().map(move |&seed| (one, seed)));
+        let planned = every.map(|(one, seed)| Ok((one, self.recipe(one, seed)?)));
+        print_plan(self.arguments, &planned.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Trains and measures the networks of one setup. `held` are the data that the last training saw.
+    fn networks<T>(
+        &self,
+        trainings: &[Training],
+        held: &mut Option<(&'static str, Trajectories)>,
+        progress: &mut Progress,
+        measure: &mut impl FnMut(&Training, &Outcome<'_>) -> Result<T>,
+    ) -> Result<Vec<Network<T>>> {
+        let mut networks = Vec::new();
+        for training in trainings {
+            let (system, edition) = (training.system(), training.setup.edition.name());
+            let (mut runs, mut seconds, mut size) = (Vec::new(), 0.0, (0, 0, 0));
+            for seed in self.arguments.training_seeds() {
+                progress.done += 1;
+                if self.arguments.share.is_some_and(|share| !share.includes(progress.done - 1)) {
                     continue;
                 }
                 let recipe = self.recipe(training, seed)?;
-                let system = training.system();
                 let set = match held.take() {
                     Some((name, set)) if name == system.name() => set,
-                    _ => self.simulate(system, &recipe)?,
+                    _ => self.data(system, &recipe)?,
                 };
                 let (_, set) = held.insert((system.name(), set));
-                let (label, edition) = (system.label(), training.setup.edition.name());
+                let (label, name) = (system.label(), &training.name);
                 say(&format!(
-                    "{} of {runs}: {label}, {edition}, {}, seed {seed}",
-                    position + 1,
-                    training.name
+                    "{} of {}: {label}, {edition}, {name}, seed {seed}",
+                    progress.done, progress.all
                 ));
                 let outcome = self.train(training, &recipe, set)?;
+                seconds += outcome.seconds;
+                let parameters = outcome.trained.model().parameters()?;
+                size = (parameters, recipe.total_steps(), recipe.finetune.steps);
                 if self.arguments.share.is_none() {
-                    of_training.push(measure(training, outcome)?);
+                    runs.push(measure(training, &outcome)?);
                 }
             }
-            measured.push(of_training);
+            let (parameters, steps, finetune_steps) = size;
+            let (seconds, training) = (seconds / runs.len().max(1) as f64, training.clone());
+            networks.push(Network { training, parameters, steps, finetune_steps, seconds, runs });
         }
-        Ok(self.arguments.share.is_none().then_some(measured))
+        Ok(networks)
     }
 
     fn recipe(&self, training: &Training, seed: u64) -> Result<Recipe> {
@@ -209,14 +216,19 @@ impl<'a> Laboratory<'a> {
         Ok(recipe.with(&self.arguments.set)?)
     }
 
-    /// The system's trajectories: as many as its recipe splits.
-    fn simulate(&self, system: &System, recipe: &Recipe) -> Result<Trajectories> {
+    /// The system's trajectories: as many as its recipe splits, simulated once for all experiments.
+    fn data(&self, system: &System, recipe: &Recipe) -> Result<Trajectories> {
         let counts = recipe.data.split.and_then(|split| split.counts()).unwrap_or([80, 10, 10]);
         let samples: usize = counts.iter().sum();
-        say(&format!("simulating {samples} trajectories: {}", system.label()));
-        let equation = system.equation(self.arguments.scale);
-        let set = Trajectories::simulate(&*equation, samples, self.arguments.seed, self.interrupt)?;
-        Ok(set.with_split(counts)?)
+        let simulated = Simulated {
+            equation: &*system.equation(self.arguments.scale),
+            label: system.label(),
+            samples,
+            seed: self.arguments.seed,
+            file: self.folder.join("data").join(format!("{}-{samples}.h5", system.name())),
+            interrupt: self.interrupt,
+        };
+        Ok(simulated.trajectories()?.with_split(counts)?)
     }
 
     /// Trains, continues, or loads a finished run; then takes the weights with the lowest validation error.
@@ -230,12 +242,7 @@ impl<'a> Laboratory<'a> {
             self.go_on(&run, recipe, seen).with_context(context)?;
         }
         let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
-        let reports = reports(&run.join("metrics.jsonl"))?;
-        let before = reports.iter().filter(|report| report.step <= recipe.train.steps);
-        let losses = before.map(|report| (f64::from(report.step), report.loss)).collect();
-        let clock = clock(&reports);
-        let seconds = clock.last().copied().unwrap_or(0.0);
-        Ok(Outcome { trained, set, losses, clock, seconds, interrupt: self.interrupt })
+        Outcome::new(trained, set, &run.join("metrics.jsonl"), self.interrupt)
     }
 
     /// Trains in a folder, from its latest checkpoint if it has one.
@@ -270,38 +277,6 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Re
         && TrainingData::has_fingerprint(recipe, set, &state.data_fingerprint)?)
 }
 
-/// The keys of a line of `metrics.jsonl` that are used.
-#[derive(Deserialize)]
-struct Logged {
-    step: u32,
-    loss: f64,
-    steps_per_second: f64,
-}
-
-fn reports(path: &std::path::Path) -> Result<Vec<Logged>> {
-    let text = fs_err::read_to_string(path)?;
-    let is_report = |line: &&str| !line.contains("\"notice\":");
-    text.lines()
-        .filter(is_report)
-        .map(|line| serde_json::from_str(line).with_context(|| format!("reading `{}`", path.display())))
-        .collect()
-}
-
-/// Seconds until each report of a run, without the pauses between its attempts.
-fn clock(reports: &[Logged]) -> Vec<f64> {
-    let before = std::iter::once(0).chain(reports.iter().map(|report| report.step));
-    let between = reports
-        .iter()
-        .zip(before)
-        .map(|(report, before)| f64::from(report.step.saturating_sub(before)) / report.steps_per_second);
-    between
-        .scan(0.0, |total, seconds| {
-            *total += seconds;
-            Some(*total)
-        })
-        .collect()
-}
-
 /// The set with training and validation trajectories cut off after a share of their time; test trajectories stay whole.
 fn shortened(set: &Trajectories, share: f64) -> Trajectories {
     let size = set.description.shape.len();
@@ -317,37 +292,4 @@ fn shortened(set: &Trajectories, share: f64) -> Trajectories {
         }
     }
     short
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interrupt_ends_rollouts() {
-        let equation = cfo::data::simulate::Lorenz { frames: 11, horizon: 0.1, ..Default::default() };
-        let set = Trajectories::simulate(&equation, 10, 0, &AtomicBool::new(false)).unwrap();
-        let trained = cfo::Training::new(cfo::operator::Mlp::default()).steps(1).batch(4).fit(&set).unwrap();
-        let interrupt = AtomicBool::new(false);
-        let outcome = Outcome {
-            trained,
-            set: &set,
-            losses: vec![],
-            clock: vec![],
-            seconds: 0.0,
-            interrupt: &interrupt,
-        };
-        assert!(outcome.evaluate().unwrap().is_some());
-        interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
-        let ended = outcome.evaluate().unwrap_err();
-        assert!(matches!(ended.downcast_ref(), Some(CfoError::RolloutInterrupted)), "{ended}");
-        assert!(outcome.trained.predict_each(&outcome.request(), &outcome.watch()).is_err());
-    }
-
-    #[test]
-    fn seconds_count_every_step_once() {
-        let logged = |step, steps_per_second| Logged { step, loss: 0.0, steps_per_second };
-        assert_eq!(clock(&[logged(100, 10.0), logged(150, 25.0)]), [10.0, 12.0]);
-        assert!(clock(&[]).is_empty());
-    }
 }

@@ -7,38 +7,34 @@ use anyhow::Result;
 use cfo::Report;
 use cfo::numerics::Spline;
 use cfo::operator::OperatorConfig;
-use cfo::paper::Edition;
 use serde::Serialize;
 
+use super::columns::{Column, number, optional, words};
 use super::experiment::Laboratory;
-use super::findings::{Findings, error_over_time, marked};
-use super::spread::{Spread, mean};
+use super::findings::Findings;
+use super::network::{Network, Row, errors_over_time};
+use super::spread::mean;
 use super::system::Setup;
 use super::training::Training;
-use super::{Document, Record};
+use super::{Document, Record, published};
 use crate::args;
-use crate::plot::{Figure, Line, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::plot::Line;
 
-/// The paper's errors after training on the first half; those after training on the whole horizon are in table 1.
-const PAPER_HALF: [f64; 4] = [3.67e-2, 7.94e-3, 4.78e-2, 2.28e-2];
-
+/// What this experiment adds to a row; the errors are over the whole horizon.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    system: &'static str,
-    recipe: Edition,
+pub(super) struct Horizon {
     /// Share of the horizon that was trained on.
     trained_on: f64,
     /// Whether the network sees the time.
     time_embedding: bool,
-    /// Over the whole horizon.
-    #[serde(flatten)]
-    error: Spread,
     /// Mean over the snapshots of the second half; absent if a rollout diverged.
     second_half: Option<f64>,
-    paper: Option<f64>,
-    #[serde(skip)]
-    setup: Setup,
+}
+
+impl Horizon {
+    fn part(&self) -> &'static str {
+        if self.trained_on < 1.0 { "first half" } else { "whole" }
+    }
 }
 
 /// Networks with and without time as an input, each trained on the whole horizon and on its first half. The network of the
@@ -53,13 +49,14 @@ fn trainings(setup: Setup) -> Vec<Training> {
                 *seen = time_embedding;
                 training.name += if time_embedding { "-timed" } else { "-timeless" };
             }
+            let mut part = "whole";
             if trained_on < 1.0 {
                 training.horizon = trained_on;
                 training.name += "-half";
-                training.paper = setup.system.position().map(|at| PAPER_HALF[at]);
+                part = "first half";
             }
-            training.paper = training.paper.filter(|_| time_embedding);
-            trainings.push(training);
+            let paper = published::figure("Table 11", setup.system.name(), "quintic", part);
+            trainings.push(training.beside(paper.filter(|_| time_embedding)));
         }
     }
     trainings
@@ -74,90 +71,70 @@ fn time_embedding_of(operator: &mut OperatorConfig) -> &mut bool {
     }
 }
 
-pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row<Horizon>>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.position().is_some())?;
-    let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
-    let Some(runs) = laboratory.each(&trainings, |_, outcome| outcome.evaluate())? else {
+    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
         return Ok(None);
     };
-    let rows: Vec<Row> = trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
+    let rows: Vec<Row<Horizon>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "Extrapolation past the training horizon",
         about: "Relative L2 error of rollouts over the whole horizon. Quintic CFO is trained on all times of the whole horizon or of its first half, with \
                 time as an input of the network, as in the paper, and without."
             .into(),
-        table: table(&rows),
+        columns: columns(),
         verdict: String::new(),
-        figures: setups.iter().map(|setup| figure(setup, &rows, &runs)).collect(),
+        figures: errors_over_time(
+            "Rollout error past the training horizon",
+            &measured,
+            &rows,
+            Option::as_ref,
+            |_, row| {
+                let (time, line) = match row.own.time_embedding {
+                    true => ("with time", Line::Solid),
+                    false => ("without time", Line::Dashed),
+                };
+                (format!("{}, {time}", row.own.part()), usize::from(row.own.trained_on < 1.0), line)
+            },
+        ),
+        pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &setups)))
+    Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn row(training: &Training, runs: &[Option<Report>]) -> Row {
+fn row(network: &Network<Option<Report>>) -> Row<Horizon> {
     let second_half = |report: &Report| {
         let late = &report.per_time[report.per_time.len() / 2..];
         late.iter().map(|at| at.relative_l2).sum::<f64>() / late.len() as f64
     };
-    Row {
-        system: training.system().name(),
-        recipe: training.setup.edition,
-        trained_on: training.horizon,
-        time_embedding: training.recipe.operator.time_embedding(),
-        error: Spread::of(runs.iter().map(Option::as_ref)),
-        second_half: mean(runs.iter().map(|run| run.as_ref().map(second_half))),
-        paper: training.paper,
-        setup: training.setup,
-    }
+    let own = Horizon {
+        trained_on: network.training.horizon,
+        time_embedding: network.training.recipe.operator.time_embedding(),
+        second_half: mean(network.runs.iter().map(|run| run.as_ref().map(second_half))),
+    };
+    network.row(Option::as_ref, own)
 }
 
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("system", Left),
-        ("recipe", Left),
-        ("trained on", Left),
-        ("time as input", Left),
-        ("relative L2", Right),
-        ("± runs", Right),
-        ("± trajectories", Right),
-        ("second half", Right),
-        ("at the end", Right),
-        ("paper", Right),
-    ]);
-    let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
-    for row in rows {
-        let [error, runs, trajectories] = row.error.cells();
-        table.push([
-            marked(row.setup),
-            row.recipe.name().to_owned(),
-            if row.trained_on < 1.0 { "first half".to_owned() } else { "whole".to_owned() },
-            if row.time_embedding { "yes".to_owned() } else { "no".to_owned() },
-            error,
-            runs,
-            trajectories,
-            number(row.second_half, "-"),
-            number(row.error.final_time, "-"),
-            number(row.paper, "-"),
-        ]);
-    }
-    table
-}
-
-/// The first run of each row over time.
-fn figure(setup: &Setup, rows: &[Row], runs: &[Vec<Option<Report>>]) -> (String, Figure) {
-    let first = rows.iter().zip(runs).filter_map(|(row, runs)| Some((row, runs.first()?.as_ref()?)));
-    let of_setup = first.filter(|(row, _)| row.system == setup.system.name() && row.recipe == setup.edition);
-    let series = of_setup.map(|(row, report)| {
-        let part = if row.trained_on < 1.0 { "first half" } else { "whole" };
-        let time = if row.time_embedding { "with time" } else { "without time" };
-        Series {
-            label: format!("{part}, {time}"),
-            points: report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect(),
-            color: usize::from(row.trained_on < 1.0),
-            line: if row.time_embedding { Line::Solid } else { Line::Dashed },
-        }
-    });
-    error_over_time(setup, "Rollout error past the training horizon", series.collect())
+fn columns() -> Vec<Column<Row<Horizon>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, end] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        words("trained on", |row: &Row<Horizon>| row.own.part().to_owned()),
+        words(
+            "time as input",
+            |row: &Row<Horizon>| {
+                if row.own.time_embedding { "yes".into() } else { "no".into() }
+            },
+        ),
+        error,
+        runs,
+        trajectories,
+        number("second half", |row: &Row<Horizon>| optional(row.own.second_half)),
+        end,
+        Row::of_paper(),
+    ]
 }

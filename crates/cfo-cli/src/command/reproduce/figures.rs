@@ -6,18 +6,22 @@ use std::collections::HashMap;
 use anyhow::Result;
 use cfo::numerics::Spline;
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
-use cfo::paper::{self, Edition};
+use cfo::paper::Edition;
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome};
+use super::columns::{Column, number, optional, words};
+use super::experiment::Laboratory;
 use super::findings::{Findings, marked};
-use super::side_by_side::{SideBySide, label};
+use super::network::label;
+use super::outcome::Outcome;
+use super::published::percent;
+use super::side_by_side::SideBySide;
 use super::system::Setup;
 use super::training::Training;
-use super::{Document, Record};
+use super::{Document, Record, published};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::report::duration;
 
 /// The system whose losses are shown.
 const LOSSES: &str = "lorenz";
@@ -108,13 +112,13 @@ impl Found {
         let of_system = self.shown.entry(training.setup.stem()).or_default();
         SideBySide::add(of_system, training.method(), outcome)?;
         for one in of_system.iter().flat_map(|of_system| &of_system.shown) {
-            let papers =
-                training.method() == "cfo" && one.rank == "worst" && training.system().name() == "burgers";
+            let paper =
+                || published::figure("Figure 4", training.system().name(), &training.spline()?, one.rank);
             self.rows.push(Row {
                 rank: Some(one.rank),
                 trajectory: Some(one.number),
                 relative_l2: one.last_error(),
-                paper: papers.then_some(paper::WORST_OF_BURGERS),
+                paper: paper(),
                 ..Self::row(training, outcome)
             });
         }
@@ -125,63 +129,50 @@ impl Found {
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.name() == LOSSES || PICTURED.contains(&system.name()))?;
-    let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
     let mut found = Found::default();
-    let measured = laboratory.each(&trainings, |training, outcome| {
+    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
         if training.system().name() == LOSSES {
-            found.add_loss(training, &outcome);
+            found.add_loss(training, outcome);
             return Ok(());
         }
-        found.add_pictures(training, &outcome)
+        found.add_pictures(training, outcome)
     })?;
-    if measured.is_none() {
-        return Ok(None);
-    }
-    let pictures = setups.iter().flat_map(|setup| pictures(setup, &found)).collect();
+    let Some(measured) = measured else { return Ok(None) };
+    let whole = |row: &Row| measured.setups.iter().any(|setup| setup.stem() == row.setup.stem());
+    found.rows.retain(whole);
     let findings = Findings {
         title: "Single trajectories and training losses",
         about: "Quintic CFO trained on 25 % of the times beside next-state prediction on all of them (the paper's best network), on the test trajectories with CFO's highest and \
                 median error. `loss` is the last reported training loss, in a unit in \
                 which a network that predicts no change has 1: the velocity's error for CFO, the next snapshot's for the neural ODE. The paper gives one number: the error of CFO on its worst trajectory of Burgers."
             .into(),
-        table: table(&found.rows),
+        columns: columns(),
         verdict: String::new(),
-        figures: setups.iter().flat_map(|setup| loss_figures(setup, &found)).collect(),
+        figures: measured.setups.iter().flat_map(|setup| loss_figures(setup, &found)).collect(),
+        pictures: measured.setups.iter().flat_map(|setup| pictures(setup, &found)).collect(),
         rows: found.rows,
     };
-    Ok(Some(findings.record(arguments, &setups).with_pictures(pictures)))
+    Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("system", Left),
-        ("recipe", Left),
-        ("method", Left),
-        ("times", Right),
-        ("trajectory", Left),
-        ("relative L2", Right),
-        ("paper", Right),
-        ("loss", Right),
-        ("training", Right),
-    ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), scientific);
-    for row in rows {
-        let diverged = row.rank.is_some() && row.relative_l2.is_none();
-        let which = row.rank.zip(row.trajectory).map(|(rank, at)| format!("{rank} (test {at})"));
-        table.push([
-            marked(row.setup),
-            row.recipe.name().to_owned(),
-            label(row.method).to_owned(),
-            format!("{:.0} %", 100.0 * row.keep_rate),
-            which.unwrap_or_else(|| "-".into()),
-            if diverged { "diverged".into() } else { number(row.relative_l2) },
-            number(row.paper),
-            number(row.loss),
-            format!("{:.0} s", row.seconds),
-        ]);
-    }
-    table
+fn columns() -> Vec<Column<Row>> {
+    vec![
+        words("system", |row: &Row| marked(row.setup)),
+        words("recipe", |row: &Row| row.recipe.name().to_owned()),
+        words("method", |row: &Row| label(row.method).to_owned()),
+        number("times", |row: &Row| percent(row.keep_rate)),
+        words("trajectory", |row: &Row| {
+            let which = row.rank.zip(row.trajectory).map(|(rank, at)| format!("{rank} (test {at})"));
+            which.unwrap_or_else(|| "-".into())
+        }),
+        number("relative L2", |row: &Row| {
+            let diverged = row.rank.is_some() && row.relative_l2.is_none();
+            if diverged { "diverged".into() } else { optional(row.relative_l2) }
+        }),
+        number("paper", |row: &Row| optional(row.paper)),
+        number("loss", |row: &Row| optional(row.loss)),
+        number("training", |row: &Row| duration(row.seconds)),
+    ]
 }
 
 /// Next-step prediction beside CFO on the worst and the median trajectory.
@@ -199,7 +190,7 @@ fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
                 .iter()
                 .zip(clock)
                 .map(|(&(step, loss), &time)| (if seconds { time } else { step }, loss));
-            Series { label: (*label).into(), points: points.collect(), color, line: Line::Solid }
+            Series::new(*label, points.collect(), color, Line::Solid)
         });
         let figure = Figure {
             title: format!("Training loss against {over}: {}", setup.title()),

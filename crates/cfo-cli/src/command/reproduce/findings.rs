@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use super::columns::{Column, table};
+use super::experiment::Measured;
 use super::system::{Setup, System};
 use super::{Document, Record};
 use crate::args::{self, Scale};
-use crate::plot::{Axis, Figure, Scale as AxisScale, Series};
-use crate::report::Table;
+use crate::plot::{Axis, Figure, Panels, Scale as AxisScale, Series};
 
 /// What an experiment found, before it is laid out.
 pub(super) struct Findings<R> {
@@ -14,11 +15,13 @@ pub(super) struct Findings<R> {
     /// What the columns mean.
     pub about: String,
     pub rows: Vec<R>,
-    pub table: Table,
+    pub columns: Vec<Column<R>>,
     /// Conclusions from the table, one per line.
     pub verdict: String,
     /// Figures by the stem of their file names.
     pub figures: Vec<(String, Figure)>,
+    /// Images, likewise.
+    pub pictures: Vec<(String, Panels)>,
 }
 
 /// The error of rollouts over time, a line for each run, and the stem of its file's name.
@@ -35,39 +38,50 @@ pub(super) fn error_over_time(setup: &Setup, what: &str, series: Vec<Series>) ->
 
 impl<R: Serialize> Findings<R> {
     /// The report for the terminal and for the folder.
-    pub fn record(self, arguments: &args::Reproduce, setups: &[Setup]) -> Record<Document<R>> {
-        let mut systems: Vec<&System> = setups.iter().map(|setup| setup.system).collect();
+    pub fn record<T>(self, arguments: &args::Reproduce, measured: &Measured<T>) -> Record<Document<R>> {
+        let mut systems: Vec<&System> = measured.setups.iter().map(|setup| setup.system).collect();
         systems.dedup_by_key(|system| system.name());
         let setting = setting(arguments, &systems);
-        let notes: Vec<String> = systems
+        let caveats: Vec<String> = systems
             .iter()
             .filter_map(|system| Some(format!("{}: {}", system.name(), system.caveat(arguments.scale)?)))
             .collect();
-        let footnotes: String = notes.iter().map(|note| format!("{MARK} {note}\n")).collect();
-        let shown: String = self
-            .figures
+        let missing: Vec<String> = measured
+            .failures
             .iter()
-            .map(|(stem, figure)| format!("![{}]({stem}.png)\n\n", figure.title))
+            .map(|failure| format!("Missing, because it failed: {failure}"))
             .collect();
+        let footnotes: String = caveats
+            .iter()
+            .map(|note| format!("{MARK} {note}\n"))
+            .chain(missing.iter().map(|note| format!("{note}\n")))
+            .collect();
+        let titles = self.figures.iter().map(|(stem, figure)| (stem, &figure.title));
+        let titles = titles.chain(self.pictures.iter().map(|(stem, picture)| (stem, &picture.title)));
+        let shown: String = titles.map(|(stem, title)| format!("![{title}]({stem}.png)\n\n")).collect();
         let verdict = if self.verdict.is_empty() { String::new() } else { format!("{}\n", self.verdict) };
+        let table = table(&self.columns, &self.rows);
         let markdown = format!(
             "# {}\n\n{}\n\n{setting}\n{}\n{}{}{shown}    {}\n",
             self.title,
             self.about,
-            self.table.markdown(),
+            table.markdown(),
             footnotes.replace('\n', "\n\n"),
             verdict.replace('\n', "\n\n"),
             command(arguments)
         );
-        let text = format!("{}\n\n{setting}\n{}\n{footnotes}{}", self.about, self.table.text(), self.verdict);
+        let text = format!("{}\n\n{setting}\n{}\n{footnotes}{}", self.about, table.text(), self.verdict);
         let (target, scale) = (arguments.target.name(), arguments.scale);
+        let notes = caveats.into_iter().chain(missing).collect();
         let document = Document { target, scale, notes, rows: self.rows };
-        Record { document, text, markdown, figures: self.figures, pictures: Vec::new(), files: Vec::new() }
+        let (figures, pictures) = (self.figures, self.pictures);
+        let failures = measured.failures.clone();
+        Record { document, text, markdown, figures, pictures, files: Vec::new(), failures }
     }
 }
 
 /// Marks a row of a table that has a note below.
-const MARK: &str = "†";
+pub(super) const MARK: &str = "†";
 
 /// A system's name in a table, marked if there is a note on its errors.
 pub(super) fn marked(setup: Setup) -> String {

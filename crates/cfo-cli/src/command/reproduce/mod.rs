@@ -1,11 +1,14 @@
 //! `cfo reproduce`: the paper's tables and figures, with ours beside them.
 //!
-//! One file per target. Those that train describe their training runs, which [`experiment`] carries out, [`spread`] averages over seeds and [`findings`] formats;
-//! each computes its rows, and [`Record`] prints and files them in the same way.
+//! One file per target. Those that train describe their training runs, which [`experiment`] carries out on [`data`] that all share. Each computes
+//! its rows, most of them those of a [`network`] whose errors [`spread`] averages over seeds, and the [`columns`] of its table; [`findings`] lays
+//! out the report, and [`Record`] prints and files it. The paper's numbers are in [`published`].
 
 mod all;
 mod backbones;
 mod baselines;
+mod columns;
+mod data;
 mod exhibits;
 mod experiment;
 mod extrapolation;
@@ -13,9 +16,12 @@ mod figures;
 mod findings;
 mod ks;
 mod latent;
+mod network;
 mod nfe;
 mod noise;
+mod outcome;
 mod page;
+mod published;
 mod quickstart;
 mod reverse;
 mod runtime;
@@ -35,6 +41,7 @@ use cfo::checkpoint::write_atomically;
 use cfo::ranks;
 use serde::Serialize;
 
+use self::experiment::incomplete;
 use crate::args::{self, Scale, Target};
 use crate::diagnostics::say;
 use crate::plot::{self, Figure, Panels};
@@ -107,7 +114,8 @@ fn folder(arguments: &args::Reproduce) -> PathBuf {
     arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()))
 }
 
-/// Prints the results of a target and writes its report; there are none if only a share of the training runs was done.
+/// Prints the results of a target and writes its report; there are none if only a share of the training runs was done. Fails if something is
+/// missing in it.
 fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>) -> Result<bool> {
     let Some(record) = record else {
         if !arguments.dry_run {
@@ -117,9 +125,15 @@ fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>
         }
         return Ok(false);
     };
-    if !ranks::is_first() {
-        return Ok(true);
+    let missing = (!record.failures.is_empty()).then(|| incomplete(&record.failures));
+    if ranks::is_first() {
+        publish(arguments, &record)?;
     }
+    missing.map_or(Ok(true), |missing| Err(missing.into()))
+}
+
+/// Prints and files a report.
+fn publish<D: Serialize>(arguments: &args::Reproduce, record: &Record<D>) -> Result<()> {
     let folder = folder(arguments);
     let written =
         record.write(&folder).with_context(|| format!("writing the report into `{}`", folder.display()))?;
@@ -130,7 +144,7 @@ fn conclude<D: Serialize>(arguments: &args::Reproduce, record: Option<Record<D>>
     }
     let names: Vec<String> = written.iter().map(|path| format!("`{}`", path.display())).collect();
     say(&format!("written: {}", names.join(", ")));
-    Ok(true)
+    Ok(())
 }
 
 /// The results of a target, ready for the terminal and for the report's folder.
@@ -146,19 +160,11 @@ struct Record<D> {
     pictures: Vec<(String, Panels)>,
     /// Other files by name.
     files: Vec<(&'static str, String)>,
+    /// What is missing in it, and why.
+    failures: Vec<String>,
 }
 
 impl<D: Serialize> Record<D> {
-    /// Adds images before the command that ends the report.
-    fn with_pictures(mut self, pictures: Vec<(String, Panels)>) -> Self {
-        let shown: String =
-            pictures.iter().map(|(stem, picture)| format!("![{}]({stem}.png)\n\n", picture.title)).collect();
-        let end = self.markdown.rfind("    cfo reproduce ").unwrap_or(self.markdown.len());
-        self.markdown.insert_str(end, &shown);
-        self.pictures = pictures;
-        self
-    }
-
     /// Writes `report.json`, `report.md` and the figures, and replaces existing ones. Every file appears whole or not at
     /// all.
     fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {

@@ -2,81 +2,69 @@
 
 use anyhow::Result;
 use cfo::numerics::Spline;
-use cfo::paper::Edition;
 use cfo::recipe::EvaluateConfig;
 use cfo::{Report, Solver};
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome};
-use super::findings::{Findings, marked};
-use super::spread::Spread;
+use super::columns::{Column, counted, number, words};
+use super::experiment::Laboratory;
+use super::findings::Findings;
+use super::network::{Network, Row};
+use super::outcome::Outcome;
+use super::published::percent;
 use super::system::Setup;
 use super::training::Training;
-use super::{Document, Record};
+use super::{Document, Record, published};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
-use crate::report::{Alignment, Table, scientific};
 
 const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
 /// Budgets of evaluations, relative to the baseline's.
 const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 
-/// The paper's errors at the final time: for each system, the solvers in order, the shares in order.
-const PAPER: [[[f64; 4]; 3]; 4] = [
-    [[0.3032, 0.2821, 0.2337, 0.2076], [0.1878, 0.1052, 0.0705, 0.0651], [0.0919, 0.0655, 0.0674, 0.0645]],
-    [[0.0142, 0.0111, 0.0099, 0.0094], [0.0090, 0.0090, 0.0090, 0.0090], [0.0090, 0.0089, 0.0090, 0.0089]],
-    [[0.0611, 0.0603, 0.0588, 0.0603], [0.0694, 0.0601, 0.0600, 0.0594], [0.0876, 0.0718, 0.0608, 0.0593]],
-    [[0.1345, 0.0978, 0.0651, 0.0389], [0.0874, 0.0249, 0.0076, 0.0061], [0.0698, 0.0154, 0.0060, 0.0061]],
-];
-/// The paper's baseline at the final time.
-const PAPER_BASELINE: [f64; 4] = [0.1481, 0.0647, 0.3850, 0.1048];
+/// The paper's tables of the solvers.
+const TABLES: [&str; 3] = ["Table 8", "Table 9", "Table 2"];
 
+/// What this experiment adds to a row; the paper tabulates the error at the final time.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    system: &'static str,
-    recipe: Edition,
-    method: &'static str,
+pub(super) struct Budget {
+    /// None for the baseline.
     solver: Option<&'static str>,
     /// The budget in units of the baseline's evaluations.
     share: f64,
     /// Evaluations really made for a trajectory; absent if a rollout diverged.
     evaluations: Option<usize>,
-    /// The paper tabulates the error at the final time.
-    #[serde(flatten)]
-    error: Spread,
-    paper: Option<f64>,
-    #[serde(skip)]
-    setup: Setup,
 }
 
-pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
+fn trainings(setup: Setup) -> Vec<Training> {
+    vec![
+        Training::baseline(setup, setup.system.best_baseline, false),
+        Training::flow(setup, Spline::Quintic, 1.0),
+    ]
+}
+
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row<Budget>>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.position().is_some())?;
-    let pair = |&setup: &Setup| {
-        [
-            Training::baseline(setup, setup.system.best_baseline, false),
-            Training::flow(setup, Spline::Quintic, 1.0),
-        ]
-    };
-    let trainings: Vec<Training> = setups.iter().flat_map(pair).collect();
-    let measured = laboratory.each(&trainings, |training, outcome| match training.prediction() {
-        Some(_) => Ok(vec![outcome.evaluate()?]),
-        None => budgets(&outcome),
-    })?;
+    let measured =
+        laboratory.measure(&setups, trainings, |training, outcome| match training.prediction() {
+            Some(_) => Ok(vec![outcome.evaluate()?]),
+            None => budgets(outcome),
+        })?;
     let Some(measured) = measured else { return Ok(None) };
-    let rows: Vec<Row> =
-        trainings.iter().zip(&measured).flat_map(|(training, runs)| rows(training, runs)).collect();
+    let rows: Vec<Row<Budget>> = measured.networks.iter().flat_map(rows).collect();
     let findings = Findings {
         title: "Error against network evaluations",
         about: "Relative L2 error of quintic CFO trained on all times, by solver and by network evaluations relative to the autoregressive baseline's (one per snapshot). The \
                 paper tabulates the error at the final time. Steps are equal; snapshots between them come from the solver's dense output."
             .into(),
-        table: table(&rows),
+        columns: columns(),
         verdict: String::new(),
-        figures: setups.iter().map(|setup| figure(setup, &rows)).collect(),
+        figures: measured.setups.iter().map(|setup| figure(setup, &rows)).collect(),
+        pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &setups)))
+    Ok(Some(findings.record(arguments, &measured)))
 }
 
 /// Every solver with every budget, solvers first.
@@ -98,88 +86,62 @@ fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
 }
 
 /// One row for the baseline, and for CFO one per solver and budget; each over all runs.
-fn rows(training: &Training, runs: &[Vec<Option<Report>>]) -> Vec<Row> {
-    let position = training.system().position();
+fn rows(network: &Network<Vec<Option<Report>>>) -> Vec<Row<Budget>> {
+    let system = network.training.system().name();
     let row = |at: usize, solver: Option<&'static str>, share: f64, paper: Option<f64>| {
-        let reports = || runs.iter().filter_map(|reports| reports.get(at)).map(Option::as_ref);
-        Row {
-            system: training.system().name(),
-            recipe: training.setup.edition,
-            method: training.method(),
-            solver,
-            share,
-            evaluations: reports().flatten().map(|report| report.evaluations).next(),
-            error: Spread::of(reports()),
-            paper,
-            setup: training.setup,
-        }
+        let report = |reports: &Vec<Option<Report>>| reports.get(at).and_then(Option::as_ref).cloned();
+        let evaluations = network.runs.iter().find_map(report).map(|report| report.evaluations);
+        let own = Budget { solver, share, evaluations };
+        let row = network.row(|reports| reports.get(at).and_then(Option::as_ref), own);
+        Row { paper, paper_std: None, ..row }
     };
-    if training.prediction().is_some() {
-        return vec![row(0, None, 1.0, position.map(|at| PAPER_BASELINE[at]))];
+    if network.training.prediction().is_some() {
+        let paper = published::figure(TABLES[2], system, "autoregressive", "100 %");
+        return vec![row(0, None, 1.0, paper)];
     }
     let each = combinations().enumerate().map(|(at, (solver, share))| {
-        let paper = position.map(|system| PAPER[system][solver][share]);
-        row(at, Some(SOLVERS[solver]), SHARES[share], paper)
+        let (name, share) = (SOLVERS[solver], SHARES[share]);
+        row(at, Some(name), share, published::figure(TABLES[solver], system, name, &percent(share)))
     });
     each.collect()
 }
 
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("system", Left),
-        ("recipe", Left),
-        ("method", Left),
-        ("budget", Right),
-        ("evaluations", Right),
-        ("relative L2", Right),
-        ("± runs", Right),
-        ("± trajectories", Right),
-        ("at the end", Right),
-        ("paper", Right),
-    ]);
-    let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
-    for row in rows {
-        let [error, runs, trajectories] = row.error.cells();
-        table.push([
-            marked(row.setup),
-            row.recipe.name().to_owned(),
-            row.solver.map_or_else(|| "autoregressive".to_owned(), |solver| format!("CFO, {solver}")),
-            format!("{:.0} %", 100.0 * row.share),
-            row.evaluations.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-            error,
-            runs,
-            trajectories,
-            number(row.error.final_time, "diverged"),
-            number(row.paper, "-"),
-        ]);
-    }
-    table
+fn columns() -> Vec<Column<Row<Budget>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, end] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        words("method", |row: &Row<Budget>| match row.own.solver {
+            Some(solver) => format!("CFO, {solver}"),
+            None => row.label(),
+        }),
+        number("budget", |row: &Row<Budget>| percent(row.own.share)),
+        number("evaluations", |row: &Row<Budget>| counted(row.own.evaluations)),
+        error,
+        runs,
+        trajectories,
+        end,
+        Row::of_paper(),
+    ]
 }
 
-fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
-    let of_system =
-        || rows.iter().filter(|row| row.system == setup.system.name() && row.recipe == setup.edition);
-    let point = |row: &Row| Some((row.evaluations? as f64, row.error.final_time?));
+fn figure(setup: &Setup, rows: &[Row<Budget>]) -> (String, Figure) {
+    let of_system = || rows.iter().filter(|row| row.is_of(setup));
+    let point = |row: &Row<Budget>| Some((row.own.evaluations? as f64, row.error.final_time?));
     let mut series: Vec<Series> = SOLVERS
         .into_iter()
         .enumerate()
-        .map(|(color, solver)| Series {
-            label: format!("CFO, {solver}"),
-            points: of_system().filter(|row| row.solver == Some(solver)).filter_map(point).collect(),
-            color,
-            line: Line::Solid,
+        .map(|(color, solver)| {
+            let points = of_system().filter(|row| row.own.solver == Some(solver)).filter_map(point);
+            Series::new(format!("CFO, {solver}"), points.collect(), color, Line::Solid)
         })
         .collect();
-    if let Some((_, error)) = of_system().find(|row| row.solver.is_none()).and_then(point) {
+    if let Some((_, error)) = of_system().find(|row| row.own.solver.is_none()).and_then(point) {
         let ends = series.iter().flat_map(|series| &series.points).map(|point| point.0);
         let (first, last) = ends.fold((f64::INFINITY, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
-        series.push(Series {
-            label: "autoregressive".into(),
-            points: vec![(first, error), (last, error)],
-            color: 3,
-            line: Line::Dashed,
-        });
+        let points = vec![(first, error), (last, error)];
+        series.push(Series::new("autoregressive", points, 3, Line::Dashed));
     }
     let figure = Figure {
         title: format!("Error against evaluations: {}", setup.title()),

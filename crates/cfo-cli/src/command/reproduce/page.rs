@@ -1,6 +1,7 @@
 //! The page of all experiments, assembled from their reports: as Markdown with separate figures, and as one HTML file with
 //! embedded figures.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::all::Ending;
 use super::exhibits::Exhibit;
+use super::findings::MARK;
 use crate::args::Target;
 use crate::report::duration;
 
@@ -54,6 +56,8 @@ pub(super) struct Section {
     pub ending: Ending,
     /// The lines of its table.
     table: Vec<String>,
+    /// Notes on rows of its table.
+    notes: Vec<String>,
     /// Caption and place of each figure, relative to the page.
     pub figures: Vec<(String, PathBuf)>,
 }
@@ -61,8 +65,8 @@ pub(super) struct Section {
 impl Section {
     /// The part of an experiment's report that repeats it.
     pub fn new(exhibit: &'static Exhibit, ending: Ending, out: &Path) -> Result<Self> {
-        let mut section = Self { exhibit, ending, table: vec![], figures: vec![] };
-        if !matches!(section.ending, Ending::Done { .. }) {
+        let mut section = Self { exhibit, ending, table: vec![], notes: vec![], figures: vec![] };
+        if section.ending.seconds().is_none() {
             return Ok(section);
         }
         let name = exhibit.target.name();
@@ -72,6 +76,12 @@ impl Section {
             let chosen = report.table.iter().enumerate().filter(|(i, row)| *i < 2 || belongs(row));
             section.table = chosen.map(|(_, row)| row.clone()).collect();
         }
+        let marked = |note: &str| {
+            let system = note.strip_prefix(MARK).and_then(|rest| rest.trim_start().split(':').next());
+            let row = system.map(|system| format!("| {system} {MARK}"));
+            row.is_some_and(|row| section.table.iter().any(|line| line.starts_with(&row)))
+        };
+        section.notes = report.prose.lines().filter(|line| marked(line)).map(str::to_owned).collect();
         let begins = |file: &Path| {
             let stem = file.to_string_lossy();
             exhibit.figures.iter().any(|start| stem.starts_with(start))
@@ -86,12 +96,14 @@ impl Section {
         let mut text = format!("## {label}: {title}\n\n");
         match &self.ending {
             Ending::Done { .. } => {}
+            Ending::Incomplete { problem, .. } => text += &format!("Incomplete: {problem}\n\n"),
             Ending::NotAsked => return text + "Not asked for.\n\n",
             Ending::Failed { problem } => return text + &format!("Failed: {problem}\n\n"),
         }
         if self.table.len() > 2 {
             text += &format!("{}\n\n", self.table.join("\n"));
         }
+        text.extend(self.notes.iter().map(|note| format!("{note}\n\n")));
         for (caption, file) in &self.figures {
             text += &format!("![{caption}]({})\n\n", file.display());
         }
@@ -115,18 +127,26 @@ pub(super) fn markdown(
         env!("CARGO_PKG_VERSION")
     );
     text.extend(sections.iter().map(Section::markdown));
+    let mut said = HashSet::new();
     for (target, ending) in endings {
-        if let Ending::Done { seconds } = ending {
-            let report = Report::read(&out.join(target.name()))?;
-            text += &format!(
-                "## Settings: {}\n\nMade in {}.\n\n{}\n\n",
-                target.name(),
-                duration(*seconds),
-                report.prose.trim_matches('\n')
-            );
+        if let Some(seconds) = ending.seconds() {
+            let prose = Report::read(&out.join(target.name()))?.prose;
+            let (name, time) = (target.name(), duration(seconds));
+            text += &format!("## Settings: {name}\n\nMade in {time}.\n\n{}\n\n", unsaid(&prose, &mut said));
         }
     }
     Ok(text)
+}
+
+/// The lines that no earlier report has: many experiments share the settings of their systems.
+fn unsaid(prose: &str, said: &mut HashSet<String>) -> String {
+    let new = |line: &&str| line.is_empty() || said.insert((*line).to_owned());
+    let lines: Vec<&str> = prose.lines().filter(new).collect();
+    let mut text = lines.join("\n");
+    while text.contains("\n\n\n") {
+        text = text.replace("\n\n\n", "\n\n");
+    }
+    text.trim_matches('\n').to_owned()
 }
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:1080px;margin:2em auto;padding:0 1em}\
@@ -231,6 +251,13 @@ fn identifier(heading: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_reports_share_is_said_once() {
+        let mut said = HashSet::new();
+        assert_eq!(unsaid("one\n\n- a\n- b\n\ntwo", &mut said), "one\n\n- a\n- b\n\ntwo");
+        assert_eq!(unsaid("other\n\n- b\n- c\n\ntwo", &mut said), "other\n\n- c");
+    }
 
     #[test]
     fn our_markdown_becomes_a_page_without_references() {

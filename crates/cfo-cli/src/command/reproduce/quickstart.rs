@@ -14,15 +14,17 @@ use cfo::recipe::LearningRateSchedule;
 use cfo::{CfoError, Observer, Recipe, Report, Training, Trajectories, Watch};
 use serde::Serialize;
 
+use super::columns::{Column, number, optional, table, words};
+use super::published::percent;
 use super::spread::Spread;
-use super::{Document, Record};
+use super::{Document, Record, published};
 use crate::args::{self, Scale};
 use crate::diagnostics::say;
 use crate::interrupt;
 use crate::job;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::progress;
-use crate::report::{Alignment, Table, scientific};
+use crate::report::scientific;
 
 const SYSTEM: &str = "lorenz";
 
@@ -48,7 +50,15 @@ struct Method {
     spline: Option<&'static str>,
     keep_rate: f64,
     objective: ObjectiveConfig,
-    paper: f64,
+}
+
+impl Method {
+    fn paper(&self) -> Option<f64> {
+        match self.spline {
+            Some(spline) => published::figure("Table 1", SYSTEM, spline, &percent(self.keep_rate)),
+            None => published::next_state(SYSTEM, "mlp")[0],
+        }
+    }
 }
 
 const METHODS: [Method; 2] = [
@@ -58,7 +68,6 @@ const METHODS: [Method; 2] = [
         spline: Some("quintic"),
         keep_rate: 0.25,
         objective: ObjectiveConfig::FlowMatching,
-        paper: 6.82e-2,
     },
     Method {
         name: "autoregressive",
@@ -66,7 +75,6 @@ const METHODS: [Method; 2] = [
         spline: None,
         keep_rate: 1.0,
         objective: ObjectiveConfig::Autoregressive { residual: false },
-        paper: 9.04e-2,
     },
 ];
 
@@ -78,10 +86,12 @@ pub(super) struct Row {
     keep_rate: f64,
     #[serde(flatten)]
     error: Spread,
-    paper: f64,
+    paper: Option<f64>,
     steps: u32,
     /// Of all training runs together.
     seconds: f64,
+    #[serde(skip)]
+    label: &'static str,
 }
 
 /// The size of the experiment.
@@ -119,7 +129,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
             say(&format!("training: {}, seed {seed}", method.label));
             runs.push(once(&recipe, &set, device, interrupt)?);
         }
-        let series = |points| Series { label: method.label.into(), points, color, line: Line::Solid };
+        let series = |points| Series::new(method.label, points, color, Line::Solid);
         if let Some(first) = runs.first() {
             curves.push(series(first.report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect()));
             losses.push(series(first.losses.clone()));
@@ -130,9 +140,10 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
             spline: method.spline,
             keep_rate: method.keep_rate,
             error: Spread::of(runs.iter().map(|run| Some(&run.report))),
-            paper: method.paper,
+            paper: method.paper(),
             steps: budget.steps,
             seconds: runs.iter().map(|run| run.seconds).sum(),
+            label: method.label,
         });
     }
     Ok(record(arguments, rows, curves, losses, &budget))
@@ -167,7 +178,7 @@ fn record(
     losses: Vec<Series>,
     budget: &Budget,
 ) -> Record<Document<Row>> {
-    let (table, verdict) = (table(&rows), verdict(&rows));
+    let (table, verdict) = (table(&columns(), &rows), verdict(&rows));
     let seeds = arguments.training_seeds().len();
     let setting = format!(
         "Lorenz, {} training trajectories, {} steps of 512 samples, {seeds} seeds, rollouts of 1000 steps from the first snapshot.",
@@ -183,31 +194,21 @@ fn record(
     let (target, scale) = (arguments.target.name(), arguments.scale);
     let document = Document { target, scale, notes: vec![], rows };
     let figures = figures(curves, losses);
-    Record { document, text, markdown, figures, pictures: Vec::new(), files: Vec::new() }
+    Record { document, text, markdown, figures, pictures: vec![], files: vec![], failures: vec![] }
 }
 
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        ("method", Alignment::Left),
-        ("relative L2", Alignment::Right),
-        ("± runs", Alignment::Right),
-        ("± trajectories", Alignment::Right),
-        ("each seed", Alignment::Left),
-        ("paper", Alignment::Right),
-    ]);
-    for (row, method) in rows.iter().zip(&METHODS) {
-        let each: Vec<String> = row.error.per_seed.iter().flatten().map(|&error| scientific(error)).collect();
-        let [error, runs, trajectories] = row.error.cells();
-        table.push([
-            method.label.to_owned(),
-            error,
-            runs,
-            trajectories,
-            each.join(", "),
-            scientific(row.paper),
-        ]);
-    }
-    table
+fn columns() -> Vec<Column<Row>> {
+    vec![
+        words("method", |row: &Row| row.label.to_owned()),
+        number("relative L2", |row: &Row| optional(row.error.relative_l2)),
+        number("± runs", |row: &Row| optional(row.error.std_runs)),
+        number("± trajectories", |row: &Row| optional(row.error.std_trajectories)),
+        words("each seed", |row: &Row| {
+            let each = row.error.per_seed.iter().flatten().map(|&error| scientific(error));
+            each.collect::<Vec<_>>().join(", ")
+        }),
+        number("paper", |row: &Row| optional(row.paper)),
+    ]
 }
 
 fn verdict(rows: &[Row]) -> String {

@@ -12,13 +12,16 @@ use cfo::paper::Edition;
 use cfo::{Budget, Request, Solver};
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome};
+use super::columns::{Column, number, words};
+use super::experiment::Laboratory;
 use super::findings::Findings;
+use super::noise::short;
+use super::outcome::Outcome;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::report::scientific;
 
 /// The system of this experiment.
 const SYSTEM: &str = "burgers";
@@ -44,49 +47,68 @@ pub(super) struct Row {
     paper: Option<f64>,
 }
 
+/// What is kept of a run.
+#[derive(Default)]
+struct Found {
+    rows: Vec<Row>,
+    /// Errors over time by noise.
+    curves: Vec<(String, Vec<(f64, f64)>)>,
+    /// The true first snapshot and those reconstructed.
+    fields: Vec<(String, Vec<f32>)>,
+}
+
+impl Found {
+    fn new(edition: Edition, outcome: &Outcome<'_>, seed: u64) -> Result<Self> {
+        let mut found = Self::default();
+        for noise in NOISES {
+            let back = Backward::new(outcome, 1.0, noise, seed)?;
+            found.rows.extend(SHOWN.iter().map(|&share| back.row(edition, share)));
+            let level = if noise == 0.0 { "no noise".into() } else { format!("noise {noise:.0e}") };
+            found.curves.push((format!("{}{level}", prefix(edition)), back.errors.clone()));
+        }
+        for start in STARTS {
+            let back = Backward::new(outcome, start, 0.0, seed)?;
+            if start < 1.0 {
+                found.rows.push(back.row(edition, 0.0));
+            }
+            if found.fields.is_empty() {
+                found.fields.push(("true".to_owned(), back.truth.clone()));
+            }
+            let label = format!("{}from t = {:.2}", prefix(edition), back.from);
+            found.fields.extend(back.first.clone().map(|field| (label, field)));
+        }
+        Ok(found)
+    }
+}
+
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.name() == SYSTEM)?;
-    let trainings: Vec<Training> =
-        setups.iter().map(|&setup| Training::flow(setup, Spline::Quintic, 1.0)).collect();
-    let (mut rows, mut curves, mut fields) = (Vec::new(), Vec::new(), Vec::new());
-    let measured = laboratory.each(&trainings, |training, outcome| {
-        let edition = training.setup.edition;
-        for noise in NOISES {
-            let back = Backward::new(&outcome, 1.0, noise, arguments.seed)?;
-            rows.extend(SHOWN.iter().map(|&share| back.row(edition, share)));
-            curves.push((format!("{}noise {noise:.0e}", prefix(edition)), back.errors.clone()));
-        }
-        for start in STARTS {
-            let back = Backward::new(&outcome, start, 0.0, arguments.seed)?;
-            if start < 1.0 {
-                rows.push(back.row(edition, 0.0));
-            }
-            if fields.is_empty() {
-                fields.push(("true".to_owned(), back.truth.clone()));
-            }
-            fields.extend(
-                back.first
-                    .clone()
-                    .map(|field| (format!("{}from t = {:.2}", prefix(edition), back.from), field)),
-            );
-        }
-        Ok(())
+    let trainings = |setup| vec![Training::flow(setup, Spline::Quintic, 1.0)];
+    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
+        Found::new(training.setup.edition, outcome, arguments.seed)
     })?;
-    if measured.is_none() {
-        return Ok(None);
+    let Some(mut measured) = measured else { return Ok(None) };
+    let mut all = Found::default();
+    for found in measured.networks.iter_mut().flat_map(|network| network.runs.drain(..)) {
+        // The truth is the same by every recipe.
+        let known = usize::from(!all.fields.is_empty());
+        all.fields.extend(found.fields.into_iter().skip(known));
+        all.rows.extend(found.rows);
+        all.curves.extend(found.curves);
     }
     let findings = Findings {
         title: "Backward in time",
         about: "Quintic CFO trained on all times of Burgers' equation, integrated backward with one RK4 step per snapshot: relative L2 error at time `to`, mean over the \
                 test trajectories; noise relative to the root mean square of the start. The paper shows this in figures, without numbers."
             .into(),
-        table: table(&rows),
+        columns: columns(),
         verdict: String::new(),
-        figures: vec![error_figure(curves), field_figure(fields)],
-        rows,
+        figures: vec![error_figure(all.curves), field_figure(all.fields)],
+        pictures: vec![],
+        rows: all.rows,
     };
-    Ok(Some(findings.record(arguments, &setups)))
+    Ok(Some(findings.record(arguments, &measured)))
 }
 
 /// Marks the curves of our recipe in the legend.
@@ -183,35 +205,25 @@ fn integrate(outcome: &Outcome<'_>, request: &Request) -> Result<Vec<Vec<f32>>> 
     Ok(states)
 }
 
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("recipe", Left),
-        ("from", Right),
-        ("to", Right),
-        ("noise", Right),
-        ("relative L2", Right),
-    ]);
-    for row in rows {
-        table.push([
-            row.recipe.name().to_owned(),
-            format!("{:.2}", row.from),
-            format!("{:.2}", row.to),
-            format!("{:.0e}", row.noise),
-            row.relative_l2.map_or_else(|| "diverged".to_owned(), scientific),
-        ]);
-    }
-    table
+fn columns() -> Vec<Column<Row>> {
+    vec![
+        words("system", |row: &Row| row.system.to_owned()),
+        words("recipe", |row: &Row| row.recipe.name().to_owned()),
+        number("from", |row: &Row| format!("{:.2}", row.from)),
+        number("to", |row: &Row| format!("{:.2}", row.to)),
+        number("noise", |row: &Row| short(row.noise)),
+        number("relative L2", |row: &Row| row.relative_l2.map_or_else(|| "diverged".into(), scientific)),
+    ]
 }
 
 fn error_figure(curves: Vec<(String, Vec<(f64, f64)>)>) -> (String, Figure) {
     let series = curves.into_iter().enumerate();
     let figure = Figure {
-        title: "Backward from the last snapshot".into(),
+        title: "Backward from the last snapshot: Burgers".into(),
         x: Axis { label: "time".into(), scale: AxisScale::Linear },
         y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
         series: series
-            .map(|(color, (label, points))| Series { label, points, color, line: Line::Solid })
+            .map(|(color, (label, points))| Series::new(label, points, color, Line::Solid))
             .collect(),
         size: (680, 400),
     };
@@ -219,14 +231,12 @@ fn error_figure(curves: Vec<(String, Vec<(f64, f64)>)>) -> (String, Figure) {
 }
 
 fn field_figure(fields: Vec<(String, Vec<f32>)>) -> (String, Figure) {
-    let series = fields.into_iter().enumerate().map(|(color, (label, field))| Series {
-        label,
-        points: field.iter().enumerate().map(|(x, &value)| (x as f64, f64::from(value))).collect(),
-        color,
-        line: if color == 0 { Line::Solid } else { Line::Dashed },
+    let series = fields.into_iter().enumerate().map(|(color, (label, field))| {
+        let points = field.iter().enumerate().map(|(x, &value)| (x as f64, f64::from(value)));
+        Series::new(label, points.collect(), color, if color == 0 { Line::Solid } else { Line::Dashed })
     });
     let figure = Figure {
-        title: "The first snapshot, reconstructed backward".into(),
+        title: "The first snapshot of a test trajectory, reconstructed backward: Burgers".into(),
         x: Axis { label: "grid point".into(), scale: AxisScale::Linear },
         y: Axis { label: "u".into(), scale: AxisScale::Linear },
         series: series.collect(),

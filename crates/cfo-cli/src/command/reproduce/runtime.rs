@@ -9,23 +9,21 @@ use cfo::paper::Edition;
 use cfo::recipe::EvaluateConfig;
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome};
+use super::columns::{Column, counted, number, words};
+use super::experiment::Laboratory;
 use super::findings::{Findings, marked};
+use super::network::label;
+use super::outcome::Outcome;
+use super::published::percent;
 use super::system::Setup;
 use super::training::Training;
-use super::{Document, Record};
+use super::{Document, Record, published};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::report::scientific;
 
-/// For each system: milliseconds of a rollout on an A6000 and its error at the final time, first for next-step prediction,
-/// then for CFO with half the evaluations; then the seconds of CFO's training step.
-const PAPER: [([(f64, f64); 2], f64); 4] = [
-    ([(0.16, 1.48e-1), (0.12, 9.19e-2)], 0.0035),
-    ([(0.68, 1.03e1), (0.31, 9.00e-3)], 0.0092),
-    ([(117.18, 3.74e-1), (49.36, 8.76e-2)], 0.40),
-    ([(111.83, 3.84e-1), (49.63, 6.98e-2)], 0.40),
-];
+/// Budgets of the sweep, relative to the baseline's evaluations; the table has the first.
+const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 
 /// Timed rollouts, of which the median is reported.
 const REPETITIONS: usize = 3;
@@ -47,35 +45,38 @@ pub(super) struct Row {
     trajectories: usize,
     /// Milliseconds of a rollout, all test trajectories together, over their number.
     milliseconds_per_trajectory: Option<f64>,
-    paper_milliseconds_per_trajectory: f64,
+    paper_milliseconds_per_trajectory: Option<f64>,
     final_time: Option<f64>,
-    paper_final_time: f64,
+    paper_final_time: Option<f64>,
+    /// CFO with other budgets; none for the baseline.
+    budgets: Vec<Timed>,
     #[serde(skip)]
     setup: Setup,
+}
+
+/// A timed rollout that did not diverge.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Timed {
+    /// The budget relative to the baseline's evaluations.
+    share: f64,
+    evaluations: usize,
+    milliseconds_per_trajectory: f64,
+    final_time: f64,
+}
+
+/// The paper times both methods on CFO's own network.
+fn trainings(setup: Setup) -> Vec<Training> {
+    vec![
+        Training::baseline(setup, setup.system.backbones[0], false),
+        Training::flow(setup, Spline::Quintic, 1.0),
+    ]
 }
 
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.position().is_some())?;
-    // The paper times both methods on CFO's own network.
-    let pair = |&setup: &Setup| {
-        [
-            Training::baseline(setup, setup.system.backbones[0], false),
-            Training::flow(setup, Spline::Quintic, 1.0),
-        ]
-    };
-    let trainings: Vec<Training> = setups.iter().flat_map(pair).collect();
-    let (mut rows, mut sweeps) = (Vec::new(), Vec::new());
-    let measured = laboratory.each(&trainings, |training, outcome| {
-        rows.extend(row(training, &outcome)?);
-        if training.prediction().is_none() {
-            sweeps.push(sweep(&outcome)?);
-        }
-        Ok(())
-    })?;
-    if measured.is_none() {
-        return Ok(None);
-    }
+    let Some(measured) = laboratory.measure(&setups, trainings, row)? else { return Ok(None) };
+    let rows: Vec<Row> = measured.networks.iter().flat_map(|network| network.runs.clone()).collect();
     let findings = Findings {
         title: "Time of training and of rollouts",
         about: format!(
@@ -84,16 +85,18 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
              differentiate and update. Device: {}.",
             arguments.device
         ),
-        table: table(&rows),
+        columns: columns(),
         verdict: String::new(),
-        figures: setups.iter().zip(sweeps).map(|(setup, points)| figure(setup, &rows, points)).collect(),
+        figures: measured.setups.iter().map(|setup| figure(setup, &rows)).collect(),
+        pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &setups)))
+    Ok(Some(findings.record(arguments, &measured)))
 }
 
-/// Times a rollout within a budget: milliseconds per trajectory, evaluations, error at the final time; `None` if it diverges.
-fn timed(outcome: &Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f64)>> {
+/// Times a rollout within a budget, 0 for the method's own; `None` if it diverges.
+fn timed(outcome: &Outcome<'_>, share: f64) -> Result<Option<Timed>> {
+    let nfe = (share * outcome.intervals() as f64) as usize;
     let config = EvaluateConfig { nfe, ..EvaluateConfig::default() };
     let Some(report) = outcome.evaluate_with(&config)? else { return Ok(None) };
     let request = outcome.request();
@@ -108,97 +111,90 @@ fn timed(outcome: &Outcome<'_>, nfe: usize) -> Result<Option<(f64, usize, f64)>>
         times.push(1e3 * started.elapsed().as_secs_f64() / count as f64);
     }
     times.sort_by(f64::total_cmp);
-    Ok(Some((times[times.len() / 2], report.evaluations, report.relative_l2.final_time)))
+    Ok(Some(Timed {
+        share,
+        evaluations: report.evaluations,
+        milliseconds_per_trajectory: times[times.len() / 2],
+        final_time: report.relative_l2.final_time,
+    }))
 }
 
-/// The row of a system of the paper's table.
-fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Option<Row>> {
-    let system = training.system();
-    let Some((rollouts, seconds_per_step)) = system.position().map(|at| PAPER[at]) else { return Ok(None) };
-    let method = usize::from(training.prediction().is_none());
-    let (milliseconds, error) = rollouts[method];
-    let nfe = if method == 0 { 0 } else { outcome.intervals() / 2 };
-    let found = timed(outcome, nfe)?;
+/// A method on a system of the paper's table.
+fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Row> {
+    let (system, method) = (training.system(), training.method());
+    let is_flow = training.prediction().is_none();
+    let mut budgets = Vec::new();
+    for share in SHARES.into_iter().filter(|_| is_flow) {
+        budgets.extend(timed(outcome, share)?);
+    }
+    let found = match is_flow {
+        true => budgets.first().copied().filter(|first| first.share == SHARES[0]),
+        false => timed(outcome, 0.0)?,
+    };
     let train = &outcome.recipe().train;
-    Ok(Some(Row {
+    let paper = |column: &str| published::figure("Table 10", system.name(), method, column);
+    Ok(Row {
         system: system.name(),
         recipe: training.setup.edition,
-        method: training.method(),
+        method,
         operator: system.backbones[0],
         parameters: outcome.trained.model().parameters()?,
         batch: train.batch,
         seconds_per_step: outcome.seconds / f64::from(outcome.recipe().total_steps()),
-        paper_seconds_per_step: (method == 1).then_some(seconds_per_step),
-        evaluations: found.map(|(_, evaluations, _)| evaluations),
+        paper_seconds_per_step: published::figure("Table 3", system.name(), method, "seconds a batch"),
+        evaluations: found.map(|found| found.evaluations),
         trajectories: outcome.test().len(),
-        milliseconds_per_trajectory: found.map(|(milliseconds, _, _)| milliseconds),
-        paper_milliseconds_per_trajectory: milliseconds,
-        final_time: found.map(|(_, _, error)| error),
-        paper_final_time: error,
+        milliseconds_per_trajectory: found.map(|found| found.milliseconds_per_trajectory),
+        paper_milliseconds_per_trajectory: paper("milliseconds"),
+        final_time: found.map(|found| found.final_time),
+        paper_final_time: paper("at the end"),
+        budgets,
         setup: training.setup,
-    }))
+    })
 }
 
-/// Milliseconds and error of CFO over budgets of 50 to 400 %.
-fn sweep(outcome: &Outcome<'_>) -> Result<Vec<(f64, f64)>> {
-    let mut points = Vec::new();
-    for share in [0.5, 1.0, 2.0, 4.0] {
-        let nfe = (share * outcome.intervals() as f64) as usize;
-        points.extend(timed(outcome, nfe)?.map(|(milliseconds, _, error)| (milliseconds, error)));
+fn columns() -> Vec<Column<Row>> {
+    fn milliseconds(value: f64) -> String {
+        format!("{value:.3} ms")
     }
-    Ok(points)
-}
-
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("system", Left),
-        ("recipe", Left),
-        ("method", Left),
-        ("network", Left),
-        ("step", Right),
-        ("(paper)", Right),
-        ("evaluations", Right),
-        ("rollout", Right),
-        ("(paper)", Right),
-        ("at the end", Right),
-        ("(paper)", Right),
-    ]);
-    let milliseconds = |value: f64| format!("{value:.3} ms");
-    for row in rows {
-        table.push([
-            marked(row.setup),
-            row.recipe.name().to_owned(),
-            row.method.to_owned(),
-            format!("{}, {} parameters", row.operator, row.parameters),
-            milliseconds(1e3 * row.seconds_per_step),
-            row.paper_seconds_per_step
-                .map_or_else(|| "-".to_owned(), |s| format!("({})", milliseconds(1e3 * s))),
-            row.evaluations.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-            row.milliseconds_per_trajectory.map_or_else(|| "diverged".to_owned(), milliseconds),
-            format!("({})", milliseconds(row.paper_milliseconds_per_trajectory)),
-            row.final_time.map_or_else(|| "diverged".to_owned(), scientific),
-            format!("({})", scientific(row.paper_final_time)),
-        ]);
+    fn brackets(text: Option<String>) -> String {
+        text.map_or_else(|| "-".into(), |text| format!("({text})"))
     }
-    table
+    vec![
+        words("system", |row: &Row| marked(row.setup)),
+        words("recipe", |row: &Row| row.recipe.name().to_owned()),
+        words("method", |row: &Row| label(row.method).to_owned()),
+        words("network", |row: &Row| format!("{}, {} parameters", row.operator, row.parameters)),
+        number("step", |row: &Row| milliseconds(1e3 * row.seconds_per_step)),
+        number("(paper)", |row: &Row| brackets(row.paper_seconds_per_step.map(|s| milliseconds(1e3 * s)))),
+        number("evaluations", |row: &Row| counted(row.evaluations)),
+        number("rollout", |row: &Row| {
+            row.milliseconds_per_trajectory.map_or_else(|| "diverged".into(), milliseconds)
+        }),
+        number("(paper)", |row: &Row| brackets(row.paper_milliseconds_per_trajectory.map(milliseconds))),
+        number("at the end", |row: &Row| row.final_time.map_or_else(|| "diverged".into(), scientific)),
+        number("(paper)", |row: &Row| brackets(row.paper_final_time.map(scientific))),
+    ]
 }
 
-fn figure(setup: &Setup, rows: &[Row], points: Vec<(f64, f64)>) -> (String, Figure) {
+/// The errors of CFO over the time that each budget takes, and the baseline, which has one.
+fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
     let of_setup = |row: &&Row| row.system == setup.system.name() && row.recipe == setup.edition;
-    let baseline = rows
-        .iter()
-        .filter(of_setup)
-        .find(|row| row.method == "autoregressive")
-        .and_then(|row| Some((row.milliseconds_per_trajectory?, row.final_time?)));
-    let mut series = vec![Series { label: "CFO, RK4".into(), points, color: 0, line: Line::Solid }];
-    if let Some((time, error)) = baseline {
-        // A short line marks the single point.
-        let points = vec![(0.97 * time, error), (1.03 * time, error)];
-        series.push(Series { label: "autoregressive".into(), points, color: 1, line: Line::Solid });
+    let mut series = Vec::new();
+    for row in rows.iter().filter(of_setup) {
+        if row.method == "autoregressive" {
+            let point = row.milliseconds_per_trajectory.zip(row.final_time);
+            let marks = point.map(|_| "100 %".to_owned()).into_iter().collect();
+            let baseline = Series::new("autoregressive", point.into_iter().collect(), 1, Line::Solid);
+            series.push(baseline.with_marks(marks));
+        } else {
+            let points = row.budgets.iter().map(|one| (one.milliseconds_per_trajectory, one.final_time));
+            let marks = row.budgets.iter().map(|one| percent(one.share)).collect();
+            series.insert(0, Series::new("CFO, RK4", points.collect(), 0, Line::Solid).with_marks(marks));
+        }
     }
     let figure = Figure {
-        title: format!("Error against time: {}", setup.title()),
+        title: format!("Error against time by budget of evaluations: {}", setup.title()),
         x: Axis { label: "milliseconds per trajectory".into(), scale: AxisScale::Logarithmic },
         y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
         series,

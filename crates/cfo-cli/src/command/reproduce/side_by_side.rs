@@ -4,7 +4,8 @@ use anyhow::Result;
 use cfo::data::{Description, Trajectory};
 use cfo::numerics::metric::relative_l2;
 
-use super::experiment::Outcome;
+use super::network::label;
+use super::outcome::Outcome;
 use crate::command::figures;
 use crate::command::figures::short;
 use crate::plot::Panels;
@@ -81,7 +82,7 @@ impl Shown {
             .iter()
             .map(|(method, _, error)| {
                 let error = error.map_or_else(|| "diverged".into(), short);
-                format!("{} {error}", label(method))
+                format!("{} {error}", short_label(method))
             })
             .collect();
         let methods = self.methods.iter();
@@ -89,22 +90,18 @@ impl Shown {
             description,
             times: &self.truth.times,
             truth: &self.truth.values,
-            methods: methods.map(|(method, values, _)| (label(method).to_owned(), values.clone())).collect(),
-            title: format!("{title} ({})", errors.join(", ")),
+            methods: methods
+                .map(|(method, values, _)| (short_label(method).to_owned(), values.clone()))
+                .collect(),
+            title: format!("{title} (relative L2: {})", errors.join(", ")),
         };
         side_by_side.panels()
     }
 }
 
-/// The name of a method in tables and titles.
-pub(super) fn label(method: &'static str) -> &'static str {
-    match method {
-        "cfo" => "CFO",
-        "neural-ode" => "neural ODE",
-        "pde-refiner" => "PDE-Refiner",
-        "conditional-flow-matching" => "CFM",
-        other => other,
-    }
+/// The name of a method above its fields.
+fn short_label(method: &'static str) -> &'static str {
+    if method == "conditional-flow-matching" { "CFM" } else { label(method) }
 }
 
 /// The test trajectories, from the snapshot where predictions start.

@@ -13,16 +13,18 @@ use cfo::paper::Edition;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::columns::{Column, number, optional, words};
 use super::experiment::Laboratory;
 use super::findings::Findings;
+use super::published::percent;
 use super::spread::mean;
 use super::system::{Setup, System};
 use super::training::Training;
-use super::{Document, Record};
+use super::{Document, Record, published};
 use crate::args;
 use crate::diagnostics::say;
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::report::scientific;
 
 const NAMES: [&str; 2] = ["lorenz", "burgers"];
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
@@ -55,31 +57,27 @@ pub(super) struct Row {
     seconds: f64,
 }
 
+/// Every path at every keep rate.
+fn trainings(setup: Setup) -> Vec<Training> {
+    let on =
+        |keep_rate: f64| PATHS.map(|path| Training::flow(setup, path.spline, keep_rate).with_stencil(path));
+    KEEP_RATES.into_iter().flat_map(on).collect()
+}
+
 pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| NAMES.contains(&system.name()))?;
-    let every = |&setup: &Setup| {
-        KEEP_RATES.into_iter().flat_map(move |keep_rate| PATHS.map(|path| (setup, keep_rate, path)))
-    };
-    let trainings: Vec<Training> = setups
-        .iter()
-        .flat_map(every)
-        .map(|(setup, keep_rate, path)| Training::flow(setup, path.spline, keep_rate).with_stencil(path))
-        .collect();
-    let measured = laboratory.each(&trainings, |_, outcome| {
-        let error = outcome.evaluate()?.map(|report| report.relative_l2.mean);
-        Ok((error, outcome.seconds))
+    let measured = laboratory.measure(&setups, trainings, |_, outcome| {
+        Ok(outcome.evaluate()?.map(|report| report.relative_l2.mean))
     })?;
     let Some(measured) = measured else { return Ok(None) };
     let trained: Vec<(Option<f64>, f64)> = measured
+        .networks
         .iter()
-        .map(|runs| {
-            let seconds = runs.iter().map(|(_, seconds)| seconds).sum::<f64>() / runs.len().max(1) as f64;
-            (mean(runs.iter().map(|(error, _)| *error)), seconds)
-        })
+        .map(|network| (mean(network.runs.iter().copied()), network.seconds))
         .collect();
     let mut rows = Vec::new();
-    for (i, setup) in setups.iter().enumerate() {
+    for (i, setup) in measured.setups.iter().enumerate() {
         say(&format!("velocity errors: {}", setup.system.label()));
         let sample = Sample::new(setup.system, arguments.seed)?;
         for (k, keep_rate) in KEEP_RATES.into_iter().enumerate() {
@@ -95,12 +93,13 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let findings = Findings {
         title: "Errors by spline and keep rate",
         about,
-        table: table(&rows),
-        verdict: setups.iter().map(|setup| verdict(setup, &rows)).collect(),
-        figures: setups.iter().map(|setup| figure(setup, &rows)).collect(),
+        columns: columns(),
+        verdict: measured.setups.iter().map(|setup| verdict(setup, &rows)).collect(),
+        figures: measured.setups.iter().map(|setup| figure(setup, &rows)).collect(),
+        pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &setups)))
+    Ok(Some(findings.record(arguments, &measured)))
 }
 
 /// Trajectories of a system, stored more finely than the data, with their true velocities.
@@ -159,7 +158,7 @@ impl Sample {
                 .map(|rebuilt| rebuilt.error),
             recommended: recommended == Some(path),
             relative_l2,
-            paper: super::table1::paper(setup.system, path.spline, keep_rate)
+            paper: published::flow(setup.system.name(), path.spline, keep_rate)[0]
                 .filter(|_| path.spline == Spline::Linear || path.stencil == 3),
             seconds,
         });
@@ -275,33 +274,17 @@ fn difference_velocities(trajectory: &Trajectory, size: usize) -> Vec<f64> {
     velocities
 }
 
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("system", Left),
-        ("recipe", Left),
-        ("times", Right),
-        ("path", Left),
-        ("velocity error", Right),
-        ("left out", Right),
-        ("relative L2", Right),
-        ("paper", Right),
-    ]);
-    let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
-    for row in rows {
-        let star = if row.recommended { " *" } else { "" };
-        table.push([
-            row.system.to_owned(),
-            row.recipe.name().to_owned(),
-            format!("{:.0} %", 100.0 * row.keep_rate),
-            format!("{}{star}", label(row)),
-            scientific(row.velocity_error),
-            number(row.left_out_error, "-"),
-            number(row.relative_l2, "diverged"),
-            number(row.paper, "-"),
-        ]);
-    }
-    table
+fn columns() -> Vec<Column<Row>> {
+    vec![
+        words("system", |row: &Row| row.system.to_owned()),
+        words("recipe", |row: &Row| row.recipe.name().to_owned()),
+        number("times", |row: &Row| percent(row.keep_rate)),
+        words("path", |row: &Row| format!("{}{}", label(row), if row.recommended { " *" } else { "" })),
+        number("velocity error", |row: &Row| scientific(row.velocity_error)),
+        number("left out", |row: &Row| optional(row.left_out_error)),
+        number("relative L2", |row: &Row| row.relative_l2.map_or_else(|| "diverged".into(), scientific)),
+        number("paper", |row: &Row| optional(row.paper)),
+    ]
 }
 
 impl Row {
@@ -353,7 +336,7 @@ fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
         let label =
             points.map_or_else(|| path.spline.to_string(), |n| format!("{}, {n} points", path.spline));
         let points = of_path.map(|row| (1.0 / row.keep_rate, row.velocity_error)).collect();
-        Series { label, points, color, line }
+        Series::new(label, points, color, line)
     });
     let figure = Figure {
         title: format!("Velocity error of paths: {}", setup.title()),

@@ -10,10 +10,11 @@ use cfo_numerics::{Path, Segment, Spline};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Document, Record};
+use super::columns::{Column, number, table, words};
+use super::{Document, Record, published};
 use crate::args;
 use crate::plot::{Axis, Figure, Line, Scale, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::report::{Table, scientific};
 
 /// Whole trajectories: together they have the paper's 50,000 segments at either scale.
 const TRAJECTORIES: u64 = 50;
@@ -25,24 +26,6 @@ const STEPS: [usize; 3] = [1, 2, 4];
 
 /// Positions inside a segment at which the error is measured, besides its first knot.
 const POSITIONS: usize = 40;
-
-/// The paper's error and order at both ends of a segment, in the order of [`SPLINES`] and [`STEPS`].
-const PAPER: [[[Reference; 2]; 3]; 2] = [
-    [
-        [Reference(5.33e-4, None), Reference(5.32e-4, None)],
-        [Reference(2.16e-3, Some(2.02)), Reference(2.16e-3, Some(2.02))],
-        [Reference(8.63e-3, Some(2.00)), Reference(8.63e-3, Some(2.00))],
-    ],
-    [
-        [Reference(2.49e-2, None), Reference(2.48e-2, None)],
-        [Reference(4.97e-2, Some(1.00)), Reference(4.96e-2, Some(1.00))],
-        [Reference(9.92e-2, Some(1.00)), Reference(9.88e-2, Some(1.00))],
-    ],
-];
-
-/// An error and an empirical order as the paper prints them.
-#[derive(Clone, Copy)]
-struct Reference(f64, Option<f64>);
 
 /// One end of one row of the paper's table.
 #[derive(Debug, Serialize)]
@@ -59,7 +42,7 @@ pub(super) struct Row {
     /// L2 norm of all errors over the L2 norm of all velocities: the other reading of "average relative error".
     aggregate_error: f64,
     aggregate_order: Option<f64>,
-    paper_error: f64,
+    paper_error: Option<f64>,
     paper_order: Option<f64>,
     segments: usize,
 }
@@ -74,7 +57,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
         .reduce(merge)
         .unwrap_or_default();
     let rows = rows(&sums);
-    let table = table(&rows);
+    let table = table(&columns(), &rows);
     let text = format!(
         "Velocity of the spline against the true one on the Lorenz system, at the ends of a segment.\n\
          Mean over {} segments of the relative L2 error; Δt = 0.005; the paper's values in brackets.\n\n{}",
@@ -85,7 +68,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Record<Document<Row>>> 
     let figures = vec![("error-over-segment".into(), figure(&sums))];
     let (target, scale) = (arguments.target.name(), arguments.scale);
     let document = Document { target, scale, notes: vec![], rows };
-    Ok(Record { document, text, markdown, figures, pictures: Vec::new(), files: Vec::new() })
+    Ok(Record { document, text, markdown, figures, pictures: vec![], files: vec![], failures: vec![] })
 }
 
 /// Errors of one spline at one step, summed over segments, at each position of a segment.
@@ -183,7 +166,7 @@ fn lorenz_velocity(lorenz: &Lorenz, [x, y, z]: [f64; 3]) -> [f64; 3] {
 
 fn rows(all: &AllSums) -> Vec<Row> {
     let mut rows = Vec::new();
-    for ((splines_sums, spline), paper) in all.chunks(STEPS.len()).zip(SPLINES).zip(PAPER) {
+    for (splines_sums, spline) in all.chunks(STEPS.len()).zip(SPLINES) {
         for tau in [0, 1] {
             let position = tau * POSITIONS;
             for (i, sums) in splines_sums.iter().enumerate() {
@@ -192,7 +175,10 @@ fn rows(all: &AllSums) -> Vec<Row> {
                     let ratio = STEPS[i] as f64 / STEPS[i - 1] as f64;
                     Some((error(sums, position) / error(before, position)).ln() / ratio.ln())
                 };
-                let Reference(paper_error, paper_order) = paper[i][tau];
+                let paper = |what: &str| {
+                    let table = format!("Table 4, {spline}");
+                    published::figure(&table, "lorenz", &STEPS[i].to_string(), &format!("{what}, {tau}"))
+                };
                 rows.push(Row {
                     spline: spline.to_string(),
                     step: STEPS[i],
@@ -201,8 +187,8 @@ fn rows(all: &AllSums) -> Vec<Row> {
                     order: order(Sums::mean),
                     aggregate_error: sums.aggregate(position),
                     aggregate_order: order(Sums::aggregate),
-                    paper_error,
-                    paper_order,
+                    paper_error: paper("error"),
+                    paper_order: paper("order"),
                     segments: sums.segments,
                 });
             }
@@ -211,36 +197,27 @@ fn rows(all: &AllSums) -> Vec<Row> {
     rows
 }
 
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("spline", Left),
-        ("step", Right),
-        ("τ", Right),
-        ("error", Right),
-        ("(paper)", Right),
-        ("ratio", Right),
-        ("order", Right),
-        ("(paper)", Right),
-        ("all segments together", Right),
-        ("order", Right),
-    ]);
-    let order = |order: Option<f64>| order.map_or_else(|| "-".to_owned(), |order| format!("{order:.2}"));
-    for row in rows {
-        table.push([
-            row.spline.clone(),
-            if row.step == 1 { "Δt".to_owned() } else { format!("{}Δt", row.step) },
-            row.tau.to_string(),
-            scientific(row.error),
-            format!("({})", scientific(row.paper_error)),
-            format!("{:.3}", row.error / row.paper_error),
-            order(row.order),
-            row.paper_order.map_or_else(|| "-".to_owned(), |order| format!("({order:.2})")),
-            scientific(row.aggregate_error),
-            order(row.aggregate_order),
-        ]);
+fn columns() -> Vec<Column<Row>> {
+    fn order(order: Option<f64>) -> String {
+        order.map_or_else(|| "-".into(), |order| format!("{order:.2}"))
     }
-    table
+    fn brackets(text: Option<String>) -> String {
+        text.map_or_else(|| "-".into(), |text| format!("({text})"))
+    }
+    vec![
+        words("spline", |row: &Row| row.spline.clone()),
+        number("step", |row: &Row| if row.step == 1 { "Δt".into() } else { format!("{}Δt", row.step) }),
+        number("τ", |row: &Row| row.tau.to_string()),
+        number("error", |row: &Row| scientific(row.error)),
+        number("(paper)", |row: &Row| brackets(row.paper_error.map(scientific))),
+        number("ratio", |row: &Row| {
+            row.paper_error.map_or_else(|| "-".into(), |paper| format!("{:.3}", row.error / paper))
+        }),
+        number("order", |row: &Row| order(row.order)),
+        number("(paper)", |row: &Row| brackets(row.paper_order.map(|order| format!("{order:.2}")))),
+        number("all segments together", |row: &Row| scientific(row.aggregate_error)),
+        number("order", |row: &Row| order(row.aggregate_order)),
+    ]
 }
 
 fn markdown(arguments: &args::Reproduce, rows: &[Row], table: &Table) -> String {
@@ -266,7 +243,7 @@ fn figure(all: &AllSums) -> Figure {
         for ((sums, step), line) in sums.iter().zip(STEPS).zip([Line::Solid, Line::Dashed, Line::Dotted]) {
             let label = if step == 1 { format!("{spline}, Δt") } else { format!("{spline}, {step}Δt") };
             let points = (0..=POSITIONS).map(|i| (i as f64 / POSITIONS as f64, sums.mean(i))).collect();
-            series.push(Series { label, points, color, line });
+            series.push(Series::new(label, points, color, line));
         }
     }
     Figure {

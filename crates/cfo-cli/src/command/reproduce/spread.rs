@@ -4,8 +4,6 @@ use cfo::Report;
 use cfo::numerics::metric::Summary;
 use serde::Serialize;
 
-use crate::report::scientific;
-
 /// Means and deviations over runs; everything but `per_seed` is absent if a rollout diverged.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Spread {
@@ -40,12 +38,6 @@ impl Spread {
             final_time: Some(mean(|report| report.relative_l2.final_time)),
             per_seed,
         }
-    }
-
-    /// For tables: mean, deviation over runs, deviation over trajectories.
-    pub fn cells(&self) -> [String; 3] {
-        let number = |value: Option<f64>, missing: &str| value.map_or_else(|| missing.to_owned(), scientific);
-        [number(self.relative_l2, "diverged"), number(self.std_runs, "-"), number(self.std_trajectories, "-")]
     }
 }
 

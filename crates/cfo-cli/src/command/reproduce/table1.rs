@@ -7,82 +7,28 @@
 use anyhow::Result;
 use cfo::Report;
 use cfo::numerics::Spline;
-use cfo::paper::Edition;
 use serde::Serialize;
 
-use super::experiment::{Laboratory, Outcome};
-use super::findings::{Findings, error_over_time, marked};
-use super::spread::Spread;
+use super::columns::{Column, number, words};
+use super::experiment::{Laboratory, Measured};
+use super::findings::Findings;
+use super::network::{Row, errors_over_time};
+use super::published::percent;
 use super::system::{Setup, System};
 use super::training::Training;
 use super::{Document, Record};
 use crate::args::{self, Scale};
 use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
-use crate::report::{Alignment, Table, scientific};
+use crate::report::scientific;
 
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 const SPLINES: [Spline; 2] = [Spline::Linear, Spline::Quintic];
 
-/// The paper's Table 1: for each system, linear then quintic, at the keep rates in order.
-const PAPER: [[[f64; 3]; 2]; 4] = [
-    [[6.42e-2, 7.85e-2, 9.39e-2], [4.53e-2, 4.75e-2, 6.82e-2]],
-    [[5.75e-3, 8.91e-3, 1.04e-2], [5.89e-3, 6.97e-3, 7.09e-3]],
-    [[4.35e-2, 6.88e-2, 7.25e-2], [4.37e-2, 6.19e-2, 5.32e-2]],
-    [[5.93e-3, 7.64e-3, 1.69e-2], [4.56e-3, 6.57e-3, 1.55e-2]],
-];
-
-/// The paper's autoregressive networks (next state), by system and kind.
-const PAPER_BASELINE: [(&str, &str, f64); 8] = [
-    ("lorenz", "mlp", 9.04e-2),
-    ("burgers", "mlp", 3.34e-2),
-    ("burgers", "unet", 2.56),
-    ("burgers", "fno", 1.16),
-    ("diffusion-reaction", "unet", 4.23e-1),
-    ("diffusion-reaction", "dit", 9.21e-1),
-    ("shallow-water", "unet", 3.16e-1),
-    ("shallow-water", "dit", 9.04e-2),
-];
-
-/// The paper's error of CFO on a system, with a spline, at a keep rate.
-pub(super) fn paper(system: &System, spline: Spline, keep_rate: f64) -> Option<f64> {
-    let of_system = PAPER[system.position()?];
-    let spline = SPLINES.iter().position(|&name| name == spline)?;
-    let rate = KEEP_RATES.iter().position(|&rate| rate == keep_rate)?;
-    Some(of_system[spline][rate])
-}
-
-/// The paper's error of next-state prediction on a system with a network.
-pub(super) fn paper_baseline(system: &System, backbone: &str) -> Option<f64> {
-    let found = PAPER_BASELINE.iter().find(|(name, kind, _)| *name == system.name() && *kind == backbone);
-    found.map(|(_, _, error)| *error)
-}
-
-/// One row of the table.
+/// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    system: &'static str,
-    recipe: Edition,
-    method: &'static str,
-    operator: &'static str,
-    spline: Option<String>,
-    /// `next-state` or `change`, for the baseline.
-    prediction: Option<&'static str>,
-    keep_rate: f64,
-    #[serde(flatten)]
-    error: Spread,
-    /// The earlier name of `std_trajectories`.
-    std: Option<f64>,
-    /// The best of the baseline's rows of this system and recipe.
+pub(super) struct Rank {
+    /// Whether it is the best of the baseline's rows of this system and recipe; none for CFO.
     best: Option<bool>,
-    paper: Option<f64>,
-    parameters: usize,
-    /// Those of fine-tuning included.
-    steps: u32,
-    finetune_steps: u32,
-    /// Of one training run, mean over the runs.
-    seconds: f64,
-    #[serde(skip)]
-    setup: Setup,
 }
 
 fn trainings(setup: Setup) -> Vec<Training> {
@@ -102,59 +48,19 @@ fn baselines(system: &'static System, scale: Scale) -> Vec<&'static str> {
     system.backbones.iter().copied().filter(|backbone| scale == Scale::Paper || matters(backbone)).collect()
 }
 
-/// What is kept of a run.
-struct Measured {
-    report: Option<Report>,
-    losses: Vec<(f64, f64)>,
-    parameters: usize,
-    steps: u32,
-    finetune_steps: u32,
-    seconds: f64,
-}
+/// What is kept of a run: its errors, and its losses by step.
+type Course = (Option<Report>, Vec<(f64, f64)>);
 
-fn measure(outcome: Outcome<'_>) -> Result<Measured> {
-    Ok(Measured {
-        report: outcome.evaluate()?,
-        parameters: outcome.trained.model().parameters()?,
-        steps: outcome.recipe().total_steps(),
-        finetune_steps: outcome.recipe().finetune.steps,
-        seconds: outcome.seconds,
-        losses: outcome.losses,
-    })
-}
-
-fn row(training: &Training, runs: &[Measured]) -> Row {
-    let error = Spread::of(runs.iter().map(|run| run.report.as_ref()));
-    let prediction = training.prediction();
-    Row {
-        system: training.system().name(),
-        recipe: training.setup.edition,
-        method: training.method(),
-        operator: training.recipe.operator.name(),
-        spline: prediction.is_none().then(|| training.recipe.path.spline.to_string()),
-        prediction,
-        keep_rate: training.recipe.data.keep_rate,
-        std: error.std_trajectories,
-        error,
-        best: None,
-        paper: training.paper,
-        parameters: runs.first().map_or(0, |run| run.parameters),
-        steps: runs.first().map_or(0, |run| run.steps),
-        finetune_steps: runs.first().map_or(0, |run| run.finetune_steps),
-        seconds: runs.iter().map(|run| run.seconds).sum::<f64>() / runs.len().max(1) as f64,
-        setup: training.setup,
-    }
-}
-
-pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row>>>> {
+pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<Row<Rank>>>>> {
     let laboratory = Laboratory::new(arguments)?;
     let setups = laboratory.setups(|system| system.is_of_table1())?;
-    let trainings: Vec<Training> = setups.iter().flat_map(|&setup| trainings(setup)).collect();
-    let Some(runs) = laboratory.each(&trainings, |_, outcome| measure(outcome))? else { return Ok(None) };
-    let mut rows: Vec<Row> =
-        trainings.iter().zip(&runs).map(|(training, runs)| row(training, runs)).collect();
+    let measured = laboratory
+        .measure(&setups, trainings, |_, outcome| Ok((outcome.evaluate()?, outcome.losses.clone())))?;
+    let Some(measured) = measured else { return Ok(None) };
+    let networks = measured.networks.iter();
+    let mut rows: Vec<Row<Rank>> =
+        networks.map(|network| network.row(|run| run.0.as_ref(), Rank { best: None })).collect();
     mark_best(&mut rows);
-    let figures = setups.iter().flat_map(|setup| figures(setup, &rows, &runs)).collect();
     let findings = Findings {
         title: "Table 1: rollout errors",
         about: "Relative L2 error of rollouts over all snapshots from the first, mean over the test trajectories and over runs. `± runs` is the deviation over runs, as in the \
@@ -162,82 +68,49 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
                 change; * marks its best. Recipe `paper` is the paper's; `ours` has the same data and network and at most as many steps and samples a step. `fine-tuned`: the last steps train \
                 through the solver."
             .into(),
-        table: table(&rows),
-        verdict: setups.iter().map(|setup| verdict(setup, &rows)).collect(),
-        figures,
+        columns: columns(),
+        verdict: measured.setups.iter().map(|setup| verdict(setup, &rows)).collect(),
+        figures: figures(&measured, &rows),
+        pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &setups)))
-}
-
-impl Row {
-    fn is_of(&self, setup: &Setup) -> bool {
-        self.system == setup.system.name() && self.recipe == setup.edition
-    }
+    Ok(Some(findings.record(arguments, &measured)))
 }
 
 /// Marks the baseline's best row of each system and recipe.
-fn mark_best(rows: &mut [Row]) {
-    let error = |row: &Row| row.error.relative_l2.unwrap_or(f64::INFINITY);
+fn mark_best(rows: &mut [Row<Rank>]) {
+    let error = |row: &Row<Rank>| row.error.relative_l2.unwrap_or(f64::INFINITY);
     for i in 0..rows.len() {
         if rows[i].prediction.is_some() {
             let rivals = rows.iter().filter(|row| row.is_of(&rows[i].setup) && row.prediction.is_some());
             let least = rivals.map(error).fold(f64::INFINITY, f64::min);
-            rows[i].best = Some(error(&rows[i]) <= least && least.is_finite());
+            rows[i].own.best = Some(error(&rows[i]) <= least && least.is_finite());
         }
     }
 }
 
-fn table(rows: &[Row]) -> Table {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
-        ("system", Left),
-        ("recipe", Left),
-        ("method", Left),
-        ("times", Right),
-        ("relative L2", Right),
-        ("± runs", Right),
-        ("± trajectories", Right),
-        ("at the end", Right),
-        ("paper", Right),
-        ("training", Right),
-    ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), scientific);
-    for row in rows {
-        let star = if row.best == Some(true) { " *" } else { "" };
-        let [error, runs, trajectories] = row.error.cells();
-        table.push([
-            marked(row.setup),
-            row.recipe.name().to_owned(),
-            format!("{}{star}", label(row)),
-            percent(row.keep_rate),
-            error,
-            runs,
-            trajectories,
-            number(row.error.final_time),
-            number(row.paper),
-            format!("{:.0} s", row.seconds),
-        ]);
-    }
-    table
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
-}
-
-fn label(row: &Row) -> String {
-    match (&row.spline, row.prediction) {
-        (Some(spline), _) if row.finetune_steps > 0 => format!("CFO, {spline}, fine-tuned"),
-        (Some(spline), _) => format!("CFO, {spline}"),
-        (None, Some("change")) => format!("autoregressive {}, change", row.operator),
-        (None, _) => format!("autoregressive {}, next state", row.operator),
-    }
+fn columns() -> Vec<Column<Row<Rank>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, end] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        words("method", |row: &Row<Rank>| {
+            format!("{}{}", row.label(), if row.own.best == Some(true) { " *" } else { "" })
+        }),
+        number("times", |row: &Row<Rank>| percent(row.keep_rate)),
+        error,
+        runs,
+        trajectories,
+        end,
+        Row::of_paper(),
+        Row::of_training(),
+    ]
 }
 
 /// The conclusions for a system and a recipe: quintic CFO on a quarter of the times against the baseline on all, CFO on all times
 /// against the stronger baseline, and which figures are worse than the paper's.
-fn verdict(setup: &Setup, rows: &[Row]) -> String {
+fn verdict(setup: &Setup, rows: &[Row<Rank>]) -> String {
     let of_setup = || rows.iter().filter(|row| row.is_of(setup));
     let flow = |keep_rate: f64| {
         let quintic =
@@ -260,7 +133,7 @@ fn verdict(setup: &Setup, rows: &[Row]) -> String {
     sentences.extend(stronger_baseline(flow(1.0), least("change")));
     let worse: Vec<String> = of_setup()
         .filter(|row| row.paper.is_some_and(|paper| row.error.relative_l2.is_none_or(|error| error > paper)))
-        .map(|row| format!("{} on {}", label(row), percent(row.keep_rate)))
+        .map(|row| format!("{} on {}", row.label(), percent(row.keep_rate)))
         .collect();
     if setup.scale == Scale::Paper && !worse.is_empty() {
         sentences.push(format!("Worse than the paper's figure: {}", worse.join("; ")));
@@ -291,62 +164,46 @@ fn stronger_baseline(flow: Option<f64>, change: Option<f64>) -> Option<String> {
     ))
 }
 
-/// Curves of the first run of each row, over time and over training steps.
-fn figures(setup: &Setup, rows: &[Row], runs: &[Vec<Measured>]) -> [(String, Figure); 2] {
-    let (mut errors, mut losses) = (Vec::new(), Vec::new());
-    for (at, runs) in runs.iter().enumerate() {
-        let Some(first) = runs.first() else { continue };
-        if let Some(report) = &first.report {
-            errors.push((at, report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect()));
-        }
-        losses.push((at, first.losses.clone()));
-    }
-    [error_figure(setup, rows, &errors), loss_figure(setup, rows, &losses)]
-}
-
-/// Position of a row and its curve.
-type Curve = (usize, Vec<(f64, f64)>);
-
-/// The error over time of the system's rows.
-fn error_figure(setup: &Setup, rows: &[Row], curves: &[Curve]) -> (String, Figure) {
-    let (stem, figure) = error_over_time(setup, "Rollout error", series(setup, rows, curves, |_| true));
-    (stem, Figure { size: (820, 420), ..figure })
+/// Curves of the first run of each row, over time and over training steps, setup by setup.
+fn figures(measured: &Measured<Course>, rows: &[Row<Rank>]) -> Vec<(String, Figure)> {
+    let errors = errors_over_time("Rollout error", measured, rows, |run| run.0.as_ref(), |_, row| look(row));
+    let losses = measured.setups.iter().map(|setup| loss_figure(setup, measured, rows));
+    let wide = |(stem, figure)| (stem, Figure { size: (820, 420), ..figure });
+    errors.into_iter().zip(losses).flat_map(|(error, loss)| [wide(error), loss]).collect()
 }
 
 /// The training loss of CFO, linear and quintic: losses of other methods are not comparable.
-fn loss_figure(setup: &Setup, rows: &[Row], losses: &[Curve]) -> (String, Figure) {
+fn loss_figure(setup: &Setup, measured: &Measured<Course>, rows: &[Row<Rank>]) -> (String, Figure) {
+    let networks = rows.iter().zip(&measured.networks);
+    let series =
+        networks.filter(|(row, _)| row.is_of(setup) && row.method == "cfo").filter_map(|(row, one)| {
+            let (label, color, line) = look(row);
+            Some(Series::new(label, one.runs.first()?.1.clone(), color, line))
+        });
     let figure = Figure {
         title: format!("Training loss of CFO: {}", setup.title()),
         x: Axis { label: "step".into(), scale: AxisScale::Linear },
-        y: Axis { label: "mean squared error".into(), scale: AxisScale::Logarithmic },
-        series: series(setup, rows, losses, |row| row.method == "cfo"),
+        y: Axis { label: "loss (1: nothing changes)".into(), scale: AxisScale::Logarithmic },
+        series: series.collect(),
         size: (820, 420),
     };
     (format!("training-loss-{}", setup.stem()), figure)
 }
 
-/// Curves of a system's rows: one colour per method, one line style per keep rate.
-fn series(setup: &Setup, rows: &[Row], curves: &[Curve], chosen: impl Fn(&Row) -> bool) -> Vec<Series> {
-    let mut series = Vec::new();
-    for (row, points) in curves.iter().map(|(at, points)| (&rows[*at], points)) {
-        if !row.is_of(setup) || !chosen(row) {
-            continue;
-        }
-        let line = match row.keep_rate {
-            rate if rate >= 1.0 && row.prediction != Some("change") => Line::Solid,
-            rate if rate >= 0.5 => Line::Dashed,
-            _ => Line::Dotted,
-        };
-        let backbone = || setup.system.backbones.iter().position(|&kind| kind == row.operator);
-        let color = match row.spline.as_deref() {
-            Some("quintic") => 0,
-            Some(_) => 2,
-            None => [1, 3, 4][backbone().unwrap_or(0) % 3],
-        };
-        let label = format!("{}, {:.0} %", label(row), 100.0 * row.keep_rate);
-        series.push(Series { label, points: points.clone(), color, line });
-    }
-    series
+/// The label, colour and line of a row's curves: one colour per method, one line style per keep rate.
+fn look(row: &Row<Rank>) -> (String, usize, Line) {
+    let line = match row.keep_rate {
+        rate if rate >= 1.0 && row.prediction != Some("change") => Line::Solid,
+        rate if rate >= 0.5 => Line::Dashed,
+        _ => Line::Dotted,
+    };
+    let backbone = || row.setup.system.backbones.iter().position(|&kind| kind == row.operator);
+    let color = match row.spline.as_deref() {
+        Some("quintic") => 0,
+        Some(_) => 2,
+        None => [1, 3, 4][backbone().unwrap_or(0) % 3],
+    };
+    (format!("{}, {}", row.label(), percent(row.keep_rate)), color, line)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use cfo::objective::ObjectiveConfig;
 use cfo::paper::Edition;
 use serde::Serialize;
 
+use super::published;
 use super::system::{Setup, System, for_objective};
-use super::table1;
 use crate::args::{self, Scale};
 use crate::report::{
     self,
@@ -26,8 +26,9 @@ pub(super) struct Training {
     pub recipe: Recipe,
     /// Share of the horizon that training and validation see.
     pub horizon: f64,
-    /// The paper's relative L2 error.
+    /// The paper's relative L2 error, and its deviation.
     pub paper: Option<f64>,
+    pub paper_std: Option<f64>,
 }
 
 /// Names follow from what is trained, so that experiments that need the same network share it.
@@ -37,8 +38,8 @@ impl Training {
         let mut recipe = setup.recipe_at(keep_rate);
         recipe.path.spline = spline;
         let name = format!("cfo-{spline}-{:.0}", 100.0 * keep_rate);
-        let paper = table1::paper(setup.system, spline, keep_rate);
-        Self { setup, name, recipe, horizon: 1.0, paper }
+        let [paper, paper_std] = published::flow(setup.system.name(), spline, keep_rate);
+        Self { setup, name, recipe, horizon: 1.0, paper, paper_std }
     }
 
     /// The same with another stencil, where the spline has one.
@@ -46,7 +47,7 @@ impl Training {
         if path.spline != Spline::Linear && path.stencil != self.recipe.path.stencil {
             self.name += &format!("-stencil-{}", path.stencil);
             self.recipe.path.stencil = path.stencil;
-            self.paper = None;
+            return self.beside(None);
         }
         self
     }
@@ -57,7 +58,7 @@ impl Training {
             self.name += &format!("-{backbone}");
             let other = self.setup.recipe_on(backbone);
             (self.recipe.operator, self.recipe.train) = (other.operator, other.train);
-            self.paper = None;
+            return self.beside(None);
         }
         self
     }
@@ -67,7 +68,7 @@ impl Training {
         if amplitude != self.recipe.path.noise.amplitude {
             self.name += &format!("-noise-{amplitude:e}");
             self.recipe.path.noise.amplitude = amplitude;
-            self.paper = None;
+            return self.beside(None);
         }
         self
     }
@@ -77,21 +78,28 @@ impl Training {
         let recipe = for_objective(setup.recipe_on(backbone), ObjectiveConfig::Autoregressive { residual });
         let prediction = if residual { "change" } else { "next-state" };
         let name = format!("autoregressive-{backbone}-{prediction}");
-        let paper = table1::paper_baseline(setup.system, backbone).filter(|_| !residual);
-        Self { setup, name, recipe, horizon: 1.0, paper }
+        let papers = published::next_state(setup.system.name(), backbone);
+        let [paper, paper_std] = papers.map(|number| number.filter(|_| !residual));
+        Self { setup, name, recipe, horizon: 1.0, paper, paper_std }
     }
 
     /// Another objective with the system's own network, on all times: by its recipe where there is one.
     pub fn other(setup: Setup, objective: ObjectiveConfig) -> Self {
         let recipe = setup.recipe_by(objective.name()).unwrap_or_else(|| setup.recipe());
         let recipe = for_objective(recipe, objective);
-        Self { setup, name: objective.name().to_owned(), recipe, horizon: 1.0, paper: None }
+        let name = objective.name().to_owned();
+        Self { setup, name, recipe, horizon: 1.0, paper: None, paper_std: None }
     }
 
     /// Another of the paper's methods, if the paper has it on the system.
-    pub fn by(setup: Setup, method: &str, paper: Option<f64>) -> Option<Self> {
+    pub fn by(setup: Setup, method: &str) -> Option<Self> {
         let recipe = setup.recipe_by(method)?;
-        Some(Self { setup, name: method.to_owned(), recipe, horizon: 1.0, paper })
+        Some(Self { setup, name: method.to_owned(), recipe, horizon: 1.0, paper: None, paper_std: None })
+    }
+
+    /// The same beside another error of the paper, or none.
+    pub fn beside(self, paper: Option<f64>) -> Self {
+        Self { paper, paper_std: None, ..self }
     }
 
     pub fn system(&self) -> &'static System {
