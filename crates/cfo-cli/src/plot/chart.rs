@@ -56,10 +56,15 @@ pub(super) fn draw<B: DrawingBackend>(
         all().map(|point| point.0).chain(layout.limits.x.into_iter().flatten()),
         figure.x.scale,
     );
-    let y = Ticks::covering(
+    let mut y = Ticks::covering(
         all().map(|point| point.1).chain(layout.limits.y.into_iter().flatten()),
         figure.y.scale,
     );
+    if figure.series.iter().any(|series| !series.marks.is_empty()) {
+        // Room for words above the highest point and below the lowest.
+        let room = 0.1 * (y.high - y.low);
+        (y.low, y.high) = (y.low - room, y.high + room);
+    }
 
     let (plot, legend) = area.split_horizontally(area.dim_in_pixel().0.saturating_sub(layout.room));
     let mut builder = ChartBuilder::on(&plot);
@@ -113,23 +118,24 @@ fn curve<B: DrawingBackend>(
             }
         };
     }
-    for (at, mark) in points.iter().zip(&series.marks).filter_map(|(point, mark)| Some(((*point)?, mark))) {
-        marked_point(chart, at, mark, series, y, unit)?;
+    // Words stand above and below by turns, since neighbours may be close.
+    for (i, (point, mark)) in points.iter().zip(&series.marks).enumerate() {
+        if let Some(at) = point {
+            marked_point(chart, *at, (mark, i % 2 == 0), series, unit)?;
+        }
     }
     Ok(())
 }
 
-/// A point with words above it, or below it near the upper end of the axis.
+/// A point with words above or below it.
 fn marked_point<B: DrawingBackend>(
     chart: &mut Chart<'_, B>,
     at: (f64, f64),
-    mark: &str,
+    (mark, above): (&str, bool),
     series: &Series,
-    y: &Ticks,
     unit: u32,
 ) -> Result<()> {
-    let is_high = at.1 > y.low + 0.85 * (y.high - y.low);
-    let (distance, side) = if is_high { (8, VPos::Top) } else { (-8, VPos::Bottom) };
+    let (distance, side) = if above { (-8, VPos::Bottom) } else { (8, VPos::Top) };
     let text = (FONT, TEXT_SIZE * unit).into_font().color(&INK).pos(Pos::new(HPos::Center, side));
     let element = EmptyElement::at(at)
         + Circle::new((0, 0), 4 * unit, stroke(series, unit).filled())

@@ -319,6 +319,14 @@ mod tests {
         }
         let document = svg(&panels).unwrap();
         assert_eq!(document.matches("<image").count(), 2, "the image and its bar");
+        // A title that is too long is drawn smaller, not beyond the edges.
+        let size = |title: &str| {
+            let document = svg(&Panels { title: title.into(), ..panels.clone() }).unwrap();
+            let (before, _) = document.split_once(&format!("\n{title}\n")).unwrap();
+            let (_, size) = before.rsplit_once("font-size=\"").unwrap();
+            size.split_once('"').unwrap().0.parse::<f64>().unwrap()
+        };
+        assert!(size("a title that is much longer than the panel below it") < size("four"));
         assert!(document.trim_end().ends_with("</svg>"));
     }
 

@@ -1,6 +1,6 @@
 //! Images of numbers in rows and columns, with axes outside and colour bars beside them.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -106,6 +106,12 @@ impl Panels {
     }
 }
 
+/// The largest size up to `size` at which a text is no wider than `width`, in points.
+fn fitting(text: &str, size: u32, width: u32) -> Result<u32> {
+    let (wide, _) = (FONT, size).into_font().box_size(text).map_err(|error| anyhow!("{error}"))?;
+    Ok(if wide > width { (size * width / wide).max(1) } else { size })
+}
+
 impl Drawing for Panels {
     fn size(&self) -> (u32, u32) {
         let below = if self.x.is_some() { X_AXIS } else { 0 };
@@ -120,7 +126,8 @@ impl Drawing for Panels {
         let canvas = Canvas { area, unit };
         let (width, _) = self.size();
         let middle = (width / 2) as i32;
-        canvas.text(&self.title, TITLE_SIZE, (middle, (MARGIN + 8) as i32), (HPos::Center, VPos::Center))?;
+        let size = fitting(&self.title, TITLE_SIZE, width - 2 * MARGIN)?;
+        canvas.text(&self.title, size, (middle, (MARGIN + 8) as i32), (HPos::Center, VPos::Center))?;
         let (panel_width, panel_height) = (self.panel.0 as i32, self.panel.1 as i32);
         for (column, heading) in self.columns.iter().enumerate() {
             let at = (self.left(column) as i32 + panel_width / 2, self.top(0) as i32 - 10);

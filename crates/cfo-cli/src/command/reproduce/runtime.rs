@@ -194,7 +194,7 @@ fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
         }
     }
     let figure = Figure {
-        title: format!("Error against time by budget of evaluations: {}", setup.title()),
+        title: format!("Error against time, by budget: {}", setup.title()),
         x: Axis { label: "milliseconds per trajectory".into(), scale: AxisScale::Logarithmic },
         y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
         series,
