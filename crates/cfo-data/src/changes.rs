@@ -1,5 +1,7 @@
 //! Inner products of the changes between neighbouring snapshots: what the mean square of a path's velocity is made of.
 
+use crate::simd::vectorized;
+
 /// For snapshots `u_0, ..., u_N`, the products `<d_j, d_{j+o}>` of the changes `d_j = u_{j+1} - u_j` for every offset `o` below
 /// a reach, each channel on its own.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,18 +73,24 @@ fn add_products(one: &[f32], other: &[f32], sums: &mut [f64]) {
 
 /// The same in independent partial sums, which vectorise; `LANES` is a multiple of the channels.
 fn add_in_lanes<const LANES: usize>(one: &[f32], other: &[f32], sums: &mut [f64]) {
-    let mut lanes = [0.0_f64; LANES];
-    let (ones, others) = (one.chunks_exact(LANES), other.chunks_exact(LANES));
-    let (rest_of_one, rest_of_other) = (ones.remainder(), others.remainder());
-    for (one, other) in ones.zip(others) {
-        for ((lane, &a), &b) in lanes.iter_mut().zip(one).zip(other) {
-            *lane += f64::from(a) * f64::from(b);
-        }
-    }
-    for (i, lane) in lanes.into_iter().enumerate() {
+    let ((ones, rest_of_one), (others, rest_of_other)) = (one.as_chunks(), other.as_chunks());
+    for (i, lane) in products::<LANES>(ones, others).into_iter().enumerate() {
         sums[i % sums.len()] += lane;
     }
     add_rest(rest_of_one, rest_of_other, sums);
+}
+
+vectorized! {
+    /// The sum of the products of each lane.
+    fn products<const LANES: usize>(ones: &[[f32; LANES]], others: &[[f32; LANES]]) -> [f64; LANES] {
+        let mut lanes = [0.0_f64; LANES];
+        for (one, other) in ones.iter().zip(others) {
+            for ((lane, &a), &b) in lanes.iter_mut().zip(one).zip(other) {
+                *lane += f64::from(a) * f64::from(b);
+            }
+        }
+        lanes
+    }
 }
 
 fn add_rest(one: &[f32], other: &[f32], sums: &mut [f64]) {

@@ -4,6 +4,7 @@ use cfo_numerics::{TimeGrid, TimeGridError};
 use thiserror::Error;
 
 use crate::Place;
+use crate::simd::vectorized;
 
 /// The shape of one snapshot, channels last: `[height, width, channels]`.
 ///
@@ -215,14 +216,16 @@ impl StoredTrajectory {
     }
 }
 
-/// The first value that is NaN or infinite. Whole portions are tested without a branch, since nearly all are sound.
-pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
-    const PORTION: usize = 256;
-    let bad = values
-        .chunks(PORTION)
-        .position(|portion| portion.iter().fold(false, |bad, value| bad | !value.is_finite()))?;
-    let start = bad * PORTION;
-    values[start..].iter().position(|value| !value.is_finite()).map(|offset| start + offset)
+vectorized! {
+    /// The first value that is NaN or infinite. Whole portions are tested without a branch, since nearly all are sound.
+    pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
+        const PORTION: usize = 256;
+        let bad = values
+            .chunks(PORTION)
+            .position(|portion| portion.iter().fold(false, |bad, value| bad | !value.is_finite()))?;
+        let start = bad * PORTION;
+        values[start..].iter().position(|value| !value.is_finite()).map(|offset| start + offset)
+    }
 }
 
 /// One thing wrong with a trajectory.

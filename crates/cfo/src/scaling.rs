@@ -1,6 +1,6 @@
 //! Between the user's units and the network's: values, times and velocities, measured on what training sees.
 
-use cfo_data::Normalization;
+use cfo_data::{Normalization, scale, unscale};
 use cfo_numerics::metric::Summary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -148,42 +148,13 @@ impl Scaling {
 
     /// The same where they stand.
     pub(crate) fn normalize_in_place(&self, values: &mut [f32]) {
-        self.each(values, |value, mean, deviation| (value - mean) / deviation);
+        scale(values, &self.mean, &self.deviation);
     }
 
     /// Values in the user's units.
     pub fn restore(&self, values: &[f32]) -> Vec<f32> {
         let mut restored = values.to_vec();
-        self.each(&mut restored, |value, mean, deviation| value * deviation + mean);
+        unscale(&mut restored, &self.mean, &self.deviation);
         restored
-    }
-
-    fn each(&self, values: &mut [f32], map: impl Fn(f64, f64, f64) -> f64) {
-        match self.mean.len() {
-            1 | 2 | 4 | 8 => self.each_in_lanes::<8>(values, map),
-            3 | 6 | 12 => self.each_in_lanes::<12>(values, map),
-            channels => {
-                for point in values.chunks_mut(channels.max(1)) {
-                    for ((value, &mean), &deviation) in point.iter_mut().zip(&self.mean).zip(&self.deviation)
-                    {
-                        *value = map(f64::from(*value), mean, deviation) as f32;
-                    }
-                }
-            }
-        }
-    }
-
-    /// The same for several points at once; `LANES` is a multiple of the channels.
-    fn each_in_lanes<const LANES: usize>(&self, values: &mut [f32], map: impl Fn(f64, f64, f64) -> f64) {
-        let channels = self.mean.len();
-        let (mut means, mut deviations) = ([0.0; LANES], [0.0; LANES]);
-        for lane in 0..LANES {
-            (means[lane], deviations[lane]) = (self.mean[lane % channels], self.deviation[lane % channels]);
-        }
-        for group in values.chunks_mut(LANES) {
-            for ((value, &mean), &deviation) in group.iter_mut().zip(&means).zip(&deviations) {
-                *value = map(f64::from(*value), mean, deviation) as f32;
-            }
-        }
     }
 }

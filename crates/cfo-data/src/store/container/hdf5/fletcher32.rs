@@ -2,6 +2,8 @@
 
 use hdf5_reader::error::Error;
 
+use crate::simd::vectorized;
+
 /// Bytes of the checksum behind a chunk.
 const CHECKSUM_BYTES: usize = 4;
 /// Words of a block: their weighted sum stays below `2^32`.
@@ -18,35 +20,37 @@ pub(super) fn verified(data: &[u8]) -> Result<&[u8], Error> {
     if expected == actual { Ok(payload) } else { Err(Error::ChecksumMismatch { expected, actual }) }
 }
 
-/// The sum of the words, and above it the sum of the sums after each word. Words are big-endian, an odd byte at the end is the high half of one.
-fn checksum(data: &[u8]) -> u32 {
-    let (mut plain, mut weighted, mut is_zero) = (0, 0, true);
-    for block in data.chunks(2 * WORDS) {
-        let (words, odd) = block.split_at(block.len() / 2 * 2);
-        // Of n words, number i is part of n - i of the sums.
-        let (mut sum, mut sums) = (0_u32, 0_u32);
-        let count = words.len() / 2 + odd.len();
-        for (i, word) in words.chunks_exact(2).enumerate() {
-            let word = u32::from(u16::from_le_bytes([word[0], word[1]]));
-            sum += word;
-            sums += (count - i) as u32 * word;
+vectorized! {
+    /// The sum of the words, and above it the sum of the sums after each word. Words are big-endian, an odd byte at the end is the high half of one.
+    fn checksum(data: &[u8]) -> u32 {
+        let (mut plain, mut weighted, mut is_zero) = (0, 0, true);
+        for block in data.chunks(2 * WORDS) {
+            let (words, odd) = block.split_at(block.len() / 2 * 2);
+            // Of n words, number i is part of n - i of the sums.
+            let (mut sum, mut sums) = (0_u32, 0_u32);
+            let count = words.len() / 2 + odd.len();
+            for (i, word) in words.chunks_exact(2).enumerate() {
+                let word = u32::from(u16::from_le_bytes([word[0], word[1]]));
+                sum += word;
+                sums += (count - i) as u32 * word;
+            }
+            if let [last] = odd {
+                (sum, sums) = (sum + u32::from(*last), sums + u32::from(*last));
+            }
+            is_zero &= sum == 0;
+            weighted = (weighted + count as u64 * plain + u64::from(sums)) % MODULUS;
+            plain = (plain + u64::from(sum)) % MODULUS;
         }
-        if let [last] = odd {
-            (sum, sums) = (sum + u32::from(*last), sums + u32::from(*last));
+        if is_zero {
+            return 0;
         }
-        is_zero &= sum == 0;
-        weighted = (weighted + count as u64 * plain + u64::from(sums)) % MODULUS;
-        plain = (plain + u64::from(sum)) % MODULUS;
+        // To swap the bytes of all words is to multiply their sum by 256.
+        let [plain, weighted] = [plain, weighted].map(|sum| match sum * 256 % MODULUS {
+            0 => MODULUS as u32,
+            sum => sum as u32,
+        });
+        weighted << 16 | plain
     }
-    if is_zero {
-        return 0;
-    }
-    // To swap the bytes of all words is to multiply their sum by 256.
-    let [plain, weighted] = [plain, weighted].map(|sum| match sum * 256 % MODULUS {
-        0 => MODULUS as u32,
-        sum => sum as u32,
-    });
-    weighted << 16 | plain
 }
 
 #[cfg(test)]
