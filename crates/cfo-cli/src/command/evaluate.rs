@@ -143,10 +143,13 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String
         });
     }
     let trained = loader.load()?;
-    if trained.model().objective().motion() == Motion::Step && options.chooses_steps() {
-        say(
-            "warning: the model predicts snapshot after snapshot: a solver, its evaluations and tolerances change nothing",
-        );
+    if trained.model().objective().motion() == Motion::Step {
+        if options.chooses_steps() {
+            say(
+                "warning: the model predicts snapshot after snapshot: a solver, its evaluations and tolerances change nothing",
+            );
+        }
+        return Ok((trained, checkpoint));
     }
     let solver = solver(&trained.recipe().evaluate, options)?;
     Ok((trained.with_solver(solver), checkpoint))

@@ -78,7 +78,8 @@ impl Recipe {
         for assignment in kinds.into_iter().chain(rest) {
             apply(&mut table, assignment)?;
         }
-        let recipe: Self = table.try_into().map_err(|error: toml::de::Error| bad_recipe(&error))?;
+        let read = table.clone().try_into();
+        let recipe: Self = read.map_err(|error: toml::de::Error| bad_recipe(&error, &table))?;
         recipe.check()?;
         Ok(recipe)
     }

@@ -43,12 +43,18 @@ pub(super) fn sets_kind(assignment: &str) -> bool {
 fn leave_what_both_have(section: &mut toml::Table, key: &str, kind: &toml::Value) {
     let Some(old) = section.get("kind").cloned().filter(|old| old != kind) else { return };
     let takes = |kind: &toml::Value, name: &str, value: &toml::Value| {
-        let pair = [("kind", kind), (name, value)].map(|(name, value)| (name.to_owned(), value.clone()));
-        let table: toml::Table = pair.into_iter().collect();
-        match key {
-            "operator.kind" => table.try_into::<OperatorConfig>().is_ok(),
-            _ => table.try_into::<ObjectiveConfig>().is_ok(),
-        }
+        takes(key.trim_end_matches(".kind"), kind, name, value)
     };
     section.retain(|name, value| name == "kind" || !takes(&old, name, value) || takes(kind, name, value));
+}
+
+/// Whether a kind of operator or objective takes a key with this value; other sections have no kinds and take all.
+pub(super) fn takes(section: &str, kind: &toml::Value, name: &str, value: &toml::Value) -> bool {
+    let pair = [("kind", kind), (name, value)].map(|(name, value)| (name.to_owned(), value.clone()));
+    let table: toml::Table = pair.into_iter().collect();
+    match section {
+        "operator" => table.try_into::<OperatorConfig>().is_ok(),
+        "objective" => table.try_into::<ObjectiveConfig>().is_ok(),
+        _ => true,
+    }
 }

@@ -1,16 +1,18 @@
 //! What the parser refuses, said with the key at fault and the words that are known.
 
+use super::overrides::takes;
 use crate::error::CfoError;
 
-/// Turns the parser's message about an unknown key or choice into one that names the nearest known one, if any is near.
-pub(super) fn bad_recipe(error: &toml::de::Error) -> CfoError {
+/// Turns the parser's message about a key or choice of a recipe into one that names it, and the nearest known one if any is near.
+pub(super) fn bad_recipe(error: &toml::de::Error, recipe: &toml::Table) -> CfoError {
     let message = error.message();
+    let key = key(error).map(|key| within(recipe, &key).unwrap_or(key));
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let unknown_choice = message.starts_with("unknown variant");
     match quoted.split_first() {
-        Some((&found, known)) if unknown_choice && key(error).is_some_and(|key| !key.ends_with("kind")) => {
+        Some((&found, known)) if unknown_choice && key.as_ref().is_some_and(|key| !key.ends_with("kind")) => {
             CfoError::UnknownChoice {
-                key: key(error).unwrap_or_default(),
+                key: key.unwrap_or_default(),
                 found: found.into(),
                 known: known.iter().map(ToString::to_string).collect(),
             }
@@ -23,11 +25,39 @@ pub(super) fn bad_recipe(error: &toml::de::Error) -> CfoError {
                 },
             }
         }
+        // A number or a text where another kind of value belongs.
+        _ if message.starts_with("invalid ") && key.as_ref().is_some_and(|key| key.contains('.')) => {
+            CfoError::invalid(&key.unwrap_or_default(), plain(message))
+        }
         // The full text says which key was at fault.
         _ => CfoError::BadRecipe {
             problem: error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
         },
     }
+}
+
+/// Of a section whose keys depend on its kind the parser knows only the name: the key in it that the kind does not take.
+fn within(recipe: &toml::Table, section: &str) -> Option<String> {
+    let keys = recipe.get(section)?.as_table()?;
+    let kind = keys.get("kind")?;
+    let mut others = keys.iter().filter(|(name, _)| *name != "kind");
+    let (name, _) = others.find(|(name, value)| !takes(section, kind, name, value))?;
+    Some(format!("{section}.{name}"))
+}
+
+/// The parser's words without the names of its types.
+fn plain(message: &str) -> String {
+    let words = [
+        ("usize", "a whole number, 0 or more"),
+        ("u32", "a whole number, 0 or more"),
+        ("u64", "a whole number, 0 or more"),
+        ("f64", "a number"),
+        ("a boolean", "`true` or `false`"),
+    ];
+    let expected = |(word, plain): (&str, &str)| {
+        Some(format!("{}, expected {plain}", message.strip_suffix(word)?.strip_suffix(", expected ")?))
+    };
+    words.into_iter().find_map(expected).unwrap_or_else(|| message.to_owned())
 }
 
 /// The key at fault, by its path.

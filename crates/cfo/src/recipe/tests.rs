@@ -86,6 +86,23 @@ fn wrong_keys_and_values_are_named() {
         let text = refused(set).to_string();
         assert!(text.contains(said), "{set}: {text}");
     }
+    // Keys of sections with kinds are named too.
+    for (kind, set, said) in [
+        (
+            "neural-ode",
+            "substeps=-2",
+            "`objective.substeps`: invalid value: integer `-2`, expected a whole number, 0 or more",
+        ),
+        ("neural-ode", "solver=rk5", "`objective.solver`: `rk5` is none of"),
+        ("pde-refiner", "form=x", "`objective.form`: `x` is none of `noise`, `velocity`"),
+        ("pde-refiner", "deviation=small", "`objective.deviation`: invalid type"),
+    ] {
+        let sets = [format!("objective.kind={kind}"), format!("objective.{set}")];
+        let error = Recipe::parse("", &sets).unwrap_err();
+        assert!(error.to_string().contains(said), "{set}: {error}");
+        assert!(error.hint().is_some());
+    }
+    assert!(refused("finetune.steps=-1").to_string().contains("`finetune.steps`: invalid value"));
     let idle = ["train.patience=2", "train.validate_every=0"].map(String::from);
     assert!(Recipe::parse("", &idle).unwrap_err().to_string().contains("`train.validate_every` is 0"));
     let solved = ["objective.kind=neural-ode", "train.precision=bf16"].map(String::from);
