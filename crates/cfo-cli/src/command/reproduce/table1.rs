@@ -14,7 +14,7 @@ use super::experiment::{Laboratory, Measured};
 use super::findings::Findings;
 use super::network::{Row, errors_over_time};
 use super::published::percent;
-use super::system::{Setup, System};
+use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args::{self, Scale};
@@ -32,20 +32,16 @@ pub(super) struct Rank {
 }
 
 fn trainings(setup: Setup) -> Vec<Training> {
-    let baselines = baselines(setup.system, setup.scale).into_iter();
-    let mut trainings: Vec<Training> = baselines
+    let mut trainings: Vec<Training> = setup
+        .system
+        .backbones
+        .iter()
         .flat_map(|backbone| [false, true].map(|residual| Training::baseline(setup, backbone, residual)))
         .collect();
     for spline in SPLINES {
         trainings.extend(KEEP_RATES.map(|keep_rate| Training::flow(setup, spline, keep_rate)));
     }
     trainings
-}
-
-/// All networks that the paper compares; for `smoke` only CFO's own and, where it differs, the paper's best.
-fn baselines(system: &'static System, scale: Scale) -> Vec<&'static str> {
-    let matters = |backbone: &str| backbone == system.best_baseline || backbone == system.backbones[0];
-    system.backbones.iter().copied().filter(|backbone| scale == Scale::Paper || matters(backbone)).collect()
 }
 
 /// What is kept of a run: its errors, and its losses by step.
