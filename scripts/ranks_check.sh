@@ -19,6 +19,8 @@ launch() {
     shift
     "$mpi/bin/mpiexec" -n "$ranks" "$@"
 }
+# Powers of two from a number on, and all cores.
+ranks_up_to() { { printf '%d\n' 1 2 4 8 "$cores"; } | awk -v least="$1" -v most="$cores" '$1 >= least && $1 <= most' | sort -nu; }
 say() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
 say "devices of two ranks"
@@ -83,8 +85,7 @@ P
 cpu() {
     local ranks batch=256 line
     line="bench train-step --model unet1d --device cpu --json"
-    for ranks in 1 2 4 8 $cores; do
-        [ "$ranks" -le "$cores" ] || continue
+    for ranks in $(ranks_up_to 1); do
         RAYON_NUM_THREADS=$ranks "$cfo" $line --batch $batch >threads-$ranks.json
         RAYON_NUM_THREADS=1 launch "$ranks" "$cfo" $line --batch $batch >ranks-$ranks.json
         RAYON_NUM_THREADS=1 CFO_SHARED_MEMORY=off launch "$ranks" "$cfo" $line --batch $batch >mpi-$ranks.json
@@ -116,8 +117,7 @@ P
 # The constants of docs/scaling.md: latency and bandwidth of a sum on this machine, through shared memory and by MPI.
 sums() {
     local ranks
-    for ranks in 2 4 8 $cores; do
-        [ "$ranks" -le "$cores" ] || continue
+    for ranks in $(ranks_up_to 2); do
         launch "$ranks" "$cfo" bench all-reduce --json >sums-$ranks.json
         CFO_SHARED_MEMORY=off launch "$ranks" "$cfo" bench all-reduce --json >sums-mpi-$ranks.json
         python3 - "$ranks" <<'P'

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{RanksError, Result};
-use crate::machine::{Lives, Sums};
+use crate::machine::{Machine, Sums};
 use crate::mpi::{Mpi, Request, Span, Tag};
 use crate::numbers::Numbers;
 use crate::tree::{Pair, Shards, pairs};
@@ -108,8 +108,8 @@ pub(crate) struct Messenger {
     pub(crate) mpi: Mpi,
     /// Memory through which all ranks sum, if they are on one machine.
     pub(crate) sums: Option<Sums>,
-    /// Who else lives on this machine.
-    pub(crate) lives: Option<Lives>,
+    /// What the ranks of this machine share, if there are others.
+    pub(crate) machine: Option<Machine>,
     pub(crate) hosts: Vec<String>,
     /// How long a rank may keep the others waiting.
     pub(crate) limit: Duration,
@@ -120,6 +120,8 @@ pub(crate) struct Messenger {
     /// The last communication in which each other rank said that it waits.
     pub(crate) waiting: HashMap<usize, u64>,
     pub(crate) failures: Vec<(usize, String)>,
+    /// When the first of them was heard of.
+    pub(crate) failed: Option<Instant>,
     /// Since when the process waits for the others elsewhere, and whether they were told.
     pub(crate) watched: Option<(Instant, bool)>,
 }

@@ -64,10 +64,11 @@ impl Messenger {
         sequence.abs_diff(self.sequence) <= 2
     }
 
-    /// Receives the notices that have come. A failure elsewhere ends the job.
+    /// Receives the notices that have come. A failure elsewhere ends the job, unless this rank soon fails by itself: a file that is
+    /// missing is missing for all, and then the job ends in order.
     pub(crate) fn glance(&mut self) {
         self.receive_notices();
-        if !self.failures.is_empty() {
+        if !self.failures.is_empty() && self.failed.get_or_insert_with(Instant::now).elapsed() > GRACE / 2 {
             self.end_by_failures();
         }
     }

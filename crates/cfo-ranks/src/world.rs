@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use crate::error::{RanksError, Result};
 use crate::launcher::Launcher;
-use crate::machine::{Life, Lives, Machine, Sums};
+use crate::machine::{Life, Machine, Sums};
 use crate::messenger::{Messenger, Order};
 use crate::mpi::Mpi;
 use crate::ranks::{Identity, Ranks};
 
 /// Seconds that a rank may keep the others waiting, unless `CFO_RANKS_TIMEOUT` says otherwise.
 const LIMIT: u64 = 300;
+
+/// The file of error messages.
+const STDERR: i32 = 2;
 
 static WORLD: OnceLock<Ranks> = OnceLock::new();
 
@@ -85,13 +88,14 @@ fn serve(
         let mut messenger = Messenger {
             mpi,
             sums: None,
-            lives: None,
+            machine: None,
             hosts: Vec::new(),
             limit: limit(),
             report,
             sequence: 0,
             waiting: Default::default(),
             failures: Vec::new(),
+            failed: None,
             watched: None,
         };
         let Identity { version, host, process } = own;
@@ -118,34 +122,35 @@ fn serve(
     }
 }
 
-/// Lets the ranks of this machine share memory, where each of them can see it and `CFO_SHARED_MEMORY` is not `off`: to know who is
-/// alive, and to sum where all ranks are here.
+/// Lets the ranks of this machine share memory, where each of them can see it and `CFO_SHARED_MEMORY` is not `off`: to say
+/// who died, and to sum where all ranks are here.
 fn share_machine(messenger: &mut Messenger, identities: &[Identity]) -> Result<()> {
     let here = messenger.mpi.rank;
     let local: Vec<usize> =
         (0..identities.len()).filter(|&rank| identities[rank].host == identities[here].host).collect();
     let wanted = local.len() > 1 && std::env::var_os("CFO_SHARED_MEMORY").is_none_or(|word| word != "off");
     let made = (local[0] == here && wanted).then(|| Machine::create(local.len())).flatten();
-    let place = made.as_ref().map_or("", |(_, place)| place.as_str());
+    let place = made.as_ref().map_or("", |(_, _, place)| place.as_str());
     let places = messenger.gather(place.as_bytes())?;
     let seen = || {
         let number = local.iter().position(|&rank| rank == here)?;
         Machine::open(&String::from_utf8_lossy(&places[local[0]]), number, local.len())
     };
-    let own = made.map(|(machine, _)| machine).or_else(|| if wanted { seen() } else { None });
-    let lives = own.map(Lives::begin);
-    // From here on all lives have begun.
-    let all = messenger.gather(&[u8::from(own.is_some())])?;
-    let (Some(machine), Some(lives)) = (own, lives) else { return Ok(()) };
-    if local.iter().any(|&rank| all[rank] != [1]) {
-        return Ok(());
-    }
-    let life = |&rank: &usize| {
-        let Identity { host, process, .. } = identities[rank].clone();
-        Life { rank, host, process }
+    let (own, lines) = match made {
+        Some((machine, lines, _)) => (Some(machine), Some(lines)),
+        None => (if wanted { seen() } else { None }, None),
     };
-    lives.watch(&local.iter().map(life).collect::<Vec<_>>(), messenger.report);
-    messenger.lives = Some(lives);
+    let all = messenger.gather(&[u8::from(own.is_some())])?;
+    let Some(machine) = own.filter(|_| local.iter().all(|&rank| all[rank] == [1])) else { return Ok(()) };
+    if let Some(lines) = lines {
+        let life = |&rank: &usize| {
+            let Identity { host, process, .. } = identities[rank].clone();
+            Life { rank, host, process }
+        };
+        // Without it the launcher alone says who died.
+        let _ = machine.call_witness(&local.iter().map(life).collect::<Vec<_>>(), lines, STDERR);
+    }
+    messenger.machine = Some(machine);
     messenger.sums = (local.len() == identities.len()).then(|| Sums::new(machine));
     Ok(())
 }

@@ -15,6 +15,18 @@ fn a_killed_rank_ends_the_job_and_the_checkpoint_is_whole() {
         let code = end_within(&mut job, 15, &folder);
         let said = said_in(&folder);
         assert_ne!(code, Some(0), "{said}");
+        match mpi.name {
+            // Its launcher names the rank, and may drop what others say then.
+            "openmpi" => assert!(said.contains("rank 1 "), "{said}"),
+            // This one knows processes only.
+            _ => {
+                let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
+                let named = format!("(process {}) has ended without a word", process.trim());
+                assert_eq!(said.matches("error: rank ").count(), 1, "{said}");
+                assert!(said.contains("error: rank 1 on ") && said.contains(&named), "{said}");
+                assert!(said.contains("`--resume` goes on from the latest checkpoint"), "{said}");
+            }
+        }
         folder.cfo("evaluate run --data data.h5 --checkpoint latest --device cpu").done();
     }
 }

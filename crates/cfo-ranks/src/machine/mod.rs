@@ -1,18 +1,20 @@
-//! What the ranks of one machine share: memory to sum through, and the knowledge of who is alive.
+//! What the ranks of one machine share: memory to sum through, and a witness of their ends.
 #![allow(unsafe_code)]
 
-mod lives;
 mod memory;
 mod sums;
+mod witness;
 
-pub(crate) use lives::{Life, Lives};
 pub(crate) use sums::Sums;
+pub(crate) use witness::{Life, Lines};
 
-use lives::LIFE;
 use memory::Memory;
-use sums::{SLOT, SUMS};
+use sums::SLOT;
 
-/// Memory of the ranks of a machine, as one of them sees it: the mark, what sums need, a life for each rank, then slots for numbers.
+/// Bytes before the slots: the mark, and on cache lines of their own what else the ranks look at.
+const HEAD: usize = 4096;
+
+/// Memory of the ranks of a machine, as one of them sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     memory: Memory,
@@ -21,29 +23,24 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Makes memory for so many ranks, of which this is the first, and says where others find it; `None` if the system refuses.
-    pub(crate) fn create(size: usize) -> Option<(Self, String)> {
+    /// Makes memory for so many ranks, of which this is the first, and lines to them, and says where others find both; `None` if the
+    /// system refuses.
+    pub(crate) fn create(size: usize) -> Option<(Self, Lines, String)> {
         let (memory, place) = Memory::create(bytes(size))?;
-        let machine = Self { memory, rank: 0, size };
-        machine.make_lives()?;
-        Some((machine, place))
+        let lines = Lines::make(size)?;
+        let place = place + &lines.places();
+        Some((Self { memory, rank: 0, size }, lines, place))
     }
 
-    /// The memory that the first rank of this machine has made; `None` if this process cannot see it.
+    /// The memory that the first rank of this machine has made, and its line to this one; `None` if this process cannot see them.
     pub(crate) fn open(place: &str, rank: usize, size: usize) -> Option<Self> {
-        Some(Self { memory: Memory::open(place, bytes(size))?, rank, size })
+        let memory = Memory::open(place, bytes(size))?;
+        let mut words = place.split(' ');
+        Lines::hold(words.next()?, words.nth(2 + rank)?)?;
+        Some(Self { memory, rank, size })
     }
-
-    /// Bytes before the slots, of which each begins on a page.
-    fn head(&self) -> usize {
-        head(self.size)
-    }
-}
-
-fn head(size: usize) -> usize {
-    (SUMS + (size + 1) * LIFE).next_multiple_of(4096)
 }
 
 fn bytes(size: usize) -> usize {
-    head(size) + (size + 1) * SLOT
+    HEAD + (size + 1) * SLOT
 }

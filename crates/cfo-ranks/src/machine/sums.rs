@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex::{self, Timespec};
 
-use super::Machine;
 use super::memory::Memory;
+use super::witness::EXPLAINED;
+use super::{HEAD, Machine};
 use crate::tree::add;
 
 /// Bytes of a rank's slot; larger messages go in several pieces.
 pub(super) const SLOT: usize = 1 << 20;
-/// Bytes before the lives: the mark, and on a cache line of its own the number of arrivals.
-pub(super) const SUMS: usize = 512;
 /// Where the number of arrivals lies.
 const ARRIVALS: usize = 256;
 /// Numbers of a part are a multiple of this, so that no two ranks write to one cache line.
@@ -29,7 +28,7 @@ const LOOK: Duration = Duration::from_micros(20);
 /// The same while nothing else is to be done on its core.
 const LONG_LOOK: Duration = Duration::from_millis(1);
 
-const _: () = assert!(Memory::MARK <= ARRIVALS && ARRIVALS + size_of::<AtomicU32>() <= SUMS);
+const _: () = assert!(Memory::MARK <= ARRIVALS && ARRIVALS < EXPLAINED && EXPLAINED < HEAD);
 
 /// Sums over all ranks of a machine.
 #[derive(Debug)]
@@ -62,7 +61,7 @@ impl Sums {
 
     /// Some numbers of a slot; that after the ranks' own is for the sum.
     fn numbers<T>(&self, slot: usize, start: usize, count: usize) -> *mut [T] {
-        let offset = self.machine.head() + slot * SLOT + start * size_of::<T>();
+        let offset = HEAD + slot * SLOT + start * size_of::<T>();
         std::ptr::slice_from_raw_parts_mut(self.machine.memory.at::<T>(offset, count).as_ptr(), count)
     }
 
@@ -132,7 +131,7 @@ mod tests {
 
     /// All ranks' sums, by threads that each map the memory anew.
     fn summed<T: Copy + AddAssign + Send + Sync>(parts: &[Vec<T>]) -> Vec<Vec<T>> {
-        let (_, place) = Machine::create(parts.len()).unwrap();
+        let (_, _lines, place) = Machine::create(parts.len()).unwrap();
         std::thread::scope(|scope| {
             let start = |(rank, part): (usize, &Vec<T>)| {
                 let mut values = part.clone();
