@@ -10,20 +10,28 @@ pub struct NoiseSchedule {
     pub amplitude: f64,
     /// `m`. The paper uses 3; 0 gives constant noise that does not vanish at the knots.
     pub exponent: u32,
+    /// Rate at which the noise fades along the path, per unit of time, beside what the schedule says; 0 in the paper. A velocity field that
+    /// is learned with it pulls states that left the path back to it at this rate.
+    pub decay: f64,
 }
 
 impl NoiseSchedule {
     /// No noise at all.
-    pub const NONE: Self = Self { amplitude: 0.0, exponent: 3 };
+    pub const NONE: Self = Self { amplitude: 0.0, exponent: 3, decay: 0.0 };
 
     /// `gamma` at the local coordinate `tau` of a segment.
     pub fn gamma(&self, tau: f64) -> f64 {
         self.amplitude * power(tau * (1.0 - tau), self.exponent)
     }
 
-    /// Time derivative of `gamma` at `tau` of a segment of that length:
+    /// What the noise adds to the velocity at `tau` of a segment of that length: `gamma' - decay gamma` with
     /// `gamma' = gamma_0 m (tau (1 - tau))^(m-1) (1 - 2 tau) / length`.
     pub fn rate(&self, tau: f64, length: f64) -> f64 {
+        self.slope(tau, length) - self.decay * self.gamma(tau)
+    }
+
+    /// Time derivative of `gamma`.
+    fn slope(&self, tau: f64, length: f64) -> f64 {
         let Some(below) = self.exponent.checked_sub(1) else { return 0.0 };
         let slope = f64::from(self.exponent) * power(tau * (1.0 - tau), below) * (1.0 - 2.0 * tau);
         self.amplitude * slope / length
@@ -33,7 +41,7 @@ impl NoiseSchedule {
 impl Default for NoiseSchedule {
     /// The paper's: amplitude 1e-5, exponent 3.
     fn default() -> Self {
-        Self { amplitude: 1e-5, exponent: 3 }
+        Self { amplitude: 1e-5, exponent: 3, decay: 0.0 }
     }
 }
 
@@ -53,7 +61,7 @@ mod tests {
     #[test]
     fn vanishes_at_knots_and_peaks_in_the_middle() {
         for exponent in 1..8 {
-            let noise = NoiseSchedule { amplitude: 2.5, exponent };
+            let noise = NoiseSchedule { amplitude: 2.5, exponent, ..NoiseSchedule::NONE };
             assert_eq!((noise.gamma(0.0), noise.gamma(1.0)), (0.0, 0.0));
             assert_eq!(noise.rate(0.5, 0.1), 0.0);
             assert_eq!(noise.gamma(0.5), 2.5 * 0.25_f64.powi(exponent as i32));
@@ -61,14 +69,25 @@ mod tests {
                 assert_eq!((noise.rate(0.0, 0.1), noise.rate(1.0, 0.1)), (0.0, 0.0));
             }
         }
-        assert_eq!(NoiseSchedule { amplitude: 3.0, exponent: 1 }.rate(0.0, 0.5), 6.0);
-        let constant = NoiseSchedule { amplitude: 3.0, exponent: 0 };
+        assert_eq!(NoiseSchedule { amplitude: 3.0, exponent: 1, ..NoiseSchedule::NONE }.rate(0.0, 0.5), 6.0);
+        let constant = NoiseSchedule { amplitude: 3.0, exponent: 0, ..NoiseSchedule::NONE };
         assert_eq!((constant.gamma(0.0), constant.rate(0.3, 0.1)), (3.0, 0.0));
         assert_eq!(NoiseSchedule::NONE.gamma(0.3), 0.0);
-        assert_eq!(NoiseSchedule { amplitude: 1.0, exponent: u32::MAX }.gamma(0.5), 0.0);
+        assert_eq!(
+            NoiseSchedule { amplitude: 1.0, exponent: u32::MAX, ..NoiseSchedule::NONE }.gamma(0.5),
+            0.0
+        );
     }
 
     proptest! {
+        #[test]
+        fn decay_pulls_back(tau in 0.0..1.0_f64, decay in 0.0..50.0_f64, exponent in 0..5_u32) {
+            let still = NoiseSchedule { amplitude: 0.3, exponent, decay: 0.0 };
+            let fading = NoiseSchedule { decay, ..still };
+            prop_assert_eq!(fading.gamma(tau), still.gamma(tau));
+            prop_assert_eq!(fading.rate(tau, 0.2), still.rate(tau, 0.2) - decay * still.gamma(tau));
+        }
+
         #[test]
         fn rate_is_the_derivative(
             exponent in 0..9_u32,
@@ -77,7 +96,7 @@ mod tests {
             length in 1e-6..1e6_f64,
         ) {
             // A central difference of step d errs by d^2/6 |gamma'''|, and |gamma'''| <= (2 m)^3 |amplitude|; round-off adds eps / d.
-            let noise = NoiseSchedule { amplitude, exponent };
+            let noise = NoiseSchedule { amplitude, exponent, ..NoiseSchedule::NONE };
             let step = 1e-5;
             let difference = (noise.gamma(tau + step) - noise.gamma(tau - step)) / (2.0 * step * length);
             let bound = amplitude.abs() / length * (step * step * (2.0 * f64::from(exponent)).powi(3) + 1e-10);

@@ -42,6 +42,7 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
         .u32("key1", (op.draw.seed >> 32) as u32)
         .f64("amplitude", noise.map_or(0.0, |noise| noise.amplitude))
         .u32("exponent", noise.map_or(0, |noise| noise.exponent))
+        .f64("decay", noise.map_or(0.0, |noise| noise.decay))
         .u32("first", op.draw.first);
     let (kind, last, grid, threads) = match size <= POINTS {
         true => ("points", op.batch, [op.batch.div_ceil(64) as u32, 1, 1], 64),
@@ -64,7 +65,7 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
     }
     let body = format!(
         "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
-         time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent, first);"
+         time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent, decay, first);"
     );
     to.launch_with(File::SamplePath, parameters, body, (grid, threads, 0));
 }

@@ -420,7 +420,10 @@ fn the_same_seed_draws_the_same_batch() {
     for spline in splines {
         for stencil in [2, 3, 4, 5, 7] {
             if let Ok(path) = Path::new(spline, stencil) {
-                kinds.push(PathData::Flow { path, noise: NoiseSchedule { amplitude: 1e-3, exponent: 3 } });
+                kinds.push(PathData::Flow {
+                    path,
+                    noise: NoiseSchedule { amplitude: 1e-3, exponent: 3, decay: 40.0 },
+                });
             }
         }
     }

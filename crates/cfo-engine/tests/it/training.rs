@@ -36,8 +36,10 @@ pub fn step(graph: &mut Graph, batch: usize, config: AdamConfig) -> Result<Node>
         offsets: graph.tensor("offsets", Element::Index, [TRAJECTORIES + 1])?,
     };
     let counter = graph.counter("step")?;
-    let data =
-        PathData::Flow { path: Path::default(), noise: NoiseSchedule { amplitude: 1e-5, exponent: 3 } };
+    let data = PathData::Flow {
+        path: Path::default(),
+        noise: NoiseSchedule { amplitude: 1e-5, exponent: 3, decay: 0.0 },
+    };
     let sample = graph.sample_path(tensors, data, batch, (7, 1), counter)?;
     let mut x = graph.reshape(sample.state, [batch, 2])?;
     for (layer, (inputs, outputs)) in [(2, 32), (32, 32), (32, 2)].into_iter().enumerate() {
@@ -138,7 +140,10 @@ fn draws(first: u32, batch: usize) -> (Vec<f32>, Vec<f32>) {
         offsets: graph.tensor("offsets", Element::Index, [3]).unwrap(),
     };
     let counter = graph.counter("step").unwrap();
-    let data = PathData::Flow { path: Path::default(), noise: NoiseSchedule { amplitude: 0.1, exponent: 2 } };
+    let data = PathData::Flow {
+        path: Path::default(),
+        noise: NoiseSchedule { amplitude: 0.1, exponent: 2, decay: 0.0 },
+    };
     let draw = Draw { data, seed: 5, stream: 1, first };
     let sample = graph.sample_staged(tensors, draw, batch, counter).unwrap();
     let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();

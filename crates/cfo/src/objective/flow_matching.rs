@@ -121,7 +121,11 @@ impl Objective for FlowMatching {
             stencil: self.path.stencil,
             scale_velocity: self.scale_velocity,
             time_balance: self.time_balance,
-            noise: NoiseConfig { amplitude: self.noise.amplitude, exponent: self.noise.exponent },
+            noise: NoiseConfig {
+                amplitude: self.noise.amplitude,
+                exponent: self.noise.exponent,
+                decay: self.noise.decay,
+            },
             ..recipe.path.clone()
         };
         true

@@ -63,6 +63,10 @@ impl PathConfig {
             let problem = format!("{} must be 0 or positive", self.noise.amplitude);
             return Err(CfoError::invalid("path.noise.amplitude", problem));
         }
+        if !self.noise.decay.is_finite() || self.noise.decay < 0.0 {
+            let problem = format!("{} must be 0 or positive", self.noise.decay);
+            return Err(CfoError::invalid("path.noise.decay", problem));
+        }
         if self.spline != Spline::Linear {
             Path::new(self.spline, self.stencil)
                 .map_err(|error| CfoError::invalid("path.stencil", error.to_string()))?;
@@ -72,22 +76,26 @@ impl PathConfig {
 
     /// The noise schedule that these keys describe.
     pub fn schedule(&self) -> NoiseSchedule {
-        NoiseSchedule { amplitude: self.noise.amplitude, exponent: self.noise.exponent }
+        let NoiseConfig { amplitude, exponent, decay } = self.noise;
+        NoiseSchedule { amplitude, exponent, decay }
     }
 }
 
-/// Amplitude and exponent of the noise.
+/// Amplitude and shape of the noise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NoiseConfig {
     /// Its height, in normalised units.
     pub amplitude: f64,
-    /// Its exponent.
+    /// Its exponent; 0 is noise that does not vanish at the snapshots.
     pub exponent: u32,
+    /// Rate at which it fades along the path, per unit of normalised time: the learned velocity leads states back to the path. For
+    /// chaotic fields on fine grids.
+    pub decay: f64,
 }
 
 impl Default for NoiseConfig {
     fn default() -> Self {
-        Self { amplitude: 1e-5, exponent: 3 }
+        Self { amplitude: 1e-5, exponent: 3, decay: 0.0 }
     }
 }

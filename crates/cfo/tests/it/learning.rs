@@ -2,12 +2,13 @@
 
 use std::sync::atomic::AtomicBool;
 
+use cfo::data::Trajectory;
 use cfo::data::simulate::KuramotoSivashinsky;
 use cfo::numerics::ode::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
 use cfo::recipe::EvaluateConfig;
 use cfo::{Budget, Recipe, Request, Solver, Trained, Trajectories, Watch};
 
-use crate::util::{oscillators, recipe, trained};
+use crate::util::{described, oscillators, recipe, trained};
 
 fn test_error(trained: &Trained, set: &Trajectories, config: &EvaluateConfig) -> f64 {
     let solver = Solver::from_config(config).unwrap();
@@ -29,6 +30,29 @@ fn irregular_ragged_data_are_learnt_and_every_solver_agrees() {
             solver.name
         );
     }
+}
+
+/// Data on a circle say nothing of the states beside it. With noise that fades, such a state is led onto the circle and goes round with the data;
+/// with noise that does not, it stays beside it.
+#[test]
+fn fading_noise_leads_back_to_the_data() {
+    let times: Vec<f64> = (0..31).map(|k| 0.1 * f64::from(k)).collect();
+    let round = |start: f64| {
+        let values = times.iter().flat_map(|t| [(start + t).cos() as f32, (start + t).sin() as f32]);
+        Trajectory::new(times.clone(), values.collect(), vec![]).unwrap()
+    };
+    let set = described(2, (0..20).map(|i| round(f64::from(i) * 0.3)).collect());
+    let radius = |decay: f64| {
+        let mut recipe = recipe(800);
+        (recipe.path.noise.amplitude, recipe.path.noise.exponent, recipe.path.noise.decay) = (0.05, 0, decay);
+        let trained = trained(&recipe, &set, None, false).unwrap();
+        let end = integrate(&trained, RK4, (0.0, vec![1.06, 0.0]), 2.5, 50);
+        let turned = f64::from(end[1]).atan2(f64::from(end[0]));
+        assert!((turned - 2.5).abs() < 0.1, "decay {decay}: turned by {turned} instead of 2.5");
+        f64::from(end[0]).hypot(f64::from(end[1]))
+    };
+    let [kept, led] = [0.0, 30.0].map(radius);
+    assert!((led - 1.0).abs() < 0.25 * (kept - 1.0).abs(), "radius {kept} without decay, {led} with it");
 }
 
 /// States at the end of an integration in so many steps.

@@ -191,7 +191,7 @@ struct Drawn {
 
 template <int SMOOTHNESS, int STENCIL, bool PAIR>
 DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajectories, u32 step, u32 stream, u32 key0, u32 key1,
-    double amplitude, u32 exponent, Drawn& drawn) {
+    double amplitude, u32 exponent, double decay, Drawn& drawn) {
     u32 words[4];
     philox(sample, step, stream, 0, key0, key1, words);
     drawn.trajectory = scaled(words[0], trajectories);
@@ -217,8 +217,10 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
         drawn.velocity[k] = (float)w.velocity[k];
     }
     const double bump = w.tau * (1.0 - w.tau);
-    drawn.gamma = (float)(amplitude * power(bump, exponent));
-    drawn.rate = exponent == 0 ? 0.0f : (float)(amplitude * ((double)exponent * power(bump, exponent - 1) * (1.0 - 2.0 * w.tau)) / w.length);
+    const double gamma = amplitude * power(bump, exponent);
+    const double slope = exponent == 0 ? 0.0 : amplitude * ((double)exponent * power(bump, exponent - 1) * (1.0 - 2.0 * w.tau)) / w.length;
+    drawn.gamma = (float)gamma;
+    drawn.rate = (float)(slope - decay * gamma);
 }
 
 // Writes elements 4 block .. 4 block + 4 of one sample's state and target. With STAGED, `values` holds that many rows for
@@ -272,11 +274,11 @@ DEVICE void write_block(const Drawn& drawn, u32 sample, u32 number, u32 block, c
 // Large fields: blocks of threads share one sample's weights.
 template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 EACH, u32 STAGED>
 DEVICE void sample_fields(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
-    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, u32 first) {
+    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, double decay, u32 first) {
     __shared__ Drawn drawn;
     const u32 sample = blockIdx.y, step = *counter;
     if (threadIdx.x == 0) {
-        draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, drawn);
+        draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, decay, drawn);
         if (blockIdx.x == 0) {
             time[sample] = drawn.time;
             chosen[sample] = drawn.trajectory;
@@ -293,11 +295,11 @@ DEVICE void sample_fields(const float* values, const double* times, const u32* o
 // Small fields: one thread a sample.
 template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 BATCH, u32 STAGED>
 DEVICE void sample_points(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
-    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, u32 first) {
+    u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, double decay, u32 first) {
     const u32 sample = blockIdx.x * blockDim.x + threadIdx.x, step = *counter;
     if (sample >= BATCH) return;
     Drawn drawn;
-    draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, drawn);
+    draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, decay, drawn);
     time[sample] = drawn.time;
     chosen[sample] = drawn.trajectory;
     for (u32 block = 0; block < (SIZE + 3) / 4; ++block)
