@@ -180,7 +180,7 @@ pub static SYSTEMS: [System; 6] = [
         ..System::new(
             "kuramoto-sivashinsky",
             "Kuramoto-Sivashinsky",
-            recipes!("kuramoto-sivashinsky"),
+            (include_str!("../../../recipes/kuramoto-sivashinsky.toml"), None),
             || Box::new(simulate::KuramotoSivashinsky::default()),
         )
     },
