@@ -161,6 +161,7 @@ fn our_recipe_of_a_quarter_of_the_times_is_fine_tuned() {
     assert!(steps > 10 && first.stderr.contains(&format!("step {0}/{0}", steps + 2)), "{}", first.stderr);
     let again = folder.cfo(line).done();
     assert!(!again.stderr.contains("step "), "{}", again.stderr);
+    assert!(again.stdout.contains("CFO, fine-tuned"), "{}", again.stdout);
 }
 
 /// At most 81 trajectories of the benchmark's dam break differ: said wherever its errors are printed.

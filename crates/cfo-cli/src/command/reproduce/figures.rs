@@ -34,6 +34,7 @@ pub(super) struct Row {
     system: &'static str,
     recipe: Edition,
     method: &'static str,
+    finetune_steps: u32,
     keep_rate: f64,
     /// `worst` or `median` by CFO's error; none for a loss.
     rank: Option<&'static str>,
@@ -87,6 +88,7 @@ impl Found {
             system: training.system().name(),
             recipe: training.setup.edition,
             method: training.method(),
+            finetune_steps: outcome.recipe().finetune.steps,
             keep_rate: training.recipe.data.keep_rate,
             rank: None,
             trajectory: None,
@@ -159,7 +161,10 @@ fn columns() -> Vec<Column<Row>> {
     vec![
         words("system", |row: &Row| marked(row.setup)),
         words("recipe", |row: &Row| row.recipe.name().to_owned()),
-        words("method", |row: &Row| label(row.method).to_owned()),
+        words("method", |row: &Row| {
+            let tuned = if row.finetune_steps > 0 { ", fine-tuned" } else { "" };
+            format!("{}{tuned}", label(row.method))
+        }),
         number("times", |row: &Row| percent(row.keep_rate)),
         words("trajectory", |row: &Row| {
             let which = row.rank.zip(row.trajectory).map(|(rank, at)| format!("{rank} (test {at})"));
