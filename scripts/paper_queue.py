@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fills the paper's table 1 on one machine, one training after another, and keeps every figure as soon as it is there.
+"""Fills the paper's tables on one machine, one training after another, and keeps every figure as soon as it is there.
 
-    scripts/paper_queue.py run --cfo target/release/cfo --out FOLDER [--seeds 3] [--cells PATTERN ...] [--device cuda:0]
+    scripts/paper_queue.py run --cfo target/release/cfo --out FOLDER [--targets table1 ks ...] [--seeds 3] [--cells PATTERN ...] [--device cuda:0]
     scripts/paper_queue.py table FIGURES.jsonl ... > table.md
 
-`cfo reproduce table1 --scale paper --dry-run` says which trainings there are. Each is a cell `SYSTEM/RECIPE/TRAINING/SEED`, as in
+`cfo reproduce TARGET --scale paper --dry-run` says which trainings there are (`--targets`, table1 unless said). Each is a cell `SYSTEM/RECIPE/TRAINING/SEED`, as in
 `lorenz/ours/cfo-quintic-25/0`. `--cells` chooses cells in order of priority by shell patterns (`@FILE` reads them from a file):
 
     --cells '*/*/cfo-quintic-100/0' 'lorenz/*' 'burgers/*' '*/*/*/0'
@@ -12,7 +12,8 @@
 Each system is simulated once. A cell is `cfo train`, then `cfo evaluate`, in processes of their own; systems without a plane of cells are
 small and several run side by side, the others alone (but for the evaluation of the one before). Each finished cell appends one line to FOLDER/figures.jsonl, which may be copied
 at any moment. A queue that was killed goes on where it was when started again; `--figures FILE` takes cells of another stretch as
-done, so that stretches on fresh machines add up. `--minutes` ends a stretch: trainings under way are saved.
+done, so that stretches on fresh machines add up. `--minutes` ends a stretch: trainings under way are saved. `--limit 'PATTERN=SECONDS'` stops
+trainings after so long and evaluates what they have learned; their lines say after how many steps.
 
 `table` merges stretches: mean and deviation over seeds, by the paper's recipe and by ours, beside the paper's figures.
 """
@@ -38,7 +39,9 @@ CAVEAT = (
 )
 TUNED = "‡"
 PLANES = ("diffusion-reaction", "shallow-water", "shallow-water-varied")
-SYSTEMS = ("lorenz", "burgers", *PLANES)
+SYSTEMS = ("lorenz", "burgers", *PLANES, "kuramoto-sivashinsky")
+# The exit code of `timeout` when the time was up.
+STOPPED = 124
 
 
 class Failed(Exception):
@@ -93,14 +96,19 @@ def chosen(cells, words):
 
 
 def plan(options):
-    command = [options.cfo, "reproduce", "table1", "--scale", options.scale, "--dry-run", "--json", "--recipe", "both"]
-    command += ["--seeds", str(options.seeds)]
-    for change in options.set:
-        command += ["--set", change]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    return [Cell(planned) for planned in json.loads(done.stdout)["trainings"]]
+    """The cells of all targets, each once."""
+    cells = {}
+    for target in options.targets:
+        command = [options.cfo, "reproduce", target, "--scale", options.scale, "--dry-run", "--json"]
+        command += ["--recipe", "both", "--seeds", str(options.seeds)]
+        for change in options.set:
+            command += ["--set", change]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(done.stderr)
+        for planned in json.loads(done.stdout)["trainings"]:
+            cells.setdefault(Cell(planned).key, Cell(planned))
+    return list(cells.values())
 
 
 class Queue:
@@ -212,9 +220,8 @@ class Queue:
         begun = time.time()
         if not finished.exists():
             command = [self.options.cfo, "train", recipe_file, "--data", file, "--out", run, "--json", *device]
-            code, trained = self.call(command + (["--resume"] if (run / "checkpoints").exists() else []), log)
-            if code != 0:
-                raise Failed(f"training: see {log}")
+            command += ["--resume"] if (run / "checkpoints").exists() else []
+            trained = self.train(command, self.limit(cell), log)
             finished.write_text(json.dumps(trained | {"queue_wall": time.time() - begun}))
         trained = json.loads(finished.read_text())
         with self.lock:
@@ -226,6 +233,27 @@ class Queue:
         _, found = self.call([self.options.cfo, "evaluate", run, "--data", file, "--json", *device], log)
         evaluated = time.time() - begun
         return self.line(cell, run, trained, found, {"simulate": simulated, "evaluate": evaluated})
+
+    def limit(self, cell):
+        """Seconds after which a training is stopped; the first pattern that matches counts."""
+        for assignment in self.options.limit:
+            pattern, _, seconds = assignment.rpartition("=")
+            if fnmatch.fnmatchcase(cell.key, pattern):
+                return float(seconds)
+        return None
+
+    def train(self, command, limit, log):
+        """What a training says of itself; of one that was stopped in time only how long it took."""
+        begun = time.time()
+        if limit is not None:
+            # In the foreground: else the signal also goes to the whole group, and a second one ends a training at once.
+            command = ["timeout", "--foreground", "--signal=INT", "--kill-after=60", str(limit), *command]
+        code, trained = self.call(command, log)
+        if code == STOPPED:
+            return {"seconds": time.time() - begun, "stopped": True}
+        if code != 0:
+            raise Failed(f"training: see {log}")
+        return trained
 
     def line(self, cell, run, trained, found, wall):
         error = found["relative_l2"]
@@ -240,6 +268,8 @@ class Queue:
             "std_trajectories": error["std"],
             "final_time": error["final_time"],
             "evaluations": found["evaluations"],
+            "steps_done": max((report["step"] for report in reports if "step" in report), default=0),
+            "stopped": bool(trained.get("stopped")),
             "ms_per_step": 1e3 / statistics.median(rates),
             "wall_seconds": sum(wall.values()),
             "wall": {part: round(seconds, 2) for part, seconds in wall.items()},
@@ -351,7 +381,8 @@ def merged(files):
         newest[line["cell"]] = line
     rows = {}
     for line in newest.values():
-        place = (line["system"], line["method"], line["operator"], line["prediction"], line["spline"], line["keep_rate"])
+        name = line["cell"].split("/")[2]
+        place = (line["system"], line["method"], line["operator"], line["prediction"], line["spline"], line["keep_rate"], name)
         rows.setdefault(place, {}).setdefault(line["recipe"], []).append(line)
     return rows
 
@@ -378,17 +409,21 @@ def cell(lines):
     if middle is None:
         return f"diverged ({count})"
     mark = f" {TUNED}" if any(line.get("finetune_steps") for line in lines) else ""
+    mark += "".join(f", {line['steps_done']} of {line['steps']} steps" for line in lines if line.get("stopped"))
     return number(middle) + (f" ± {number(deviation)}" if deviation is not None else "") + f" ({count}){mark}"
 
 
 def label(place):
-    _, method, operator, prediction, spline, _ = place
-    return f"CFO, {spline}" if method == "cfo" else f"autoregressive {operator}, {prediction.replace('-', ' ')}"
+    _, method, operator, prediction, spline, keep_rate, name = place
+    if method == "autoregressive":
+        return f"autoregressive {operator}, {prediction.replace('-', ' ')}"
+    plain = method == "cfo" and name == f"cfo-{spline}-{100 * keep_rate:.0f}"
+    return f"CFO, {spline}" if plain else name
 
 
 def order(place):
-    system, method, operator, prediction, spline, keep_rate = place
-    return SYSTEMS.index(system), method, operator, prediction or "", spline or "", -keep_rate
+    system, method, operator, prediction, spline, keep_rate, name = place
+    return SYSTEMS.index(system), method, operator, prediction or "", spline or "", -keep_rate, name
 
 
 def table(files):
@@ -435,7 +470,7 @@ def verdicts(rows):
                 return min((error for error in found if error is not None), default=None)
 
             change = least(lambda place: place[3] == "change")
-            flow = least(lambda place: place[4] == "quintic" and place[5] == 1.0)
+            flow = least(lambda place: label(place) == "CFO, quintic" and place[5] == 1.0)
             if change is not None and flow is not None:
                 verdict = "is better than" if change < flow else "is no better than"
                 yield f"\n{system}, {whose}: predicting the change on all times ({number(change)}) {verdict} quintic CFO on all times ({number(flow)})."
@@ -449,6 +484,8 @@ def main():
     run.add_argument("--out", required=True, help="folder of runs and figures")
     run.add_argument("--data", help="folder of the simulated data [default: OUT/data]")
     run.add_argument("--data-seed", type=int, default=0)
+    run.add_argument("--targets", nargs="+", default=["table1"], metavar="TARGET", help="of `cfo reproduce`")
+    run.add_argument("--limit", action="append", default=[], metavar="PATTERN=SECONDS", help="stop such trainings after so long")
     run.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN", help="which, in order of priority")
     run.add_argument("--figures", nargs="*", default=[], metavar="FILE", help="figures of earlier stretches, not to be made again")
     run.add_argument("--any-recipe", action="store_true", help="a cell whose recipe has changed since counts as done")

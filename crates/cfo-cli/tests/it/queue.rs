@@ -55,3 +55,21 @@ fn a_queue_goes_on_where_it_stopped() {
         assert!(table.contains(words), "`{words}` is missing in\n{table}");
     }
 }
+
+/// Cells of other targets, and a training that is stopped in time: it is evaluated, and its line says how far it came.
+#[test]
+fn a_long_training_is_stopped_and_evaluated() {
+    let folder = Folder::new();
+    let words =
+        ["run", "--cfo", env!("CARGO_BIN_EXE_cfo"), "--out", "out", "--device", "cpu", "--commit", "abc"];
+    let small = ["--set", "data.split=[4,1,2]", "--set", "train.batch=8", "--simulate", "lorenz=--frames 21"];
+    let chosen =
+        ["--targets", "baselines", "--limit", "*/neural-ode/*=3", "--cells", "lorenz/paper/neural-ode/0"];
+    let Some(outcome) = queue(&folder, &[&words[..], &small, &chosen].concat()) else { return };
+    let done = figures(&folder);
+    assert_eq!(done.len(), 1, "{}", outcome.stdout);
+    let (steps, of) = (done[0]["steps_done"].as_u64().unwrap(), done[0]["steps"].as_u64().unwrap());
+    assert!(done[0]["stopped"] == true && 0 < steps && steps < of, "{}", done[0]);
+    let table = queue(&folder, &["table", "out/figures.jsonl"]).unwrap().stdout;
+    assert!(table.contains("neural-ode") && table.contains(&format!("{steps} of {of} steps")), "{table}");
+}
