@@ -66,6 +66,27 @@ fn a_signal_to_one_rank_saves_and_stops_all() {
 }
 
 #[test]
+fn ctrl_c_to_the_launcher_saves_and_stops() {
+    for mpi in Mpi::all() {
+        let folder = prepared();
+        let mut job = mpi.under_way(&folder, 2, "20");
+        let sent = Command::new("kill").args(["-INT", &job.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let code = end_within(&mut job, 30, &folder);
+        let said = said_in(&folder);
+        assert_eq!(code, Some(1), "{said}");
+        let state = std::fs::read_to_string(folder.path("run/checkpoints/latest/state.json")).unwrap();
+        let state: Value = serde_json::from_str(&state).unwrap();
+        // Open MPI's launcher drops what ranks say from then on.
+        if mpi.name == "mpich" {
+            let step = state["state"]["step"].as_u64().unwrap();
+            assert!(said.contains(&format!("interrupted at step {step}")), "{said}");
+        }
+        assert!(!said.contains("has ended without a word"), "{said}");
+    }
+}
+
+#[test]
 fn a_rank_with_other_data_is_refused() {
     for mpi in Mpi::all() {
         let folder = prepared();

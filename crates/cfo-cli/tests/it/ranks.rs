@@ -133,9 +133,20 @@ fn any_number_of_ranks_trains_as_one_does() {
             let run = format!("{}-{ranks}", mpi.name);
             // Streamed data are the same data: each rank reads what its samples are made of.
             let stream = if ranks == 3 { " --set data.stream=true" } else { "" };
-            let said = mpi
-                .cfo(&folder, ranks, &format!("train recipe.toml --device cpu --out {run}{stream}"))
-                .done();
+            let mut command = mpi.command(&folder, ranks);
+            command.arg(env!("CARGO_BIN_EXE_cfo")).args([
+                "train",
+                "recipe.toml",
+                "--device",
+                "cpu",
+                "--out",
+                &run,
+            ]);
+            // Ranks on several machines sum by MPI.
+            command
+                .args(stream.split_whitespace())
+                .env("CFO_SHARED_MEMORY", if ranks == 2 { "off" } else { "on" });
+            let said = folder.run(&mut command, &run).done();
             assert_eq!(said.stdout.lines().count(), 1, "one rank talks: {}", said.stdout);
             for (step, (found, expected)) in losses(&folder.path(&run)).iter().zip(&one).enumerate() {
                 // Ranks add in another order, and 50 steps of Adam pass that on.
@@ -157,15 +168,31 @@ fn any_number_of_ranks_trains_as_one_does() {
 fn every_objective_divides_its_batch() {
     let Some(mpi) = Mpi::all().into_iter().next() else { return };
     let folder = prepared();
-    for objective in ["autoregressive", "pde-refiner", "neural-ode", "conditional-flow-matching"] {
+    folder.cfo("simulate burgers --samples 12 --grid 32 --frames 11 --out field.h5").done();
+    std::fs::write(
+        folder.path("field.toml"),
+        RECIPE.replace("data.h5", "field.h5").replace("20, 5, 5", "8, 2, 2"),
+    )
+    .unwrap();
+    for (recipe, keys, ranks) in [
+        ("recipe", "objective.kind=autoregressive", 2),
+        ("recipe", "objective.kind=pde-refiner", 3),
+        ("recipe", "objective.kind=neural-ode", 2),
+        ("recipe", "objective.kind=conditional-flow-matching", 3),
+        ("recipe", "finetune.steps=3 finetune.window=2", 3),
+        ("field", "latent.levels=2", 3),
+    ] {
+        let keys: String = keys.split(' ').map(|key| format!(" --set {key}")).collect();
+        let run = keys.trim().replace("--set ", "").replace([' ', '='], "-");
         let line = format!(
-            "train recipe.toml --device cpu --set objective.kind={objective} --set train.steps=4 --set train.precision=f64"
+            "train {recipe}.toml --device cpu --set train.steps=4 --set train.precision=f64{keys} --out {run}"
         );
-        folder.cfo(&format!("{line} --out {objective}-one")).done();
-        mpi.cfo(&folder, 2, &format!("{line} --out {objective}-two")).done();
-        let [one, two] = ["one", "two"].map(|run| losses(&folder.path(&format!("{objective}-{run}"))));
-        for (found, expected) in two.iter().zip(&one) {
-            assert!((found / expected - 1.0).abs() < 1e-5, "{objective}: {found} and {expected}");
+        folder.cfo(&format!("{line}-one")).done();
+        mpi.cfo(&folder, ranks, &format!("{line}-many")).done();
+        let [one, many] = ["one", "many"].map(|end| losses(&folder.path(&format!("{run}-{end}"))));
+        assert_eq!(many.len(), one.len(), "{run}");
+        for (found, expected) in many.iter().zip(&one) {
+            assert!((found / expected - 1.0).abs() < 1e-5, "{run}: {found} and {expected}");
         }
     }
 }
@@ -245,8 +272,32 @@ fn ranks_evaluate_and_report_together() {
         assert_eq!(folder.run(&mut command, "bench all-reduce by MPI").done().json()["way"], "MPI");
         // What ranks do not share is rank 0's alone.
         mpi.cfo(&folder, 3, &format!("simulate lorenz --samples 2 --out {}.h5", mpi.name)).done();
-        let usage = mpi.cfo(&folder, 2, "train --nonsense").ended_with(2);
-        assert_eq!(usage.stderr.matches("error: ").count(), 1, "{}", usage.stderr);
+        let line =
+            format!("predict run --initial data.h5 --times 0.1,0.2 --device cpu --out {}-p.h5", mpi.name);
+        assert_eq!(mpi.cfo(&folder, 2, &line).done().stdout.lines().count(), 1);
+    }
+}
+
+/// What is wrong for all ranks is said once, and the job ends as one process would.
+#[test]
+fn a_mistake_is_said_once() {
+    let folder = prepared();
+    std::fs::write(folder.path("wrong.toml"), RECIPE.replace("steps", "stepz")).unwrap();
+    std::fs::write(folder.path("nothing.toml"), RECIPE.replace("data.h5", "nothing.h5")).unwrap();
+    for mpi in Mpi::all() {
+        for line in [
+            "train --nonsense",
+            "train wrong.toml --device cpu --out run",
+            "train absent.toml --device cpu --out run",
+            "train nothing.toml --device cpu --out run",
+            "train recipe.toml --device cpu --out run --set train.learning_rate=-1",
+            "evaluate nowhere --data data.h5 --device cpu",
+        ] {
+            let refused = mpi.cfo(&folder, 3, line).ended_with(2);
+            assert_eq!(refused.stderr.matches("error: ").count(), 1, "{line}: {}", refused.stderr);
+            assert_eq!(refused.stdout, "", "{line}");
+        }
+        assert!(!folder.path("run").exists());
     }
 }
 
