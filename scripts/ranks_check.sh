@@ -79,6 +79,19 @@ for run in ("share-two", "share-three"):
 P
 }
 
+# A job with a GPU on one rank and none on another is refused, naming the rank.
+mixed() {
+    rm -rf mixed
+    launch 2 sh -c '[ "$PMI_RANK" = 1 ] && device=cpu || device=cuda:0; exec "$0" train share.toml --device $device --out mixed' "$cfo" 2>mixed.txt
+    local code=$?
+    cat mixed.txt
+    if [ $code = 2 ] && grep -q "rank 1 on .* has device a CPU, and rank 0 a GPU" mixed.txt; then
+        echo "mixed: refused"
+    else
+        echo "mixed: NOT refused (exit code $code)"
+    fi
+}
+
 # Samples a second of ranks of one thread against one rank of as many threads, on the U-Net 1D, and where the rest of a step goes: each
 # rank's own computation, its wait for sums, and the same computation by as many processes that do not sum (what the cores, the caches
 # and the memory take from each other). The rank that computes longest waits for the sums alone; the others wait for it too.
@@ -137,4 +150,5 @@ for part in $parts; do
         continue
     fi
     $part
+    if [ "$part" = share ]; then mixed; fi
 done
