@@ -119,7 +119,10 @@ impl Model {
             tuning: method.tuning,
         };
         if model.objective().has_own_time() && !model.operator().sees_time() {
-            let problem = format!("`{}` tells its network a time of its own", model.objective().name());
+            let problem = format!(
+                "it must be `true`: `{}` tells its network a time of its own",
+                model.objective().name()
+            );
             return Err(CfoError::invalid("operator.time_embedding", problem));
         }
         model.operator().check(&model.operator_setting())?;
