@@ -101,45 +101,35 @@ cpu() {
     for ranks in $(ranks_up_to 1); do
         RAYON_NUM_THREADS=$ranks "$cfo" $line --batch $batch >threads-$ranks.json
         RAYON_NUM_THREADS=1 launch "$ranks" "$cfo" $line --batch $batch >ranks-$ranks.json
-        RAYON_NUM_THREADS=1 CFO_SHARED_MEMORY=off launch "$ranks" "$cfo" $line --batch $batch >mpi-$ranks.json
         RAYON_NUM_THREADS=1 CFO_MPI=off launch "$ranks" sh -c "exec \"\$0\" $line --batch $((batch / ranks)) >apart-$ranks-\$PMI_RANK.json" "$cfo"
         python3 - "$ranks" $batch <<'P'
 import json, sys
 ranks, batch = int(sys.argv[1]), int(sys.argv[2])
 def load(name):
     return json.load(open(f"{name}.json"))
-threads, shared, mpi = (load(f"{kind}-{ranks}") for kind in ("threads", "ranks", "mpi"))
+threads, found = (load(f"{kind}-{ranks}") for kind in ("threads", "ranks"))
 rate = lambda found: 1e3 * batch / found["median_ms"]
-print(f"{ranks}: one rank of {ranks} threads {rate(threads):.1f} samples/s, {ranks} ranks of one thread {rate(shared):.1f} "
-      f"(ratio {rate(shared) / rate(threads):.3f}), by MPI's sum {rate(mpi):.1f} (ratio {rate(mpi) / rate(threads):.3f})")
+print(f"{ranks}: one rank of {ranks} threads {rate(threads):.1f} samples/s, {ranks} ranks of one thread {rate(found):.1f} (ratio {rate(found) / rate(threads):.3f})")
 def spread(values):
     return f"{min(values):.2f} / {sum(values) / len(values):.2f} / {max(values):.2f}"
-for name, found in (("shared memory", shared), ("MPI", mpi)):
-    rows = found.get("ranks", [])
-    if rows:
-        slowest = max(rows, key=lambda row: row["own_ms"])
-        print(f"   {name}: step {found['median_ms']:.2f} ms; own computation {spread([row['own_ms'] for row in rows])} ms, "
-              f"waiting for sums {spread([row['waited_ms'] for row in rows])} ms (least / mean / most); "
-              f"rank {slowest['rank']} computes longest and waits {slowest['waited_ms']:.2f} ms")
+rows = found.get("ranks", [])
+if rows:
+    slowest = max(rows, key=lambda row: row["own_ms"])
+    print(f"   step {found['median_ms']:.2f} ms; own computation {spread([row['own_ms'] for row in rows])} ms, "
+          f"waiting for sums {spread([row['waited_ms'] for row in rows])} ms (least / mean / most); "
+          f"rank {slowest['rank']} computes longest and waits {slowest['waited_ms']:.2f} ms")
 apart = [load(f"apart-{ranks}-{rank}")["median_ms"] for rank in range(ranks)]
 print(f"   the same computation by {ranks} processes that do not sum: {spread(apart)} ms; by threads {threads['median_ms']:.2f} ms")
 P
     done
 }
 
-# The constants of docs/scaling.md: latency and bandwidth of a sum on this machine, through shared memory and by MPI.
+# The constants of docs/scaling.md: latency and bandwidth of a sum by MPI on this machine.
 sums() {
     local ranks
     for ranks in $(ranks_up_to 2); do
         launch "$ranks" "$cfo" bench all-reduce --json >sums-$ranks.json
-        CFO_SHARED_MEMORY=off launch "$ranks" "$cfo" bench all-reduce --json >sums-mpi-$ranks.json
-        python3 - "$ranks" <<'P'
-import json, sys
-ranks = sys.argv[1]
-shared, mpi = (json.load(open(f"{kind}-{ranks}.json")) for kind in ("sums", "sums-mpi"))
-for one, other in zip(shared["rows"], mpi["rows"]):
-    print(f"{ranks} ranks, {one['bytes']} bytes: {shared['way']} {one['median_ms']:.4f} ms, {mpi['way']} {other['median_ms']:.4f} ms")
-P
+        launch "$ranks" "$cfo" bench all-reduce
     done
 }
 

@@ -1,14 +1,13 @@
 //! The thread that speaks with the other ranks. It alone calls MPI; the rest of the process sends it orders.
 
 use std::collections::HashMap;
-use std::ops::AddAssign;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{RanksError, Result};
-use crate::machine::{Machine, Sums};
+use crate::machine::Machine;
 use crate::mpi::{Mpi, Request, Span, Tag};
 use crate::numbers::Numbers;
 use crate::tree::{Pair, Shards, pairs};
@@ -17,9 +16,6 @@ use crate::tree::{Pair, Shards, pairs};
 pub(crate) const GLANCE: Duration = Duration::from_millis(50);
 /// Nanoseconds for which threads of this process have waited for sums.
 static WAITED: AtomicU64 = AtomicU64::new(0);
-
-/// Threads of this process that wait for sums now.
-static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// How long threads of this process have waited for sums, all together.
 pub fn waited() -> Duration {
@@ -60,9 +56,7 @@ impl Summing {
             return numbers;
         }
         let started = Instant::now();
-        WAITING.fetch_add(1, Ordering::Relaxed);
         let numbers = answer.recv().unwrap_or_else(|_| park());
-        WAITING.fetch_sub(1, Ordering::Relaxed);
         WAITED.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         numbers
     }
@@ -106,8 +100,6 @@ pub(crate) enum Order {
 /// The thread's state.
 pub(crate) struct Messenger {
     pub(crate) mpi: Mpi,
-    /// Memory through which all ranks sum, if they are on one machine.
-    pub(crate) sums: Option<Sums>,
     /// What the ranks of this machine share, if there are others.
     pub(crate) machine: Option<Machine>,
     pub(crate) hosts: Vec<String>,
@@ -181,38 +173,11 @@ impl Messenger {
         Ok(())
     }
 
-    /// Adds through memory that all ranks share, where they do; else as MPI does.
     fn sum(&mut self, numbers: &mut Numbers) -> Result<()> {
-        let Some(mut sums) = self.sums.take() else {
-            // SAFETY: the numbers are held here until the request is done.
-            #[allow(unsafe_code)]
-            let request = unsafe { self.mpi.start_sum(numbers.span())? };
-            return self.complete(request);
-        };
-        match numbers {
-            Numbers::F32(values) => self.sum_in(&mut sums, values)?,
-            Numbers::F64(values) => self.sum_in(&mut sums, values)?,
-        }
-        self.sums = Some(sums);
-        Ok(())
-    }
-
-    fn sum_in<T: Copy + AddAssign>(&mut self, sums: &mut Sums, values: &mut [T]) -> Result<()> {
-        for piece in values.chunks_mut(Sums::capacity::<T>()) {
-            sums.put(piece);
-            self.meet(sums)?;
-            sums.add_part::<T>(piece.len());
-            self.meet(sums)?;
-            sums.take(piece);
-        }
-        Ok(())
-    }
-
-    /// Waits until all ranks have come here.
-    fn meet(&mut self, sums: &mut Sums) -> Result<()> {
-        sums.arrive();
-        let idle = || WAITING.load(Ordering::Relaxed) > 0;
-        self.until(Some(self.limit), |_, _| Ok(sums.have_all_arrived(GLANCE, idle())))
+        // SAFETY: the numbers are held here until the request is done.
+        #[allow(unsafe_code)]
+        let request = unsafe { self.mpi.start_sum(numbers.span())? };
+        self.complete(request)
     }
 
     /// Adds in the tree's order; who holds the left node of a pair receives the right one. A rank without shards has room for

@@ -25,7 +25,6 @@ pub struct Ranks {
     pub(crate) identities: Vec<Identity>,
     pub(crate) library: PathBuf,
     pub(crate) version: String,
-    pub(crate) shares_memory: bool,
     pub(crate) orders: Sender<Order>,
 }
 
@@ -68,11 +67,6 @@ impl Ranks {
     /// What the MPI library calls itself.
     pub fn library_version(&self) -> &str {
         &self.version
-    }
-
-    /// Whether sums go through memory that all ranks share; else by MPI.
-    pub fn shares_memory(&self) -> bool {
-        self.shares_memory
     }
 
     /// Waits until all have come here.

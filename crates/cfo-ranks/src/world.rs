@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{RanksError, Result};
 use crate::launcher::Launcher;
-use crate::machine::{Life, Machine, Sums};
+use crate::machine::{Life, Machine};
 use crate::messenger::{Messenger, Order};
 use crate::mpi::Mpi;
 use crate::ranks::{Identity, Ranks};
@@ -87,7 +87,6 @@ fn serve(
     let joined = Mpi::join(launcher, named).and_then(|mpi| {
         let mut messenger = Messenger {
             mpi,
-            sums: None,
             machine: None,
             hosts: Vec::new(),
             limit: limit(),
@@ -113,7 +112,6 @@ fn serve(
                 identities,
                 library: messenger.mpi.file.clone(),
                 version: messenger.mpi.version(),
-                shares_memory: messenger.sums.is_some(),
                 orders,
             };
             let _ = answer.send(Ok(ranks));
@@ -122,19 +120,18 @@ fn serve(
     }
 }
 
-/// Lets the ranks of this machine share memory, where each of them can see it and `CFO_SHARED_MEMORY` is not `off`: to say
-/// who died, and to sum where all ranks are here.
+/// Calls a witness of the ranks of this machine, where each of them can see what the first one shares.
 fn share_machine(messenger: &mut Messenger, identities: &[Identity]) -> Result<()> {
     let here = messenger.mpi.rank;
     let local: Vec<usize> =
         (0..identities.len()).filter(|&rank| identities[rank].host == identities[here].host).collect();
-    let wanted = local.len() > 1 && std::env::var_os("CFO_SHARED_MEMORY").is_none_or(|word| word != "off");
+    let wanted = local.len() > 1;
     let made = (local[0] == here && wanted).then(|| Machine::create(local.len())).flatten();
     let place = made.as_ref().map_or("", |(_, _, place)| place.as_str());
     let places = messenger.gather(place.as_bytes())?;
     let seen = || {
         let number = local.iter().position(|&rank| rank == here)?;
-        Machine::open(&String::from_utf8_lossy(&places[local[0]]), number, local.len())
+        Machine::open(&String::from_utf8_lossy(&places[local[0]]), number)
     };
     let (own, lines) = match made {
         Some((machine, lines, _)) => (Some(machine), Some(lines)),
@@ -148,10 +145,9 @@ fn share_machine(messenger: &mut Messenger, identities: &[Identity]) -> Result<(
             Life { rank, host, process }
         };
         // Without it the launcher alone says who died.
-        let _ = machine.call_witness(&local.iter().map(life).collect::<Vec<_>>(), lines, STDERR);
+        let _ = Machine::call_witness(&local.iter().map(life).collect::<Vec<_>>(), lines, STDERR);
     }
     messenger.machine = Some(machine);
-    messenger.sums = (local.len() == identities.len()).then(|| Sums::new(machine));
     Ok(())
 }
 

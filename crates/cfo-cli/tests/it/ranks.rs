@@ -142,10 +142,7 @@ fn any_number_of_ranks_trains_as_one_does() {
                 "--out",
                 &run,
             ]);
-            // Ranks on several machines sum by MPI.
-            command
-                .args(stream.split_whitespace())
-                .env("CFO_SHARED_MEMORY", if ranks == 2 { "off" } else { "on" });
+            command.args(stream.split_whitespace());
             let said = folder.run(&mut command, &run).done();
             assert_eq!(said.stdout.lines().count(), 1, "one rank talks: {}", said.stdout);
             for (step, (found, expected)) in losses(&folder.path(&run)).iter().zip(&one).enumerate() {
@@ -263,13 +260,6 @@ fn ranks_evaluate_and_report_together() {
         assert_eq!(text.matches("MPI: ").count(), 1, "{text}");
         let sums = mpi.cfo(&folder, 2, "bench all-reduce --json").done().json();
         assert_eq!((sums["ranks"].as_u64(), sums["rows"].as_array().unwrap().len()), (Some(2), 5), "{sums}");
-        assert_eq!(sums["way"], "shared memory", "{sums}");
-        let mut command = mpi.command(&folder, 2);
-        command
-            .arg(env!("CARGO_BIN_EXE_cfo"))
-            .args(["bench", "all-reduce", "--json"])
-            .env("CFO_SHARED_MEMORY", "off");
-        assert_eq!(folder.run(&mut command, "bench all-reduce by MPI").done().json()["way"], "MPI");
         // What ranks do not share is rank 0's alone.
         mpi.cfo(&folder, 3, &format!("simulate lorenz --samples 2 --out {}.h5", mpi.name)).done();
         let line =

@@ -21,8 +21,6 @@ struct Sums {
     ranks: usize,
     hosts: usize,
     library: PathBuf,
-    /// `shared memory` or `MPI`.
-    way: &'static str,
     rows: Vec<Row>,
 }
 
@@ -60,8 +58,7 @@ pub(super) fn run(arguments: &args::Bench) -> Result<()> {
     hosts.sort_unstable();
     hosts.dedup();
     let (size, library) = (ranks.size(), ranks.library().to_owned());
-    let way = if ranks.shares_memory() { "shared memory" } else { "MPI" };
-    let found = Sums { what: "all-reduce", ranks: size, hosts: hosts.len(), library, way, rows };
+    let found = Sums { what: "all-reduce", ranks: size, hosts: hosts.len(), library, rows };
     if arguments.json { report::print_json(&found) } else { Ok(report::print(&text(&found))?) }
 }
 
@@ -77,10 +74,9 @@ fn text(found: &Sums) -> String {
         table.push([report::bytes(row.bytes as u64), median, low, high]);
     }
     format!(
-        "sums over {} ranks on {} machines by {} ({})\n{}",
+        "sums over {} ranks on {} machines by {}\n{}",
         found.ranks,
         found.hosts,
-        found.way,
         found.library.display(),
         table.text()
     )

@@ -1,21 +1,19 @@
-//! A process that sees the ranks of a machine end, and says so if nobody else has.
+//! What the ranks of one machine have together: a process that sees them end, and says so if nobody else has.
 //!
 //! A launcher that hears of a rank's death ends the others at once, before any of them can say who died, and it may know processes
 //! only. The witness is none of the launcher's: a copy of the machine's first rank that holds nothing but its stderr, a line to every
-//! rank, whose other end that rank alone holds, and a handle of its process. It ends with the first of them.
+//! rank, whose other end that rank alone holds, and a handle of its process. It ends with the first of them. A rank whose end needs no
+//! explanation, or is being explained, says so on its line before.
 //!
 //! Linux closes the files of a process that dies from the last one opened to the first. A line is opened after the files by which a
 //! launcher knows a rank, so that lines break in the order in which ranks died, before the launcher has ended others.
+#![allow(unsafe_code)]
 
 use std::fs::OpenOptions;
 use std::io::{PipeReader, PipeWriter};
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use super::Machine;
-
-/// Where it lies whether an end of ranks has been explained.
-pub(super) const EXPLAINED: usize = 384;
 /// Milliseconds that the launcher has to end the other ranks before the witness does.
 const GRACE: i32 = 4000;
 
@@ -38,67 +36,75 @@ impl Life {
     }
 }
 
+/// A rank's end of its line to the witness of its machine, open for as long as the process lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine(RawFd);
+
 impl Machine {
-    /// Whether an end of ranks has been explained, or needs no explanation.
-    fn explained(&self) -> &AtomicU32 {
-        // SAFETY: zeros are one, and it is touched as an atomic alone.
-        unsafe { self.memory.at::<AtomicU32>(EXPLAINED, 1).as_ref() }
+    /// Makes lines to so many ranks, of which this is the first, and says where the others find theirs; `None` if the system refuses.
+    pub(crate) fn create(size: usize) -> Option<(Self, Lines, String)> {
+        let lines: Vec<_> = (0..size).map(|_| std::io::pipe().ok()).collect::<Option<_>>()?;
+        let mut place = std::process::id().to_string();
+        for (_, end) in &lines {
+            place += &format!(" {} {}", end.as_raw_fd(), inode(end)?);
+        }
+        let own = lines.first()?.1.try_clone().ok()?.into_raw_fd();
+        Some((Self(own), Lines(lines), place))
+    }
+
+    /// This rank's end of the line that the first rank of the machine has made; `None` if this process cannot see it.
+    pub(crate) fn open(place: &str, rank: usize) -> Option<Self> {
+        let mut words = place.split(' ');
+        let process = words.next()?;
+        let (file, number) = (words.nth(2 * rank)?, words.next()?);
+        let end = OpenOptions::new().write(true).open(format!("/proc/{process}/fd/{file}")).ok()?;
+        // In a container of its own the number may be that of another process, and the file any.
+        let found = end.metadata().ok()?;
+        let same = found.file_type().is_fifo() && found.ino().to_string() == number;
+        same.then(|| Self(end.into_raw_fd()))
     }
 
     /// From now on ranks may end: they are done, or why they are not is being said.
     pub(crate) fn expect_end(&self) {
-        self.explained().store(1, Ordering::Release);
+        // SAFETY: a byte into a file that stays open. It fails where the witness is gone, which then needs to know nothing.
+        unsafe { libc::write(self.0, [1_u8].as_ptr().cast(), 1) };
     }
 
     /// Starts the witness of these processes, which writes to an open file; nothing where the system refuses. Returns the witness's
-    /// process. This one keeps its own line, the first.
-    pub(crate) fn call_witness(&self, lives: &[Life], lines: Lines, to: RawFd) -> Option<i32> {
+    /// process.
+    pub(crate) fn call_witness(lives: &[Life], lines: Lines, to: RawFd) -> Option<i32> {
         let texts: Vec<String> = lives.iter().map(Life::obituary).collect();
-        let (ends, mut held): (Vec<PipeReader>, Vec<PipeWriter>) = lines.0.into_iter().unzip();
+        let (ends, _others): (Vec<PipeReader>, Vec<PipeWriter>) = lines.0.into_iter().unzip();
         let files = Files::open(lives, &ends, to)?;
         // SAFETY: the copy makes system calls only, on memory that is there already: of a process with threads no more is allowed.
         let copy = unsafe { libc::fork() };
         if copy == 0 {
             // SAFETY: as above.
-            unsafe { testify(self.explained(), &files, &texts) }
+            unsafe { testify(&files, &texts) }
         }
         for file in files.handles.into_iter().chain([files.queue]) {
             // SAFETY: opened for the witness, and used no more.
             unsafe { libc::close(file) };
         }
-        // Held for as long as this process lives.
-        let _ = held.swap_remove(0).into_raw_fd();
         (copy > 0).then_some(copy)
     }
+}
+
+/// By which number the system knows a pipe.
+fn inode(end: &PipeWriter) -> Option<u64> {
+    let file = std::fs::File::from(end.as_fd().try_clone_to_owned().ok()?);
+    Some(file.metadata().ok()?.ino())
 }
 
 /// A line to every rank, as the first one makes them: the witness's end and the rank's.
 #[derive(Debug)]
 pub(crate) struct Lines(Vec<(PipeReader, PipeWriter)>);
 
-impl Lines {
-    pub(super) fn make(size: usize) -> Option<Self> {
-        (0..size).map(|_| std::io::pipe().ok()).collect::<Option<_>>().map(Self)
-    }
-
-    /// The numbers of the ranks' ends.
-    pub(super) fn places(&self) -> String {
-        self.0.iter().map(|(_, end)| format!(" {}", end.as_raw_fd())).collect()
-    }
-
-    /// Takes a rank's end of its line, for as long as this process lives.
-    pub(super) fn hold(process: &str, file: &str) -> Option<()> {
-        let end = OpenOptions::new().write(true).open(format!("/proc/{process}/fd/{file}")).ok()?;
-        let _ = end.into_raw_fd();
-        Some(())
-    }
-}
-
 /// What the witness holds.
 struct Files {
     /// Where it writes.
     to: RawFd,
-    /// Tells which line is broken, in the order in which they broke.
+    /// Tells on which line there is a word or an end, in the order in which they came.
     queue: RawFd,
     /// Its ends of the lines.
     lines: Vec<RawFd>,
@@ -123,12 +129,13 @@ impl Files {
         Some(Self { to, queue, lines, handles: lives.iter().map(handle).collect() })
     }
 
-    /// The number of the process that ends first.
-    unsafe fn first_end(&self) -> usize {
+    /// The number of the process that ends first; `None` if one said before that it would.
+    unsafe fn first_end(&self) -> Option<usize> {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: there is room for one event; an interrupted wait is begun again.
         while unsafe { libc::epoll_wait(self.queue, &mut event, 1, -1) } != 1 {}
-        event.u64 as usize
+        let spoken = { event.events } & libc::EPOLLIN as u32 != 0;
+        (!spoken).then_some(event.u64 as usize)
     }
 
     /// Ends the ranks that the launcher leaves alive.
@@ -164,7 +171,7 @@ impl Files {
 ///
 /// # Safety
 /// To be called in a copy of the process made for it.
-unsafe fn testify(explained: &AtomicU32, files: &Files, texts: &[String]) -> ! {
+unsafe fn testify(files: &Files, texts: &[String]) -> ! {
     // SAFETY: system calls on values of this process.
     unsafe {
         // Neither the terminal nor the launcher ends it with the ranks.
@@ -174,10 +181,7 @@ unsafe fn testify(explained: &AtomicU32, files: &Files, texts: &[String]) -> ! {
         }
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         files.close_others();
-        let text = &texts[files.first_end()];
-        if explained.swap(1, Ordering::AcqRel) != 0 {
-            libc::_exit(0);
-        }
+        let Some(text) = files.first_end().and_then(|index| texts.get(index)) else { libc::_exit(0) };
         libc::write(files.to, text.as_ptr().cast(), text.len());
         // The launcher waits until nobody holds this.
         libc::close(files.to);
@@ -196,18 +200,17 @@ mod tests {
 
     /// What the witness of three processes says when the second one ends.
     fn said(explained: bool) -> (String, Vec<Child>) {
-        let (machine, mut lines, _) = Machine::create(3).unwrap();
+        // The first line is this process's own.
+        let (machine, lines, _) = Machine::create(4).unwrap();
         let start = |(_, end): &(PipeReader, PipeWriter)| {
             Command::new("sleep").arg("60").stdin(end.try_clone().unwrap()).spawn().unwrap()
         };
-        let mut ranks: Vec<Child> = lines.0.iter().map(start).collect();
-        // This process holds the first line; here that is nobody's.
-        lines.0.insert(0, std::io::pipe().unwrap());
+        let mut ranks: Vec<Child> = lines.0[1..].iter().map(start).collect();
         let life = |(rank, child): (usize, &Child)| Life { rank, host: "here".into(), process: child.id() };
         let mut lives: Vec<Life> = ranks.iter().enumerate().map(life).collect();
         lives.insert(0, Life { process: u32::MAX, ..lives[0].clone() });
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let witness = machine.call_witness(&lives, lines, writer.as_raw_fd()).unwrap();
+        let witness = Machine::call_witness(&lives, lines, writer.as_raw_fd()).unwrap();
         drop(writer);
         if explained {
             machine.expect_end();
@@ -241,5 +244,16 @@ mod tests {
             let _ = rank.kill();
             rank.wait().unwrap();
         }
+    }
+
+    #[test]
+    fn the_line_of_another_job_is_not_taken() {
+        let (_, lines, place) = Machine::create(2).unwrap();
+        assert!(Machine::open(&place, 0).is_some() && Machine::open(&place, 1).is_some());
+        assert!(Machine::open(&place, 2).is_none() && Machine::open("", 0).is_none());
+        let (process, rest) = place.split_once(' ').unwrap();
+        let file = rest.split_once(' ').unwrap().0;
+        assert!(Machine::open(&format!("{process} {file} 7"), 0).is_none(), "another pipe");
+        drop(lines);
     }
 }
