@@ -5,14 +5,21 @@ use std::path::{Path, PathBuf};
 
 use crate::launcher::Kind;
 
-/// Names of the library, those that belong to the launcher first.
+/// Names of the library, those that belong to the launcher first. Debian calls MPICH's `libmpich`.
 pub(crate) fn names(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::OpenMpi => &["libmpi.so.40", "libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"],
-        Kind::Hydra => &["libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so", "libmpi.so.12"],
-        Kind::Pmix | Kind::Slurm => {
-            &["libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so", "libmpi.so.40", "libmpi.so.12"]
+        Kind::Hydra => {
+            &["libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so", "libmpi.so.12", "libmpich.so.12"]
         }
+        Kind::Pmix | Kind::Slurm => &[
+            "libmpi_abi.so.1",
+            "libmpi_abi.so.0",
+            "libmpi_abi.so",
+            "libmpi.so.40",
+            "libmpi.so.12",
+            "libmpich.so.12",
+        ],
     }
 }
 
