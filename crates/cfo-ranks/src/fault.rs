@@ -94,8 +94,8 @@ impl Messenger {
 
     /// From now on the end of a rank is no surprise.
     pub(crate) fn expect_end(&self) {
-        if let Some(machine) = &self.machine {
-            machine.expect_end();
+        if let Some(line) = &self.line {
+            line.expect_end();
         }
     }
 

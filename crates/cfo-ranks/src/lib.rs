@@ -12,8 +12,6 @@ mod collective;
 mod error;
 mod fault;
 mod launcher;
-#[cfg_attr(not(target_os = "linux"), path = "no_machine.rs")]
-mod machine;
 mod messenger;
 mod mpi;
 mod notice;
@@ -21,6 +19,8 @@ mod numbers;
 mod ranks;
 mod tree;
 mod watch;
+#[cfg_attr(not(target_os = "linux"), path = "no_witness.rs")]
+mod witness;
 mod world;
 
 pub use collective::{Alone, Collective};

@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{RanksError, Result};
-use crate::machine::Machine;
 use crate::mpi::{Mpi, Request, Span, Tag};
 use crate::numbers::Numbers;
 use crate::tree::{Pair, Shards, pairs};
+use crate::witness::Line;
 
 /// How often notices of other ranks are looked for.
 pub(crate) const GLANCE: Duration = Duration::from_millis(50);
@@ -100,8 +100,8 @@ pub(crate) enum Order {
 /// The thread's state.
 pub(crate) struct Messenger {
     pub(crate) mpi: Mpi,
-    /// What the ranks of this machine share, if there are others.
-    pub(crate) machine: Option<Machine>,
+    /// To the witness of this machine's ranks, if there are others.
+    pub(crate) line: Option<Line>,
     pub(crate) hosts: Vec<String>,
     /// How long a rank may keep the others waiting.
     pub(crate) limit: Duration,

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::error::{RanksError, Result};
 use crate::launcher::Launcher;
-use crate::machine::{Life, Machine};
 use crate::messenger::{Messenger, Order};
 use crate::mpi::Mpi;
 use crate::ranks::{Identity, Ranks};
+use crate::witness::{Life, Line};
 
 /// Seconds that a rank may keep the others waiting, unless `CFO_RANKS_TIMEOUT` says otherwise.
 const LIMIT: u64 = 300;
@@ -87,7 +87,7 @@ fn serve(
     let joined = Mpi::join(launcher, named).and_then(|mpi| {
         let mut messenger = Messenger {
             mpi,
-            machine: None,
+            line: None,
             hosts: Vec::new(),
             limit: limit(),
             report,
@@ -101,7 +101,7 @@ fn serve(
         let all = messenger.gather(format!("{version}\n{host}\n{process}").as_bytes())?;
         let identities: Vec<Identity> = all.iter().map(|bytes| identity(bytes)).collect();
         messenger.hosts = identities.iter().map(|one| one.host.clone()).collect();
-        share_machine(&mut messenger, &identities)?;
+        call_witness(&mut messenger, &identities)?;
         Ok((messenger, identities))
     });
     match joined {
@@ -120,34 +120,34 @@ fn serve(
     }
 }
 
-/// Calls a witness of the ranks of this machine, where each of them can see what the first one shares.
-fn share_machine(messenger: &mut Messenger, identities: &[Identity]) -> Result<()> {
+/// Calls a witness of the ranks of this machine, where each of them can see the line that the first one makes for it.
+fn call_witness(messenger: &mut Messenger, identities: &[Identity]) -> Result<()> {
     let here = messenger.mpi.rank;
     let local: Vec<usize> =
         (0..identities.len()).filter(|&rank| identities[rank].host == identities[here].host).collect();
     let wanted = local.len() > 1;
-    let made = (local[0] == here && wanted).then(|| Machine::create(local.len())).flatten();
+    let made = (local[0] == here && wanted).then(|| Line::create(local.len())).flatten();
     let place = made.as_ref().map_or("", |(_, _, place)| place.as_str());
     let places = messenger.gather(place.as_bytes())?;
     let seen = || {
         let number = local.iter().position(|&rank| rank == here)?;
-        Machine::open(&String::from_utf8_lossy(&places[local[0]]), number)
+        Line::open(&String::from_utf8_lossy(&places[local[0]]), number)
     };
     let (own, lines) = match made {
-        Some((machine, lines, _)) => (Some(machine), Some(lines)),
+        Some((line, lines, _)) => (Some(line), Some(lines)),
         None => (if wanted { seen() } else { None }, None),
     };
     let all = messenger.gather(&[u8::from(own.is_some())])?;
-    let Some(machine) = own.filter(|_| local.iter().all(|&rank| all[rank] == [1])) else { return Ok(()) };
+    let Some(line) = own.filter(|_| local.iter().all(|&rank| all[rank] == [1])) else { return Ok(()) };
     if let Some(lines) = lines {
         let life = |&rank: &usize| {
             let Identity { host, process, .. } = identities[rank].clone();
             Life { rank, host, process }
         };
         // Without it the launcher alone says who died.
-        let _ = Machine::call_witness(&local.iter().map(life).collect::<Vec<_>>(), lines, STDERR);
+        let _ = Line::call_witness(&local.iter().map(life).collect::<Vec<_>>(), lines, STDERR);
     }
-    messenger.machine = Some(machine);
+    messenger.line = Some(line);
     Ok(())
 }
 

@@ -2,9 +2,9 @@
 
 /// Never there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Machine {}
+pub(crate) enum Line {}
 
-impl Machine {
+impl Line {
     pub(crate) fn create(_: usize) -> Option<(Self, Lines, String)> {
         None
     }

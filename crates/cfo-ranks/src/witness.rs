@@ -1,4 +1,4 @@
-//! What the ranks of one machine have together: a process that sees them end, and says so if nobody else has.
+//! A process that sees the ranks of a machine end, and says so if nobody else has; and the ranks' lines to it.
 //!
 //! A launcher that hears of a rank's death ends the others at once, before any of them can say who died, and it may know processes
 //! only. The witness is none of the launcher's: a copy of the machine's first rank that holds nothing but its stderr, a line to every
@@ -38,9 +38,9 @@ impl Life {
 
 /// A rank's end of its line to the witness of its machine, open for as long as the process lives.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine(RawFd);
+pub(crate) struct Line(RawFd);
 
-impl Machine {
+impl Line {
     /// Makes lines to so many ranks, of which this is the first, and says where the others find theirs; `None` if the system refuses.
     pub(crate) fn create(size: usize) -> Option<(Self, Lines, String)> {
         let lines: Vec<_> = (0..size).map(|_| std::io::pipe().ok()).collect::<Option<_>>()?;
@@ -201,7 +201,7 @@ mod tests {
     /// What the witness of three processes says when the second one ends.
     fn said(explained: bool) -> (String, Vec<Child>) {
         // The first line is this process's own.
-        let (machine, lines, _) = Machine::create(4).unwrap();
+        let (line, lines, _) = Line::create(4).unwrap();
         let start = |(_, end): &(PipeReader, PipeWriter)| {
             Command::new("sleep").arg("60").stdin(end.try_clone().unwrap()).spawn().unwrap()
         };
@@ -210,10 +210,10 @@ mod tests {
         let mut lives: Vec<Life> = ranks.iter().enumerate().map(life).collect();
         lives.insert(0, Life { process: u32::MAX, ..lives[0].clone() });
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let witness = Machine::call_witness(&lives, lines, writer.as_raw_fd()).unwrap();
+        let witness = Line::call_witness(&lives, lines, writer.as_raw_fd()).unwrap();
         drop(writer);
         if explained {
-            machine.expect_end();
+            line.expect_end();
         }
         ranks[1].kill().unwrap();
         let mut text = String::new();
@@ -248,12 +248,12 @@ mod tests {
 
     #[test]
     fn the_line_of_another_job_is_not_taken() {
-        let (_, lines, place) = Machine::create(2).unwrap();
-        assert!(Machine::open(&place, 0).is_some() && Machine::open(&place, 1).is_some());
-        assert!(Machine::open(&place, 2).is_none() && Machine::open("", 0).is_none());
+        let (_, lines, place) = Line::create(2).unwrap();
+        assert!(Line::open(&place, 0).is_some() && Line::open(&place, 1).is_some());
+        assert!(Line::open(&place, 2).is_none() && Line::open("", 0).is_none());
         let (process, rest) = place.split_once(' ').unwrap();
         let file = rest.split_once(' ').unwrap().0;
-        assert!(Machine::open(&format!("{process} {file} 7"), 0).is_none(), "another pipe");
+        assert!(Line::open(&format!("{process} {file} 7"), 0).is_none(), "another pipe");
         drop(lines);
     }
 }
