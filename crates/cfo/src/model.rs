@@ -157,27 +157,6 @@ impl Model {
         self.scaling.normalize_in_place(states);
     }
 
-    /// What an error of each channel of the network counts, in a space of its own: as much as in that of the data, where the squares of all
-    /// coefficients of a channel add up to those of its values. Errors are in a unit; the mean of the squares is 1.
-    pub(crate) fn channel_weights(&self, unit: Unit) -> Option<Vec<f64>> {
-        self.latent()?;
-        let Scaling { deviation, change, velocity, .. } = &self.scaling;
-        let unit = match unit {
-            Unit::Change => Some(change),
-            Unit::Velocity | Unit::VelocityAtTime if !velocity.is_empty() => Some(velocity),
-            _ => None,
-        };
-        let of = |channel: usize| deviation[channel] * unit.map_or(1.0, |unit| unit[channel]);
-        let (count, channels) = (deviation.len(), self.shape().channels);
-        let mut weights = vec![0.0; count];
-        for channel in 0..channels {
-            let mine = || (channel..count).step_by(channels);
-            let mean = mine().map(|i| of(i).powi(2)).sum::<f64>() / mine().count() as f64;
-            mine().for_each(|i| weights[i] = of(i) / mean.sqrt());
-        }
-        Some(weights)
-    }
-
     /// The same model for snapshots of another grid, if its weights do not depend on the grid: those of a Fourier neural operator.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub struct Profile {
 /// Sums of which a [`Profile`] is made: squared speeds and times of every cell.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileSums {
-    squares: Vec<Vec<f64>>,
+    pub(crate) squares: Vec<Vec<f64>>,
     durations: Vec<f64>,
 }
 

@@ -93,11 +93,7 @@ pub struct Scaling {
 impl Scaling {
     /// Of a model, from what a survey of the training trajectories found.
     pub(crate) fn new(model: &Model, set: &Trajectories, selections: &[Selection], survey: &Survey) -> Self {
-        let Normalization { mean, deviation } = match model.recipe.data.normalize {
-            Normalize::Standard => survey.values.normalization(),
-            Normalize::Range => survey.values.range_normalization(),
-            Normalize::None => Normalization::identity(model.setting.field[2]),
-        };
+        let Normalization { mean, deviation } = survey.normalization(model.recipe.data.normalize);
         let span = if model.is_timed() { survey.times.duration } else { survey.times.longest };
         let moves = survey.moves();
         let relative = |roots: Vec<f64>, unit: f64| -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! One pass over what training sees: every value is read once, measured, hashed and put in its place.
 
-use cfo_data::{ChangeProducts, FieldShape, Statistics};
+use cfo_data::{ChangeProducts, FieldShape, Normalization, Statistics};
 use cfo_numerics::{Energy, Path};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -10,6 +10,7 @@ use crate::fingerprint::Hash;
 use crate::latent::Latent;
 use crate::model::Model;
 use crate::profile::ProfileSums;
+use crate::scaling::Normalize;
 use crate::selection::{Selection, Times};
 use crate::smoothing::Denoiser;
 use crate::trajectories::Trajectories;
@@ -50,6 +51,8 @@ pub(crate) struct Survey {
     change: Vec<f64>,
     velocity: Vec<f64>,
     trajectories: usize,
+    /// Channels of the data.
+    channels: usize,
     /// How the velocity's size changes over time.
     pub(crate) profile: ProfileSums,
     /// By how much the path's velocity is off at each snapshot of all trajectories, where that is to be known; else empty.
@@ -155,8 +158,24 @@ impl Survey {
         }
         let digest: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let fingerprint = format!("{}{digest}", hash.prefix());
-        let trajectories = found.len();
-        Self { values, change, velocity, trajectories, profile, path_errors, times, fingerprint }
+        let (trajectories, channels) = (found.len(), set.description.shape.channels);
+        for squares in profile.squares.iter_mut().chain([&mut change, &mut velocity]) {
+            share(squares, channels);
+        }
+        Self { values, change, velocity, trajectories, channels, profile, path_errors, times, fingerprint }
+    }
+
+    /// What is subtracted from each channel, and what it is divided by. All coefficients of a channel of the data are divided by the same, so
+    /// that their errors count as in the data.
+    pub(crate) fn normalization(&self, normalize: Normalize) -> Normalization {
+        let Normalization { mean, deviation } = match normalize {
+            Normalize::Standard => self.values.normalization(),
+            Normalize::Range => self.values.range_normalization(),
+            Normalize::None => return Normalization::identity(self.change.len()),
+        };
+        let mut squares: Vec<f64> = deviation.iter().map(|deviation| deviation.powi(2)).collect();
+        share(&mut squares, self.channels);
+        Normalization { mean, deviation: squares.into_iter().map(f64::sqrt).collect() }
     }
 
     /// Root mean square of the change between neighbouring snapshots of each channel.
@@ -178,6 +197,16 @@ impl Survey {
         let means = self.values.normalization().mean;
         let resolved = |(change, mean): (f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
         self.change().into_iter().zip(means).map(resolved).collect()
+    }
+}
+
+/// Gives all coefficients of a channel of the data, of which there are so many, the mean over them.
+fn share(squares: &mut [f64], channels: usize) {
+    let count = squares.len();
+    for channel in 0..channels {
+        let coefficients = || (channel..count).step_by(channels);
+        let mean = coefficients().map(|i| squares[i]).sum::<f64>() / coefficients().count() as f64;
+        coefficients().for_each(|i| squares[i] = mean);
     }
 }
 

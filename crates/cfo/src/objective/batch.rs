@@ -18,8 +18,8 @@ pub struct Batch {
     pub target: Node,
     /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
     pub conditions: Option<Node>,
-    /// `[batch, 1, 1, channels]` or `[1, 1, 1, channels]`: what an error counts where noise was taken off the snapshots, the less is known of
-    /// the velocity, the less; and where channels are coefficients of the data.
+    /// `[batch, 1, 1, channels]`: what an error counts where noise was taken off the snapshots or paths are wrong between them, the less is known
+    /// of the velocity, the less.
     pub trust: Option<Node>,
     /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
     pub window: Option<WindowTimes>,

@@ -110,10 +110,7 @@ pub trait Objective: Send + Sync {
     /// # Errors
     /// If they have different shapes.
     fn mismatch(&self, graph: &mut Graph, model: &Model, [found, wanted]: [Node; 2]) -> Result<Node> {
-        let mut unit = model.scaling.change.clone();
-        if let Some(weights) = model.channel_weights(Unit::Change) {
-            unit.iter_mut().zip(weights).for_each(|(unit, weight)| *unit /= weight);
-        }
+        let unit = model.scaling.change.clone();
         let unit = graph.constant([unit.len()], unit)?;
         let [found, wanted] = [graph.divide(found, unit)?, graph.divide(wanted, unit)?];
         Ok(graph.mean_squared_error(found, wanted)?)

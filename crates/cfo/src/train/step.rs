@@ -169,14 +169,10 @@ fn buckets(graph: &Graph, values: &[Node], order: &[usize], launched: bool) -> V
     all
 }
 
-/// What an error counts: channel by channel in a space of the network's own, and at the times of the samples where noise was taken off, read by a second sampler of the same random numbers.
+/// What an error counts at the times of the samples, where noise was taken off or paths are wrong, read by a second sampler of the same random numbers.
 fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Samples) -> Result<Option<Node>> {
-    let weights = match model.channel_weights(model.objective().unit()) {
-        None => None,
-        Some(weights) => Some(graph.constant([1, 1, 1, weights.len()], weights)?),
-    };
     if data.trust.is_empty() {
-        return Ok(weights);
+        return Ok(None);
     }
     let tensors = PathTensors {
         values: graph.input("data.trust", [data.rows(), 1, 1, model.setting.field[2]])?,
@@ -187,11 +183,7 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Sample
         PathData::Flow { path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
     let draw = Draw { data: line, first: samples.range.start as u32, ..draw(model, data) };
     let counter = graph.counter(COUNTER)?;
-    let trust = graph.sample_draw(tensors, draw, samples.range.len(), counter)?.state;
-    Ok(Some(match weights {
-        Some(weights) => graph.multiply(trust, weights)?,
-        None => trust,
-    }))
+    Ok(Some(graph.sample_draw(tensors, draw, samples.range.len(), counter)?.state))
 }
 
 #[cfg(test)]
