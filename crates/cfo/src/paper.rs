@@ -241,8 +241,8 @@ mod tests {
         }
     }
 
-    /// Other methods are compared with the paper's on the same data, and, but for the one whose network sees another space, with the same
-    /// network, steps and batch.
+    /// Other methods are compared with the paper's on the same data, in the same steps and batches, and, but for those whose network sees
+    /// another space, with the same network.
     #[test]
     fn other_methods_have_the_same_data_network_steps_and_batch() {
         for (method, name, _) in OTHERS {
@@ -250,7 +250,7 @@ mod tests {
             let (paper, other) = (system.recipe(Edition::Paper), system.recipe_by(method).unwrap());
             assert_eq!(paper.data, other.data, "{method} {name}");
             if method == "latent" {
-                assert_eq!(paper, Recipe { latent: Default::default(), ..other.clone() }, "{name}");
+                assert_eq!(paper.objective, other.objective, "{name}");
                 assert!(other.latent.wavelet.is_some());
             } else {
                 assert_eq!(other.objective.name(), method);
@@ -261,8 +261,10 @@ mod tests {
                 assert_eq!(paper.train, TrainConfig { precision, ..other.train.clone() });
             }
             if method != "conditional-flow-matching" {
-                assert_eq!(paper.operator, other.operator, "{method} {name}");
                 assert_eq!((paper.train.steps, paper.train.batch), (other.train.steps, other.train.batch));
+            }
+            if !["conditional-flow-matching", "latent"].contains(&method) {
+                assert_eq!(paper.operator, other.operator, "{method} {name}");
             }
         }
         assert!(SYSTEMS[0].recipe_by("latent").is_none());

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use cfo::numerics::Spline;
-use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use serde::Serialize;
 
 use super::columns::{Column, number};
@@ -25,17 +24,17 @@ pub(super) struct Time {
 /// Next-step prediction in the paper's form and in the stronger one, the neural ODE, then CFO.
 fn trainings(setup: Setup) -> Vec<Training> {
     let network = setup.system.backbones[0];
-    let all = [
-        Training::baseline(setup, network, false),
-        Training::baseline(setup, network, true),
-        Training::other(setup, ObjectiveConfig::NeuralOde(ThroughSolver::default())),
-        Training::flow(setup, Spline::Quintic, 1.0),
-    ];
+    let baselines = [false, true].map(|residual| Training::baseline(setup, network, residual));
+    let all = baselines.into_iter().chain(Training::by(setup, "neural-ode")).chain([Training::flow(
+        setup,
+        Spline::Quintic,
+        1.0,
+    )]);
     let beside = |training: Training| {
         let error = paper(&training, "relative L2");
         training.beside(error)
     };
-    all.map(beside).into()
+    all.map(beside).collect()
 }
 
 /// The paper's number about a method; it has no baseline that predicts the change.

@@ -145,7 +145,9 @@ impl Setup {
             Edition::Paper => other,
             Edition::Ours => {
                 let mut recipe = self.system.paper.recipe(self.edition);
-                recipe.latent = other.latent;
+                if other.latent.wavelet.is_some() {
+                    (recipe.latent, recipe.operator) = (other.latent, other.operator);
+                }
                 recipe.train.precision = other.train.precision;
                 recipe.operator = with_time(recipe.operator, &other.objective);
                 for_objective(recipe, other.objective)
@@ -243,7 +245,8 @@ fn reduce_network(operator: &mut OperatorConfig) {
         OperatorConfig::Mlp(config) => config.hidden = vec![128; 3],
         OperatorConfig::Fno(config) => (config.width, config.blocks) = (32, 3),
         OperatorConfig::Unet(config) => {
-            config.channels = Some(vec![16, 32]);
+            let channels = config.channels.as_deref().unwrap_or(&[64, 128]);
+            config.channels = Some(channels.iter().take(2).map(|channels| channels / 4).collect());
             (config.time_features, config.time_hidden) = (Some(16), Some(32));
         }
         OperatorConfig::Dit(config) => {
