@@ -99,6 +99,35 @@ fn every_objective_learns_in_coefficients_and_resumes() {
     }
 }
 
+/// A wavelet only turns the space of states, so that all coefficients of a channel have its units of values, changes and velocities.
+#[test]
+fn coefficients_have_the_units_of_the_data() {
+    for (data, wavelets) in [(waves(12, 9, [1, 16]), 3), (waves(12, 9, [8, 16]), 2)] {
+        let units = |latent: LatentConfig| {
+            let trained = training(1, "flow-matching", latent).fit(&data).unwrap();
+            let scaling = trained.model().scaling.clone();
+            [scaling.deviation, scaling.change, scaling.velocity]
+        };
+        let states = units(LatentConfig::default());
+        for (wavelet, levels) in [LatentWavelet::Haar, LatentWavelet::Daubechies4]
+            .into_iter()
+            .flat_map(|wavelet| (1..=wavelets).map(move |levels| (wavelet, levels)))
+        {
+            let found = units(in_space(wavelet, levels));
+            for (of_states, of_coefficients) in states.iter().zip(&found) {
+                assert!(of_coefficients.len() > of_states.len());
+                for unit in of_coefficients {
+                    // Sums of squares in single precision.
+                    assert!(
+                        (unit / of_states[0] - 1.0).abs() < 1e-4,
+                        "{wavelet:?}, {levels}: {unit} {of_states:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// A plane by a U-Net on half of its sides; the velocity and the product with its derivative are those of the data's space.
 #[test]
 fn planes_are_learnt_and_velocities_come_back() {
