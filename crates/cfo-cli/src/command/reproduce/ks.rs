@@ -25,11 +25,8 @@ pub(super) struct Time {
 fn trainings(setup: Setup) -> Vec<Training> {
     let network = setup.system.backbones[0];
     let baselines = [false, true].map(|residual| Training::baseline(setup, network, residual));
-    let all = baselines.into_iter().chain(Training::by(setup, "neural-ode")).chain([Training::flow(
-        setup,
-        Spline::Quintic,
-        1.0,
-    )]);
+    let flow = Training::flow(setup, Spline::Quintic, 1.0);
+    let all = baselines.into_iter().chain(Training::by(setup, "neural-ode")).chain([flow]);
     let beside = |training: Training| {
         let error = paper(&training, "relative L2");
         training.beside(error)
@@ -59,7 +56,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let findings = Findings {
         title: "The Kuramoto-Sivashinsky equation",
         about: "Relative L2 error of rollouts over all snapshots from the first, and the time of one training run without validation. Every method has the same network, steps and batch. In the \
-                paper, next-step prediction predicts the next state; the baseline that predicts the change is ours."
+                paper, next-step prediction predicts the next state; the baseline that predicts the change is ours. Our neural ODE is trained through one RK4 step a snapshot, the paper's through Tsit5 at tolerances."
             .into(),
         columns: columns(),
         verdict: measured.setups.iter().map(|setup| verdict(setup, &rows)).collect(),
