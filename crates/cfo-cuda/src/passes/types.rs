@@ -22,6 +22,12 @@ pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
     for (id, entry) in code.entries.iter().enumerate() {
         let of = |node: &Node| scalars[node.index()][node.output()];
         let any_bf16 = entry.inputs.iter().any(|input| of(input) == Scalar::Bf16);
+        // A state that a solver advances: what is added to it is smaller than its last digits in bf16 may say.
+        let advances = |value: &Type| {
+            let single = |input: &&Node| of(input) == Scalar::F32;
+            let long = |input: &Node| code.value_type(*input).shape.len() == value.shape.len();
+            matches!(entry.op, Instruction::Expression(_)) && entry.inputs.iter().filter(single).any(long)
+        };
         let row = entry
             .outputs
             .iter()
@@ -40,7 +46,8 @@ pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
                     let node = Node::new(id, output);
                     // A tensor that outlives the run gets all digits, whoever else reads the value.
                     let stored = matches!(entry.op, Instruction::Expression(_)) && uses.stored(node);
-                    match !stored
+                    let state = advances(value) && !uses.only_products(node);
+                    match !(stored || state)
                         && is_bf16(&entry.op, output, any_bf16, uses.products(node), uses.exact(node))
                     {
                         true => Scalar::Bf16,
@@ -132,6 +139,11 @@ impl Uses {
 
     fn products(&self, node: Node) -> bool {
         self.readers.get(&node).is_some_and(|readers| readers.contains(&Reader::Product))
+    }
+
+    fn only_products(&self, node: Node) -> bool {
+        let product = |reader: &Reader| *reader == Reader::Product;
+        self.readers.get(&node).is_some_and(|readers| readers.iter().all(product))
     }
 
     fn exact(&self, node: Node) -> bool {
@@ -271,5 +283,35 @@ mod tests {
         let written = code.entries.iter().find(|entry| matches!(entry.op, Instruction::Assign(_))).unwrap();
         let value = written.inputs[1];
         assert_eq!(scalars[value.index()][value.output()], Scalar::F32, "{code}");
+    }
+
+    #[test]
+    fn a_state_that_steps_advance_keeps_its_digits_and_its_change_need_not() {
+        let mut graph = Graph::new();
+        let from = graph.input("from", [4, 8]).unwrap();
+        let wanted = graph.input("wanted", [4, 8]).unwrap();
+        let w = graph.parameter("w", [8, 8], Initial::ONES).unwrap();
+        let mut state = graph.scale(from, 0.5).unwrap();
+        for _ in 0..3 {
+            let slope = graph.linear(state, w, None, Activation::Silu).unwrap();
+            let change = graph.scale(slope, 1e-3).unwrap();
+            state = graph.add(state, change).unwrap();
+        }
+        let loss = graph.mean_squared_error(state, wanted).unwrap();
+        let counter = graph.counter("step").unwrap();
+        graph.adam(loss, counter, AdamConfig::default()).unwrap();
+        let (fused, requested) = fuse(&graph, &[loss]);
+        let code = with_rounding(Code::new(&fused, requested));
+        let scalars = assign(&code, Precision::Bf16);
+        // From the loss back to the first state, through what was added to what.
+        let reads = |entry: &Entry| matches!(entry.op, Instruction::MeanSquaredError(_));
+        let mut state = code.entries.iter().find(|entry| reads(entry)).unwrap().inputs[0];
+        for _ in 0..3 {
+            assert_eq!(scalars[state.index()][state.output()], Scalar::F32, "{code}");
+            let [before, slope] = code.entry(state).inputs[..] else { panic!("{code}") };
+            assert!(matches!(code.entry(slope).op, Instruction::MatMul(_)), "{code}");
+            assert_eq!(scalars[slope.index()][slope.output()], Scalar::Bf16, "{code}");
+            state = before;
+        }
     }
 }
