@@ -19,6 +19,7 @@
 
 mod alignment;
 pub mod checkpoint;
+mod clock;
 mod error;
 pub mod evaluate;
 mod fingerprint;

@@ -6,6 +6,7 @@ use cfo_data::{Description, FieldShape, Split};
 use cfo_engine::{Graph, Node};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Clock;
 use crate::error::{CfoError, Result};
 use crate::latent::Latent;
 use crate::method::{Foreign, Method};
@@ -238,7 +239,13 @@ impl Model {
     pub(crate) fn question(&self) -> Question {
         let objective = self.objective();
         let errors = self.recipe.path.trust.is_some() && matches!(objective.draw(), Draw::PathPoint { .. });
-        Question { path: objective.measured(), errors }
+        Question { path: objective.measured(), errors, clock: self.clock() }
+    }
+
+    /// How the network's time runs. Only a velocity that knows the time can follow a clock.
+    pub(crate) fn clock(&self) -> Clock {
+        let follows = self.objective().motion() == Motion::Velocity && self.is_timed();
+        Clock::of(self.recipe.path.clock.filter(|_| follows))
     }
 
     /// What the network must know.

@@ -2,6 +2,7 @@
 
 use cfo_data::{Split, thin};
 
+use crate::clock::Clock;
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
 use crate::smoothing::Denoiser;
@@ -76,6 +77,17 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// Times as a clock shows them: those of the start and the end stay.
+    pub(crate) fn by(self, clock: Clock, times: Vec<f64>) -> Vec<f64> {
+        let Self { start, duration, .. } = self;
+        match clock {
+            Clock::Even => times,
+            _ => {
+                times.iter().map(|time| start + duration * clock.reading((time - start) / duration)).collect()
+            }
+        }
+    }
+
     pub(crate) fn of(selections: &[Selection], set: &Trajectories) -> Result<Self> {
         let (mut start, mut end) = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut longest, mut lengths, mut intervals) = (0.0_f64, 0.0, 0);

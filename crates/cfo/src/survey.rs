@@ -5,6 +5,7 @@ use cfo_numerics::{Energy, Path};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use crate::clock::Clock;
 use crate::error::Result;
 use crate::fingerprint::Hash;
 use crate::latent::Latent;
@@ -70,6 +71,8 @@ pub(crate) struct Question {
     pub(crate) path: Path,
     /// Whether its errors are to be estimated.
     pub(crate) errors: bool,
+    /// The clock by whose time its velocity is measured.
+    pub(crate) clock: Clock,
 }
 
 /// What is found of one trajectory.
@@ -283,7 +286,8 @@ impl Surveyor<'_> {
         }
         let mut values = Statistics::new(channels);
         values.add(snapshots);
-        let Question { path, errors } = self.question;
+        let Question { path, errors, clock } = self.question;
+        let times = self.times.by(clock, times);
         let mut reach = Energy::reach(path, times.len());
         if errors {
             reach = reach.max(trust::reach(path, times.len()));

@@ -6,6 +6,7 @@ use cfo_engine::{Data, Element, Memory};
 use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
+use crate::clock::Clock;
 use crate::error::{CfoError, Result};
 use crate::fingerprint::Hash;
 use crate::method::Method;
@@ -130,7 +131,7 @@ impl TrainingData {
 
     /// The same, hashed in this way.
     pub(crate) fn fingerprint_by(hash: Hash, recipe: &Recipe, set: &Trajectories) -> Result<String> {
-        let question = Question { path: recipe.path.path(), errors: false };
+        let question = Question { path: recipe.path.path(), errors: false, clock: Clock::Even };
         let selections = Selection::of_set(recipe, set)?;
         Ok(Survey::with_hash(hash, question, Source::plain(set), &selections, None)?.fingerprint)
     }

@@ -124,6 +124,24 @@ impl Recipe {
         Err(CfoError::invalid("path.time_balance", problem))
     }
 
+    fn check_clock(&self, half: f64) -> Result<()> {
+        let velocity =
+            matches!(self.objective, ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_));
+        let problem = match () {
+            () if !(half > 0.0 && half.is_finite()) => format!("{half} must be positive"),
+            () if velocity && !self.operator.time_embedding() => {
+                "it needs `operator.time_embedding = true`: the velocity by such a clock depends on the time"
+                    .into()
+            }
+            () if self.path.smoothing != Smoothing::None => {
+                "it cannot be combined with `path.smoothing`, which measures noise by the time of the data"
+                    .into()
+            }
+            () => return Ok(()),
+        };
+        Err(CfoError::invalid("path.clock", problem))
+    }
+
     /// Checks what types cannot.
     ///
     /// # Errors
@@ -138,6 +156,9 @@ impl Recipe {
         }
         if let Some(balance) = self.path.time_balance {
             self.check_time_balance(balance)?;
+        }
+        if let Some(half) = self.path.clock {
+            self.check_clock(half)?;
         }
         if let Some(tolerance) = self.path.trust
             && !(tolerance > 0.0 && tolerance.is_finite())

@@ -25,6 +25,11 @@ pub struct PathConfig {
     /// power: 0 weights errors equally at all times, 1 relative to the speed at their time. For networks that have time as an input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_balance: Option<f64>,
+    /// If set, the network's time runs fast at first and ever slower, as a logarithm: at this share of the horizon at half its first speed. Paths,
+    /// velocities and steps of solvers then follow fields that change fast at first and slowly later; at sparse times most. For networks that have
+    /// time as an input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<f64>,
     /// If set, a velocity has less weight in the loss where snapshots are so far apart that its error, estimated from the data, exceeds
     /// this share of its size; velocities at similar times with smaller errors get more weight. For data so sparse that paths
     /// miss what happens between snapshots; on dense data 0.01 changes nothing.
@@ -44,6 +49,7 @@ impl Default for PathConfig {
             stencil: 3,
             scale_velocity: true,
             time_balance: None,
+            clock: None,
             trust: None,
             smoothing: Smoothing::None,
             noise: NoiseConfig::default(),

@@ -89,12 +89,16 @@ impl Rollout {
     ) -> Result<usize> {
         memory.write(&self.names.tolerance, Data::F64(&[controller.rtol, controller.atol]))?;
         // A flow from noise has a time of its own.
-        let span = if self.generator.is_some() { 1.0 } else { self.model.scaling.span };
+        let step = |length: f64, latest: f64| match self.generator.is_some() {
+            true => length,
+            false => self.model.scaling.step(length, latest),
+        };
+        let latest = part.latest();
         let track = |(time, times): (&f64, &std::sync::Arc<[f64]>)| Track {
             time: *time,
             output: times.iter().take_while(|&at| at == time).count(),
-            length: controller.first_step.map_or(FIRST, |step| step / span),
-            longest: controller.max_step / span,
+            length: controller.first_step.map_or(FIRST, |first| step(first, *time)),
+            longest: step(controller.max_step, latest),
             stops: controller.stop_at_outputs,
             attempts: 0,
             control: controller.start(self.tableau.error_order),

@@ -13,16 +13,17 @@ impl Rollout {
         if self.generator.is_some() {
             return Budget::Evaluations(nfe);
         }
+        let scaling = &self.model.scaling;
         let ways = request.start.iter().zip(&request.times);
         let longest =
-            ways.filter_map(|(start, times)| Some((times.last()? - start).abs())).fold(0.0, f64::max);
-        let share = (nfe as f64 * longest / self.model.scaling.span).round() as usize;
+            ways.filter_map(|(start, times)| Some(scaling.way(*start, *times.last()?))).fold(0.0, f64::max);
+        let share = (nfe as f64 * longest).round() as usize;
         Budget::Evaluations(share.max(self.tableau.stages()))
     }
 
-    /// How the way is cut into fixed steps.
-    pub(super) fn cut(&self, budget: Budget) -> Result<Cut> {
-        let span = self.model.scaling.span;
+    /// How the way to times of which the latest is this one, in the network's units, is cut into fixed steps.
+    pub(super) fn cut(&self, budget: Budget, latest: f64) -> Result<Cut> {
+        let scaling = &self.model.scaling;
         Ok(match budget {
             _ if self.motion == Motion::Step => Cut::PerOutput,
             Budget::StepPerOutput | Budget::Adaptive(_) | Budget::StepAtMost(_)
@@ -30,12 +31,12 @@ impl Rollout {
             {
                 Cut::Equal(generate::STEPS)
             }
-            Budget::StepPerOutput | Budget::Adaptive(_) => match self.model.scaling.interval / span {
+            Budget::StepPerOutput | Budget::Adaptive(_) => match scaling.interval / scaling.span {
                 interval if interval > 0.0 => Cut::About(interval),
                 // Runs of earlier versions do not know it.
                 _ => Cut::PerOutput,
             },
-            Budget::StepAtMost(length) => Cut::AtMost(length / span),
+            Budget::StepAtMost(length) => Cut::AtMost(scaling.step(length, latest)),
             Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => {
                 let once = usize::from(self.slope.is_some()) * self.model.objective().evaluations();
                 match nfe.saturating_sub(once) / self.evaluations_per_step() {

@@ -182,7 +182,7 @@ impl Rollout {
                 self.adaptive(memory, part, controller)
             }
             budget => {
-                let cut = self.cut(budget)?;
+                let cut = self.cut(budget, part.latest())?;
                 self.by_schedule(memory, part, cut)
             }
         }
@@ -192,7 +192,7 @@ impl Rollout {
     fn divergence(&self, request: &Request, trajectory: usize, found: &Found) -> Option<Divergence> {
         let (halt, reached) = found.halt?;
         let scaling = &self.model.scaling;
-        let time = reached.map(|time| time * scaling.span + scaling.start);
+        let time = reached.map(|time| scaling.restore_time(time));
         let last_output = || match found.values.len() / self.model.shape().len() {
             0 => request.start[trajectory],
             outputs => request.times[trajectory][outputs - 1],

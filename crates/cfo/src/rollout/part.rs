@@ -110,6 +110,12 @@ impl<'w, 'a> Part<'w, 'a> {
         }
     }
 
+    /// The latest of all starts and outputs, in the network's units.
+    pub(super) fn latest(&self) -> f64 {
+        let outputs = self.times.iter().filter_map(|times| times.last());
+        self.start.iter().chain(outputs).copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
     /// Outputs found so far of the trajectories asked for.
     pub(super) fn recorded(&self) -> usize {
         self.outputs.iter().take(self.asked_for).map(|found| found.values.len() / self.size).sum()

@@ -135,14 +135,17 @@ impl Trained {
         if !conditions.is_empty() {
             memory.write(&name(count, "conditions"), Data::F32(&conditions.repeat(count)))?;
         }
-        // A unit of normalised velocity is a deviation a span.
+        // A unit of normalised velocity is a deviation a unit of the network's time.
+        let size = normalized.len() / count;
+        let rate = |i: usize| times.get(i / size).map_or(0.0, |&time| scaling.time_rate(time));
         let shape = model.shape();
         let latent = model.latent().map(|latent| (latent, [shape.height, shape.width, shape.channels]));
         let deviations = || scaling.deviation.iter().cycle();
         let Some(vectors) = vectors else {
             field.velocity.run(memory)?;
             let found = field.velocity.output_f64(0)?;
-            let scaled = found.iter().zip(deviations()).map(|(v, deviation)| v * deviation / scaling.span);
+            let scaled =
+                found.iter().zip(deviations()).enumerate().map(|(i, (v, deviation))| v * deviation * rate(i));
             let mut velocity: Vec<f32> = scaled.take(states.len()).map(|v| v as f32).collect();
             if let Some((latent, field)) = latent {
                 latent.decode(field, &mut velocity);
@@ -154,8 +157,11 @@ impl Trained {
         if let Some((latent, field)) = latent {
             latent.encode(field, &mut vectors);
         }
-        let scaled =
-            vectors.iter().zip(deviations()).map(|(&w, deviation)| f64::from(w) * deviation / scaling.span);
+        let scaled = vectors
+            .iter()
+            .zip(deviations())
+            .enumerate()
+            .map(|(i, (&w, deviation))| f64::from(w) * deviation * rate(i));
         let mut scaled: Vec<f64> = scaled.collect();
         scaled.resize(normalized.len(), 0.0);
         memory.write(&name(count, "vector"), Data::F64(&scaled))?;

@@ -1,6 +1,7 @@
 //! Learning, resuming and integrating, end to end on small systems.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod clock;
 mod cuda;
 mod finetuning;
 mod latent;

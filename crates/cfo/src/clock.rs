@@ -1,0 +1,85 @@
+//! How the network's time runs: evenly, or fast at first and ever slower, for fields that do so themselves.
+//!
+//! Diffusion-reaction starts a hundred times faster than it ends, so that a spline between its early snapshots misses most of what
+//! happens there. Along the logarithm of time the same field changes nearly evenly: splines follow it, steps of a solver are short where
+//! they have to be, and velocities are alike at all times.
+
+use serde::{Deserialize, Serialize};
+
+/// The reading of a clock as a function of the share of the horizon that has passed; 0 at its start and 1 at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Clock {
+    /// The share itself.
+    #[default]
+    Even,
+    /// `ln(1 + share / half) / ln(1 + 1 / half)`: at the share `half` the clock runs at half its first speed.
+    Logarithmic {
+        /// Positive.
+        half: f64,
+    },
+}
+
+impl Clock {
+    /// The clock that a recipe names.
+    pub(crate) fn of(half: Option<f64>) -> Self {
+        half.map_or(Self::Even, |half| Self::Logarithmic { half })
+    }
+
+    pub(crate) fn is_even(&self) -> bool {
+        *self == Self::Even
+    }
+
+    /// What it shows at a share of the horizon. Before the start a logarithmic clock runs on at its first speed.
+    pub fn reading(self, share: f64) -> f64 {
+        match self {
+            Self::Even => share,
+            Self::Logarithmic { .. } if share < 0.0 => share * self.rate(0.0),
+            Self::Logarithmic { half } => (share / half).ln_1p() / half.recip().ln_1p(),
+        }
+    }
+
+    /// The share of the horizon at which it shows a reading.
+    pub fn share(self, reading: f64) -> f64 {
+        match self {
+            Self::Even => reading,
+            Self::Logarithmic { .. } if reading < 0.0 => reading / self.rate(0.0),
+            Self::Logarithmic { half } => half * (reading * half.recip().ln_1p()).exp_m1(),
+        }
+    }
+
+    /// How fast it runs at a share of the horizon: the derivative of its reading.
+    pub fn rate(self, share: f64) -> f64 {
+        match self {
+            Self::Even => 1.0,
+            Self::Logarithmic { half } => 1.0 / ((share.max(0.0) + half) * half.recip().ln_1p()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// From 0 to 1 over the horizon, one reading for every time, also before and after it; the rate is the derivative.
+        #[test]
+        fn a_clock_goes_one_way_and_back(half in 1e-4..1e2_f64, share in -2.0..5.0_f64, later in 1e-3..1.0_f64) {
+            for clock in [Clock::Even, Clock::Logarithmic { half }] {
+                prop_assert!(clock.reading(0.0) == 0.0 && (clock.reading(1.0) - 1.0).abs() < 1e-12);
+                prop_assert!(clock.reading(share + later) > clock.reading(share));
+                prop_assert!((clock.share(clock.reading(share)) - share).abs() < 1e-9 * (1.0 + share.abs()));
+                let step = 1e-5 * (half + share.abs()).min(1.0);
+                let slope = (clock.reading(share + step) - clock.reading(share - step)) / (2.0 * step);
+                prop_assert!((slope / clock.rate(share) - 1.0).abs() < 1e-3, "{slope} {}", clock.rate(share));
+            }
+            prop_assert!(clock_is_half_as_fast(half));
+        }
+    }
+
+    fn clock_is_half_as_fast(half: f64) -> bool {
+        let clock = Clock::Logarithmic { half };
+        (clock.rate(half) / clock.rate(0.0) - 0.5).abs() < 1e-12
+    }
+}
