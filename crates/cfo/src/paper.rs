@@ -1,6 +1,6 @@
 //! The paper's systems: how each is simulated, and the recipes that it is trained by.
 //!
-//! The values live in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours; `SYSTEM-25.toml` for a quarter of the times), which are compiled in: commands, tests
+//! The values live in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours; `SYSTEM-50.toml` and `SYSTEM-25.toml` for a half and a quarter of the times), which are compiled in: commands, tests
 //! and benchmarks that ask for a system here train what `cfo train recipes/NAME.toml` trains.
 
 use cfo_data::simulate::{self, Equation, ShallowWater, Variant};
@@ -129,8 +129,12 @@ fn parsed(text: &str) -> Recipe {
 }
 
 /// Our recipes for a share of the times, by system.
-const SPARSE: [(&str, &str); 1] =
-    [("shallow-water", include_str!("../../../recipes/ours/shallow-water-25.toml"))];
+const SPARSE: [(&str, &str); 4] = [
+    ("diffusion-reaction", include_str!("../../../recipes/ours/diffusion-reaction-50.toml")),
+    ("diffusion-reaction", include_str!("../../../recipes/ours/diffusion-reaction-25.toml")),
+    ("shallow-water", include_str!("../../../recipes/ours/shallow-water-50.toml")),
+    ("shallow-water", include_str!("../../../recipes/ours/shallow-water-25.toml")),
+];
 
 /// Of the Kuramoto-Sivashinsky equation.
 const OTHER_DATA: &str = "The paper does not say how its data were made, and they could not be read: ours are of the kind that they most likely are (on the attractor, lengths and time \
@@ -227,17 +231,18 @@ mod tests {
     /// A recipe for a share of the times may stop earlier, but sees no other data and has no larger network.
     #[test]
     fn our_recipes_of_a_share_of_the_times_have_the_papers_data_and_network_and_no_more_steps() {
-        for (name, _) in SPARSE {
-            let system = System::find(name).unwrap();
+        for (name, text) in SPARSE {
+            let (system, share) = (System::find(name).unwrap(), parsed(text).data.keep_rate);
             let (paper, ours) =
-                (system.recipe_at(Edition::Paper, 0.25), system.recipe_at(Edition::Ours, 0.25));
+                (system.recipe_at(Edition::Paper, share), system.recipe_at(Edition::Ours, share));
+            assert_eq!(ours, parsed(text), "{name} at {share}");
             assert_eq!((&paper.data, sizes(&paper)), (&ours.data, sizes(&ours)), "{name}");
             assert!(ours.total_steps() <= paper.train.steps && ours.train.batch <= paper.train.batch);
             assert_ne!(ours.train, system.recipe(Edition::Ours).train, "{name} has a recipe of its own");
             // Other shares have none.
-            let half = system.recipe_at(Edition::Ours, 0.5);
-            assert_eq!(half.data.keep_rate, 0.5);
-            assert_eq!(half.train, system.recipe(Edition::Ours).train);
+            let other = system.recipe_at(Edition::Ours, 0.75);
+            assert_eq!(other.data.keep_rate, 0.75);
+            assert_eq!(other.train, system.recipe(Edition::Ours).train);
         }
     }
 
@@ -251,9 +256,11 @@ mod tests {
             assert_eq!(paper.data, other.data, "{method} {name}");
             if method == "latent" {
                 assert!(other.latent.wavelet.is_some());
-                // Our recipe in another space, with a network for it; all times are equally far apart, where `trust` says nothing.
+                // Our recipe in another space, with a network and a path for it.
                 let mut ours = system.recipe(Edition::Ours);
-                (ours.path.trust, ours.latent, ours.operator) = (None, other.latent, other.operator.clone());
+                (ours.path, ours.latent, ours.operator) =
+                    (other.path.clone(), other.latent, other.operator.clone());
+                ours.train.validate_every = other.train.validate_every;
                 assert_eq!(ours, other, "{name}");
             } else {
                 assert_eq!(other.objective.name(), method);
