@@ -12,8 +12,11 @@ use crate::rollout::{Rollout, Solver, Watch};
 use crate::trained::{copy_weights, weights_for_rollouts};
 use crate::trajectories::Part;
 
-/// Numbers of validation trajectories that are in memory at a time, and as many predicted ones.
-const HELD: usize = 1 << 23;
+/// Numbers of validation trajectories that are in memory at a time, and as many predicted ones: batches that keep a GPU busy, and little beside
+/// the training data where there is none.
+fn held(memory: &Memory) -> usize {
+    if memory.is_asynchronous() { 1 << 26 } else { 1 << 23 }
+}
 
 /// How a training is validated.
 pub(super) struct Validation<'a> {
@@ -35,7 +38,7 @@ impl<'a> Validation<'a> {
         let part = part.take(model.recipe.train.validate_trajectories.unwrap_or(usize::MAX));
         let solver = Solver::from_config(&model.recipe.evaluate)?;
         let watch = interrupt.map_or_else(Watch::default, |flag| Watch::default().with_interrupt(flag));
-        let evaluator = Evaluator { held: HELD, metrics: false, watch };
+        let evaluator = Evaluator { held: 0, metrics: false, watch };
         Ok(Self { model: Arc::clone(model), part, solver, evaluator, compiled: None })
     }
 
@@ -65,7 +68,8 @@ impl<'a> Validation<'a> {
         }
     }
 
-    fn compile(&self, memory: &mut Memory) -> Result<Compiled> {
+    fn compile(&mut self, memory: &mut Memory) -> Result<Compiled> {
+        self.evaluator.held = held(memory);
         let mut rolled = weights_for_rollouts(&self.model, memory)?;
         let memory = rolled.as_mut().unwrap_or(memory);
         let portion = self.evaluator.portion(&self.model, &self.part);
