@@ -9,12 +9,18 @@
 
 use std::cmp::Reverse;
 
-use cfo_numerics::{Path, Segment, Spline};
+use cfo_numerics::{Clock, Path, Segment, Spline};
 
 use crate::DataError;
 use crate::store::TrajectoryFile;
 
 const PATHS: [Path; 7] = SamplingAudit::PATHS;
+
+/// Clocks that are compared with an even one, by the share of the horizon after which they run at half their first speed.
+const CLOCKS: [f64; 5] = [0.3, 0.1, 0.03, 0.01, 0.003];
+
+/// A clock has to make the error so many times smaller to be recommended: a network that follows it must be told the time.
+const WORTH: f64 = 2.0;
 
 /// Snapshots read on either side of the one that is left out: what the widest stencil at a neighbouring knot reaches.
 const REACH: usize = 4;
@@ -42,6 +48,9 @@ pub struct SamplingAudit {
     pub paths: Vec<Rebuilt>,
     /// Root mean square of the channels' noise, in units of their deviations.
     pub noise: f64,
+    /// The smoothest paths with wide stencils by clocks that do not run evenly, each with the share of the horizon after which it runs at half
+    /// its first speed.
+    pub clocks: Vec<(f64, Rebuilt)>,
 }
 
 /// The error of one path.
@@ -83,18 +92,41 @@ impl SamplingAudit {
         let most_knots = (MOST_VALUES / window).max(1);
         let trajectories = spread(file.len(), MOST_TRAJECTORIES.min(most_knots));
         let per_trajectory = MOST_KNOTS.min(most_knots / trajectories.len().max(1)).max(1);
-        let mut sums = PATHS.map(|_| Sums::default());
+        let mut looked_at = Vec::new();
+        let (mut start, mut end) = (f64::INFINITY, f64::NEG_INFINITY);
         for &trajectory in &trajectories {
             let times = file.times(trajectory)?;
+            if let [first, .., last] = times[..] {
+                (start, end) = (start.min(first), end.max(last));
+            }
+            looked_at.push((trajectory, times));
+        }
+        let share = |time: f64| (time - start) / (end - start);
+        let mut tries = tries();
+        for (trajectory, times) in &looked_at {
             let interior = times.len().saturating_sub(2);
             for knot in spread(interior, per_trajectory) {
-                leave_out(file, trajectory, &times, knot + 1, deviation, &mut sums)?;
+                leave_out(file, *trajectory, (times, knot + 1), (deviation, share), &mut tries)?;
             }
         }
-        let rebuilt = PATHS.iter().zip(&sums).filter_map(|(&path, sums)| sums.rebuilt(path, noise_squared));
-        let paths = rebuilt.collect();
-        let knots = sums.iter().map(|sums| sums.knots).max().unwrap_or(0);
-        Ok(Self { trajectories: trajectories.len(), knots, paths, noise: noise_squared.sqrt() })
+        let found = |one: &Try| Some((one.clock, one.sums.rebuilt(one.path, noise_squared)?));
+        let rebuilt: Vec<(Clock, Rebuilt)> = tries.iter().filter_map(found).collect();
+        Ok(Self {
+            trajectories: trajectories.len(),
+            knots: tries.iter().map(|one| one.sums.knots).max().unwrap_or(0),
+            paths: rebuilt.iter().filter(|(clock, _)| *clock == Clock::Even).map(|(_, one)| *one).collect(),
+            noise: noise_squared.sqrt(),
+            clocks: rebuilt.iter().filter_map(|(clock, one)| Some((clock.half()?, *one))).collect(),
+        })
+    }
+
+    /// The clock with the smallest error, by the share of the horizon after which it runs at half its first speed; none where the recommended
+    /// path is nearly as good by an even one, or noise hides the difference.
+    pub fn recommended_clock(&self) -> Option<f64> {
+        let even = self.recommended()?.curve_error;
+        let (half, best) =
+            self.clocks.iter().min_by(|(_, a), (_, b)| a.curve_error.total_cmp(&b.curve_error))?;
+        (even > self.hidden().max(WORTH * best.curve_error)).then_some(*half)
     }
 
     /// Errors of the curve below this are lost in the noise.
@@ -138,14 +170,28 @@ impl Sums {
     }
 }
 
-/// Rebuilds the snapshot at `knot` from those around it, with every path.
+/// A path by a clock, and what it has come to.
+struct Try {
+    path: Path,
+    clock: Clock,
+    sums: Sums,
+}
+
+/// Every path by an even clock, and the smoothest ones with wide stencils by others.
+fn tries() -> Vec<Try> {
+    let even = PATHS.map(|path| (path, Clock::Even));
+    let wide = PATHS.into_iter().filter(|path| path.spline == Spline::Quintic && path.stencil > 3);
+    let other = wide.flat_map(|path| CLOCKS.map(|half| (path, Clock::Logarithmic { half })));
+    even.into_iter().chain(other).map(|(path, clock)| Try { path, clock, sums: Sums::default() }).collect()
+}
+
+/// Rebuilds the snapshot at a knot of a trajectory from those around it, in every way; `share` says how much of the horizon has passed at a time.
 fn leave_out(
     file: &TrajectoryFile,
     trajectory: usize,
-    times: &[f64],
-    knot: usize,
-    deviation: &[f64],
-    sums: &mut [Sums; PATHS.len()],
+    (times, knot): (&[f64], usize),
+    (deviation, share): (&[f64], impl Fn(f64) -> f64),
+    tries: &mut [Try],
 ) -> Result<(), DataError> {
     let first = knot.saturating_sub(REACH);
     let window: Vec<usize> = (first..times.len().min(knot + REACH + 1)).collect();
@@ -153,10 +199,15 @@ fn leave_out(
     let size = file.description().shape.len();
     let snapshot = |frame: usize| &values[(frame - first) * size..][..size];
     let others: Vec<usize> = window.into_iter().filter(|&frame| frame != knot).collect();
-    let other_times: Vec<f64> = others.iter().map(|&frame| times[frame]).collect();
-    let length = times[knot + 1] - times[knot - 1];
-    let segment = Segment { index: knot - 1 - first, tau: (times[knot] - times[knot - 1]) / length, length };
-    for (path, sums) in PATHS.into_iter().zip(sums) {
+    for Try { path, clock, sums } in tries {
+        let reading = |frame: usize| match *clock {
+            Clock::Even => times[frame],
+            clock => clock.reading(share(times[frame])),
+        };
+        let other_times: Vec<f64> = others.iter().map(|&frame| reading(frame)).collect();
+        let [before, at, after] = [knot - 1, knot, knot + 1].map(&reading);
+        let length = after - before;
+        let segment = Segment { index: knot - 1 - first, tau: (at - before) / length, length };
         if path.fallback(others.len()).is_some() {
             continue;
         }
@@ -252,8 +303,21 @@ mod tests {
             |path: Path, error: f64| Rebuilt { path, error, curve_error: error, relative_l2: error };
         let errors = [1.0, 0.101, 0.1, 0.1, 0.104, 0.102, 0.1];
         let paths = PATHS.into_iter().zip(errors).map(|(path, error)| rebuilt(path, error)).collect();
-        let audit = SamplingAudit { trajectories: 1, knots: 1, paths, noise: 0.0 };
+        let audit = SamplingAudit { trajectories: 1, knots: 1, paths, noise: 0.0, clocks: Vec::new() };
         assert_eq!(audit.recommended().unwrap().path, Path { spline: Spline::Quintic, stencil: 3 });
+    }
+
+    /// Something that slows down a hundredfold, and something that does not.
+    #[test]
+    fn a_clock_is_recommended_where_things_slow_down() {
+        let times: Vec<f64> = (0..60).map(|i| 2.0 + f64::from(i) / 60.0).collect();
+        let slows = |t: f64| [0.02 / (t - 1.98), (-60.0 * (t - 2.0)).exp() + 0.3 * t];
+        let found = audit(&times, slows);
+        assert!((0.003..=0.1).contains(&found.recommended_clock().unwrap()), "{found:?}");
+        for even in [audit(&times, |t| [(9.0 * t).sin(), (9.0 * t).cos()]), audit(&times, |t| [t, 1.0])] {
+            assert_eq!(even.recommended_clock(), None, "{even:?}");
+        }
+        assert_eq!(audit_with(&times, 10.0, slows).recommended_clock(), None, "noise hides it");
     }
 
     #[test]

@@ -20,6 +20,7 @@
 
 #![warn(clippy::too_many_lines)]
 
+mod clock;
 mod energy;
 mod hermite;
 pub mod metric;
@@ -34,6 +35,7 @@ pub mod test_problems;
 mod time_grid;
 mod wavelet;
 
+pub use clock::Clock;
 pub use energy::Energy;
 pub use noise::NoiseSchedule;
 pub use path::{Fallback, Path, PathError, PathWeights, Spline};

@@ -19,7 +19,6 @@
 
 mod alignment;
 pub mod checkpoint;
-mod clock;
 mod error;
 pub mod evaluate;
 mod fingerprint;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cfo_data::{Description, FieldShape, Split};
 use cfo_engine::{Graph, Node};
+use cfo_numerics::Clock;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Clock;
 use crate::error::{CfoError, Result};
 use crate::latent::Latent;
 use crate::method::{Foreign, Method};

@@ -1,11 +1,11 @@
 //! Between the user's units and the network's: values, times and velocities, measured on what training sees.
 
 use cfo_data::{Normalization, scale, unscale};
+use cfo_numerics::Clock;
 use cfo_numerics::metric::Summary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-pub use crate::clock::Clock;
 use crate::model::Model;
 use crate::objective::Unit;
 pub use crate::profile::Profile;
@@ -76,9 +76,9 @@ pub struct Scaling {
     /// How the velocity's size changes over time, where the recipe asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// How time runs between `start` and a span later.
-    #[serde(default, skip_serializing_if = "Clock::is_even")]
-    pub clock: Clock,
+    /// Where the network's time does not run evenly, the share of the span after which it runs at half its first speed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<f64>,
     /// Time that becomes 0: the first that training sees.
     pub start: f64,
     /// Time that becomes one unit: from the first to the last that training sees; for a network that is not told the
@@ -120,7 +120,7 @@ impl Scaling {
             .collect();
         let profile = (unit == Unit::VelocityAtTime).then(|| survey.profile.profile());
         let Times { start, duration, interval, .. } = survey.times;
-        let clock = model.clock();
+        let clock = model.clock().half();
         Self {
             profile,
             clock,
@@ -142,24 +142,29 @@ impl Scaling {
         scaled.map(|(value, [mean, deviation])| ((value - mean) / deviation) as f32).collect()
     }
 
+    /// How the network's time runs.
+    fn clock(&self) -> Clock {
+        Clock::of(self.clock)
+    }
+
     /// A time in the network's units.
     pub fn time(&self, time: f64) -> f64 {
-        self.clock.reading((time - self.start) / self.span)
+        self.clock().reading((time - self.start) / self.span)
     }
 
     /// A time in the user's units.
     pub fn restore_time(&self, time: f64) -> f64 {
-        self.clock.share(time) * self.span + self.start
+        self.clock().share(time) * self.span + self.start
     }
 
     /// What a unit of the user's time is in the network's at a time of the user's: velocities there are multiplied by it.
     pub fn time_rate(&self, time: f64) -> f64 {
-        self.clock.rate((time - self.start) / self.span) / self.span
+        self.clock().rate((time - self.start) / self.span) / self.span
     }
 
     /// The way between two times in the network's units.
     pub(crate) fn way(&self, from: f64, to: f64) -> f64 {
-        match self.clock {
+        match self.clock() {
             Clock::Even => (to - from).abs() / self.span,
             Clock::Logarithmic { .. } => (self.time(to) - self.time(from)).abs(),
         }
@@ -168,7 +173,7 @@ impl Scaling {
     /// A step that is nowhere longer than a length of the user's time, in the network's units, where no time later than one in the network's
     /// units is passed.
     pub(crate) fn step(&self, length: f64, latest: f64) -> f64 {
-        length * self.clock.rate(self.clock.share(latest)) / self.span
+        length * self.clock().rate(self.clock().share(latest)) / self.span
     }
 
     /// The last time that training sees.

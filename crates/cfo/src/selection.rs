@@ -1,8 +1,8 @@
 //! What training sees of a set: which snapshots of which trajectories.
 
 use cfo_data::{Split, thin};
+use cfo_numerics::Clock;
 
-use crate::clock::Clock;
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
 use crate::smoothing::Denoiser;

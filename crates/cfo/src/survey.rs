@@ -1,11 +1,10 @@
 //! One pass over what training sees: every value is read once, measured, hashed and put in its place.
 
 use cfo_data::{ChangeProducts, FieldShape, Normalization, Statistics};
-use cfo_numerics::{Energy, Path};
+use cfo_numerics::{Clock, Energy, Path};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::clock::Clock;
 use crate::error::Result;
 use crate::fingerprint::Hash;
 use crate::latent::Latent;

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use cfo_engine::{Data, Element, Memory};
+use cfo_numerics::Clock;
 use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
-use crate::clock::Clock;
 use crate::error::{CfoError, Result};
 use crate::fingerprint::Hash;
 use crate::method::Method;

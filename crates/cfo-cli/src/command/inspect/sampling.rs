@@ -17,6 +17,8 @@ pub(super) struct Sampling {
     pub recommended_stencil: Option<usize>,
     /// `auto` where there is noise to smooth, else `none`.
     pub recommended_smoothing: &'static str,
+    /// The clock (`path.clock`) that rebuilds left-out snapshots much better than an even one, if there is one.
+    pub recommended_clock: Option<f64>,
     pub verdict: Verdict,
 }
 
@@ -128,6 +130,7 @@ impl Sampling {
             recommended: path.spline.to_string(),
             recommended_stencil: stencil(path),
             recommended_smoothing: if smoothing { "auto" } else { "none" },
+            recommended_clock: audit.recommended_clock().filter(|_| !smoothing),
             verdict: Verdict::new(recommended.curve_error, if smoothing { audit.hidden() } else { 0.0 }),
         }))
     }

@@ -182,9 +182,16 @@ fn sampling(report: &Report) -> String {
         "none" => String::new(),
         kind => format!(", `path.smoothing = \"{kind}\"`"),
     };
+    let clock = match sampling.recommended_clock {
+        None => String::new(),
+        Some(half) => format!(
+            "\nthe field changes fast at first and slowly later: by `path.clock = {half}` left-out snapshots are interpolated at least twice as well \
+             (a network that follows it has time as an input, `operator.time_embedding = true`)"
+        ),
+    };
     format!(
         "sampling: {} snapshots of {} trajectories left out in turn and interpolated from their neighbours\n{}\
-         recommended: `path.spline = \"{}\"`{stencil}{smoothing}; {}",
+         recommended: `path.spline = \"{}\"`{stencil}{smoothing}; {}{clock}",
         sampling.knots,
         sampling.trajectories,
         table.text(),

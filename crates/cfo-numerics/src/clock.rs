@@ -1,13 +1,11 @@
-//! How the network's time runs: evenly, or fast at first and ever slower, for fields that do so themselves.
+//! How time runs along a path: evenly, or fast at first and ever slower, for fields that do so themselves.
 //!
 //! Diffusion-reaction starts a hundred times faster than it ends, so that a spline between its early snapshots misses most of what
 //! happens there. Along the logarithm of time the same field changes nearly evenly: splines follow it, steps of a solver are short where
 //! they have to be, and velocities are alike at all times.
 
-use serde::{Deserialize, Serialize};
-
 /// The reading of a clock as a function of the share of the horizon that has passed; 0 at its start and 1 at its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Clock {
     /// The share itself.
     #[default]
@@ -20,13 +18,17 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// The clock that a recipe names.
-    pub(crate) fn of(half: Option<f64>) -> Self {
+    /// A logarithmic one where there is a share at which it runs at half its first speed.
+    pub fn of(half: Option<f64>) -> Self {
         half.map_or(Self::Even, |half| Self::Logarithmic { half })
     }
 
-    pub(crate) fn is_even(&self) -> bool {
-        *self == Self::Even
+    /// That share.
+    pub fn half(self) -> Option<f64> {
+        match self {
+            Self::Even => None,
+            Self::Logarithmic { half } => Some(half),
+        }
     }
 
     /// What it shows at a share of the horizon. Before the start a logarithmic clock runs on at its first speed.
