@@ -127,6 +127,25 @@ fn every_way_of_stepping_solves_the_same_equation() {
     assert!((100..120).contains(&share(0.04)), "{}", share(0.04));
 }
 
+/// A run remembers its clock, and goes on by it to the same bits.
+#[test]
+fn a_run_goes_on_by_its_clock() {
+    let (folder, set) = (tempfile::tempdir().unwrap(), transients(1, 20));
+    let run = |name: &str, steps: u32, resume: bool| {
+        let keys = recipe(&["path.clock=0.02", "train.schedule=constant"]).unwrap();
+        let training = Training::from_recipe(&keys).device(Device::Cpu).steps(steps).resume(resume);
+        training.folder(folder.path().join(name)).fit(&set).unwrap()
+    };
+    let whole = run("whole", 40, false);
+    run("parts", 20, false);
+    run("parts", 40, true);
+    let loaded = Trained::loader(folder.path().join("parts")).device(Device::Cpu).load().unwrap();
+    assert_eq!(loaded.model().scaling, whole.model().scaling);
+    assert_eq!(loaded.model().scaling.clock, Some(0.02));
+    let predicted = |trained: &Trained| trained.predict(&[1.0, 0.5], START, &[START + 0.7]).unwrap().states;
+    assert_eq!(predicted(&loaded), predicted(&whole));
+}
+
 #[test]
 fn clocks_that_make_no_sense_are_refused() {
     let refused = |keys: &[&str]| recipe(keys).unwrap_err().to_string();
