@@ -29,7 +29,32 @@ fn the_report_has_the_keys_that_scripts_read() {
     assert_eq!(report["split"]["test"], 1);
     assert_eq!(report["sampling"]["recommended"], "quintic");
     assert_eq!(report["sampling"]["recommended_stencil"], 7);
+    assert_eq!(report["sampling"]["recommended_clock"], serde_json::Value::Null);
     assert_eq!(report["sampling"]["verdict"], "dense");
+}
+
+/// A field that slows down a hundredfold: the clock is named in numbers and in words, and a training takes it.
+#[test]
+fn a_clock_is_recommended_where_it_pays() {
+    let folder = Folder::new();
+    folder.cfo("simulate diffusion-reaction --samples 5 --grid 16 --split 3,1,1 --out a.h5").done();
+    let report = folder.cfo("inspect a.h5 --json").done().json();
+    let half = number("recommended_clock")(&report["sampling"]);
+    assert!((0.001..=0.1).contains(&half), "{half}");
+    let said = folder.cfo("inspect a.h5").done().stdout;
+    assert!(said.contains(&format!("path.clock = {half}")), "{said}");
+    fs::write(
+        folder.path("r.toml"),
+        "[operator]\nkind = \"unet\"\nchannels = [8]\n[train]\nsteps = 3\nbatch = 2\n",
+    )
+    .unwrap();
+    folder.cfo(&format!("train r.toml --data a.h5 --device cpu --out run --set path.clock={half}")).done();
+    let report = folder.cfo("evaluate run --data a.h5 --device cpu --json").done().json();
+    assert!(
+        report["evaluations"].as_u64().unwrap() > 400,
+        "short steps at the start: {}",
+        report["evaluations"]
+    );
 }
 
 #[test]
