@@ -55,7 +55,9 @@ class Cell:
         self.planned = planned
         self.key = "{system}/{recipe}/{name}/{seed}".format(**planned)
         self.system = planned["system"]
-        self.digest = hashlib.sha256(planned["toml"].encode()).hexdigest()[:12]
+        # Of what is set, so that a key which later versions know and nobody set changes nothing.
+        settings = json.dumps(tomllib.loads(planned["toml"]), sort_keys=True)
+        self.digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         self.small = self.system not in PLANES
 
     def figure(self):

@@ -22,11 +22,11 @@ pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
     for (id, entry) in code.entries.iter().enumerate() {
         let of = |node: &Node| scalars[node.index()][node.output()];
         let any_bf16 = entry.inputs.iter().any(|input| of(input) == Scalar::Bf16);
-        // A state that a solver advances: what is added to it is smaller than its last digits in bf16 may say.
+        // A state that a solver advances, by less than its digits in bf16 may hold.
         let advances = |value: &Type| {
             let single = |input: &&Node| of(input) == Scalar::F32;
             let long = |input: &Node| code.value_type(*input).shape.len() == value.shape.len();
-            matches!(entry.op, Instruction::Expression(_)) && entry.inputs.iter().filter(single).any(long)
+            entry.inputs.iter().filter(single).any(long)
         };
         let row = entry
             .outputs
@@ -45,9 +45,8 @@ pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
                     };
                     let node = Node::new(id, output);
                     // A tensor that outlives the run gets all digits, whoever else reads the value.
-                    let stored = matches!(entry.op, Instruction::Expression(_)) && uses.stored(node);
-                    let state = advances(value) && !uses.only_products(node);
-                    match !(stored || state)
+                    let kept = || uses.stored(node) || (advances(value) && !uses.only_products(node));
+                    match !(matches!(entry.op, Instruction::Expression(_)) && kept())
                         && is_bf16(&entry.op, output, any_bf16, uses.products(node), uses.exact(node))
                     {
                         true => Scalar::Bf16,

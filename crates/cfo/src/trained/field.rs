@@ -137,16 +137,16 @@ impl Trained {
         }
         // A unit of normalised velocity is a deviation a unit of the network's time.
         let size = normalized.len() / count;
-        let rate = |i: usize| times.get(i / size).map_or(0.0, |&time| scaling.time_rate(time));
+        let rates: Vec<f64> = times.iter().map(|&time| scaling.time_rate(time)).collect();
         let shape = model.shape();
         let latent = model.latent().map(|latent| (latent, [shape.height, shape.width, shape.channels]));
         let deviations = || scaling.deviation.iter().cycle();
         let Some(vectors) = vectors else {
             field.velocity.run(memory)?;
             let found = field.velocity.output_f64(0)?;
-            let scaled =
-                found.iter().zip(deviations()).enumerate().map(|(i, (v, deviation))| v * deviation * rate(i));
-            let mut velocity: Vec<f32> = scaled.take(states.len()).map(|v| v as f32).collect();
+            let found = found.iter().zip(deviations()).take(states.len()).enumerate();
+            let mut velocity: Vec<f32> =
+                found.map(|(i, (v, deviation))| (v * deviation * rates[i / size]) as f32).collect();
             if let Some((latent, field)) = latent {
                 latent.decode(field, &mut velocity);
             }
@@ -161,7 +161,7 @@ impl Trained {
             .iter()
             .zip(deviations())
             .enumerate()
-            .map(|(i, (&w, deviation))| f64::from(w) * deviation * rate(i));
+            .map(|(i, (&w, deviation))| f64::from(w) * deviation * rates[i / size]);
         let mut scaled: Vec<f64> = scaled.collect();
         scaled.resize(normalized.len(), 0.0);
         memory.write(&name(count, "vector"), Data::F64(&scaled))?;
