@@ -21,6 +21,8 @@ pub enum Normalize {
     /// To mean 0 and deviation 1.
     #[default]
     Standard,
+    /// To mean 0, in the data's own unit.
+    Center,
     /// Least and greatest value to 0 and 1.
     Range,
     /// Not at all.
@@ -28,7 +30,7 @@ pub enum Normalize {
 }
 
 impl Normalize {
-    const NAMES: [&'static str; 3] = ["standard", "range", "none"];
+    const NAMES: [&'static str; 4] = ["standard", "center", "range", "none"];
 }
 
 impl<'de> Deserialize<'de> for Normalize {
@@ -39,7 +41,7 @@ impl<'de> Deserialize<'de> for Normalize {
             type Value = Normalize;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "`standard`, `range` or `none`")
+                write!(f, "`standard`, `center`, `range` or `none`")
             }
 
             fn visit_bool<E: de::Error>(self, value: bool) -> std::result::Result<Normalize, E> {
@@ -49,6 +51,7 @@ impl<'de> Deserialize<'de> for Normalize {
             fn visit_str<E: de::Error>(self, value: &str) -> std::result::Result<Normalize, E> {
                 match value {
                     "standard" => Ok(Normalize::Standard),
+                    "center" => Ok(Normalize::Center),
                     "range" => Ok(Normalize::Range),
                     "none" => Ok(Normalize::None),
                     other => Err(E::unknown_variant(other, &Normalize::NAMES)),
@@ -65,7 +68,7 @@ impl<'de> Deserialize<'de> for Normalize {
 pub struct Scaling {
     /// What is subtracted from each channel: its mean, or its least value if it is scaled to a range.
     pub mean: Vec<f64>,
-    /// What each channel is divided by: its deviation, or its range.
+    /// What each channel is divided by: its deviation, or its range, or 1 where it keeps its unit.
     pub deviation: Vec<f64>,
     /// Root mean square of the change between neighbouring snapshots of each channel, in normalised units.
     pub change: Vec<f64>,

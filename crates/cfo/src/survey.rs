@@ -172,6 +172,10 @@ impl Survey {
     pub(crate) fn normalization(&self, normalize: Normalize) -> Normalization {
         let Normalization { mean, deviation } = match normalize {
             Normalize::Standard => self.values.normalization(),
+            Normalize::Center => {
+                let deviation = vec![1.0; self.change.len()];
+                return Normalization { deviation, ..self.values.normalization() };
+            }
             Normalize::Range => self.values.range_normalization(),
             Normalize::None => return Normalization::identity(self.change.len()),
         };

@@ -34,8 +34,8 @@ pub struct DataConfig {
     /// Seed of the data: of a simulation, of thinning and of the shuffle; by default `train.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// How each channel is shifted and scaled: `standard` to mean 0 and deviation 1 of the training data, `range` to
-    /// [0, 1], `none` not at all.
+    /// How each channel is shifted and scaled: `standard` to mean 0 and deviation 1 of the training data, `center` to
+    /// mean 0 in its own unit, `range` to [0, 1], `none` not at all.
     pub normalize: Normalize,
     /// Whether the network is given each trajectory's PDE parameters.
     pub condition: bool,

@@ -27,6 +27,7 @@ fn normalisation_has_names_and_once_was_a_flag() {
         ("true", Normalize::Standard),
         ("false", Normalize::None),
         ("standard", Normalize::Standard),
+        ("center", Normalize::Center),
         ("range", Normalize::Range),
         ("none", Normalize::None),
     ] {

@@ -106,7 +106,9 @@ fn a_dropped_first_snapshot_is_not_measured() {
         Trajectory::new(times, values, vec![]).unwrap()
     });
     let spoilt = described(2, spoilt.collect());
-    for keys in [&[][..], &["data.normalize=range"], &["objective.kind=autoregressive"]] {
+    for keys in
+        [&[][..], &["data.normalize=range"], &["data.normalize=center"], &["objective.kind=autoregressive"]]
+    {
         let dropped: Vec<&str> = keys.iter().copied().chain(["data.drop_first=true"]).collect();
         assert_eq!(scaling(&spoilt, &dropped), scaling(&set, keys), "{keys:?}");
     }
@@ -154,6 +156,19 @@ fn ranges_become_the_unit_interval() {
     for channel in 0..2 {
         let own = || values.iter().skip(channel).step_by(2).copied();
         assert_eq!((own().fold(1.0, f32::min), own().fold(0.0, f32::max)), (0.0, 1.0));
+    }
+}
+
+#[test]
+fn centred_values_keep_their_unit() {
+    let set = ragged(5, 10);
+    let (centred, standard) = (scaling(&set, &["data.normalize=center"]), scaling(&set, &[]));
+    assert_eq!((&centred.mean, &centred.deviation), (&standard.mean, &vec![1.0; 2]));
+    for channel in 0..2 {
+        let unit = standard.deviation[channel];
+        let close = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-12;
+        assert!(close(centred.velocity[channel], standard.velocity[channel] * unit));
+        assert!(close(centred.change[channel], standard.change[channel] * unit));
     }
 }
 
