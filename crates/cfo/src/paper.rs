@@ -194,7 +194,8 @@ pub static SYSTEMS: [System; 6] = [
 mod tests {
     use super::*;
     use crate::operator::{OperatorConfig, Setting};
-    use crate::recipe::TrainConfig;
+    use crate::recipe::{DataConfig, TrainConfig};
+    use crate::scaling::Normalize;
 
     /// What our recipe may change of the network: what it sees of time, and the function between layers.
     fn sizes(recipe: &Recipe) -> OperatorConfig {
@@ -212,14 +213,15 @@ mod tests {
         operator
     }
 
+    /// What is trained on, whatever the unit of its values.
+    fn data(recipe: &Recipe) -> DataConfig {
+        DataConfig { normalize: Normalize::Standard, ..recipe.data.clone() }
+    }
+
     #[test]
     fn our_recipes_have_the_papers_data_network_steps_and_batch() {
         for system in &SYSTEMS {
             let [paper, ours] = [Edition::Paper, Edition::Ours].map(|edition| system.recipe(edition));
-            let data = |recipe: &Recipe| {
-                let data = &recipe.data;
-                (data.simulate.clone(), data.split, data.keep_rate, data.drop_first, data.condition)
-            };
             assert_eq!(data(&paper), data(&ours), "{}", system.name);
             assert_eq!(sizes(&paper), sizes(&ours), "{}", system.name);
             assert_eq!((paper.total_steps(), paper.train.batch), (ours.total_steps(), ours.train.batch));
@@ -236,7 +238,7 @@ mod tests {
             let (paper, ours) =
                 (system.recipe_at(Edition::Paper, share), system.recipe_at(Edition::Ours, share));
             assert_eq!(ours, parsed(text), "{name} at {share}");
-            assert_eq!((&paper.data, sizes(&paper)), (&ours.data, sizes(&ours)), "{name}");
+            assert_eq!((data(&paper), sizes(&paper)), (data(&ours), sizes(&ours)), "{name}");
             assert!(ours.total_steps() <= paper.train.steps && ours.train.batch <= paper.train.batch);
             assert_ne!(ours.train, system.recipe(Edition::Ours).train, "{name} has a recipe of its own");
             // Other shares have none.
@@ -253,7 +255,7 @@ mod tests {
         for (method, name, _) in OTHERS {
             let system = System::find(name).unwrap();
             let (paper, other) = (system.recipe(Edition::Paper), system.recipe_by(method).unwrap());
-            assert_eq!(paper.data, other.data, "{method} {name}");
+            assert_eq!(data(&paper), data(&other), "{method} {name}");
             if method == "latent" {
                 assert!(other.latent.wavelet.is_some());
                 // Our recipe in another space, with a network and a path for it.
