@@ -104,14 +104,6 @@ impl Storage for Tensor {
         Ok(numbers(&self.0.read(0, self.0.len())?, scalar))
     }
 
-    fn read_f32(&self) -> Result<Vec<f32>> {
-        let bytes = self.0.read(0, self.0.len())?;
-        Ok(bytes
-            .chunks_exact(4)
-            .map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-            .collect())
-    }
-
     fn copy_from(&mut self, from: &dyn Storage) -> Result<()> {
         let from = from.as_any().downcast_ref::<Self>().expect("a memory's tensors are of one device");
         self.0.copy_from(&from.0)
