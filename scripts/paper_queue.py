@@ -12,7 +12,7 @@
 Each system is simulated once. A cell is `cfo train`, then `cfo evaluate`, in processes of their own; systems without a plane of cells are
 small and several run side by side, the others alone (but for the evaluation of the one before). Each finished cell appends one line to FOLDER/figures.jsonl, which may be copied
 at any moment. A queue that was killed goes on where it was when started again; `--figures FILE` takes cells of another stretch as
-done, so that stretches on fresh machines add up. `--minutes` ends a stretch: trainings under way are saved. `--limit 'PATTERN=SECONDS'` stops
+done, so that stretches on fresh machines add up. `--minutes` ends a stretch: trainings under way are saved, evaluations come to their end. `--limit 'PATTERN=SECONDS'` stops
 trainings after so long and evaluates what they have learned; their lines say after how many steps.
 
 `table` merges stretches: mean and deviation over seeds, by the paper's recipe and by ours, beside the paper's figures.
@@ -124,7 +124,9 @@ class Queue:
         for folder in (self.out, self.data):
             folder.mkdir(parents=True, exist_ok=True)
         self.lock = threading.Condition()
-        self.training, self.evaluating, self.processes, self.stopping = [], [], set(), False
+        self.training, self.evaluating = [], []
+        # Processes under way, each with whether it is short.
+        self.processes, self.stopping, self.leaving = {}, False, False
         self.started = time.time()
         self.simulating = {system: threading.Lock() for system in SYSTEMS}
         self.commit = options.commit or commit()
@@ -145,11 +147,14 @@ class Queue:
 
     # -- processes
 
-    def call(self, command, log):
-        """Runs a command to its end; its talk goes into a file, its JSON document comes back with its exit code."""
+    def call(self, command, log, is_short=False):
+        """Runs a command to its end; its talk goes into a file, its JSON document comes back with its exit code.
+
+        One that is short may also begin and end when time is up.
+        """
         with open(log, "a") as talk:
             with self.lock:
-                if self.stopping:
+                if self.leaving or self.stopping and not is_short:
                     raise Failed("stopped")
                 process = subprocess.Popen(
                     [str(word) for word in command],
@@ -160,23 +165,29 @@ class Queue:
                     start_new_session=True,
                     preexec_fn=end_with_the_queue,
                 )
-                self.processes.add(process)
+                self.processes[process] = is_short
             output, _ = process.communicate()
             with self.lock:
-                self.processes.discard(process)
+                del self.processes[process]
         try:
             return process.returncode, json.loads(output)
         except ValueError:
             last = Path(log).read_text().strip().splitlines()[-3:]
             raise Failed(f"`{' '.join(map(str, command[1:3]))}` ended with {process.returncode}: {' '.join(last)[:300]}")
 
-    def stop(self, *_):
-        """Lets trainings save their latest step and ends."""
+    def stop(self):
+        """Lets trainings save their latest step; what is trained is still evaluated."""
         with self.lock:
             self.stopping = True
-            for process in self.processes:
-                process.send_signal(signal.SIGINT)
+            for process, is_short in self.processes.items():
+                if self.leaving or not is_short:
+                    process.send_signal(signal.SIGINT)
             self.lock.notify_all()
+
+    def leave(self, *_):
+        """Ends at once: trainings save their latest step."""
+        self.leaving = True
+        self.stop()
 
     # -- the work
 
@@ -232,7 +243,7 @@ class Queue:
             self.evaluating.append(cell)
             self.lock.notify_all()
         begun = time.time()
-        _, found = self.call([self.options.cfo, "evaluate", run, "--data", file, "--json", *device], log)
+        _, found = self.call([self.options.cfo, "evaluate", run, "--data", file, "--json", *device], log, is_short=True)
         evaluated = time.time() - begun
         return self.line(cell, run, trained, found, {"simulate": simulated, "evaluate": evaluated})
 
@@ -508,7 +519,7 @@ def main():
         return
     queue = Queue(options)
     for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, queue.stop)
+        signal.signal(name, queue.leave)
     queue.run()
 
 

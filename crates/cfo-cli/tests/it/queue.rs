@@ -73,3 +73,28 @@ fn a_long_training_is_stopped_and_evaluated() {
     let table = queue(&folder, &["table", "out/figures.jsonl"]).unwrap().stdout;
     assert!(table.contains("neural-ode") && table.contains(&format!("{steps} of {of} steps")), "{table}");
 }
+
+/// When time is up a training that is done is still evaluated: its work would be lost on a machine that goes back.
+#[cfg(unix)]
+#[test]
+fn an_evaluation_comes_to_its_end_when_time_is_up() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new();
+    let slow = folder.path("cfo");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = evaluate ] && sleep 9\nexec '{}' \"$@\"\n",
+        env!("CARGO_BIN_EXE_cfo")
+    );
+    std::fs::write(&slow, script).unwrap();
+    std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut words = vec!["run", "--cfo", slow.to_str().unwrap(), "--out", "out", "--device", "cpu"];
+    for set in ["data.split=[4,1,2]", "train.steps=20", "train.batch=8"] {
+        words.extend(["--set", set]);
+    }
+    words.extend(["--simulate", "lorenz=--frames 21", "--minutes", "0.15"]);
+    words.extend(["--cells", "lorenz/paper/cfo-quintic-25/0"]);
+    let Some(outcome) = queue(&folder, &words) else { return };
+    assert!(outcome.stdout.contains("time is up"), "{}", outcome.stdout);
+    assert_eq!(figures(&folder).len(), 1, "{}", outcome.stdout);
+}
