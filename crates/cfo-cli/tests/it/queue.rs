@@ -82,10 +82,8 @@ fn an_evaluation_comes_to_its_end_when_time_is_up() {
 
     let folder = Folder::new();
     let slow = folder.path("cfo");
-    let script = format!(
-        "#!/bin/sh\n[ \"$1\" = evaluate ] && sleep 9\nexec '{}' \"$@\"\n",
-        env!("CARGO_BIN_EXE_cfo")
-    );
+    let script =
+        format!("#!/bin/sh\n[ \"$1\" = evaluate ] && sleep 9\nexec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_cfo"));
     std::fs::write(&slow, script).unwrap();
     std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut words = vec!["run", "--cfo", slow.to_str().unwrap(), "--out", "out", "--device", "cpu"];
