@@ -309,7 +309,8 @@ class Queue:
             error = "diverged" if line["relative_l2"] is None else f"{line['relative_l2']:.3e}"
             say(f"{cell.key}: {error}{paper}; {line['ms_per_step']:.3f} ms a step; {line['wall_seconds']:.1f} s: {parts}")
         except (Failed, KeyError, OSError, ValueError) as failure:
-            if not self.stopping:
+            # That a training was stopped is no news; that an evaluation failed is.
+            if not self.stopping or (cell in self.evaluating and not self.leaving):
                 say(f"{cell.key}: FAILED: {failure!r}")
         finally:
             with self.lock:
