@@ -12,7 +12,7 @@ use cfo_engine::{
     PadMode, PathData, PathTensors, Precision, Program, ResampleMode, Result, Wavelet, WaveletFamily,
     spectral_modes,
 };
-use cfo_numerics::{NoiseSchedule, Path};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path};
 
 struct Counting;
 
@@ -149,7 +149,7 @@ fn training_step(g: &mut Graph) -> Result<Node> {
         offsets: g.tensor("offsets", Element::Index, [3])?,
     };
     let counter = g.counter("step")?;
-    let data = PathData::Flow { path: Path::default(), noise: NoiseSchedule::default() };
+    let data = PathData::Flow { by: DrawBy::Time, path: Path::default(), noise: NoiseSchedule::default() };
     let sample = g.sample_path(tensors, data, BATCH, (7, 1), counter)?;
     let table = g.constant([2, 1], vec![0.3, 0.7])?;
     let condition = g.gather(table, sample.trajectory)?;

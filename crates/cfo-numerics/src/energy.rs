@@ -1,19 +1,20 @@
-//! The mean square of a path's velocity over time, from inner products of the changes between snapshots.
+//! The mean square of a path's velocity, from inner products of the changes between snapshots.
 
+use crate::draw_by::DrawBy;
 use crate::path::Path;
 use crate::time_grid::Segment;
 
-/// The mean over the time grid of the squared velocity of a path.
+/// The mean of the squared velocity of a path over the points that are drawn from it.
 ///
 /// The velocity is a weighted sum of the changes `d_j = u_{j+1} - u_j` between neighbouring snapshots, so its mean square is a weighted sum of
 /// their inner products `<d_j, d_{j+o}>` with `o` below the reach. The weights depend on the times alone. On each segment
 /// the squared velocity is a polynomial, which Gauss-Legendre quadrature integrates exactly.
 ///
 /// ```
-/// use cfo_numerics::{Energy, Path};
+/// use cfo_numerics::{DrawBy, Energy, Path};
 ///
 /// let times = [0.0, 0.5, 2.0];
-/// let energy = Energy::new(Path::default(), &times);
+/// let energy = Energy::new(Path::default(), DrawBy::Time, &times);
 /// // Changes of a straight line of slope 3.
 /// let changes = [1.5, 4.5];
 /// let mean_square = energy.mean_square(|j, offset| changes[j] * changes[j + offset]);
@@ -35,15 +36,21 @@ impl Energy {
     }
 
     /// For a path through snapshots at these times, which increase strictly.
-    pub fn new(path: Path, times: &[f64]) -> Self {
+    pub fn new(path: Path, by: DrawBy, times: &[f64]) -> Self {
         let reach = Self::reach(path, times.len());
         let mut weights = vec![0.0; times.len().saturating_sub(1) * reach];
         let smoothness = path.supported(times.len()).spline.smoothness();
-        let nodes = gauss_legendre(2 * smoothness + 1);
-        let span = times.last().zip(times.first()).map_or(0.0, |(last, first)| last - first);
+        let quadrature = gauss_legendre(2 * smoothness + 1);
         for (index, pair) in times.windows(2).enumerate() {
             let length = pair[1] - pair[0];
-            for &(tau, weight) in &nodes {
+            // A snapshot belongs to the segment at its right, the last one to the last.
+            let knots = [(0.0, 1.0), (1.0, 1.0)];
+            let (nodes, share) = match by {
+                DrawBy::Time | DrawBy::Interval => (&quadrature[..], by.interval_share(times, index)),
+                DrawBy::Snapshot if index + 2 == times.len() => (&knots[..], 1.0 / times.len() as f64),
+                DrawBy::Snapshot => (&knots[..1], 1.0 / times.len() as f64),
+            };
+            for &(tau, weight) in nodes {
                 let at = path.weights_in(times, Segment { index, tau, length });
                 // Change j has the weights of all snapshots after it.
                 let mut changes = [0.0; crate::PathWeights::MAX];
@@ -56,8 +63,7 @@ impl Energy {
                 for (j, &one) in changes.iter().enumerate() {
                     for (offset, &other) in changes[j..].iter().enumerate() {
                         let both = if offset == 0 { 1.0 } else { 2.0 };
-                        weights[(at.first + j) * reach + offset] +=
-                            both * weight * (length / span) * one * other;
+                        weights[(at.first + j) * reach + offset] += both * weight * share * one * other;
                     }
                 }
             }
@@ -118,9 +124,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against the mean of the squared velocity at many times, which converges with the square of their distance.
+        /// Against the mean of the squared velocity at many points, which converges with the square of their distance.
         #[test]
-        fn equals_the_mean_over_dense_times(
+        fn equals_the_mean_over_dense_points(
             smoothness in 0usize..5, extra in 0usize..4,
             knots in prop::collection::vec((0.2..1.0f64, -1.0..1.0f64), 2..14), shift in -10.0..10.0f64,
         ) {
@@ -129,29 +135,36 @@ mod tests {
             knots[1..].iter().for_each(|(gap, _)| times.push(times[times.len() - 1] + gap));
             let values: Vec<f64> = knots.iter().map(|(_, value)| *value).collect();
             let changes: Vec<f64> = values.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            let found = Energy::new(path, &times).mean_square(|j, offset| changes[j] * changes[j + offset]);
+            let found = [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot]
+                .map(|by| Energy::new(path, by, &times).mean_square(|j, offset| changes[j] * changes[j + offset]));
+            let square = |time: f64| {
+                let weights = path.weights(&times, time);
+                let velocity: f64 =
+                    weights.velocity().iter().zip(&values[weights.range()]).map(|(w, u)| w * u).sum();
+                velocity * velocity
+            };
             let span = times[times.len() - 1] - times[0];
-            let mut sum = 0.0;
+            let mut expected = [0.0, 0.0, times.iter().map(|&time| square(time)).sum::<f64>() / times.len() as f64];
             const EACH: usize = 600;
             for pair in times.windows(2) {
                 for i in 0..EACH {
                     let time = pair[0] + (pair[1] - pair[0]) * (i as f64 + 0.5) / EACH as f64;
-                    let weights = path.weights(&times, time);
-                    let velocity: f64 =
-                        weights.velocity().iter().zip(&values[weights.range()]).map(|(w, u)| w * u).sum();
-                    sum += velocity * velocity * (pair[1] - pair[0]) / EACH as f64;
+                    expected[0] += square(time) * (pair[1] - pair[0]) / (span * EACH as f64);
+                    expected[1] += square(time) / (changes.len() * EACH) as f64;
                 }
             }
             // The midpoint rule's error: a 24th of the squared distance times a second derivative, which for polynomials
             // of degree 4s is at most (4s)^4 times their size.
             let degree = (4 * smoothness) as f64;
             let bound = degree.powi(4) / (24.0 * (EACH * EACH) as f64) + 1e-10;
-            prop_assert!((found - sum / span).abs() <= bound * found.max(1e-9), "{found} {}", sum / span);
+            for (found, expected) in found.into_iter().zip(expected) {
+                prop_assert!((found - expected).abs() <= bound * found.max(1e-9), "{found} {expected}");
+            }
         }
     }
 
     #[test]
     fn a_single_snapshot_has_no_velocity() {
-        assert_eq!(Energy::new(Path::default(), &[1.0]).mean_square(|_, _| 1.0), 0.0);
+        assert_eq!(Energy::new(Path::default(), DrawBy::Time, &[1.0]).mean_square(|_, _| 1.0), 0.0);
     }
 }

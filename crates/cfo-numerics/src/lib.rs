@@ -21,6 +21,7 @@
 #![warn(clippy::too_many_lines)]
 
 mod clock;
+mod draw_by;
 mod energy;
 mod hermite;
 pub mod metric;
@@ -36,6 +37,7 @@ mod time_grid;
 mod wavelet;
 
 pub use clock::Clock;
+pub use draw_by::DrawBy;
 pub use energy::Energy;
 pub use noise::NoiseSchedule;
 pub use path::{Fallback, Path, PathError, PathWeights, Spline};

@@ -239,7 +239,7 @@ impl Model {
     pub(crate) fn question(&self) -> Question {
         let objective = self.objective();
         let errors = self.recipe.path.trust.is_some() && matches!(objective.draw(), Draw::PathPoint { .. });
-        Question { path: objective.measured(), errors, clock: self.clock() }
+        Question { path: objective.measured(), by: objective.draw().by(), errors, clock: self.clock() }
     }
 
     /// How the network's time runs. Only a velocity that knows the time can follow a clock.

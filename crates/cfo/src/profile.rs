@@ -19,11 +19,11 @@ const LEAST: f64 = 1e-3;
 pub struct Profile {
     /// One row a cell.
     pub(crate) speeds: Vec<Vec<f64>>,
-    /// The share of the training time in each cell.
+    /// The share of the drawn times in each cell.
     pub(crate) shares: Vec<f64>,
 }
 
-/// Sums of which a [`Profile`] is made: squared speeds and times of every cell.
+/// Sums of which a [`Profile`] is made: squared speeds and times of every cell, as they are drawn.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileSums {
     pub(crate) squares: Vec<Vec<f64>>,
@@ -45,11 +45,12 @@ impl ProfileSums {
         Self { squares: vec![vec![0.0; channels]; CELLS], durations: vec![0.0; CELLS] }
     }
 
-    /// Takes in a segment of normalised times with the mean squared speed of each channel.
-    pub(crate) fn add(&mut self, [from, to]: [f64; 2], squares: impl Fn(usize) -> f64) {
+    /// Takes in a segment of normalised times with the mean squared speed of each channel. Its times are drawn `density` times as often as
+    /// if all were drawn alike.
+    pub(crate) fn add(&mut self, [from, to]: [f64; 2], density: f64, squares: impl Fn(usize) -> f64) {
         let first = (place(from) as usize).min(CELLS - 1);
         for cell in first..CELLS {
-            let overlap = to.min(beginning(cell + 1)) - from.max(beginning(cell));
+            let overlap = density * (to.min(beginning(cell + 1)) - from.max(beginning(cell)));
             if overlap <= 0.0 {
                 break;
             }
@@ -123,7 +124,7 @@ impl Profile {
         Ok(graph.reshape(speed, [batch, 1, 1, channels])?)
     }
 
-    /// Root mean square over the training time of the speeds to a power, channel by channel.
+    /// Root mean square over the drawn times of the speeds to a power, channel by channel.
     pub(crate) fn power_mean(&self, power: f64) -> Vec<f64> {
         let mean = |channel: usize| {
             let terms = self.speeds.iter().zip(&self.shares);
@@ -146,7 +147,11 @@ mod tests {
         let mut sums = ProfileSums::new(2);
         for pair in cuts.windows(2) {
             let middle = (pair[0] + pair[1]) / 2.0;
-            sums.add([pair[0], pair[1]], |channel| if channel == 0 { (0.1 + middle).powi(-2) } else { 0.0 });
+            sums.add(
+                [pair[0], pair[1]],
+                1.0,
+                |channel| if channel == 0 { (0.1 + middle).powi(-2) } else { 0.0 },
+            );
         }
         sums.profile()
     }

@@ -1,7 +1,7 @@
 //! One pass over what training sees: every value is read once, measured, hashed and put in its place.
 
 use cfo_data::{ChangeProducts, FieldShape, Normalization, Statistics};
-use cfo_numerics::{Clock, Energy, Path};
+use cfo_numerics::{Clock, DrawBy, Energy, Path};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -68,6 +68,8 @@ pub(crate) struct Survey {
 pub(crate) struct Question {
     /// The path whose velocity is measured.
     pub(crate) path: Path,
+    /// At which points of it.
+    pub(crate) by: DrawBy,
     /// Whether its errors are to be estimated.
     pub(crate) errors: bool,
     /// The clock by whose time its velocity is measured.
@@ -289,7 +291,7 @@ impl Surveyor<'_> {
         }
         let mut values = Statistics::new(channels);
         values.add(snapshots);
-        let Question { path, errors, clock } = self.question;
+        let Question { path, by, errors, clock } = self.question;
         let times = self.times.by(clock, times);
         let mut reach = Energy::reach(path, times.len());
         if errors {
@@ -298,7 +300,7 @@ impl Surveyor<'_> {
         let products = ChangeProducts::new(snapshots.chunks(self.size), channels, reach);
         let energy = match known {
             Some((seen, energy)) if *seen == times => energy,
-            _ => &mut known.insert((times.clone(), Energy::new(path, &times))).1,
+            _ => &mut known.insert((times.clone(), Energy::new(path, by, &times))).1,
         };
         let changes = products.len() as f64;
         let change =
@@ -307,7 +309,9 @@ impl Surveyor<'_> {
         let mut profile = ProfileSums::new(channels);
         for (j, pair) in times.windows(2).enumerate() {
             let [from, to] = [pair[0], pair[1]].map(|time| (time - self.times.start) / self.times.duration);
-            profile.add([from, to], |channel| products.mean(j, 0, channel) / (to - from).powi(2));
+            profile.add([from, to], density(by, &times, j), |channel| {
+                products.mean(j, 0, channel) / (to - from).powi(2)
+            });
         }
         let path_errors = match errors {
             true => trust::path_errors(path, &times, &products, channels),
@@ -321,5 +325,12 @@ impl Surveyor<'_> {
             velocity: (0..channels).map(velocity).collect(),
             hash,
         }
+    }
+}
+/// How often the times of an interval are drawn, as a multiple of drawing all times of the trajectory alike.
+fn density(by: DrawBy, times: &[f64], interval: usize) -> f64 {
+    match by {
+        DrawBy::Time => 1.0,
+        _ => by.interval_share(times, interval) / DrawBy::Time.interval_share(times, interval),
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use cfo_engine::{Data, Element, Memory};
-use cfo_numerics::Clock;
+use cfo_numerics::{Clock, DrawBy};
 use rayon::prelude::*;
 
 use crate::checkpoint::fingerprint;
@@ -131,7 +131,8 @@ impl TrainingData {
 
     /// The same, hashed in this way.
     pub(crate) fn fingerprint_by(hash: Hash, recipe: &Recipe, set: &Trajectories) -> Result<String> {
-        let question = Question { path: recipe.path.path(), errors: false, clock: Clock::Even };
+        let question =
+            Question { path: recipe.path.path(), by: DrawBy::Time, errors: false, clock: Clock::Even };
         let selections = Selection::of_set(recipe, set)?;
         Ok(Survey::with_hash(hash, question, Source::plain(set), &selections, None)?.fingerprint)
     }
@@ -172,8 +173,8 @@ impl TrainingData {
             data.offsets.push(data.times.len() as u32);
             data.conditions.extend(model.scaling.conditions(&trajectory.parameters));
         }
-        if let Draw::PathPoint { path, .. } = model.objective().draw() {
-            data.trust = trust(model, path, &data.times, &data.offsets, path_errors);
+        if let Draw::PathPoint { by, path, .. } = model.objective().draw() {
+            data.trust = trust(model, (path, by), &data.times, &data.offsets, path_errors);
         }
         data
     }

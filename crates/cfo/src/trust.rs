@@ -6,7 +6,7 @@
 //! How large the errors are is measured on the data themselves, so that nothing changes where paths are good enough.
 
 use cfo_data::ChangeProducts;
-use cfo_numerics::{Path, stencil};
+use cfo_numerics::{DrawBy, Path, stencil};
 
 use crate::model::Model;
 
@@ -18,9 +18,16 @@ const MOST_GROUPS: usize = 100;
 const MOST_COUNT: f64 = 32.0;
 
 /// What an error counts at each row of trajectories that stand one after another, `[rows, channels]`; empty where all count alike.
-/// The squares have a mean of 1 over time, channel by channel. Times are in units of `Scaling::span`, `errors` are those of
+/// The squares have a mean of 1 over what is drawn, channel by channel. Times are in units of `Scaling::span`, `errors` are those of
 /// [`path_errors`] of all trajectories.
-pub(crate) fn trust(model: &Model, path: Path, times: &[f64], offsets: &[u32], errors: &[f32]) -> Vec<f32> {
+pub(crate) fn trust(
+    model: &Model,
+    (path, by): (Path, DrawBy),
+    times: &[f64],
+    offsets: &[u32],
+    errors: &[f32],
+) -> Vec<f32> {
+    let shares = shares(by, times, offsets);
     let (channels, own) = (model.setting.field[2], model.shape().channels);
     let noise =
         model.denoiser.as_ref().map(|denoiser| denoiser.counts(path, model.scaling.span, times, offsets));
@@ -29,7 +36,7 @@ pub(crate) fn trust(model: &Model, path: Path, times: &[f64], offsets: &[u32], e
         let of = |channel: usize| -> Vec<f64> {
             errors.iter().skip(channel).step_by(channels).map(|&error| f64::from(error)).collect()
         };
-        (0..channels).map(|channel| gap_counts(&spacings, times, offsets, &of(channel), tolerance)).collect()
+        (0..channels).map(|channel| gap_counts(&spacings, times, &shares, &of(channel), tolerance)).collect()
     });
     if noise.is_none() && gaps.is_none() {
         return Vec::new();
@@ -43,7 +50,7 @@ pub(crate) fn trust(model: &Model, path: Path, times: &[f64], offsets: &[u32], e
         };
         let of_gap = |row: usize| gaps.as_ref().map_or(1.0, |counts| counts[channel][row]);
         let counts: Vec<f64> = (0..times.len()).map(|row| of_noise(row) * of_gap(row)).collect();
-        let mean = mean_over_time(&counts, times, offsets);
+        let mean = weighted_mean(&counts, &shares);
         for (row, count) in counts.iter().enumerate() {
             trust[row * channels + channel] = (count / mean).sqrt() as f32;
         }
@@ -97,44 +104,36 @@ fn mean_square(weights: &[f64], first: usize, products: &ChangeProducts, channel
     sum.max(0.0)
 }
 
-/// Mean of what rows say, linear between them, over the time of all trajectories.
-fn mean_over_time(counts: &[f64], times: &[f64], offsets: &[u32]) -> f64 {
-    let (mut sum, mut length) = (0.0, 0.0);
-    for pair in offsets.windows(2) {
-        for row in pair[0] as usize..(pair[1] as usize).saturating_sub(1) {
-            let interval = times[row + 1] - times[row];
-            sum += 0.5 * interval * (counts[row] + counts[row + 1]);
-            length += interval;
-        }
-    }
-    sum / length
+/// Mean of what rows say, linear between them, over what is drawn.
+fn weighted_mean(counts: &[f64], shares: &[f64]) -> f64 {
+    let sum: f64 = counts.iter().zip(shares).map(|(count, share)| count * share).sum();
+    sum / shares.iter().sum::<f64>()
 }
 
-/// `1 / (1 + (error / tolerance)^2)` for the modelled error of the velocity at each row, with a mean of 1 over the time of neighbours in
+/// `1 / (1 + (error / tolerance)^2)` for the modelled error of the velocity at each row, with a mean of 1 over what is drawn of neighbours in
 /// time: no time counts more than another, and where all errors are below the tolerance nothing changes.
 fn gap_counts(
     spacings: &[(f64, i32)],
     times: &[f64],
-    offsets: &[u32],
+    shares: &[f64],
     errors: &[f64],
     tolerance: f64,
 ) -> Vec<f64> {
     let mut by_time: Vec<usize> = (0..times.len()).collect();
     by_time.sort_by(|&one, &other| times[one].total_cmp(&times[other]));
-    let lengths = lengths(times, offsets);
     let whole = error_at_unit_spacing(spacings, errors, &by_time);
     let mut counts = vec![1.0; times.len()];
     for group in by_time.chunks(LEAST_GROUP.max(times.len().div_ceil(MOST_GROUPS))) {
         let Some(scale) = error_at_unit_spacing(spacings, errors, group).or(whole) else { continue };
-        let (mut sum, mut length) = (0.0, 0.0);
+        let (mut sum, mut drawn) = (0.0, 0.0);
         for &row in group {
             let (spacing, order) = spacings[row];
             let error = (scale + f64::from(order) * spacing.ln()).exp();
             counts[row] = 1.0 / (1.0 + (error / tolerance).powi(2));
-            sum += counts[row] * lengths[row];
-            length += lengths[row];
+            sum += counts[row] * shares[row];
+            drawn += shares[row];
         }
-        let mean = sum / length;
+        let mean = sum / drawn;
         for &row in group {
             counts[row] = if mean > 0.0 { (counts[row] / mean).min(MOST_COUNT) } else { 1.0 };
         }
@@ -157,17 +156,15 @@ fn error_at_unit_spacing(spacings: &[(f64, i32)], errors: &[f64], rows: &[usize]
     known.chunks(known.len().div_ceil(4).max(1)).take(2).map(mean).reduce(f64::min)
 }
 
-/// The time for which each row is the nearest of its trajectory.
-fn lengths(times: &[f64], offsets: &[u32]) -> Vec<f64> {
-    let mut lengths = vec![0.0; times.len()];
+/// How often each row is drawn, in units of time: the share of its trajectory's draws for which it counts, times its trajectory's length.
+fn shares(by: DrawBy, times: &[f64], offsets: &[u32]) -> Vec<f64> {
+    let mut shares = Vec::with_capacity(times.len());
     for pair in offsets.windows(2) {
-        for row in pair[0] as usize..(pair[1] as usize).saturating_sub(1) {
-            let half = 0.5 * (times[row + 1] - times[row]);
-            lengths[row] += half;
-            lengths[row + 1] += half;
-        }
+        let times = &times[pair[0] as usize..pair[1] as usize];
+        let length = times.last().zip(times.first()).map_or(0.0, |(last, first)| last - first);
+        shares.extend(by.snapshot_shares(times).iter().map(|share| share * length));
     }
-    lengths
+    shares
 }
 
 /// Geometric mean of the distances from each row to the others of its stencil, and their number: the order of the estimate.
@@ -222,6 +219,12 @@ mod tests {
         (times, offsets, errors)
     }
 
+    /// What each row counts at a tolerance of a hundredth.
+    fn counts(by: DrawBy, times: &[f64], offsets: &[u32], errors: &[f64]) -> Vec<f64> {
+        let spacings = spacings(FIVE_POINTS, times, offsets);
+        gap_counts(&spacings, times, &shares(by, times, offsets), errors, 0.01)
+    }
+
     /// The estimate is the true error where snapshots resolve the wave.
     #[test]
     fn errors_are_found_without_the_truth() {
@@ -253,7 +256,7 @@ mod tests {
     fn close_snapshots_undo_the_bias_of_sparse_ones() {
         let frequency = 40.0_f64;
         let (times, offsets, errors) = thinned_waves(frequency, 25);
-        let counts = gap_counts(&spacings(FIVE_POINTS, &times, &offsets), &times, &offsets, &errors, 0.01);
+        let counts = counts(DrawBy::Time, &times, &offsets, &errors);
         let (mut plain, mut weighted) = ([0.0; 2], [0.0; 2]);
         for pair in offsets.windows(2) {
             let rows = pair[0] as usize..pair[1] as usize;
@@ -277,7 +280,7 @@ mod tests {
     #[test]
     fn good_paths_are_left_alone() {
         let (times, offsets, errors) = thinned_waves(1.0, 60);
-        let counts = gap_counts(&spacings(FIVE_POINTS, &times, &offsets), &times, &offsets, &errors, 0.01);
+        let counts = counts(DrawBy::Time, &times, &offsets, &errors);
         let furthest = counts.iter().map(|count| (count - 1.0).abs()).fold(0.0, f64::max);
         assert!(furthest < 0.05, "{furthest}");
     }
@@ -289,12 +292,12 @@ mod tests {
         let offsets: Vec<u32> = (0..=64).map(|i| 20 * i).collect();
         let times = own.repeat(64);
         let errors = vec![0.3; times.len()];
-        let counts = gap_counts(&spacings(FIVE_POINTS, &times, &offsets), &times, &offsets, &errors, 0.01);
+        let counts = counts(DrawBy::Time, &times, &offsets, &errors);
         assert!(counts.iter().all(|count| (count - 1.0).abs() < 1e-9), "{counts:?}");
     }
 
     proptest! {
-        /// Whatever the times and errors, counts are positive and bounded, and their mean over time is positive.
+        /// Whatever the times and errors and whatever is drawn, counts are positive and bounded, and their mean is positive.
         #[test]
         fn counts_are_bounded(
             gaps in prop::collection::vec(1e-6_f64..1e3, 1..40), size in -12.0_f64..12.0, unknown in any::<bool>(),
@@ -304,10 +307,12 @@ mod tests {
                 .collect();
             let offsets = [0, times.len() as u32];
             let errors = vec![if unknown { f64::NAN } else { 10.0_f64.powf(size) }; times.len()];
-            let counts = gap_counts(&spacings(FIVE_POINTS, &times, &offsets), &times, &offsets, &errors, 0.01);
-            prop_assert!(counts.iter().all(|count| (0.0..=MOST_COUNT).contains(count)), "{counts:?}");
-            let mean = mean_over_time(&counts, &times, &offsets);
-            prop_assert!(mean > 0.0 && mean.is_finite(), "{mean} {counts:?}");
+            for by in [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot] {
+                let counts = counts(by, &times, &offsets, &errors);
+                prop_assert!(counts.iter().all(|count| (0.0..=MOST_COUNT).contains(count)), "{counts:?}");
+                let mean = weighted_mean(&counts, &shares(by, &times, &offsets));
+                prop_assert!(mean > 0.0 && mean.is_finite(), "{mean} {counts:?}");
+            }
         }
     }
 }

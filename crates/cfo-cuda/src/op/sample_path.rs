@@ -5,7 +5,7 @@ use crate::program::launch::Parameters;
 use crate::program::lowering::{Io, Lowering};
 use cfo_engine::Shape;
 use cfo_engine::ops::{PathData, SamplePath};
-use cfo_numerics::Path;
+use cfo_numerics::{DrawBy, Path};
 
 /// Fields up to this many elements are sampled by one thread each.
 const POINTS: usize = 32;
@@ -16,15 +16,26 @@ fn stencil(path: Path) -> usize {
     path.stencil.clamp(2, Path::MAX_STENCIL)
 }
 
+/// What the kernels call a point that is drawn so.
+fn point(by: DrawBy) -> &'static str {
+    match by {
+        DrawBy::Time => "TIME",
+        DrawBy::Interval => "INTERVAL",
+        DrawBy::Snapshot => "SNAPSHOT",
+    }
+}
+
 pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, to: &mut Lowering) {
     let size = values.len() / values.axes()[0].max(1);
     if let PathData::Window { intervals } = op.draw.data {
         return windows(op, (intervals, size), offsets, io, to);
     }
-    let (smoothness, stencil, pair, noise) = match op.draw.data {
-        PathData::Pair | PathData::Window { .. } => (0, 2, true, None),
-        PathData::Flow { path, noise } => (path.spline.smoothness(), stencil(path), false, Some(noise)),
-        PathData::Whole { path, .. } => (path.spline.smoothness(), stencil(path), false, None),
+    let (smoothness, stencil, draws, noise) = match op.draw.data {
+        PathData::Pair | PathData::Window { .. } => (0, 2, "PAIR", None),
+        PathData::Flow { by, path, noise } => {
+            (path.spline.smoothness(), stencil(path), point(by), Some(noise))
+        }
+        PathData::Whole { path, .. } => (path.spline.smoothness(), stencil(path), "TIME", None),
     };
     let noisy = noise.is_some_and(|noise| noise.amplitude != 0.0);
     let scalar = io.outputs[1].scalar.name();
@@ -64,7 +75,7 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
         return to.launch_with(File::SamplePath, parameters, body, (grid, threads as u32, 0));
     }
     let body = format!(
-        "sample_{kind}<{scalar}, {smoothness}, {stencil}, {pair}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
+        "sample_{kind}<{scalar}, {smoothness}, {stencil}, {draws}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
          time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent, decay, first);"
     );
     to.launch_with(File::SamplePath, parameters, body, (grid, threads, 0));

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use cfo_numerics::{NoiseSchedule, Path, Spline};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 use rayon::prelude::*;
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
@@ -83,7 +83,7 @@ fn poor_library() -> Option<Probe> {
 }
 
 /// A training step with the sampler, layers of every activation, and the optimiser.
-fn training_step(spline: Spline, stencil: usize, size: usize) -> Result<(Graph, Vec<Node>)> {
+fn training_step(by: DrawBy, spline: Spline, stencil: usize, size: usize) -> Result<(Graph, Vec<Node>)> {
     let (batch, rows) = (96, 500);
     let mut graph = Graph::new();
     let tensors = PathTensors {
@@ -93,7 +93,7 @@ fn training_step(spline: Spline, stencil: usize, size: usize) -> Result<(Graph, 
     };
     let counter = graph.counter("step")?;
     let path = Path::new(spline, stencil).expect("a path that exists");
-    let data = PathData::Flow { path, noise: NoiseSchedule::default() };
+    let data = PathData::Flow { by, path, noise: NoiseSchedule::default() };
     let sample = graph.sample_path(tensors, data, batch, (1, 2), counter)?;
     let time = graph.reshape(sample.time, [batch, 1])?;
     let mut x = graph.concat(&[sample.state, time], 1)?;
@@ -378,7 +378,9 @@ fn graphs() -> Vec<(Graph, Vec<Node>)> {
         (Spline::Quintic, 3, 128),
         (Spline::Hermite { smoothness: 4 }, 9, 3),
     ] {
-        graphs.push(training_step(spline, stencil, size).expect("a valid graph"));
+        for by in [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot] {
+            graphs.push(training_step(by, spline, stencil, size).expect("a valid graph"));
+        }
     }
     graphs
 }
@@ -447,7 +449,7 @@ fn every_kernel_compiles() {
 
 #[test]
 fn equal_kernels_are_compiled_once_and_effects_are_marked() {
-    let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
+    let (graph, outputs) = training_step(DrawBy::Time, Spline::Quintic, 3, 3).unwrap();
     let lowering = lowered(&graph, &outputs, Precision::Bf16);
     // Both blocks of this one are alike.
     let (twice, requested) = merged().unwrap();
@@ -466,7 +468,7 @@ fn equal_kernels_are_compiled_once_and_effects_are_marked() {
 
 #[test]
 fn products_read_bf16_where_the_precision_asks_for_it() {
-    let (graph, outputs) = training_step(Spline::Quintic, 3, 128).unwrap();
+    let (graph, outputs) = training_step(DrawBy::Time, Spline::Quintic, 3, 128).unwrap();
     for (precision, half) in [(Precision::F32, false), (Precision::Bf16, true)] {
         for command in lowered(&graph, &outputs, precision).commands {
             if let Work::Product(product) = command.work {
@@ -480,7 +482,7 @@ fn products_read_bf16_where_the_precision_asks_for_it() {
 
 #[test]
 fn leaves_that_products_read_are_rounded_together() {
-    let (graph, outputs) = training_step(Spline::Quintic, 3, 3).unwrap();
+    let (graph, outputs) = training_step(DrawBy::Time, Spline::Quintic, 3, 3).unwrap();
     let (fused, outputs) = fuse(&graph, &outputs);
     let typed = Typed::without_device(fused, outputs, Precision::Bf16, (132, 90));
     let copied = copied_leaves(&typed);

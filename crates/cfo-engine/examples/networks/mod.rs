@@ -4,7 +4,7 @@ use cfo_engine::{
     Activation, AdamConfig, Element, Graph, GroupNormInputs, Initial, Node, PadMode, PathData, PathTensors,
     Result, spectral_modes,
 };
-use cfo_numerics::{NoiseSchedule, Path};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path};
 
 /// How much data there is and how much a step takes of it.
 pub struct Sizes {
@@ -208,7 +208,7 @@ pub fn step(g: &mut Graph, network: &str, sizes: &Sizes, training: bool) -> Resu
         offsets: g.tensor("offsets", Element::Index, [sizes.trajectories + 1])?,
     };
     let counter = g.counter("step")?;
-    let data = PathData::Flow { path: Path::default(), noise: NoiseSchedule::default() };
+    let data = PathData::Flow { by: DrawBy::Time, path: Path::default(), noise: NoiseSchedule::default() };
     let sample = g.sample_path(tensors, data, sizes.batch, (7, 1), counter)?;
     let y = match network {
         "mlp" => mlp(g, sample.time, sample.state)?,

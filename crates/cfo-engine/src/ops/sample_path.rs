@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cfo_numerics::{NoiseSchedule, Path, PathWeights, philox4x32};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path, PathWeights, philox4x32};
 
 use super::{Op, Operation};
 use crate::error::{EngineError, Result};
@@ -12,8 +12,10 @@ use crate::shape::{Element, Shape, Type};
 /// What is drawn from a trajectory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PathData {
-    /// A uniform time; the state is the spline's value plus noise, the target its velocity plus the noise's.
+    /// A point of the path; the state is the spline's value plus noise, the target its velocity plus the noise's.
     Flow {
+        /// Which points are drawn alike.
+        by: DrawBy,
         /// The spline and its stencil.
         path: Path,
         /// The noise between knots.
@@ -117,10 +119,17 @@ impl Draw {
             PathData::Whole { .. } => {
                 Drawn { trajectory, time: times[first], row: first, count: end - first, weights: None }
             }
-            PathData::Flow { path, .. } => {
+            PathData::Flow { path, by, .. } => {
                 let times = &times[first..end];
-                let (start, stop) = (times[0], times[times.len() - 1]);
-                let time = start + (stop - start) * unit(words[1], words[2]);
+                let (from, to) = match by {
+                    DrawBy::Time => (0, times.len() - 1),
+                    DrawBy::Interval => {
+                        let interval = scaled(words[3], (times.len() - 1).max(1));
+                        (interval, (interval + 1).min(times.len() - 1))
+                    }
+                    DrawBy::Snapshot => [scaled(words[3], times.len()); 2].into(),
+                };
+                let time = times[from] + (times[to] - times[from]) * unit(words[1], words[2]);
                 let weights = path.supported(times.len()).weights(times, time);
                 let (row, count) = (first + weights.first, weights.count);
                 Drawn { trajectory, time, row, count, weights: Some(weights) }

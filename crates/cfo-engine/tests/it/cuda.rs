@@ -15,7 +15,7 @@ use cfo_engine::{
     AdamConfig, Data, Distribution, Element, Graph, GroupNormInputs, Memory, Node, Numbering, PadMode,
     PathData, PathTensors, Precision, Program, Shape,
 };
-use cfo_numerics::{NoiseSchedule, Path, Philox, Spline};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path, Philox, Spline};
 
 use crate::check::{Build, compared, inputs, memory_on, normals};
 use crate::{conv, gradients, training};
@@ -420,10 +420,12 @@ fn the_same_seed_draws_the_same_batch() {
     for spline in splines {
         for stencil in [2, 3, 4, 5, 7] {
             if let Ok(path) = Path::new(spline, stencil) {
-                kinds.push(PathData::Flow {
+                let noise = NoiseSchedule { amplitude: 1e-3, exponent: 3, decay: 40.0 };
+                kinds.extend([DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot].map(|by| PathData::Flow {
+                    by,
                     path,
-                    noise: NoiseSchedule { amplitude: 1e-3, exponent: 3, decay: 40.0 },
-                });
+                    noise,
+                }));
             }
         }
     }

@@ -5,7 +5,7 @@ use cfo_engine::{
     Data, Distribution, Draw, Element, Graph, Memory, Node, Numbering, PathData, PathTensors, Precision,
     Program, Shape,
 };
-use cfo_numerics::{Path, Spline};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 
 const SIZE: usize = 5;
 
@@ -147,4 +147,59 @@ fn whole_trajectories_are_resampled() {
         }
     }
     assert_eq!(seen, [true; 3]);
+}
+
+/// Each kind of draw falls into every interval of irregular grids as often as it says, and snapshots are drawn exactly: the state is one of them,
+/// the velocity its stencil's.
+#[test]
+fn draws_fall_where_they_say() {
+    let times = [0.0, 0.1, 0.9, 1.0, 3.0, 7.0, 7.25, 7.5];
+    let offsets = [0_u32, 5, 8];
+    let path = Path::new(Spline::Cubic, 3).unwrap();
+    const DRAWS: usize = 40_000;
+    for by in [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot] {
+        let data = PathData::Flow { by, path, noise: NoiseSchedule::NONE };
+        let draw = Draw { data, seed: 11, stream: 2, first: 0 };
+        let mut nearest = [0.0; 8];
+        for sample in 0..DRAWS {
+            let drawn = draw.sample(sample, 3, &times, &offsets);
+            let (first, end) = (offsets[drawn.trajectory] as usize, offsets[drawn.trajectory + 1] as usize);
+            let own = &times[first..end];
+            assert!(own[0] <= drawn.time && drawn.time <= own[own.len() - 1], "{by:?} {drawn:?}");
+            let after = own.partition_point(|&time| time <= drawn.time).min(own.len() - 1);
+            let place = (drawn.time - own[after - 1]) / (own[after] - own[after - 1]);
+            nearest[first + after - 1] += 1.0 - place;
+            nearest[first + after] += place;
+            if by == DrawBy::Snapshot {
+                assert!(own.contains(&drawn.time));
+                assert_eq!(draw.rows(sample, 3, &times, &offsets), drawn.row..drawn.row + drawn.count);
+            }
+        }
+        for pair in offsets.windows(2) {
+            let rows = pair[0] as usize..pair[1] as usize;
+            for (found, share) in nearest[rows.clone()].iter().zip(by.snapshot_shares(&times[rows])) {
+                // Half of the draws go to each trajectory; five deviations of a count.
+                let (expected, room) = (0.5 * share, 5.0 * (0.5 * share / DRAWS as f64).sqrt());
+                assert!(
+                    (found / DRAWS as f64 - expected).abs() < room,
+                    "{by:?}: {found} of {DRAWS}, not {expected}"
+                );
+            }
+        }
+    }
+}
+
+/// A trajectory of one snapshot is at rest, however it is drawn.
+#[test]
+fn single_snapshots_are_at_rest() {
+    for by in [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot] {
+        let data = PathData::Flow { by, path: Path::default(), noise: NoiseSchedule::NONE };
+        let drawn = Draw { data, seed: 1, stream: 0, first: 0 }.sample(0, 0, &[2.5], &[0, 1]);
+        let weights = drawn.weights.unwrap();
+        assert_eq!(
+            (drawn.time, weights.value(), weights.velocity()),
+            (2.5, &[1.0][..], &[0.0][..]),
+            "{by:?}"
+        );
+    }
 }

@@ -5,7 +5,7 @@ use cfo_engine::{
     Activation, AdamConfig, Data, Draw, Element, Graph, Initial, Memory, Node, PathData, PathTensors,
     Precision, Program, Result, Shape,
 };
-use cfo_numerics::{NoiseSchedule, Path};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path};
 
 const TRAJECTORIES: usize = 5;
 const FRAMES: usize = 21;
@@ -37,6 +37,7 @@ pub fn step(graph: &mut Graph, batch: usize, config: AdamConfig) -> Result<Node>
     };
     let counter = graph.counter("step")?;
     let data = PathData::Flow {
+        by: DrawBy::Time,
         path: Path::default(),
         noise: NoiseSchedule { amplitude: 1e-5, exponent: 3, decay: 0.0 },
     };
@@ -141,6 +142,7 @@ fn draws(first: u32, batch: usize) -> (Vec<f32>, Vec<f32>) {
     };
     let counter = graph.counter("step").unwrap();
     let data = PathData::Flow {
+        by: DrawBy::Time,
         path: Path::default(),
         noise: NoiseSchedule { amplitude: 0.1, exponent: 2, decay: 0.0 },
     };

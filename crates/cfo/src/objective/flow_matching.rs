@@ -1,16 +1,18 @@
 //! Flow matching on a temporal spline: the network learns the path's velocity, which a solver then integrates (the paper's method).
 
 use cfo_engine::{Graph, Node};
-use cfo_numerics::{NoiseSchedule, Path, Spline};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 
 use super::{Batch, Draw, Objective, ObjectiveConfig, Unit};
 use crate::error::Result;
 use crate::model::Model;
 use crate::recipe::{NoiseConfig, PathConfig, Recipe};
 
-/// To match the velocity of a spline through the snapshots, at random times.
+/// To match the velocity of a spline through the snapshots, at random points of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowMatching {
+    /// Which points of the spline are drawn alike.
+    pub by: DrawBy,
     /// The spline and its stencil.
     pub path: Path,
     /// The noise between snapshots.
@@ -28,7 +30,7 @@ impl FlowMatching {
     /// As a recipe's section describes it.
     pub fn new(config: &PathConfig) -> Self {
         let PathConfig { scale_velocity, time_balance, .. } = *config;
-        Self { path: config.path(), noise: config.schedule(), scale_velocity, time_balance }
+        Self { by: config.draw, path: config.path(), noise: config.schedule(), scale_velocity, time_balance }
     }
 
     /// On another spline than the paper's.
@@ -57,6 +59,13 @@ impl FlowMatching {
     #[must_use]
     pub fn noise(mut self, amplitude: f64) -> Self {
         self.noise.amplitude = amplitude;
+        self
+    }
+
+    /// The same with any interval or any snapshot drawn alike rather than any time.
+    #[must_use]
+    pub fn drawn_by(mut self, by: DrawBy) -> Self {
+        self.by = by;
         self
     }
 
@@ -96,7 +105,7 @@ impl Objective for FlowMatching {
     }
 
     fn draw(&self) -> Draw {
-        Draw::PathPoint { path: self.path, noise: self.noise }
+        Draw::PathPoint { by: self.by, path: self.path, noise: self.noise }
     }
 
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
@@ -117,6 +126,7 @@ impl Objective for FlowMatching {
     fn describe(&self, recipe: &mut Recipe) -> bool {
         recipe.objective = ObjectiveConfig::FlowMatching;
         recipe.path = PathConfig {
+            draw: self.by,
             spline: self.path.spline,
             stencil: self.path.stencil,
             scale_velocity: self.scale_velocity,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use cfo_engine::{Graph, Node, PathData, Precision};
 use cfo_numerics::ode::{Controller, Tableau};
-use cfo_numerics::{NoiseSchedule, Path, Spline};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub(crate) use uniform_grid::EQUAL;
 /// ```
 /// use cfo::Model;
 /// use cfo::engine::{Graph, Node};
-/// use cfo::numerics::{NoiseSchedule, Path, Spline};
+/// use cfo::numerics::{DrawBy, NoiseSchedule, Path, Spline};
 /// use cfo::objective::{Batch, Draw, Objective};
 ///
 /// /// Flow matching with absolute instead of squared errors.
@@ -54,7 +54,8 @@ pub(crate) use uniform_grid::EQUAL;
 ///     }
 ///
 ///     fn draw(&self) -> Draw {
-///         Draw::PathPoint { path: Path { spline: Spline::Quintic, stencil: 3 }, noise: NoiseSchedule::NONE }
+///         let path = Path { spline: Spline::Quintic, stencil: 3 };
+///         Draw::PathPoint { by: DrawBy::Time, path, noise: NoiseSchedule::NONE }
 ///     }
 ///
 ///     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> cfo::Result<Node> {
@@ -187,8 +188,10 @@ pub trait Objective: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Draw {
-    /// A uniform time of a trajectory: the state is the path's value there plus noise, the target its velocity plus the noise's.
+    /// A point of a trajectory's path: the state is the path's value there plus noise, the target its velocity plus the noise's.
     PathPoint {
+        /// Which points are drawn alike.
+        by: DrawBy,
         /// The spline and its stencil.
         path: Path,
         /// The noise between snapshots.
@@ -216,10 +219,18 @@ impl Draw {
     /// The same in the engine's words, for trajectories of so many snapshots at most.
     pub(crate) fn data(self, longest: usize) -> PathData {
         match self {
-            Self::PathPoint { path, noise } => PathData::Flow { path, noise },
+            Self::PathPoint { by, path, noise } => PathData::Flow { by, path, noise },
             Self::Neighbours => PathData::Pair,
             Self::Window { intervals } => PathData::Window { intervals },
             Self::Trajectory { path, frames } => PathData::Whole { path, frames, longest },
+        }
+    }
+
+    /// The points at which a velocity is measured.
+    pub(crate) fn by(self) -> DrawBy {
+        match self {
+            Self::PathPoint { by, .. } => by,
+            Self::Neighbours | Self::Window { .. } | Self::Trajectory { .. } => DrawBy::Time,
         }
     }
 

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use cfo_engine::Precision;
-use cfo_numerics::Spline;
 use cfo_numerics::ode::Tableau;
+use cfo_numerics::{DrawBy, Spline};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
@@ -45,6 +45,23 @@ impl Choice for Spline {
 
     fn word(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Choice for DrawBy {
+    const WORDS: &'static [&'static str] = &["times", "intervals", "snapshots"];
+
+    fn of(word: &str) -> Option<Self> {
+        [Self::Time, Self::Interval, Self::Snapshot].into_iter().find(|by| by.word() == word)
+    }
+
+    fn word(&self) -> String {
+        let place = match self {
+            Self::Time => 0,
+            Self::Interval => 1,
+            Self::Snapshot => 2,
+        };
+        Self::WORDS[place].into()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The spline through the snapshots, and its noise.
 
-use cfo_numerics::{NoiseSchedule, Path, Spline};
+use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,12 @@ pub struct PathConfig {
     pub spline: Spline,
     /// Snapshots that estimate the derivatives at a knot.
     pub stencil: usize,
+    /// Which points of a trajectory's path are drawn alike: `times`, as in the paper; `intervals` between snapshots, of which long ones then count no more than short
+    /// ones, for snapshots that lie denser where more happens; `snapshots`, with the velocity that the stencil estimates there, for data so sparse that
+    /// the path is wrong between them.
+    #[serde(with = "choice", skip_serializing_if = "is_by_time")]
+    #[schemars(schema_with = "choice::schema::<DrawBy>")]
+    pub draw: DrawBy,
     /// Whether the network's output is multiplied by the root mean square of the path's velocity, channel by channel, and the loss
     /// taken in its units.
     pub scale_velocity: bool,
@@ -47,6 +53,7 @@ impl Default for PathConfig {
         Self {
             spline: Spline::Quintic,
             stencil: 3,
+            draw: DrawBy::Time,
             scale_velocity: true,
             time_balance: None,
             clock: None,
@@ -55,6 +62,11 @@ impl Default for PathConfig {
             noise: NoiseConfig::default(),
         }
     }
+}
+
+/// Not written where it is the default: figures are known by the keys of their recipe, and most are older than this one.
+fn is_by_time(draw: &DrawBy) -> bool {
+    *draw == DrawBy::Time
 }
 
 impl PathConfig {

@@ -179,9 +179,11 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Sample
         times: graph.tensor("data.times", Element::Double, [data.rows()])?,
         offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
     };
+    let drawn = draw(model, data);
+    let PathData::Flow { by, .. } = drawn.data else { return Ok(None) };
     let line =
-        PathData::Flow { path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
-    let draw = Draw { data: line, first: samples.range.start as u32, ..draw(model, data) };
+        PathData::Flow { by, path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
+    let draw = Draw { data: line, first: samples.range.start as u32, ..drawn };
     let counter = graph.counter(COUNTER)?;
     Ok(Some(graph.sample_draw(tensors, draw, samples.range.len(), counter)?.state))
 }

@@ -2,7 +2,7 @@
 
 use cfo::data::{Split, Trajectory, thin};
 use cfo::engine::Device;
-use cfo::numerics::Philox;
+use cfo::numerics::{DrawBy, Philox};
 use cfo::scaling::Scaling;
 use cfo::{Model, Recipe, Trained, Trajectories};
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn ragged(seed: u64, count: usize) -> Trajectories {
     described(2, trajectories.collect())
 }
 
-/// The mean square of the velocity at many times of each training trajectory, as the sampler draws them.
+/// The mean square of the velocity at many points of each training trajectory, as the sampler draws them.
 fn sampled(set: &Trajectories, recipe: &Recipe, scaling: &Scaling, channel: usize) -> f64 {
     const EACH: usize = 4000;
     let path = recipe.path.path();
@@ -47,7 +47,17 @@ fn sampled(set: &Trajectories, recipe: &Recipe, scaling: &Scaling, channel: usiz
         let times: Vec<f64> = kept.iter().map(|&k| scaling.time(trajectory.times[first + k])).collect();
         let span = times[times.len() - 1] - times[0];
         for sample in 0..EACH {
-            let weights = path.weights(&times, times[0] + span * (sample as f64 + 0.5) / EACH as f64);
+            let share = (sample as f64 + 0.5) / EACH as f64;
+            let place = share * (times.len() - 1) as f64;
+            let time = match recipe.path.draw {
+                DrawBy::Time => times[0] + span * share,
+                DrawBy::Interval => {
+                    let pair = &times[place as usize..][..2];
+                    pair[0] + (pair[1] - pair[0]) * place.fract()
+                }
+                DrawBy::Snapshot => times[(share * times.len() as f64) as usize],
+            };
+            let weights = path.weights(&times, time);
             let term =
                 |(w, k): (&f64, usize)| w * f64::from(trajectory.values[2 * (first + kept[k]) + channel]);
             let velocity: f64 = weights.velocity().iter().zip(weights.range()).map(term).sum();
@@ -62,12 +72,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn the_scale_is_the_root_mean_square_of_what_is_drawn(
-        seed: u64, choice in 0usize..3, drop_first: bool, timed: bool, keep_rate in 0.4..1.0f64, clock in prop::option::of(1e-3..1.0f64),
+        seed: u64, choice in 0usize..3, draw in 0usize..3, drop_first: bool, timed: bool, keep_rate in 0.4..1.0f64, clock in prop::option::of(1e-3..1.0f64),
     ) {
         let set = ragged(seed, 7);
         let path = ["path.spline=linear", "path.spline=cubic", "path.stencil=5"][choice];
         let mut keys = vec![
-            path.to_owned(), format!("data.drop_first={drop_first}"), format!("data.keep_rate={keep_rate}"),
+            path.to_owned(), ["path.draw=times", "path.draw=intervals", "path.draw=snapshots"][draw].to_owned(), format!("data.drop_first={drop_first}"), format!("data.keep_rate={keep_rate}"),
             format!("operator.time_embedding={timed}"), "data.normalize=range".into(),
         ];
         // A network that follows a clock is told the time.
@@ -315,6 +325,11 @@ fn speeds_that_fall_over_time_are_balanced_and_survive_a_checkpoint() {
     let keys = ["path.time_balance=0.5", "operator.time_embedding=true", "train.batch=256"];
     // A network of random weights and small output is worth about as much as one whose output is 0.
     let still: Vec<&str> = keys.into_iter().chain(["train.learning_rate=1e-12"]).collect();
+    for draw in ["path.draw=intervals", "path.draw=snapshots"] {
+        let keys: Vec<&str> = still.iter().copied().chain([draw]).collect();
+        let loss = trained(&with_keys(1, &keys), &set, None, false).unwrap().loss();
+        assert!((0.5..2.0).contains(&loss), "{draw}: loss {loss}");
+    }
     let first = trained(&with_keys(1, &still), &set, None, false).unwrap();
     assert!((0.5..2.0).contains(&first.loss()), "loss {}", first.loss());
     let run = folder.path().join("run");

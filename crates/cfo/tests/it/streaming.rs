@@ -27,6 +27,8 @@ fn streamed_training_yields_the_same_bits() {
         &["data.drop_first=true", "path.spline=cubic", "path.noise.amplitude=1e-2"],
         &["path.smoothing=0.05", "data.keep_rate=0.8"],
         &["path.trust=1e-3", "path.stencil=5", "data.keep_rate=0.5"],
+        &["path.draw=intervals", "path.trust=1e-3", "data.keep_rate=0.5"],
+        &["path.draw=snapshots", "path.stencil=5", "data.keep_rate=0.5"],
     ];
     for keys in variants {
         let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();

@@ -181,6 +181,9 @@ template <int SMOOTHNESS, int STENCIL> DEVICE void path_weights(const double* ti
     for (u32 j = 0; j < w.count; ++j) w.velocity[j] /= length;
 }
 
+// What a sample is: a pair of neighbours, or a point of the path, at any time, in any interval or at any snapshot alike.
+enum Draws { PAIR, TIME, INTERVAL, SNAPSHOT };
+
 // What a sample is made of, once for the whole field.
 struct Drawn {
     float value[MAX_WEIGHTS], velocity[MAX_WEIGHTS];
@@ -189,14 +192,14 @@ struct Drawn {
     u64 row;
 };
 
-template <int SMOOTHNESS, int STENCIL, bool PAIR>
+template <int SMOOTHNESS, int STENCIL, Draws DRAWS>
 DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajectories, u32 step, u32 stream, u32 key0, u32 key1,
     double amplitude, u32 exponent, double decay, Drawn& drawn) {
     u32 words[4];
     philox(sample, step, stream, 0, key0, key1, words);
     drawn.trajectory = scaled(words[0], trajectories);
     const u32 first = offsets[drawn.trajectory], snapshots = offsets[drawn.trajectory + 1] - first;
-    if (PAIR) {
+    if (DRAWS == PAIR) {
         const u32 k = scaled(words[1], snapshots - 1);
         drawn.time = (float)times[first + k];
         drawn.row = first + k;
@@ -204,7 +207,15 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
         return;
     }
     times += first;
-    const double start = times[0], stop = times[snapshots - 1];
+    const u32 last = snapshots - 1;
+    u32 from = 0, to = last;
+    if (DRAWS == INTERVAL) {
+        from = scaled(words[3], last > 1 ? last : 1);
+        to = from + 1 < last ? from + 1 : last;
+    } else if (DRAWS == SNAPSHOT) {
+        from = to = scaled(words[3], snapshots);
+    }
+    const double start = times[from], stop = times[to];
     // Not contracted: the host draws the same time, bit for bit, when it gathers the snapshots.
     const double t = __dadd_rn(start, __dmul_rn(__dadd_rn(stop, -start), unit_double(words[1], words[2])));
     Weights w;
@@ -225,7 +236,7 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
 
 // Writes elements 4 block .. 4 block + 4 of one sample's state and target. With STAGED, `values` holds that many rows for
 // each sample rather than all snapshots. `number` counts samples over all machines that share the batch.
-template <class Y, bool PAIR, bool NOISE, u32 SIZE, u32 STAGED>
+template <class Y, Draws DRAWS, bool NOISE, u32 SIZE, u32 STAGED>
 DEVICE void write_block(const Drawn& drawn, u32 sample, u32 number, u32 block, const float* values, Y* state, Y* target, u32 step, u32 stream,
     u32 key0, u32 key1) {
     const float* rows = values + (STAGED ? (u64)sample * STAGED : drawn.row) * SIZE + block * 4;
@@ -240,7 +251,7 @@ DEVICE void write_block(const Drawn& drawn, u32 sample, u32 number, u32 block, c
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            if (PAIR) {
+            if (DRAWS == PAIR) {
                 (k == 0 ? u : v)[i] = x[i];
             } else {
                 u[i] = k == 0 ? drawn.value[k] * x[i] : u[i] + drawn.value[k] * x[i];
@@ -248,7 +259,7 @@ DEVICE void write_block(const Drawn& drawn, u32 sample, u32 number, u32 block, c
             }
         }
     }
-    if (NOISE && !PAIR) {
+    if (NOISE && DRAWS != PAIR) {
         u32 words[4];
         float z[4];
         philox(block, step, stream, number + 1, key0, key1, words);
@@ -272,13 +283,13 @@ DEVICE void write_block(const Drawn& drawn, u32 sample, u32 number, u32 block, c
 }
 
 // Large fields: blocks of threads share one sample's weights.
-template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 EACH, u32 STAGED>
+template <class Y, int SMOOTHNESS, int STENCIL, Draws DRAWS, bool NOISE, u32 SIZE, u32 EACH, u32 STAGED>
 DEVICE void sample_fields(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
     u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, double decay, u32 first) {
     __shared__ Drawn drawn;
     const u32 sample = blockIdx.y, step = *counter;
     if (threadIdx.x == 0) {
-        draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, decay, drawn);
+        draw<SMOOTHNESS, STENCIL, DRAWS>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, decay, drawn);
         if (blockIdx.x == 0) {
             time[sample] = drawn.time;
             chosen[sample] = drawn.trajectory;
@@ -288,22 +299,22 @@ DEVICE void sample_fields(const float* values, const double* times, const u32* o
     const u32 blocks = (SIZE + 3) / 4;
     u32 block = blockIdx.x * blockDim.x * EACH + threadIdx.x;
     for (u32 i = 0; i < EACH; ++i, block += blockDim.x) {
-        if (block < blocks) write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
+        if (block < blocks) write_block<Y, DRAWS, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
     }
 }
 
 // Small fields: one thread a sample.
-template <class Y, int SMOOTHNESS, int STENCIL, bool PAIR, bool NOISE, u32 SIZE, u32 BATCH, u32 STAGED>
+template <class Y, int SMOOTHNESS, int STENCIL, Draws DRAWS, bool NOISE, u32 SIZE, u32 BATCH, u32 STAGED>
 DEVICE void sample_points(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
     u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, double decay, u32 first) {
     const u32 sample = blockIdx.x * blockDim.x + threadIdx.x, step = *counter;
     if (sample >= BATCH) return;
     Drawn drawn;
-    draw<SMOOTHNESS, STENCIL, PAIR>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, decay, drawn);
+    draw<SMOOTHNESS, STENCIL, DRAWS>(first + sample, times, offsets, trajectories, step, stream, key0, key1, amplitude, exponent, decay, drawn);
     time[sample] = drawn.time;
     chosen[sample] = drawn.trajectory;
     for (u32 block = 0; block < (SIZE + 3) / 4; ++block)
-        write_block<Y, PAIR, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
+        write_block<Y, DRAWS, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
 }
 
 // Windows of snapshots with their times: a thread for every four elements of a sample's field. The last snapshot of a
