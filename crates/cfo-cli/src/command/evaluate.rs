@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::figures::{self, Picture};
 use super::predict::{Diverged, conclude, warn_strangers};
+use super::solver_steps::ShorterSteps;
 use crate::args::{self, Integration, Part};
 use crate::diagnostics::say;
 use crate::interrupt;
@@ -35,6 +36,8 @@ struct Document {
     #[serde(flatten)]
     report: Report,
     diverged: Vec<Diverged>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shorter_steps: Option<ShorterSteps>,
 }
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
@@ -45,6 +48,8 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let alignment = cfo::Alignment::new(trained.model(), &set.description)?;
     alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
     let found = compare(&trained, &part)?;
+    let shorter_steps = ShorterSteps::of(&trained, &set, &part, &found)?;
+    let too_long = shorter_steps.as_ref().and_then(|shorter| shorter.warning(found.evaluations));
     let document = Document {
         run: arguments.run.clone(),
         data: arguments.data.clone(),
@@ -54,6 +59,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         trajectories: part.len(),
         diverged: found.diverged.iter().map(|one| Diverged::new(one, one.trajectory)).collect(),
         report: found,
+        shorter_steps,
     };
     let table = table(&document);
     // The result is printed first, so that a full disk does not lose it.
@@ -61,6 +67,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         true => report::print_json(&document),
         false => report::print(&table.text()).map_err(anyhow::Error::from),
     };
+    too_long.iter().for_each(|warning| say(&format!("warning: {warning}")));
     if !cfo::ranks::is_first() {
         return conclude(&document.diverged, document.trajectories);
     }

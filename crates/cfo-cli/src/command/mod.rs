@@ -11,6 +11,7 @@ mod output;
 mod predict;
 mod reproduce;
 mod simulate;
+mod solver_steps;
 mod train;
 mod view;
 
