@@ -24,5 +24,6 @@ mod simulate;
 mod solver_training;
 mod terminal;
 mod train;
+mod uneven_times;
 mod util;
 mod view;

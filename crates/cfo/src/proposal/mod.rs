@@ -10,6 +10,7 @@ use cfo_data::SamplingAudit;
 use cfo_data::store::TrajectoryFile;
 use cfo_device::Device;
 use cfo_numerics::Path;
+use cfo_numerics::ode::TSIT5;
 
 use crate::error::{CfoError, Result};
 use crate::recipe::{LearningRateSchedule, Recipe, TrainConfig};
@@ -17,6 +18,9 @@ use crate::smoothing::Smoothing;
 pub use cost::Machine;
 use network::Network;
 use survey::Survey;
+
+/// Times are uneven if a tenth of the intervals is so many times as long as another tenth.
+const UNEVEN: f64 = 4.0;
 
 /// A recipe for a file, and why it is as it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +49,7 @@ impl Proposal {
             proposal.say(&format!("operator.{key}"), reason.clone());
         }
         proposal.choose_training(&survey, &network, machine);
+        proposal.choose_solver(&survey);
         proposal.recipe.check()?;
         Ok(proposal)
     }
@@ -120,6 +125,19 @@ impl Proposal {
         self.say("train.validate_every", "five looks at held-out trajectories; the best is kept");
         self.say("train.validate_trajectories", "at most, so that looking stays cheap");
         self.say("train.checkpoint_every", "no more than a tenth is lost to a crash");
+    }
+
+    /// One step an interval is enough where snapshots are about as far apart everywhere. Where they are not, somebody made steps as long as the field
+    /// allowed, and so does the solver.
+    fn choose_solver(&mut self, survey: &Survey) {
+        let [short, long] = survey.intervals;
+        if long >= UNEVEN * short {
+            self.recipe.evaluate.solver = TSIT5;
+            self.say(
+                "evaluate.solver",
+                format!("steps as long as the field allows, as the times are uneven: intervals of {short:.2e} and of {long:.2e}"),
+            );
+        }
     }
 
     /// The same for another number of steps: what is counted in steps follows.

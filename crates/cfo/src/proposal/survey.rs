@@ -27,6 +27,8 @@ pub(super) struct Survey {
     pub dependence: Option<TimeDependence>,
     /// Of each channel.
     pub noise: Vec<ChannelNoise>,
+    /// The lengths of intervals below and above which a tenth of them lies.
+    pub intervals: [f64; 2],
 }
 
 impl Survey {
@@ -56,6 +58,7 @@ impl Survey {
             audit: SamplingAudit::new(file, &deviation, &certain)?,
             dependence: TimeDependence::new(file, &training, noisy)?,
             noise,
+            intervals: intervals(file, &training)?,
         })
     }
 
@@ -117,6 +120,18 @@ fn training(file: &TrajectoryFile) -> Vec<usize> {
 /// At most so many of the numbers below `count`, evenly spread.
 fn every(count: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(count.div_ceil(most).max(1))
+}
+
+/// The lengths below and above which a tenth of the intervals of some trajectories lies.
+fn intervals(file: &TrajectoryFile, training: &[usize]) -> Result<[f64; 2], DataError> {
+    let mut lengths = Vec::new();
+    for i in every(training.len(), SAMPLED[0]) {
+        let times = file.times(training[i])?;
+        lengths.extend(times.windows(2).map(|pair| pair[1] - pair[0]));
+    }
+    lengths.sort_by(f64::total_cmp);
+    let at = |share: f64| lengths.get((share * lengths.len() as f64) as usize).copied().unwrap_or(1.0);
+    Ok([at(0.1), at(0.9)])
 }
 
 /// Spread of each channel over some snapshots.
