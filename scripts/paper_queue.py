@@ -51,19 +51,36 @@ class Failed(Exception):
 class Cell:
     """A training with its place in the table."""
 
-    def __init__(self, planned):
+    def __init__(self, planned, changes):
         self.planned = planned
         self.key = "{system}/{recipe}/{name}/{seed}".format(**planned)
         self.system = planned["system"]
+        self.settings = tomllib.loads(planned["toml"])
+        for change in changes:
+            override(self.settings, change)
         # Of what is set, so that a key which later versions know and nobody set changes nothing.
-        settings = json.dumps(tomllib.loads(planned["toml"]), sort_keys=True)
+        settings = json.dumps(self.settings, sort_keys=True)
         self.digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         self.small = self.system not in PLANES
 
     def figure(self):
         """What a line says of the cell itself."""
-        names = ["system", "recipe", "method", "operator", "spline", "prediction", "keep_rate", "seed", "steps", "finetune_steps", "paper"]
-        return {name: self.planned[name] for name in names} | {"cell": self.key, "recipe_digest": self.digest}
+        names = ["system", "recipe", "method", "operator", "spline", "prediction", "keep_rate", "seed", "finetune_steps", "paper"]
+        known = {"steps": self.settings["train"]["steps"], "cell": self.key, "recipe_digest": self.digest}
+        return {name: self.planned[name] for name in names} | known
+
+
+def override(settings, change):
+    """Sets a key as `--set` of `cfo train` does: a value that is no TOML is a text."""
+    path, _, text = change.partition("=")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, key = path.split(".")
+    for section in sections:
+        settings = settings.setdefault(section, {})
+    settings[key] = value
 
 
 def read_lines(path):
@@ -103,13 +120,12 @@ def plan(options):
     for target in options.targets:
         command = [options.cfo, "reproduce", target, "--scale", options.scale, "--dry-run", "--json"]
         command += ["--recipe", "both", "--seeds", str(options.seeds)]
-        for change in options.set:
-            command += ["--set", change]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(done.stderr)
         for planned in json.loads(done.stdout)["trainings"]:
-            cells.setdefault(Cell(planned).key, Cell(planned))
+            cell = Cell(planned, options.set)
+            cells.setdefault(cell.key, cell)
     return list(cells.values())
 
 
@@ -201,7 +217,7 @@ class Queue:
         return file, time.time() - begun
 
     def make(self, cell, file):
-        split = tomllib.loads(cell.planned["toml"])["data"]["split"]
+        split = cell.settings["data"]["split"]
         variant = ["--variant", "varied"] if cell.system.endswith("-varied") else []
         command = [self.options.cfo, "simulate", cell.system.removesuffix("-varied"), *variant, "--out", file, "--json"]
         command += ["--split", ",".join(map(str, split)), "--seed", self.options.data_seed]
@@ -233,6 +249,7 @@ class Queue:
         begun = time.time()
         if not finished.exists():
             command = [self.options.cfo, "train", recipe_file, "--data", file, "--out", run, "--json", *device]
+            command += [word for change in self.options.set for word in ("--set", change)]
             command += ["--resume"] if (run / "checkpoints").exists() else []
             trained = self.train(command, self.limit(cell), log)
             finished.write_text(json.dumps(trained | {"queue_wall": time.time() - begun}))
@@ -389,16 +406,21 @@ def commit():
 
 
 def merged(files):
-    """The newest line of each cell, those of one place in the table together."""
+    """The newest line of each cell, those of one place in the table together; what `--set` changed has a place of its own."""
     newest = {}
     for line in sorted((line for file in files for line in read_lines(file)), key=lambda line: line["time"]):
-        newest[line["cell"]] = line
+        newest[line["cell"], changes(line)] = line
     rows = {}
     for line in newest.values():
         name = line["cell"].split("/")[2]
-        place = (line["system"], line["method"], line["operator"], line["prediction"], line["spline"], line["keep_rate"], name)
+        place = (line["system"], line["method"], line["operator"], line["prediction"], line["spline"], line["keep_rate"], name, changes(line))
         rows.setdefault(place, {}).setdefault(line["recipe"], []).append(line)
     return rows
+
+
+def changes(line):
+    """What `--set` changed of the recipe."""
+    return " ".join(sorted(line.get("set", [])))
 
 
 def mean(lines):
@@ -428,16 +450,17 @@ def cell(lines):
 
 
 def label(place):
-    _, method, operator, prediction, spline, keep_rate, name = place
+    _, method, operator, prediction, spline, keep_rate, name, changed = place
+    apart = f", `{changed}`" if changed else ""
     if method == "autoregressive":
-        return f"autoregressive {operator}, {prediction.replace('-', ' ')}"
+        return f"autoregressive {operator}, {prediction.replace('-', ' ')}{apart}"
     plain = method == "cfo" and name == f"cfo-{spline}-{100 * keep_rate:.0f}"
-    return f"CFO, {spline}" if plain else name
+    return (f"CFO, {spline}" if plain else name) + apart
 
 
 def order(place):
-    system, method, operator, prediction, spline, keep_rate, name = place
-    return SYSTEMS.index(system), method, operator, prediction or "", spline or "", -keep_rate, name
+    system, method, operator, prediction, spline, keep_rate, name, changed = place
+    return SYSTEMS.index(system), method, operator, prediction or "", spline or "", -keep_rate, name, changed
 
 
 def table(files):
@@ -509,7 +532,7 @@ def main():
     run.add_argument("--mps", action="store_true", help="share the GPU through NVIDIA's MPS if it is there")
     run.add_argument("--minutes", type=float, default=float("inf"), help="end the stretch after so long")
     run.add_argument("--scale", default="paper", choices=["paper", "smoke"])
-    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every recipe")
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the recipes of the chosen cells")
     run.add_argument("--simulate", action="append", default=[], metavar="SYSTEM=OPTIONS", help="of `cfo simulate SYSTEM`")
     run.add_argument("--commit", help="of the binary [default: of this folder]")
     merge = commands.add_parser("table", help="merge figures into a Markdown table")

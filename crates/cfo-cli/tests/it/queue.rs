@@ -56,6 +56,36 @@ fn a_queue_goes_on_where_it_stopped() {
     }
 }
 
+/// A key that is set holds for the chosen cells, whatever recipes of others make of it, and what is trained by it has a row of its own.
+#[test]
+fn a_key_is_set_for_the_chosen_cells() {
+    let folder = Folder::new();
+    let words =
+        ["run", "--cfo", env!("CARGO_BIN_EXE_cfo"), "--out", "out", "--device", "cpu", "--commit", "abc"];
+    let small =
+        "--set data.split=[4,1,2] --set train.steps=20 --set train.batch=8 --simulate lorenz=--frames\t21";
+    let small: Vec<String> = small.split(' ').map(|word| word.replace('\t', " ")).collect();
+    let small: Vec<&str> = small.iter().map(String::as_str).collect();
+    let cells = ["--cells", "lorenz/paper/cfo-quintic-50/0"];
+    if queue(&folder, &[&words[..], &small, &cells].concat()).is_none() {
+        return;
+    }
+    // Our recipe of shallow water has no time as an input and refuses a clock.
+    let clock = [&words[..], &small, &["--set", "path.clock=0.1"], &cells].concat();
+    let outcome = queue(&folder, &clock).unwrap();
+    assert!(outcome.stdout.contains("1 of 1 cells are done"), "{}", outcome.stdout);
+    let done = figures(&folder);
+    assert_eq!((done.len(), done[1]["steps"].as_u64()), (2, Some(20)), "{done:?}");
+    assert!(done[0]["relative_l2"] != done[1]["relative_l2"], "{done:?}");
+    let table = queue(&folder, &["table", "out/figures.jsonl"]).unwrap().stdout;
+    assert!(
+        table.contains(
+            "| CFO, quintic, `data.split=[4,1,2] path.clock=0.1 train.batch=8 train.steps=20` | 50 % |"
+        ),
+        "{table}"
+    );
+}
+
 /// Cells of other targets, and a training that is stopped in time: it is evaluated, and its line says how far it came.
 #[test]
 fn a_long_training_is_stopped_and_evaluated() {
