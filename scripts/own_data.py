@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Eight kinds of one's own data, each with a truth that SciPy integrates: own_data.py KIND OUT.npz [--small] [--seed N]
+"""Nine kinds of one's own data, each with a truth that SciPy integrates: own_data.py KIND OUT.npz [--small] [--seed N]
 
 Needs NumPy and SciPy. `KINDS` names them; a `Case` has the data as a user would hand them over and `truth`, the clean
 solution from any state at any times. `scripts/own_data_check.py` trains on them and compares."""
@@ -104,6 +104,19 @@ def ragged(rng, small):
     count = 30 if small else 120
     times = [irregular(rng, 0.0, rng.uniform(4, 8), rng.integers(40, 81)) for _ in range(count)]
     return case(van_der_pol, times, rng.uniform(-2, 2, (count, 2)), 8)
+
+
+def adaptive(rng, small):
+    """A neuron that fires (FitzHugh and Nagumo), at the times that a solver chose: dense where it fires, far apart where it recovers."""
+
+    def velocity(t, u, _):
+        v, w = u
+        return np.array([10 * (v - v**3 / 3 - w + 0.5), 0.8 * (v + 0.7 - 0.8 * w)])
+
+    count = 30 if small else 120
+    first = rng.uniform([-2, -1], [2, 1.5], (count, 2))
+    chosen = [solve_ivp(lambda t, u: velocity(t, u, None), (0, 20), start, rtol=1e-4, atol=1e-6).t for start in first]
+    return case(velocity, chosen, first, 8)
 
 
 def parameters(rng, small):
@@ -221,7 +234,7 @@ def plane(rng, small):
     return case(velocity, times, np.array(first), 6, periodic=[0, 1], domain=[[0, rows], [0, columns]])
 
 
-KINDS = {kind.__name__: kind for kind in [ragged, line, bounded, plane, noisy, parameters, forced, starts]}
+KINDS = {kind.__name__: kind for kind in [ragged, line, bounded, plane, noisy, parameters, forced, starts, adaptive]}
 
 
 def make(kind, small=False, seed=0):

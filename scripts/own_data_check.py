@@ -20,7 +20,7 @@ from own_data import KINDS, make
 
 # Relative L2 errors against the clean solution that the default recipes must reach.
 GOALS = dict(
-    ragged=1e-2, line=3e-2, bounded=3e-2, plane=5e-2, noisy=6e-2, parameters=1e-2, forced=1e-2, starts=1e-2
+    ragged=1e-2, line=3e-2, bounded=3e-2, plane=5e-2, noisy=6e-2, parameters=1e-2, forced=1e-2, starts=1e-2, adaptive=1e-2
 )
 
 

@@ -6,8 +6,8 @@ mod survey;
 
 use std::fmt::Write;
 
-use cfo_data::SamplingAudit;
 use cfo_data::store::TrajectoryFile;
+use cfo_data::{ChannelNoise, SamplingAudit};
 use cfo_device::Device;
 use cfo_numerics::Path;
 use cfo_numerics::ode::TSIT5;
@@ -18,9 +18,6 @@ use crate::smoothing::Smoothing;
 pub use cost::Machine;
 use network::Network;
 use survey::Survey;
-
-/// Times are uneven if a tenth of the intervals is so many times as long as another tenth.
-const UNEVEN: f64 = 4.0;
 
 /// A recipe for a file, and why it is as it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,15 +124,18 @@ impl Proposal {
         self.say("train.checkpoint_every", "no more than a tenth is lost to a crash");
     }
 
-    /// One step an interval is enough where snapshots are about as far apart everywhere. Where they are not, somebody made steps as long as the field
-    /// allowed, and so does the solver.
+    /// One step an interval is enough where times have nothing to do with the field. Where snapshots were taken as it needed them, the solver
+    /// does the same. Noise looks like a field that is faster over short intervals.
     fn choose_solver(&mut self, survey: &Survey) {
-        let [short, long] = survey.intervals;
-        if long >= UNEVEN * short {
+        let noisy = survey.noise.iter().any(ChannelNoise::matters);
+        if !noisy && survey.pace.follows_the_field() {
+            let [short, long] = survey.pace.intervals;
             self.recipe.evaluate.solver = TSIT5;
             self.say(
                 "evaluate.solver",
-                format!("steps as long as the field allows, as the times are uneven: intervals of {short:.2e} and of {long:.2e}"),
+                format!(
+                    "chooses its steps, as who made the snapshots did: intervals of {short:.2e} where it is fast, of {long:.2e} where it is slow"
+                ),
             );
         }
     }

@@ -13,6 +13,12 @@ const SAMPLED: [usize; 2] = [64, 16];
 /// Trajectories whose parameters are compared.
 const COMPARED: usize = 1000;
 
+/// Times are uneven if a tenth of the intervals is so many times as long as another tenth.
+const UNEVEN: f64 = 3.0;
+
+/// They follow the field if the correlation of their lengths with its speed is at most this: chance makes a tenth of it.
+const FOLLOWING: f64 = -0.25;
+
 /// What was found.
 pub(super) struct Survey {
     pub shape: FieldShape,
@@ -27,8 +33,7 @@ pub(super) struct Survey {
     pub dependence: Option<TimeDependence>,
     /// Of each channel.
     pub noise: Vec<ChannelNoise>,
-    /// The lengths of intervals below and above which a tenth of them lies.
-    pub intervals: [f64; 2],
+    pub pace: Pace,
 }
 
 impl Survey {
@@ -58,7 +63,7 @@ impl Survey {
             audit: SamplingAudit::new(file, &deviation, &certain)?,
             dependence: TimeDependence::new(file, &training, noisy)?,
             noise,
-            intervals: intervals(file, &training)?,
+            pace: Pace::new(file, &training, &deviation)?,
         })
     }
 
@@ -122,16 +127,58 @@ fn every(count: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(count.div_ceil(most).max(1))
 }
 
-/// The lengths below and above which a tenth of the intervals of some trajectories lies.
-fn intervals(file: &TrajectoryFile, training: &[usize]) -> Result<[f64; 2], DataError> {
-    let mut lengths = Vec::new();
-    for i in every(training.len(), SAMPLED[0]) {
-        let times = file.times(training[i])?;
-        lengths.extend(times.windows(2).map(|pair| pair[1] - pair[0]));
+/// How the snapshots lie in time.
+pub(super) struct Pace {
+    /// The lengths of intervals below and above which a tenth of them lies.
+    pub intervals: [f64; 2],
+    /// Correlation of the logarithms of an interval's length and of the speed over it: near 0 where times have nothing to do with the field, negative
+    /// where snapshots lie closer while it is faster.
+    pub correlation: f64,
+}
+
+impl Pace {
+    fn new(file: &TrajectoryFile, training: &[usize], deviation: &[f64]) -> Result<Self, DataError> {
+        let (mut lengths, mut pairs) = (Vec::new(), Vec::new());
+        for i in every(training.len(), SAMPLED[0]) {
+            let times = file.times(training[i])?;
+            lengths.extend(times.windows(2).map(|pair| pair[1] - pair[0]));
+            for frame in every(times.len().saturating_sub(1), SAMPLED[1]) {
+                let values = file.frames(training[i], &[frame, frame + 1])?;
+                let (before, after) = values.split_at(values.len() / 2);
+                let change = |((before, after), deviation): ((&f32, &f32), &f64)| {
+                    (f64::from(after - before) / deviation).powi(2)
+                };
+                let square: f64 = before.iter().zip(after).zip(deviation.iter().cycle()).map(change).sum();
+                let length = times[frame + 1] - times[frame];
+                pairs.push((length.ln(), 0.5 * square.ln() - length.ln()));
+            }
+        }
+        lengths.sort_by(f64::total_cmp);
+        let at = |share: f64| lengths.get((share * lengths.len() as f64) as usize).copied().unwrap_or(1.0);
+        pairs.retain(|(length, speed)| length.is_finite() && speed.is_finite());
+        Ok(Self { intervals: [at(0.1), at(0.9)], correlation: correlation(&pairs) })
     }
-    lengths.sort_by(f64::total_cmp);
-    let at = |share: f64| lengths.get((share * lengths.len() as f64) as usize).copied().unwrap_or(1.0);
-    Ok([at(0.1), at(0.9)])
+
+    /// Whether somebody took snapshots where the field needed them, as solvers do that choose their steps.
+    pub fn follows_the_field(&self) -> bool {
+        let [short, long] = self.intervals;
+        long >= UNEVEN * short && self.correlation <= FOLLOWING
+    }
+}
+
+/// Of pairs of numbers; 0 where one of them does not change.
+fn correlation(pairs: &[(f64, f64)]) -> f64 {
+    let count = pairs.len().max(1) as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / count;
+    let (one, other) = (mean(|pair| pair.0), mean(|pair| pair.1));
+    let [mut squares, mut other_squares, mut products] = [0.0; 3];
+    for (x, y) in pairs.iter().map(|(x, y)| (x - one, y - other)) {
+        squares += x * x;
+        other_squares += y * y;
+        products += x * y;
+    }
+    let size = (squares * other_squares).sqrt();
+    if size > 0.0 { products / size } else { 0.0 }
 }
 
 /// Spread of each channel over some snapshots.

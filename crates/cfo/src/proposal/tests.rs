@@ -2,6 +2,8 @@
 
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::{TrajectoryWriter, WriteOptions};
+use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_numerics::Philox;
 
 use super::*;
 use crate::operator::OperatorConfig;
@@ -43,6 +45,42 @@ fn fields_get_networks_that_two_cores_train() {
     assert!(!fno.time_embedding, "{}", proposal.to_toml().unwrap());
     assert_eq!(fno.modes, 16);
     assert!((3_000..=6_000).contains(&proposal.recipe.train.steps));
+}
+
+/// Times that follow the speed of a field are told from times of their own and from equal ones, whatever the unit of time.
+#[test]
+fn times_that_follow_the_field_get_a_solver_that_chooses_its_steps() {
+    let solver = |place: fn(f64, &mut Philox) -> f64, unit: f64| {
+        let trajectories = (0..12).map(|i| {
+            let mut random = Philox::new(5, i);
+            let phase = random.uniform_between(0.0, 6.0);
+            let mut times: Vec<f64> = (0..=80).map(|k| place(f64::from(k) / 80.0, &mut random)).collect();
+            times.sort_by(f64::total_cmp);
+            // Fast at first, then a hundred times slower.
+            let state = |t: &f64| {
+                [(-60.0 * t).exp() + (phase + t).sin(), (-60.0 * t).exp() - 0.5 * (phase + t).cos()]
+            };
+            let values = times.iter().flat_map(state).map(|value| value as f32).collect();
+            Trajectory::new(times.iter().map(|time| unit * time).collect(), values, vec![]).unwrap()
+        });
+        let description = Description {
+            system: "transient".into(),
+            shape: FieldShape::system(2),
+            periodic: vec![],
+            domain: vec![],
+            channel_names: vec!["u".into(), "v".into()],
+            channel_units: vec![],
+            parameter_names: vec![],
+        };
+        let held = crate::Trajectories::new(description, trajectories.collect()).unwrap();
+        let file = TrajectoryFile::held(std::sync::Arc::new(held)).unwrap();
+        Proposal::new(&file, Machine::cores(2)).unwrap().recipe.evaluate.solver.name
+    };
+    for unit in [1e-6, 1.0, 1e6] {
+        assert_eq!(solver(|share, _| share.powi(3), unit), "tsit5");
+        assert_eq!(solver(|_, random| random.uniform(), unit), "rk4");
+        assert_eq!(solver(|share, _| share, unit), "rk4");
+    }
 }
 
 #[test]
