@@ -154,7 +154,8 @@ class Model:
         Returns:
             What `cfo evaluate --json` prints: `relative_l2` with `mean`, `std`, `per_trajectory`, `final_time` and `indices`, `per_time`,
             `evaluations`, `seconds_per_trajectory`, `metrics`, `diverged` and others. A trajectory that diverges is `None` in
-            `per_trajectory`, named in `diverged`, and costs the others nothing.
+            `per_trajectory`, named in `diverged`, and costs the others nothing. Where the solver's steps are too long for the learned
+            field, a warning says so (`shorter_steps`).
         """
         if not isinstance(data, Trajectories):
             raise InputError(f"`data` is a {type(data).__name__}", "give `cfo.Trajectories`, as in `cfo.read(file).test`")

@@ -92,6 +92,8 @@ def test_evaluation_and_prediction_are_those_of_the_command(tmp_path, run, loren
         ours = model.evaluate(cfo.read(file).test, solver=name, **solver)
         for key in ("relative_l2", "per_time", "evaluations", "metrics", "diverged", "solver", "precision", "trajectories"):
             assert ours[key] == theirs[key], key
+        # Steps that nobody chose are tried at half their length.
+        assert ours.get("shorter_steps") == theirs.get("shorter_steps") and ("shorter_steps" in ours) == (name == "rk4")
         assert ours["seconds_per_trajectory"] > 0
     run(
         "predict", folder, "--initial", file, "--times", "0.02,0.11,0.4", "--out", tmp_path / "p.npz", "--checkpoint", "latest", "--device", "cpu"

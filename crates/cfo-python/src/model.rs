@@ -228,11 +228,16 @@ impl Model {
             let notes = cfo::Alignment::new(trained.model(), &set.description)?.notes;
             let watch = Watch::default().with_interrupt(&line.interrupt);
             let report = trained.evaluate_each(&part, metrics, watch)?;
+            let watch = Watch::default().with_interrupt(&line.interrupt);
+            let shorter = trained.shorter_steps(&part, &report, watch)?;
+            let too_long = shorter.as_ref().and_then(cfo::ShorterSteps::problem);
+            let too_long = too_long.map(|problem| format!("{problem}; `solver=\"tsit5\"` chooses its steps"));
             let strange = |(index, text): &(usize, String)| {
                 format!("trajectory {index}: {text}; beyond that it extrapolates")
             };
-            let notes = notes.into_iter().chain(report.strangers.iter().map(strange)).collect();
-            Ok((document(&trained, &report, chosen.len()), notes))
+            let strangers = report.strangers.iter().map(strange);
+            let notes = notes.into_iter().chain(strangers).chain(too_long).collect();
+            Ok((document(&trained, &report, shorter.as_ref()), notes))
         };
         let (document, notes) = task::interruptible(py, compare)?;
         Ok((json_text(py, document)?, notes))
@@ -277,17 +282,22 @@ impl Model {
 }
 
 /// What `cfo evaluate --json` prints, but for the names of files.
-fn document(trained: &Trained, report: &cfo::Report, count: usize) -> serde_json::Result<Value> {
+fn document(
+    trained: &Trained,
+    report: &cfo::Report,
+    shorter: Option<&cfo::ShorterSteps>,
+) -> serde_json::Result<Value> {
     let diverged = |one: &Divergence| json!({ "trajectory": one.trajectory, "time": one.time, "reason": one.halt.to_string() });
     let mut document = serde_json::to_value(report)?;
     let entries = [
         ("solver", json!(trained.solver().tableau.name)),
         ("precision", json!(trained.precision().to_string())),
-        ("trajectories", json!(count)),
+        ("trajectories", json!(report.relative_l2.indices.len())),
         ("diverged", report.diverged.iter().map(diverged).collect()),
     ];
     if let Some(document) = document.as_object_mut() {
         document.extend(entries.map(|(key, value)| (key.to_owned(), value)));
+        document.extend(shorter.map(|shorter| ("shorter_steps".to_owned(), json!(shorter))));
     }
     Ok(document)
 }

@@ -56,7 +56,7 @@ pub use operator::Operator;
 pub use recipe::Recipe;
 pub use rollout::{Budget, Prediction, Request, Solver, Watch};
 pub use train::{Ending, Observer, Reply, StepReport, Training, WallTime};
-pub use trained::{Loader, Solution, Trained};
+pub use trained::{Loader, ShorterSteps, Solution, Trained};
 pub use trajectories::{Part, Trajectories};
 pub use {cfo_data as data, cfo_numerics as numerics};
 

@@ -10,12 +10,11 @@ use cfo::engine::Precision;
 use cfo::evaluate::Metrics;
 use cfo::objective::Motion;
 use cfo::recipe::EvaluateConfig;
-use cfo::{CfoError, Model, Report, Solver, Trained, Trajectories, Watch};
+use cfo::{CfoError, Model, Report, ShorterSteps, Solver, Trained, Trajectories, Watch};
 use serde::Serialize;
 
 use super::figures::{self, Picture};
 use super::predict::{Diverged, conclude, warn_strangers};
-use super::solver_steps::ShorterSteps;
 use crate::args::{self, Integration, Part};
 use crate::diagnostics::say;
 use crate::interrupt;
@@ -48,8 +47,9 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let alignment = cfo::Alignment::new(trained.model(), &set.description)?;
     alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
     let found = compare(&trained, &part)?;
-    let shorter_steps = ShorterSteps::of(&trained, &set, &part, &found)?;
-    let too_long = shorter_steps.as_ref().and_then(|shorter| shorter.warning(found.evaluations));
+    let watch = Watch::default().with_interrupt(interrupt::flag()?);
+    let shorter_steps = trained.shorter_steps(&part, &found, watch)?;
+    let too_long = shorter_steps.as_ref().and_then(ShorterSteps::problem);
     let document = Document {
         run: arguments.run.clone(),
         data: arguments.data.clone(),
@@ -67,7 +67,13 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         true => report::print_json(&document),
         false => report::print(&table.text()).map_err(anyhow::Error::from),
     };
-    too_long.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    if let Some(problem) = too_long {
+        let nfe = 2 * document.report.evaluations;
+        say(&format!(
+            "warning: {problem}; `--solver tsit5` chooses its steps, `--nfe {nfe}` makes more of them, `evaluate.solver` and `evaluate.nfe` \
+             of the recipe also for validation"
+        ));
+    }
     if !cfo::ranks::is_first() {
         return conclude(&document.diverged, document.trajectories);
     }

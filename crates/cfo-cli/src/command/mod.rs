@@ -11,7 +11,6 @@ mod output;
 mod predict;
 mod reproduce;
 mod simulate;
-mod solver_steps;
 mod train;
 mod view;
 

@@ -128,7 +128,7 @@ impl Proposal {
     /// does the same. Noise looks like a field that is faster over short intervals.
     fn choose_solver(&mut self, survey: &Survey) {
         let noisy = survey.noise.iter().any(ChannelNoise::matters);
-        if !noisy && survey.pace.follows_the_field() {
+        if !noisy && survey.pace.follows_the_field {
             let [short, long] = survey.pace.intervals;
             self.recipe.evaluate.solver = TSIT5;
             self.say(

@@ -4,6 +4,7 @@ use cfo_data::store::TrajectoryFile;
 use cfo_data::{
     ChannelNoise, DataError, FieldShape, SamplingAudit, Split, Statistics, TimeDependence, noise_of_file,
 };
+use cfo_numerics::TimeGrid;
 
 use crate::model::StateSpace;
 
@@ -131,39 +132,50 @@ fn every(count: usize, most: usize) -> impl Iterator<Item = usize> {
 pub(super) struct Pace {
     /// The lengths of intervals below and above which a tenth of them lies.
     pub intervals: [f64; 2],
-    /// Correlation of the logarithms of an interval's length and of the speed over it: near 0 where times have nothing to do with the field, negative
-    /// where snapshots lie closer while it is faster.
-    pub correlation: f64,
+    /// Whether somebody took snapshots where the field needed them, as solvers do that choose their steps: closer while it is faster.
+    pub follows_the_field: bool,
 }
 
 impl Pace {
     fn new(file: &TrajectoryFile, training: &[usize], deviation: &[f64]) -> Result<Self, DataError> {
-        let (mut lengths, mut pairs) = (Vec::new(), Vec::new());
+        let mut looked_at = Vec::new();
         for i in every(training.len(), SAMPLED[0]) {
-            let times = file.times(training[i])?;
-            lengths.extend(times.windows(2).map(|pair| pair[1] - pair[0]));
-            for frame in every(times.len().saturating_sub(1), SAMPLED[1]) {
-                let values = file.frames(training[i], &[frame, frame + 1])?;
-                let (before, after) = values.split_at(values.len() / 2);
-                let change = |((before, after), deviation): ((&f32, &f32), &f64)| {
-                    (f64::from(after - before) / deviation).powi(2)
-                };
-                let square: f64 = before.iter().zip(after).zip(deviation.iter().cycle()).map(change).sum();
-                let length = times[frame + 1] - times[frame];
-                pairs.push((length.ln(), 0.5 * square.ln() - length.ln()));
-            }
+            looked_at.push((training[i], file.times(training[i])?));
         }
+        let gaps = |times: &[f64]| -> Vec<f64> { times.windows(2).map(|pair| pair[1] - pair[0]).collect() };
+        let mut lengths: Vec<f64> = looked_at.iter().flat_map(|(_, times)| gaps(times)).collect();
         lengths.sort_by(f64::total_cmp);
         let at = |share: f64| lengths.get((share * lengths.len() as f64) as usize).copied().unwrap_or(1.0);
-        pairs.retain(|(length, speed)| length.is_finite() && speed.is_finite());
-        Ok(Self { intervals: [at(0.1), at(0.9)], correlation: correlation(&pairs) })
+        let [short, long] = [at(0.1), at(0.9)];
+        // Values are read only where there is something to tell.
+        let follows_the_field =
+            long >= UNEVEN * short && correlation(&paces(file, &looked_at, deviation)?) <= FOLLOWING;
+        Ok(Self { intervals: [short, long], follows_the_field })
     }
+}
 
-    /// Whether somebody took snapshots where the field needed them, as solvers do that choose their steps.
-    pub fn follows_the_field(&self) -> bool {
-        let [short, long] = self.intervals;
-        long >= UNEVEN * short && self.correlation <= FOLLOWING
+/// Logarithms of the length of some intervals and of the speed over them.
+fn paces(
+    file: &TrajectoryFile,
+    looked_at: &[(usize, TimeGrid)],
+    deviation: &[f64],
+) -> Result<Vec<(f64, f64)>, DataError> {
+    let mut paces = Vec::new();
+    for (trajectory, times) in looked_at {
+        for frame in every(times.len().saturating_sub(1), SAMPLED[1]) {
+            let values = file.frames(*trajectory, &[frame, frame + 1])?;
+            let (before, after) = values.split_at(values.len() / 2);
+            let change = |((before, after), deviation): ((&f32, &f32), &f64)| {
+                (f64::from(after - before) / deviation).powi(2)
+            };
+            let square: f64 = before.iter().zip(after).zip(deviation.iter().cycle()).map(change).sum();
+            let length = times[frame + 1] - times[frame];
+            paces.push((length.ln(), 0.5 * square.ln() - length.ln()));
+        }
     }
+    // What stands still has no speed.
+    paces.retain(|(length, speed)| length.is_finite() && speed.is_finite());
+    Ok(paces)
 }
 
 /// Of pairs of numbers; 0 where one of them does not change.

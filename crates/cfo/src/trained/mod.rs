@@ -3,6 +3,7 @@
 mod field;
 mod legs;
 mod load;
+mod shorter_steps;
 mod solution;
 mod weights;
 
@@ -23,6 +24,7 @@ use crate::train::{Ending, Outcome, StepReport, WallTime, write_log};
 use crate::trajectories::Part;
 use legs::Legs;
 pub use load::Loader;
+pub use shorter_steps::ShorterSteps;
 pub use solution::Solution;
 use weights::Weights;
 pub(crate) use weights::{copy_weights, for_rollouts as weights_for_rollouts};

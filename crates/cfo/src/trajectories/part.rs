@@ -109,6 +109,11 @@ impl<'a> Part<'a> {
         self
     }
 
+    /// Those at these places of it.
+    pub(crate) fn at(&self, places: &[usize]) -> Self {
+        Self { set: self.set, indices: places.iter().map(|&place| self.indices[place]).collect() }
+    }
+
     /// What holds for all trajectories of the set.
     pub fn description(&self) -> &'a Description {
         &self.set.description
