@@ -172,7 +172,14 @@ fn draws_fall_where_they_say() {
             nearest[first + after] += place;
             if by == DrawBy::Snapshot {
                 assert!(own.contains(&drawn.time));
-                assert_eq!(draw.rows(sample, 3, &times, &offsets), drawn.row..drawn.row + drawn.count);
+                let (weights, rows) = (drawn.weights.unwrap(), &times[drawn.row..drawn.row + drawn.count]);
+                for (weight, &time) in weights.value().iter().zip(rows) {
+                    assert_eq!(*weight, f64::from(u8::from(time == drawn.time)), "{drawn:?}");
+                }
+                // Three points are exact on squares, but for rounding.
+                let slope: f64 =
+                    weights.velocity().iter().zip(rows).map(|(weight, time)| weight * time * time).sum();
+                assert!((slope - 2.0 * drawn.time).abs() < 1e-10, "{slope} {drawn:?}");
             }
         }
         for pair in offsets.windows(2) {
