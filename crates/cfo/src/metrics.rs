@@ -1,6 +1,6 @@
 //! PDEBench's metrics of a set of rollouts, and how long a rollout is of use.
 
-use cfo_numerics::metric::{FieldErrors, Grid, correlation_time, valid_time};
+use cfo_numerics::metric::{ChannelError, ChannelErrors, FieldErrors, Grid, correlation_time, valid_time};
 use serde::{Deserialize, Serialize};
 
 use crate::model::Model;
@@ -48,9 +48,23 @@ pub struct Bands {
     pub high: Option<f64>,
 }
 
+/// Error of one channel in the user's units. An error over all channels hides those with small values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// Name of the channel.
+    pub name: String,
+    /// Root mean square error over all compared values; the exact first snapshot does not count.
+    pub rmse: f64,
+    /// Standard deviation of the truth over the same values.
+    pub deviation: f64,
+    /// Error relative to the deviation: 1 is the error of a prediction that is always the mean. None where the truth is constant.
+    pub relative: Option<f64>,
+}
+
 /// Sums over trajectories from which the metrics follow.
 pub(crate) struct Sums {
     errors: FieldErrors,
+    channels: ChannelErrors,
     has_space: bool,
     valid: f64,
     throughout: f64,
@@ -68,14 +82,15 @@ impl Sums {
             channels: shape.channels,
             extent: [1.0; 2],
         };
-        let errors = FieldErrors::new(grid);
-        Self { errors, has_space: shape.axes > 0, valid: 0.0, throughout: 0.0, correlated: 0.0 }
+        let (errors, channels) = (FieldErrors::new(grid), ChannelErrors::new(shape.channels));
+        Self { errors, channels, has_space: shape.axes > 0, valid: 0.0, throughout: 0.0, correlated: 0.0 }
     }
 
     /// Of one trajectory.
     pub(crate) fn of(model: &Model, prediction: &[f32], truth: &[f32], times: &[f64]) -> Self {
         let (mut sums, size) = (Self::new(model), model.shape().len());
         sums.errors.push(&prediction[size..], &truth[size..]);
+        sums.channels.push(&prediction[size..], &truth[size..]);
         let valid = valid_time(prediction, truth, times, VALIDITY);
         sums.valid = valid.time;
         sums.throughout = f64::from(u8::from(valid.complete));
@@ -88,6 +103,7 @@ impl Sums {
     /// Adds those of other trajectories.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
+        self.channels.merge(&other.channels);
         self.valid += other.valid;
         self.throughout += other.throughout;
         self.correlated += other.correlated;
@@ -95,19 +111,32 @@ impl Sums {
 
     /// The sums as numbers, to be sent to another process.
     pub(crate) fn to_numbers(&self) -> Vec<f64> {
-        [self.valid, self.throughout, self.correlated].into_iter().chain(self.errors.to_numbers()).collect()
+        let head = [self.valid, self.throughout, self.correlated];
+        head.into_iter().chain(self.channels.to_numbers()).chain(self.errors.to_numbers()).collect()
     }
 
     /// Adds sums that another process wrote as numbers.
     pub(crate) fn merge_numbers(&mut self, numbers: &[f64]) {
-        let [valid, throughout, correlated, errors @ ..] = numbers else { return };
+        let [valid, throughout, correlated, rest @ ..] = numbers else { return };
+        let (channels, errors) = rest.split_at(self.channels.to_numbers().len().min(rest.len()));
+        self.channels.merge_numbers(channels);
         self.errors.merge_numbers(errors);
         self.valid += valid;
         self.throughout += throughout;
         self.correlated += correlated;
     }
 
-    /// The metrics of so many trajectories.
+    /// The errors of each channel, whose names are given.
+    pub(crate) fn channels(&self, names: &[String]) -> Vec<ChannelReport> {
+        let found = self.channels.report().into_iter().enumerate();
+        let report = |(channel, ChannelError { rmse, deviation, relative }): (usize, ChannelError)| {
+            let name = names.get(channel).cloned().unwrap_or_else(|| channel.to_string());
+            ChannelReport { name, rmse, deviation, relative }
+        };
+        found.map(report).collect()
+    }
+
+    /// The metrics of `count` trajectories.
     pub(crate) fn metrics(&self, count: usize) -> Metrics {
         let found = self.errors.report();
         let resolved = |value: f64| (!value.is_nan()).then_some(value);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
 use cfo::engine::Precision;
-use cfo::evaluate::Metrics;
+use cfo::evaluate::{ChannelReport, Metrics};
 use cfo::objective::Motion;
 use cfo::recipe::EvaluateConfig;
 use cfo::{CfoError, Model, Report, ShorterSteps, Solver, Trained, Trajectories, Watch};
@@ -243,6 +243,7 @@ fn table(document: &Document) -> Table {
     push("relative L2 error", scientific(error.mean), &of);
     push("", scientific(error.std), "deviation over trajectories");
     push("", scientific(error.final_time), "mean at the final time");
+    push_channels(&mut push, &report.channels);
     if let Some(metrics) = &report.metrics {
         push_metrics(&mut push, metrics);
     }
@@ -257,6 +258,31 @@ fn table(document: &Document) -> Table {
         "per trajectory, computed in batches",
     );
     table
+}
+
+/// Channels whose errors are printed; of more only the worst.
+const MOST_CHANNELS: usize = 8;
+
+/// Errors of each channel relative to its deviation, in the order of the file; of many channels the worst.
+fn push_channels(push: &mut impl FnMut(&str, String, &str), channels: &[ChannelReport]) {
+    let mut worst: Vec<usize> = (0..channels.len()).collect();
+    let size = |one: &ChannelReport| one.relative.unwrap_or(if one.rmse > 0.0 { f64::INFINITY } else { 0.0 });
+    worst.sort_by(|&a, &b| size(&channels[b]).total_cmp(&size(&channels[a])));
+    let left_out = channels.len().saturating_sub(MOST_CHANNELS);
+    let mut shown: Vec<usize> = worst.into_iter().take(MOST_CHANNELS).collect();
+    shown.sort_unstable();
+    for (place, channel) in shown.into_iter().enumerate() {
+        let ChannelReport { name, rmse, deviation, relative } = &channels[channel];
+        let (value, of) = match relative {
+            Some(relative) => (*relative, format!("`{name}`: error relative to its deviation of {deviation:.3e}")),
+            None => (*rmse, format!("`{name}`: root mean square error; the channel is constant")),
+        };
+        let more = match left_out {
+            0 => String::new(),
+            count => format!("; {count} channels with smaller errors are in the JSON document"),
+        };
+        push(if place == 0 { "channels" } else { "" }, scientific(value), &(of + if place == 0 { &more } else { "" }));
+    }
 }
 
 /// PDEBench's metrics and others, one per line.

@@ -4,12 +4,14 @@
 //! `f64`. A prediction that is not finite gives a metric that is not finite. Ratios to a truth that is zero throughout are 0 for an exact
 //! prediction and infinite otherwise.
 
+mod channel;
 mod field;
 mod horizon;
 mod lanes;
 mod relative;
 mod spectrum;
 
+pub use channel::{ChannelError, ChannelErrors};
 pub use field::{FieldErrors, FieldReport, Grid};
 pub use horizon::{Horizon, correlation_per_time, correlation_time, valid_time};
 pub use relative::{Summary, relative_l2, relative_l2_per_time};

@@ -111,6 +111,7 @@ impl<'a> Comparison<'a> {
             per_time: per_time(&judged),
             evaluations: self.evaluations,
             seconds_per_trajectory: self.seconds / judged.len().max(1) as f64,
+            channels: self.sums.as_ref().map_or(Vec::new(), |sums| sums.channels(&self.model.channel_names)),
             metrics: self.sums.map(|sums| sums.metrics(errors.len())),
             diverged: self.diverged,
             worst: self.worst,

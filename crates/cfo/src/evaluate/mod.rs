@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::alignment::Alignment;
 use crate::error::{CfoError, Result};
-pub use crate::metrics::{Bands, Metrics};
+pub use crate::metrics::{Bands, ChannelReport, Metrics};
 use crate::model::Model;
 use crate::ranks;
 use crate::rollout::{Budget, Divergence, Request, Rollout, Watch};
@@ -74,6 +74,9 @@ pub struct Report {
     /// PDEBench's metrics and others, where they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
+    /// Errors of each channel relative to its own deviation, where metrics were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<ChannelReport>,
     /// The trajectories that did not arrive, by their index; not part of the written report.
     #[serde(skip)]
     pub diverged: Vec<Divergence>,
