@@ -19,7 +19,7 @@ pub use changes::ChangeProducts;
 pub use error::{DataError, Place};
 pub use noise::{ChannelNoise, NoiseEstimator, mean_interval, noise_of_file};
 pub use normalize::{Normalization, Statistics, scale, unscale};
-pub use sampling::{Rebuilt, SamplingAudit};
+pub use sampling::{Rebuilt, SamplingAudit, Verdict, deviation_of_file};
 pub use split::Split;
 pub use time_dependence::TimeDependence;
 pub use trajectory::{

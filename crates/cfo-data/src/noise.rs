@@ -32,6 +32,9 @@ const MOST_GROWTH: f64 = 2.0;
 /// Least share of the variance of residuals that neighbouring points do not have in common.
 const LEAST_OWN: f64 = 0.5;
 
+/// A typical step of an input, in units of its deviation. Digits of a sensor are finer.
+const LEAST_STEP: f64 = 0.1;
+
 /// Noise below this share of a channel's deviation is not worth smoothing: splines err as much.
 const MATTERS: f64 = 1e-3;
 
@@ -44,9 +47,16 @@ pub struct ChannelNoise {
     pub relative: f64,
     /// Whether it is told apart from times that are too far apart. If not, the deviation is an upper bound.
     pub resolved: bool,
+    /// Whether the channel moves in steps and is constant between them, as controls do. Its steps are not noise.
+    pub stepwise: bool,
 }
 
 impl ChannelNoise {
+    /// No noise, with certainty or without.
+    fn none(resolved: bool) -> Self {
+        Self { fit: NoiseFit::NONE, relative: 0.0, resolved, stepwise: false }
+    }
+
     /// What surely is noise, in the data's units.
     pub fn certain(&self) -> f64 {
         if self.resolved { self.fit.deviation } else { 0.0 }
@@ -145,14 +155,17 @@ impl NoiseEstimator {
         }
         if let Some(relative) = known {
             let fit = all.fit_prior(relative * spread);
-            return ChannelNoise { fit, relative, resolved: true };
+            return ChannelNoise { fit, relative, resolved: true, stepwise: false };
         }
         if all.len() < LEAST_DIFFERENCES {
-            return ChannelNoise { fit: NoiseFit::NONE, relative: 0.0, resolved: false };
+            return ChannelNoise::none(false);
+        }
+        if self.is_stepwise(channel, spread) {
+            return ChannelNoise { stepwise: true, ..ChannelNoise::none(true) };
         }
         let mut fit = all.fit();
         if fit.deviation == 0.0 {
-            return ChannelNoise { fit, relative: 0.0, resolved: true };
+            return ChannelNoise::none(true);
         }
         let own = self.own_share(channel, fit.ratio);
         let grows = half.len() >= LEAST_DIFFERENCES && half.fit().deviation > MOST_GROWTH * fit.deviation;
@@ -160,7 +173,27 @@ impl NoiseEstimator {
         if own < LEAST_OWN {
             fit.deviation *= own.sqrt();
         }
-        ChannelNoise { fit, relative: fit.deviation / spread, resolved: small && !grows && own >= LEAST_OWN }
+        let resolved = small && !grows && own >= LEAST_OWN;
+        ChannelNoise { fit, relative: fit.deviation / spread, resolved, stepwise: false }
+    }
+
+    /// Whether a channel of a system keeps its value over most intervals and moves far over the others. Sensors of few digits keep their value
+    /// too, but move by single digits; parts of a field may be at rest.
+    fn is_stepwise(&self, channel: usize, spread: f64) -> bool {
+        if self.shape.axes > 0 {
+            return false;
+        }
+        let (mut kept, mut steps) = (0, Vec::new());
+        for (times, values) in &self.series {
+            let (series, _) = self.column(values, times.len(), channel);
+            let moves = series.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+            let (still, moved): (Vec<f64>, Vec<f64>) = moves.partition(|&step| step == 0.0);
+            kept += still.len();
+            steps.extend(moved);
+        }
+        let middle = steps.len() / 2;
+        steps.sort_by(f64::total_cmp);
+        kept >= steps.len() && steps.get(middle).is_some_and(|&step| step > LEAST_STEP * spread)
     }
 
     /// One channel of a trajectory, `[frames, points]`, and the number of points.
@@ -326,6 +359,29 @@ mod tests {
         assert!(
             found(shape(64, 1), &lines, 0.0).iter().all(|noise| !noise.resolved || noise.relative < 1e-3)
         );
+    }
+
+    /// A control that is held constant between random steps, and a sensor whose last digit is coarse.
+    #[test]
+    fn steps_of_an_input_are_not_noise() {
+        let mut random = Philox::new(11, 0);
+        let trajectories: Vec<Trajectory> = (0..6)
+            .map(|i| {
+                let times: Vec<f64> = (0..200).map(|k| 0.1 * f64::from(k)).collect();
+                let levels: Vec<f64> = (0..20).map(|_| random.normal()).collect();
+                let state = |k: usize| {
+                    [
+                        levels[k / 10] as f32,
+                        ((0.1 * k as f64 + f64::from(i)).sin() * 100.0).round() as f32 / 100.0,
+                    ]
+                };
+                let values = (0..200).flat_map(state).collect();
+                Trajectory::new(times, values, vec![]).unwrap()
+            })
+            .collect();
+        let found = found(shape(1, 2), &trajectories, 0.0);
+        assert!(found[0].stepwise && !found[0].matters() && found[0].certain() == 0.0, "{found:?}");
+        assert!(!found[1].stepwise && found[1].relative < 0.02, "{found:?}");
     }
 
     #[test]

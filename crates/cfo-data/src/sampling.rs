@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 
 use cfo_numerics::{Clock, Path, Segment, Spline};
 
-use crate::DataError;
 use crate::store::TrajectoryFile;
+use crate::{DataError, Statistics};
 
 const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
@@ -36,6 +36,50 @@ const MOST_VALUES: usize = 1 << 26;
 
 /// Errors below this share of the noise are lost in it: of some hundred knots its own mean square is known to a tenth.
 const HIDDEN: f64 = 0.3;
+
+/// Trajectories and snapshots of each that the spread of the values is measured on.
+const MEASURED: [usize; 2] = [64, 16];
+
+/// Whether times are dense enough, by the error of the recommended path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Below a hundredth of the standard deviation, noise aside: other errors will dominate.
+    Dense,
+    /// Below a tenth: the error of the path will limit what is learned.
+    Coarse,
+    /// Above: snapshots are too far apart to interpolate between.
+    TooSparse,
+    /// Hidden by noise.
+    Noisy,
+}
+
+impl Verdict {
+    /// Its name in JSON documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "dense",
+            Self::Coarse => "coarse",
+            Self::TooSparse => "too-sparse",
+            Self::Noisy => "noisy",
+        }
+    }
+
+    /// The verdict in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Dense => {
+                "dense enough: left-out snapshots are interpolated to 1 % of the standard deviation"
+            }
+            Self::Coarse => {
+                "coarse: left-out snapshots are interpolated to 10 % of the standard deviation, not to 1 %"
+            }
+            Self::TooSparse => {
+                "too sparse: left-out snapshots are not interpolated to 10 % of the standard deviation"
+            }
+            Self::Noisy => "left-out snapshots are interpolated as well as the noise allows",
+        }
+    }
+}
 
 /// How well each path rebuilds snapshots that it was not given.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,6 +173,17 @@ impl SamplingAudit {
         (even > self.hidden().max(WORTH * best.curve_error)).then_some(*half)
     }
 
+    /// Whether the times are dense enough; none where no path could be compared. `is_smoothed`: whether there is noise that matters.
+    pub fn verdict(&self, is_smoothed: bool) -> Option<Verdict> {
+        let error = self.recommended()?.curve_error;
+        Some(match error {
+            error if is_smoothed && error <= self.hidden() => Verdict::Noisy,
+            error if error < 1e-2 => Verdict::Dense,
+            error if error < 1e-1 => Verdict::Coarse,
+            _ => Verdict::TooSparse,
+        })
+    }
+
     /// Errors of the curve below this are lost in the noise.
     pub fn hidden(&self) -> f64 {
         HIDDEN * self.noise
@@ -143,6 +198,21 @@ impl SamplingAudit {
         let close = self.paths.iter().copied().filter(|rebuilt| rebuilt.curve_error <= bound);
         close.max_by_key(|rebuilt| (rebuilt.path.spline.smoothness(), Reverse(rebuilt.path.stencil)))
     }
+}
+
+/// Standard deviation of each channel over some snapshots, spread over the file; 1 where it is 0. Whoever looks at a file measures it
+/// here, so that shares of the deviation agree.
+///
+/// # Errors
+/// If the file cannot be read, or a value is not finite.
+pub fn deviation_of_file(file: &TrajectoryFile) -> Result<Vec<f64>, DataError> {
+    let mut statistics = Statistics::new(file.description().shape.channels);
+    for trajectory in spread(file.len(), MEASURED[0]) {
+        for frame in spread(file.frame_count(trajectory)?, MEASURED[1]) {
+            statistics.add(&file.frames(trajectory, &[frame])?);
+        }
+    }
+    Ok(statistics.normalization().deviation)
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -274,14 +274,20 @@ fn push_channels(push: &mut impl FnMut(&str, String, &str), channels: &[ChannelR
     for (place, channel) in shown.into_iter().enumerate() {
         let ChannelReport { name, rmse, deviation, relative } = &channels[channel];
         let (value, of) = match relative {
-            Some(relative) => (*relative, format!("`{name}`: error relative to its deviation of {deviation:.3e}")),
+            Some(relative) => {
+                (*relative, format!("`{name}`: error relative to its deviation of {deviation:.3e}"))
+            }
             None => (*rmse, format!("`{name}`: root mean square error; the channel is constant")),
         };
         let more = match left_out {
             0 => String::new(),
             count => format!("; {count} channels with smaller errors are in the JSON document"),
         };
-        push(if place == 0 { "channels" } else { "" }, scientific(value), &(of + if place == 0 { &more } else { "" }));
+        push(
+            if place == 0 { "channels" } else { "" },
+            scientific(value),
+            &(of + if place == 0 { &more } else { "" }),
+        );
     }
 }
 

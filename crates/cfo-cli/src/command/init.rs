@@ -18,7 +18,9 @@ pub fn run(arguments: &args::Init) -> Result<()> {
         });
     }
     let file = TrajectoryFile::open(&arguments.file)?;
-    let text = Proposal::new(&file, Machine::here())?.to_toml()?;
+    let proposal = Proposal::new(&file, Machine::here())?;
+    proposal.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let text = proposal.to_toml()?;
     let Some(out) = &arguments.out else {
         return Ok(report::print(&text)?);
     };

@@ -202,7 +202,9 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
             }
             .into());
         };
-        let text = Proposal::new(&TrajectoryFile::open(data)?, Machine::here())?.to_toml()?;
+        let proposal = Proposal::new(&TrajectoryFile::open(data)?, Machine::here())?;
+        proposal.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
+        let text = proposal.to_toml()?;
         say(&format!("no recipe was given: using the one that `cfo init {}` writes", data.display()));
         return Ok((text, "the recipe for the data".into()));
     };

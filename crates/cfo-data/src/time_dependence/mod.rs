@@ -35,15 +35,20 @@ const SHARE: f64 = 0.6;
 /// A share of the velocity's variance that is not worth another input: a hundredth of its size.
 const NEGLIGIBLE: f64 = 1e-4;
 
+/// A share of the velocity's variance that points to something missing in the state. Fits of smooth systems leave far less.
+const UNDETERMINED: f64 = 0.1;
+
 /// How well velocities are predicted on trajectories that were not fitted, without the time and with it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TimeDependence {
-    /// Velocities that were compared.
+    /// Number of velocities that were compared.
     pub samples: usize,
-    /// Share of their variance that the state leaves unexplained.
+    /// Share of their variance that a fit by the state leaves unexplained.
     pub without_time: f64,
-    /// The share that state and time leave.
+    /// Share that a fit by state and time leaves unexplained.
     pub with_time: f64,
+    /// For each channel, the share of its velocity's variance that the better of the two fits leaves unexplained.
+    pub channels: Vec<f64>,
 }
 
 impl TimeDependence {
@@ -59,7 +64,12 @@ impl TimeDependence {
         let groups = Samples::read(file, trajectories, smooth)?;
         let found: Vec<Self> = groups.iter().filter_map(Self::of).collect();
         // Where edges are driven and the inside is not, the edges decide.
-        Ok(found.iter().copied().find(Self::is_explicit).or(found.first().copied()))
+        Ok(found.iter().find(|one| one.is_explicit()).or(found.first()).cloned())
+    }
+
+    /// Channels whose velocity neither the state nor the time determines, each with the share of its variance that is unexplained.
+    pub fn undetermined(&self) -> impl Iterator<Item = (usize, f64)> {
+        self.channels.iter().copied().enumerate().filter(|&(_, share)| share > UNDETERMINED)
     }
 
     /// Whether the velocity depends on the time itself.
@@ -79,23 +89,36 @@ impl TimeDependence {
             return None;
         }
         let (mut without, mut with, mut total) = (0.0, 0.0, 0.0);
+        let mut channels = vec![[0.0; 2]; samples.velocity.len()];
         for (fitted, others) in &folds {
             let (mut least, mut least_with) = (f64::INFINITY, f64::INFINITY);
+            let mut least_of_each = vec![f64::INFINITY; channels.len()];
             for model in &models {
                 let plain = Fit::new(model, &samples.velocity, fitted, others);
                 let frequencies = frequencies(samples, fitted, &plain.residuals);
                 let mut wide = model.clone();
                 wide.extend(time_features(samples, &frequencies));
                 let timed = Fit::new(&wide, &samples.velocity, fitted, others);
-                (least, least_with) = (least.min(plain.error), least_with.min(timed.error));
-                total += plain.total / models.len() as f64;
+                (least, least_with) = (least.min(plain.error()), least_with.min(timed.error()));
+                for (least, errors) in least_of_each.iter_mut().zip(plain.errors.iter().zip(&timed.errors)) {
+                    *least = least.min(*errors.0).min(*errors.1);
+                }
+                total += plain.totals.iter().sum::<f64>() / models.len() as f64;
+                let share = 1.0 / models.len() as f64;
+                channels.iter_mut().zip(&plain.totals).for_each(|([_, sum], total)| *sum += share * total);
             }
             without += least;
             // The time may be ignored: what overfits is not held against it.
             with += least_with.min(least);
+            channels.iter_mut().zip(&least_of_each).for_each(|([sum, _], least)| *sum += least);
         }
-        let share = |error: f64| error / total.max(f64::MIN_POSITIVE);
-        Some(Self { samples: samples.len(), without_time: share(without), with_time: share(with) })
+        let share = |error: f64, total: f64| error / total.max(f64::MIN_POSITIVE);
+        Some(Self {
+            samples: samples.len(),
+            without_time: share(without, total),
+            with_time: share(with, total),
+            channels: channels.into_iter().map(|[error, total]| share(error, total)).collect(),
+        })
     }
 }
 

@@ -10,11 +10,11 @@ const PENALTIES: [f64; 4] = [1e-8, 1e-6, 1e-4, 1e-2];
 
 /// A fit with the penalty that does best on the other rows.
 pub(super) struct Fit {
-    /// Sum of squared errors on the other rows.
-    pub error: f64,
-    /// Sum of squared distances of the other rows' targets from the mean of those fitted.
-    pub total: f64,
-    /// What is left of each target on the rows fitted.
+    /// Sum of squared errors of each target on the other rows.
+    pub errors: Vec<f64>,
+    /// Sum of squared distances of each target on the other rows from its mean over those fitted.
+    pub totals: Vec<f64>,
+    /// Residual of each target on the rows fitted.
     pub residuals: Columns,
 }
 
@@ -51,18 +51,23 @@ impl Fit {
                 })
                 .collect()
         };
-        let square = |columns: &Columns| columns.iter().flatten().map(|x| x * x).sum::<f64>();
-        let total = centered.iter().map(|y| dot(&y[1], &y[1])).sum();
-        let mut best =
-            Self { error: f64::INFINITY, total, residuals: centered.iter().map(|y| y[0].clone()).collect() };
+        let squares = |columns: &Columns| columns.iter().map(|column| dot(column, column)).collect();
+        let totals = centered.iter().map(|y| dot(&y[1], &y[1])).collect();
+        let residuals = centered.iter().map(|y| y[0].clone()).collect();
+        let mut best = Self { errors: vec![f64::INFINITY; targets.len()], totals, residuals };
         for penalty in PENALTIES {
             let weights = solve(&gram, penalty * rows.len() as f64, &sides);
-            let error = square(&left(&weights, 1));
-            if error < best.error {
-                (best.error, best.residuals) = (error, left(&weights, 0));
+            let errors: Vec<f64> = squares(&left(&weights, 1));
+            if errors.iter().sum::<f64>() < best.error() {
+                (best.errors, best.residuals) = (errors, left(&weights, 0));
             }
         }
         best
+    }
+
+    /// Sum of squared errors of all targets.
+    pub fn error(&self) -> f64 {
+        self.errors.iter().sum()
     }
 }
 
@@ -114,7 +119,7 @@ mod tests {
         let y: Columns = vec![(0..60).map(|i| 2.0 * x[0][i] - x[2][i] + 5.0).collect()];
         let (rows, others): (Vec<usize>, Vec<usize>) = (0..60).partition(|i| i % 2 == 0);
         let fit = Fit::new(&x, &y, &rows, &others);
-        assert!(fit.error < 1e-10 * fit.total, "{} of {}", fit.error, fit.total);
+        assert!(fit.error() < 1e-10 * fit.totals[0], "{} of {}", fit.error(), fit.totals[0]);
         assert!(fit.residuals[0].iter().all(|left| left.abs() < 1e-5));
     }
 

@@ -26,6 +26,8 @@ pub struct Proposal {
     pub recipe: Recipe,
     /// What was found in the file, in a sentence.
     summary: String,
+    /// Warnings about the data, which no choice removes.
+    warnings: Vec<String>,
     /// Keys by their path, in the order of the recipe, each with the reason for its value.
     choices: Vec<(String, String)>,
 }
@@ -37,7 +39,8 @@ impl Proposal {
     /// If the file cannot be read where it is looked at.
     pub fn new(file: &TrajectoryFile, machine: Machine) -> Result<Self> {
         let survey = Survey::new(file)?;
-        let mut proposal = Self { recipe: Recipe::default(), summary: survey.summary(), choices: Vec::new() };
+        let (summary, warnings) = (survey.summary(), survey.warnings());
+        let mut proposal = Self { recipe: Recipe::default(), summary, warnings, choices: Vec::new() };
         proposal.choose_data(&survey);
         proposal.choose_path(&survey);
         let network = Network::choose(&survey, machine);
@@ -49,6 +52,12 @@ impl Proposal {
         proposal.choose_solver(&survey);
         proposal.recipe.check()?;
         Ok(proposal)
+    }
+
+    /// Warnings about the data, which no choice in a recipe removes: times that are too sparse, inputs among the channels, a state that does
+    /// not determine its velocity.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     fn say(&mut self, key: &str, reason: impl Into<String>) {
@@ -91,7 +100,7 @@ impl Proposal {
         self.recipe.path.spline = best.path.spline;
         self.say(
             "path.spline",
-            format!("rebuilds snapshots that are left out best, to {error} of the deviation"),
+            format!("interpolates left-out snapshots best: error {error} of the deviation"),
         );
         if best.path.spline.smoothness() > 0 {
             self.recipe.path.stencil = best.path.stencil;
@@ -156,6 +165,9 @@ impl Proposal {
         let bad = |problem: String| CfoError::BadRecipe { problem };
         let table = toml::Table::try_from(&self.recipe).map_err(|error| bad(error.to_string()))?;
         let mut text = format!("# {}\n", self.summary);
+        for warning in &self.warnings {
+            let _ = writeln!(text, "# warning: {warning}");
+        }
         text.push_str("# Keys that are not here have their defaults; docs/recipe.md lists every one.\n");
         let mut section = "";
         for (path, reason) in &self.choices {

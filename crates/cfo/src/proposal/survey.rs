@@ -2,7 +2,8 @@
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{
-    ChannelNoise, DataError, FieldShape, SamplingAudit, Split, Statistics, TimeDependence, noise_of_file,
+    ChannelNoise, DataError, Description, FieldShape, SamplingAudit, Split, TimeDependence, Verdict,
+    deviation_of_file, noise_of_file,
 };
 use cfo_numerics::TimeGrid;
 
@@ -17,6 +18,9 @@ const COMPARED: usize = 1000;
 /// Times are uneven if a tenth of the intervals is so many times as long as another tenth.
 const UNEVEN: f64 = 3.0;
 
+/// A share of the velocity's variance below which state and time explain it.
+const EXPLAINED: f64 = 0.1;
+
 /// They follow the field if the correlation of their lengths with its speed is at most this: chance makes a tenth of it.
 const FOLLOWING: f64 = -0.25;
 
@@ -26,6 +30,7 @@ pub(super) struct Survey {
     pub periodic: Vec<bool>,
     /// Names of the parameters, and whether any of them differs between trajectories.
     pub parameters: Vec<String>,
+    channels: Vec<String>,
     varying: bool,
     /// For training: trajectories and their snapshots.
     pub trajectories: usize,
@@ -50,7 +55,7 @@ impl Survey {
         for i in every(training.len(), COMPARED) {
             varying = varying || file.parameters(training[i])? != first;
         }
-        let deviation = deviation(file, &training)?;
+        let deviation = deviation_of_file(file)?;
         let noise = noise_of_file(file, &deviation)?;
         let certain: Vec<f64> = noise.iter().map(ChannelNoise::certain).collect();
         let noisy = noise.iter().any(ChannelNoise::matters);
@@ -58,6 +63,7 @@ impl Survey {
             shape: description.shape,
             periodic: description.periodic.clone(),
             parameters: description.parameter_names.clone(),
+            channels: channel_names(description),
             varying,
             trajectories: training.len(),
             snapshots,
@@ -79,29 +85,83 @@ impl Survey {
         StateSpace::new(self.shape, &self.periodic, conditions)
     }
 
-    /// Whether the velocity depends on the time itself, and how that was seen. Without enough snapshots to tell, it may.
+    /// Whether the network is given the time, and why. A single record says too little about the time: outside of it the network extrapolates.
     pub fn time_embedding(&self) -> (bool, String) {
-        match self.dependence {
-            None => (true, "too few snapshots to tell whether the velocity depends on the time".into()),
-            Some(found) => {
-                let percent = |share: f64| format!("{:.2} %", 100.0 * share);
-                let (without, with) = (percent(found.without_time), percent(found.with_time));
-                match found.is_explicit() {
-                    true => (
-                        true,
-                        format!(
-                            "the velocity depends on the time: a fit leaves {without} of it without the time, {with} with it"
-                        ),
-                    ),
-                    false => (
-                        false,
-                        format!(
-                            "the velocity follows from the state: a fit leaves {without} of it without the time, {with} with it"
-                        ),
-                    ),
-                }
+        let is_single = self.trajectories == 1;
+        let Some(found) = &self.dependence else {
+            return match is_single {
+                true => (
+                    false,
+                    "one trajectory: a network that is given the time cannot predict past its end".into(),
+                ),
+                false => (true, "too few snapshots to tell whether the velocity depends on the time".into()),
+            };
+        };
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        let (without, with) = (percent(found.without_time), percent(found.with_time));
+        let fits = format!("a fit leaves {without} of its variance without the time, {with} with it");
+        match found.is_explicit() {
+            true if is_single && found.with_time > EXPLAINED => {
+                (false, format!("one trajectory, and the time explains too little of the velocity: {fits}"))
             }
+            true if is_single => (
+                true,
+                format!(
+                    "the velocity depends on the time: {fits}. Predictions past the end of the record extrapolate in time"
+                ),
+            ),
+            true => (true, format!("the velocity depends on the time: {fits}")),
+            false => (false, format!("the time does not help to predict the velocity: {fits}")),
         }
+    }
+
+    /// Warnings about the data themselves, which no choice in a recipe removes.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let noisy = self.noise.iter().any(ChannelNoise::matters);
+        if let (Some(Verdict::TooSparse), Some(best)) = (self.audit.verdict(noisy), self.audit.recommended())
+        {
+            let share = 100.0 * best.curve_error;
+            warnings.push(format!(
+                "the times are too sparse: left-out snapshots are interpolated to {share:.0} % of the standard deviation. The velocities \
+                 that the network learns are wrong by as much; take snapshots more often where the state changes fast"
+            ));
+        }
+        let steps = (self.noise.iter().zip(&self.channels)).filter(|(noise, _)| noise.stepwise);
+        warnings.extend(steps.map(|(_, name)| {
+            format!(
+                "channel `{name}` moves in steps and is constant between them, as a control or another input does. The state cannot predict \
+                 its steps: split the records where it changes and store its value in `parameters`"
+            )
+        }));
+        warnings.extend(self.undetermined());
+        warnings
+    }
+
+    /// A warning where a fit cannot predict the velocity.
+    fn undetermined(&self) -> Option<String> {
+        let found = self.dependence.as_ref()?;
+        let channels = found
+            .undetermined()
+            .filter(|&(channel, _)| !self.noise.get(channel).is_some_and(|noise| noise.stepwise));
+        let name =
+            |channel: usize| self.channels.get(channel).cloned().unwrap_or_else(|| channel.to_string());
+        let shares: Vec<String> = channels
+            .map(|(channel, share)| format!("{:.0} % for `{}`", 100.0 * share, name(channel)))
+            .collect();
+        if shares.is_empty() {
+            return None;
+        }
+        let shares = shares.join(", ");
+        let also = match self.shape.axes {
+            0 => "",
+            _ => ", a law that reaches farther than neighbouring points",
+        };
+        Some(format!(
+            "the state may not determine its velocity: a fit leaves much of the variance unexplained ({shares}). Possible causes: a hidden \
+             variable, an input that is not in the file, a delay, noise, times that are too sparse{also}. Add what is missing as a channel or \
+             a parameter; earlier values of a channel can stand for a hidden one"
+        ))
     }
 
     /// The file in a sentence.
@@ -115,6 +175,14 @@ impl Survey {
             self.trajectories, self.snapshots
         )
     }
+}
+
+/// Names of the channels; numbers where the file has no names.
+fn channel_names(description: &Description) -> Vec<String> {
+    let name = |channel: usize| {
+        description.channel_names.get(channel).cloned().unwrap_or_else(|| channel.to_string())
+    };
+    (0..description.shape.channels).map(name).collect()
 }
 
 /// The trajectories that are fitted: what the file says, else the first 80 %.
@@ -191,15 +259,4 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
     }
     let size = (squares * other_squares).sqrt();
     if size > 0.0 { products / size } else { 0.0 }
-}
-
-/// Spread of each channel over some snapshots.
-fn deviation(file: &TrajectoryFile, training: &[usize]) -> Result<Vec<f64>, DataError> {
-    let mut statistics = Statistics::new(file.description().shape.channels);
-    for i in every(training.len(), SAMPLED[0]) {
-        for frame in every(file.frame_count(training[i])?, SAMPLED[1]) {
-            statistics.add(&file.frames(training[i], &[frame])?);
-        }
-    }
-    Ok(statistics.normalization().deviation)
 }

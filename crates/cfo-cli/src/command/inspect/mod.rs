@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{DataError, Defect, Split};
+use cfo_data::{DataError, Defect, Split, deviation_of_file};
 use serde::Serialize;
 
 use crate::args;
@@ -128,13 +128,13 @@ fn plot(file: &TrajectoryFile) -> Result<()> {
 
 fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
     let description = file.description();
-    let normalization = scan.statistics.normalization();
     let values = channels(file, scan);
     let names: Vec<String> = values.iter().map(|channel| channel.name.clone()).collect();
     let (noise, sampling) = match scan.defects.is_empty() {
         true => {
-            let noise = Noise::of(file, &normalization.deviation, &names).context("estimating the noise")?;
-            let sampling = Sampling::new(file, &normalization.deviation, &noise);
+            let deviation = deviation_of_file(file).context("measuring deviations")?;
+            let noise = Noise::of(file, &deviation, &names).context("estimating the noise")?;
+            let sampling = Sampling::new(file, &deviation, &noise);
             (noise, sampling.context("auditing the sampling")?)
         }
         false => (Vec::new(), None),

@@ -1,9 +1,9 @@
 //! The audit of the sampling for the report: errors, a recommendation and a verdict.
 
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{DataError, SamplingAudit};
+use cfo_data::{DataError, SamplingAudit, Verdict};
 use cfo_numerics::Path;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// How well left-out snapshots are interpolated from their neighbours.
 #[derive(Debug, Serialize)]
@@ -19,6 +19,7 @@ pub(super) struct Sampling {
     pub recommended_smoothing: &'static str,
     /// The clock (`path.clock`) that rebuilds left-out snapshots much better than an even one, if there is one.
     pub recommended_clock: Option<f64>,
+    #[serde(serialize_with = "name")]
     pub verdict: Verdict,
 }
 
@@ -43,6 +44,8 @@ pub(super) struct Noise {
     pub relative: f64,
     /// Whether it could be separated from the effect of sparse times; if not, it is an upper bound.
     pub resolved: bool,
+    /// Whether the channel moves in steps and is constant between them, as controls do.
+    pub stepwise: bool,
     /// A lower bound of the noise.
     #[serde(skip)]
     certain: f64,
@@ -60,6 +63,7 @@ impl Noise {
             deviation: noise.fit.deviation,
             relative: noise.relative,
             resolved: noise.resolved,
+            stepwise: noise.stepwise,
             certain: noise.certain(),
             matters: noise.matters(),
         });
@@ -67,45 +71,8 @@ impl Noise {
     }
 }
 
-/// Whether the times are dense enough, by the error of the recommended spline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Verdict {
-    /// Below a hundredth of the standard deviation, noise aside: other errors will dominate.
-    Dense,
-    /// Below a tenth: the error of the spline will limit what is learned.
-    Coarse,
-    /// Above: snapshots are too far apart to interpolate between.
-    TooSparse,
-    /// Hidden by noise.
-    Noisy,
-}
-
-impl Verdict {
-    fn new(error: f64, hidden: f64) -> Self {
-        match error {
-            error if hidden > 0.0 && error <= hidden => Self::Noisy,
-            error if error < 1e-2 => Self::Dense,
-            error if error < 1e-1 => Self::Coarse,
-            _ => Self::TooSparse,
-        }
-    }
-
-    /// The verdict in words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Dense => {
-                "dense enough: left-out snapshots are interpolated to 1 % of the standard deviation"
-            }
-            Self::Coarse => {
-                "coarse: left-out snapshots are interpolated to 10 % of the standard deviation, not to 1 %"
-            }
-            Self::TooSparse => {
-                "too sparse: left-out snapshots are not interpolated to 10 % of the standard deviation"
-            }
-            Self::Noisy => "left-out snapshots are interpolated as well as the noise allows",
-        }
-    }
+fn name<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(verdict.name())
 }
 
 impl Sampling {
@@ -115,6 +82,7 @@ impl Sampling {
         let audit = SamplingAudit::new(file, deviation, &certain)?;
         let Some(recommended) = audit.recommended() else { return Ok(None) };
         let smoothing = noise.iter().any(|noise| noise.matters);
+        let Some(verdict) = audit.verdict(smoothing) else { return Ok(None) };
         let path = if smoothing { SamplingAudit::SMOOTHED } else { recommended.path };
         let splines = audit.paths.iter().map(|rebuilt| Rebuilt {
             spline: rebuilt.path.spline.to_string(),
@@ -131,7 +99,7 @@ impl Sampling {
             recommended_stencil: stencil(path),
             recommended_smoothing: if smoothing { "auto" } else { "none" },
             recommended_clock: audit.recommended_clock().filter(|_| !smoothing),
-            verdict: Verdict::new(recommended.curve_error, if smoothing { audit.hidden() } else { 0.0 }),
+            verdict,
         }))
     }
 }

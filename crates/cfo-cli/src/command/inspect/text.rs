@@ -122,6 +122,12 @@ fn values(report: &Report) -> String {
 
 fn noise(report: &Report) -> String {
     let describe = |noise: &super::Noise| match (noise.resolved, noise.relative) {
+        _ if noise.stepwise => {
+            format!(
+                "  {}: none; it moves in steps and is constant between them, as an input does",
+                noise.name
+            )
+        }
         (true, 0.0) => format!("  {}: none found", noise.name),
         (true, relative) => format!(
             "  {}: standard deviation {}, {} % of the channel's",
