@@ -60,7 +60,7 @@ impl Order {
             task::settle();
         }
         let device = Device::from_str(&self.device)?;
-        let mut recipe = self.recipe(&data)?;
+        let mut recipe = self.recipe(&data, line)?;
         let set = match data {
             None => Arc::new(Trajectories::from_recipe(&recipe, None, &line.interrupt)?),
             Some((set, file)) => {
@@ -87,7 +87,7 @@ impl Order {
     }
 
     /// The recipe given, the run's own when it goes on, else what suits the data; with what the keywords change.
-    fn recipe(&self, data: &Data) -> Result<Recipe, Failure> {
+    fn recipe(&self, data: &Data, line: &Line<Model>) -> Result<Recipe, Failure> {
         let own = self.out.as_ref().map(|out| out.join("recipe.toml"));
         let own = own.filter(|own| self.resume && own.exists());
         let text = match (&self.recipe, &self.recipe_json, own, data) {
@@ -96,6 +96,9 @@ impl Order {
             (None, None, Some(own), _) => std::fs::read_to_string(own)?,
             (None, None, None, Some((set, file))) => {
                 let proposal = proposal(set, file.as_deref())?;
+                for warning in proposal.warnings() {
+                    line.say("notice", warning.clone());
+                }
                 let proposal = self.steps.map_or(proposal.clone(), |steps| proposal.for_steps(steps));
                 proposal.to_toml()?
             }

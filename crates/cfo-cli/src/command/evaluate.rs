@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
 use cfo::engine::Precision;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::figures::{self, Picture};
 use super::predict::{Diverged, conclude, warn_strangers};
 use crate::args::{self, Integration, Part};
-use crate::diagnostics::say;
+use crate::diagnostics::{Incomplete, say};
 use crate::interrupt;
 use crate::job;
 use crate::progress::Progress;
@@ -82,8 +82,13 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     if let (false, Some(worst)) = (arguments.json, &document.report.worst) {
         terminal::show(&description, &worst.truth.values, Some(&worst.prediction))?;
     }
-    write(arguments, &document, &table, &description, &folder)
-        .with_context(|| format!("writing the report into `{}`", folder.display()))?;
+    if let Err(error) = write(arguments, &document, &table, &description, &folder) {
+        let hint = "`--out DIR` writes the report elsewhere".into();
+        bail!(Incomplete {
+            problem: format!("writing the report into `{}`: {error:#}", folder.display()),
+            hint
+        });
+    }
     printed?;
     conclude(&document.diverged, document.trajectories)
 }
@@ -146,6 +151,9 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String
         loader = loader.checkpoint(name);
     }
     let checkpoint = loader.checkpoint_name()?;
+    if let Some(warning) = loader.warning() {
+        say(&format!("warning: {warning}"));
+    }
     if let Some(name) = options.precision.as_deref() {
         loader = loader.precision(match name {
             "same" => Checkpoints::of(run).state(&checkpoint)?.model.recipe.train.precision_on(device),

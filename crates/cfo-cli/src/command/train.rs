@@ -8,7 +8,8 @@ use cfo::checkpoint::Checkpoints;
 use cfo::data::Split;
 use cfo::data::store::TrajectoryFile;
 use cfo::engine::Device;
-use cfo::proposal::{Machine, Proposal};
+use cfo::objective::ObjectiveConfig;
+use cfo::proposal::{Machine, Proposal, warnings_of_file};
 use cfo::ranks;
 use cfo::training::{CompiledStep, Prepared};
 use cfo::{Ending, Model, Recipe, Training, Trajectories, WallTime};
@@ -137,6 +138,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     let begun = Instant::now();
     let set = Trajectories::from_recipe(&recipe, arguments.data.as_deref(), interrupt)?;
     let opening = begun.elapsed().as_secs_f64();
+    warn_of_sampling(arguments, &recipe)?;
     if arguments.dry_run {
         return dry_run(&recipe, &set, device, arguments.json);
     }
@@ -186,13 +188,36 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
 }
 
+/// Warns of times that no spline suits, where a recipe was given: a recipe that is made for the data comes with its own warnings.
+fn warn_of_sampling(arguments: &args::Train, recipe: &Recipe) -> Result<()> {
+    let is_learned_from_splines = matches!(recipe.objective, ObjectiveConfig::FlowMatching);
+    let Some(path) = recipe.data.path.as_ref().filter(|_| arguments.recipe.is_some() && !arguments.resume)
+    else {
+        return Ok(());
+    };
+    if is_learned_from_splines && recipe.data.keep_rate == 1.0 && ranks::is_first() {
+        let warnings = warnings_of_file(&TrajectoryFile::open(path)?)?;
+        warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    }
+    Ok(())
+}
+
 /// The recipe's text and its name in messages: the given file, the run's own when it continues, else one made for the data.
 fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
     let own = default_folder(arguments).join("recipe.toml");
     let path = match &arguments.recipe {
         Some(path) => Some(path.clone()),
-        None => Some(own).filter(|own| arguments.resume && own.exists()),
+        None => Some(own.clone()).filter(|own| arguments.resume && own.exists()),
     };
+    let checkpoints = Checkpoints::of(&default_folder(arguments));
+    if path.is_none() && arguments.resume && checkpoints.exist() {
+        let (newest, _) = checkpoints.newest_whole()?;
+        say(&format!(
+            "warning: `{}` is missing; resuming with the recipe stored in checkpoint `{newest}`",
+            own.display()
+        ));
+        return Ok((checkpoints.state(&newest)?.recipe().to_toml()?, "the recipe of the checkpoint".into()));
+    }
     let Some(path) = path else {
         let Some(data) = &arguments.data else {
             return Err(cfo::CfoError::BadData {

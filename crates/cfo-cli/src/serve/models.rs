@@ -75,7 +75,7 @@ impl Models {
 
     /// The checkpoint to use when none is named.
     pub fn preferred(&self) -> String {
-        Checkpoints::of(&self.run).preferred().to_string()
+        Checkpoints::of(&self.run).preferred().unwrap_or("latest").to_string()
     }
 
     /// What a name refers to now: `best` and `latest` change while training continues.

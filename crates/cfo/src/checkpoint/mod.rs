@@ -11,6 +11,7 @@ use fs_err as fs;
 use sha2::{Digest, Sha256};
 
 use crate::error::{CfoError, Result};
+use crate::recipe::Recipe;
 use state::Sealed;
 pub use state::{Course, State};
 use tensors::{pack, unpack};
@@ -44,8 +45,42 @@ impl Checkpoints {
     }
 
     /// The one that is meant where none is named: `best` if there is one, else `latest`.
-    pub fn preferred(&self) -> &'static str {
-        if self.has("best") { "best" } else { "latest" }
+    ///
+    /// # Errors
+    /// If `best` points at a checkpoint that is gone.
+    pub fn preferred(&self) -> Result<&'static str> {
+        match fs::symlink_metadata(self.folder.join("best")) {
+            Ok(_) if self.has("best") => Ok("best"),
+            Ok(_) => Err(CfoError::BadData {
+                problem: format!(
+                    "`{}` points at a checkpoint that is missing",
+                    self.folder.join("best").display()
+                ),
+                hint: format!(
+                    "choose another checkpoint by its name: there are `latest`, `{}`",
+                    self.names().join("`, `")
+                ),
+            }),
+            Err(_) => Ok("latest"),
+        }
+    }
+
+    /// What is odd about `recipe.toml` of the run beside these checkpoints, which each hold the recipe that they were made by.
+    pub fn recipe_warning(&self) -> Option<String> {
+        let path = self.folder.with_file_name("recipe.toml");
+        let trained = self.state("latest").ok()?.recipe();
+        let used = "the recipe stored in the checkpoint is used";
+        let Ok(text) = fs::read_to_string(&path) else {
+            return Some(format!("`{}` is missing or unreadable; {used}", path.display()));
+        };
+        match Recipe::parse(&text, &[]) {
+            Err(error) => Some(format!("`{}` was changed ({error}); {used}", path.display())),
+            Ok(found) => {
+                let keys = found.differing_keys(&trained);
+                let keys = (!keys.is_empty()).then(|| keys.join("`, `"))?;
+                Some(format!("`{}` was changed after training (`{keys}`); {used}", path.display()))
+            }
+        }
     }
 
     /// Removes all.

@@ -18,6 +18,7 @@ use crate::smoothing::Smoothing;
 pub use cost::Machine;
 use network::Network;
 use survey::Survey;
+pub use survey::warnings_of_file;
 
 /// A recipe for a file, and why it is as it is.
 #[derive(Clone, Debug, PartialEq)]

@@ -117,23 +117,7 @@ impl Survey {
 
     /// Warnings about the data themselves, which no choice in a recipe removes.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let noisy = self.noise.iter().any(ChannelNoise::matters);
-        if let (Some(Verdict::TooSparse), Some(best)) = (self.audit.verdict(noisy), self.audit.recommended())
-        {
-            let share = 100.0 * best.curve_error;
-            warnings.push(format!(
-                "the times are too sparse: left-out snapshots are interpolated to {share:.0} % of the standard deviation. The velocities \
-                 that the network learns are wrong by as much; take snapshots more often where the state changes fast"
-            ));
-        }
-        let steps = (self.noise.iter().zip(&self.channels)).filter(|(noise, _)| noise.stepwise);
-        warnings.extend(steps.map(|(_, name)| {
-            format!(
-                "channel `{name}` moves in steps and is constant between them, as a control or another input does. The state cannot predict \
-                 its steps: split the records where it changes and store its value in `parameters`"
-            )
-        }));
+        let mut warnings = sampling_warnings(&self.audit, &self.noise, &self.channels);
         warnings.extend(self.undetermined());
         warnings
     }
@@ -175,6 +159,39 @@ impl Survey {
             self.trajectories, self.snapshots
         )
     }
+}
+
+/// Warns of times that are too sparse for any spline, and of channels that no spline suits.
+fn sampling_warnings(audit: &SamplingAudit, noise: &[ChannelNoise], names: &[String]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let noisy = noise.iter().any(ChannelNoise::matters);
+    if let (Some(Verdict::TooSparse), Some(best)) = (audit.verdict(noisy), audit.recommended()) {
+        let share = 100.0 * best.curve_error;
+        warnings.push(format!(
+            "the times are too sparse: left-out snapshots are interpolated to {share:.0} % of the standard deviation. The velocities that the \
+             network learns have errors of that size; take snapshots more often where the state changes fast"
+        ));
+    }
+    let steps = noise.iter().zip(names).filter(|(noise, _)| noise.stepwise);
+    warnings.extend(steps.map(|(_, name)| {
+        format!(
+            "channel `{name}` moves in steps and is constant between them, as a control or another input does. The state cannot predict its \
+             steps: split the records where it changes and store its value in `parameters`"
+        )
+    }));
+    warnings
+}
+
+/// Warnings about the times of a file and channels that splines do not suit, at a bounded cost.
+///
+/// # Errors
+/// If the file cannot be read where it is looked at.
+pub fn warnings_of_file(file: &TrajectoryFile) -> Result<Vec<String>, DataError> {
+    let deviation = deviation_of_file(file)?;
+    let noise = noise_of_file(file, &deviation)?;
+    let certain: Vec<f64> = noise.iter().map(ChannelNoise::certain).collect();
+    let audit = SamplingAudit::new(file, &deviation, &certain)?;
+    Ok(sampling_warnings(&audit, &noise, &channel_names(file.description())))
 }
 
 /// Names of the channels; numbers where the file has no names.

@@ -12,6 +12,8 @@ mod reference;
 mod tests;
 mod train;
 
+use std::collections::BTreeMap;
+
 use cfo_device::Device;
 use cfo_engine::Precision;
 use schemars::JsonSchema;
@@ -20,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CfoError, Result};
 use crate::objective::{ObjectiveConfig, check_precision};
 use crate::operator::OperatorConfig;
-use overrides::{apply, sets_kind};
+use overrides::{apply, not_a_section, sets_kind};
 use problem::bad_recipe;
 
 pub use crate::latent::{LatentConfig, LatentWavelet};
@@ -56,6 +58,21 @@ pub struct Recipe {
     pub evaluate: EvaluateConfig,
 }
 
+/// Collects the keys of a table by their path.
+fn collect_keys(path: &str, value: &toml::Value, found: &mut BTreeMap<String, toml::Value>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect_keys(&path, value, found);
+            }
+        }
+        value => {
+            found.insert(path.to_owned(), value.clone());
+        }
+    }
+}
+
 impl Recipe {
     /// The precision of rollouts on a device; `train.precision` where it is to be the same.
     pub fn rollout_precision_on(&self, device: Device) -> Precision {
@@ -78,13 +95,41 @@ impl Recipe {
         for assignment in kinds.into_iter().chain(rest) {
             apply(&mut table, assignment)?;
         }
+        if let Some((section, value)) =
+            table.iter().find(|(name, value)| Self::is_section(name) && !value.is_table())
+        {
+            return Err(not_a_section(section, value));
+        }
         let read = table.clone().try_into();
         let recipe: Self = read.map_err(|error: toml::de::Error| bad_recipe(&error, &table))?;
         recipe.check()?;
         Ok(recipe)
     }
 
-    /// The same with `key=value` overrides applied by their path.
+    /// Whether a recipe has a section of that name.
+    fn is_section(name: &str) -> bool {
+        let known = toml::Table::try_from(Self::default());
+        known.is_ok_and(|known| known.get(name).is_some_and(toml::Value::is_table))
+    }
+
+    /// Keys, by their path, whose values differ between two recipes.
+    pub fn differing_keys(&self, other: &Self) -> Vec<String> {
+        let keys = |recipe: &Self| {
+            let mut keys = BTreeMap::new();
+            if let Ok(table) = toml::Table::try_from(recipe) {
+                collect_keys("", &toml::Value::Table(table), &mut keys);
+            }
+            keys
+        };
+        let (own, others) = (keys(self), keys(other));
+        let differs = |key: &&String| own.get(*key) != others.get(*key);
+        let mut found: Vec<String> = own.keys().chain(others.keys()).filter(differs).cloned().collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Applies `key=value` overrides by their path.
     ///
     /// # Errors
     /// If a key is unknown or has a value of the wrong kind.

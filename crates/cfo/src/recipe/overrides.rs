@@ -3,6 +3,7 @@
 use crate::error::{CfoError, Result};
 use crate::objective::ObjectiveConfig;
 use crate::operator::OperatorConfig;
+use crate::recipe::Recipe;
 
 /// Sets `a.b.c = value` in a table; the value is TOML, or a bare word taken as a string.
 pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
@@ -18,6 +19,7 @@ pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
     let Some(last) = last else {
         return Err(CfoError::BadRecipe { problem: format!("`{assignment}` names no key") });
     };
+    let at_top = parts.is_empty();
     let mut at = table;
     for part in parts {
         let next = at.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
@@ -25,11 +27,24 @@ pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
             problem: format!("`{key}` goes through `{part}`, which is not a section"),
         })?;
     }
+    if at_top && !value.is_table() && Recipe::is_section(last) {
+        return Err(not_a_section(last, &value));
+    }
     if last == "kind" {
         leave_what_both_have(at, key.trim(), &value);
     }
     at.insert(last.into(), value);
     Ok(())
+}
+
+/// Refuses a plain value where a section belongs. The kind of an operator or objective is a key of its section.
+pub(super) fn not_a_section(section: &str, value: &toml::Value) -> CfoError {
+    let problem = format!("{value} is not a section: `{section}` has keys of its own");
+    let hint = match (section, value.as_str()) {
+        ("operator" | "objective", Some(word)) => format!("`{section}.kind = \"{word}\"` chooses its kind"),
+        _ => format!("set its keys one by one, as in `{section}.KEY = VALUE`; docs/recipe.md lists them"),
+    };
+    CfoError::BadData { problem, hint }
 }
 
 /// Whether an override chooses another kind of operator or objective.

@@ -122,8 +122,9 @@ impl Attempt<'_> {
             return Ok((prepared, Outcome::of(state, history)));
         }
         prepared.initialize()?;
-        ranks::agree(self.folder.map_or(Ok(()), |folder| folder.write_recipe(self.given)))?;
         let program = ranks::agree(timed(&mut time.compiling, || prepared.compile(&[])))?;
+        // Nothing is written of a training that the device refuses.
+        ranks::agree(self.folder.map_or(Ok(()), |folder| folder.write_recipe(self.given)))?;
         let outcome = self.steps((stage, &model), program, &mut prepared, (source, observer, time))?;
         Ok((prepared, outcome))
     }
@@ -247,9 +248,13 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
     state.model.clone().with(model.foreign())?;
     let moved = tuned && state.model.recipe.train.steps != model.recipe.train.steps;
     if moved || comparable(&state.model) != comparable(model) {
+        let mut keys = comparable(&state.model).differing_keys(&comparable(model));
+        if moved {
+            keys.push("train.steps".into());
+        }
         return Err(CfoError::BadData {
-            problem: "the checkpoint was made by another recipe".into(),
-            hint: "resume with the run's own `recipe.toml`, or train into a new folder".into(),
+            problem: format!("the checkpoint was made with other values of `{}`", keys.join("`, `")),
+            hint: "resume with the values in the run's checkpoint, or train into a new folder".into(),
         });
     }
     if state.data_fingerprint != fingerprint {

@@ -1,6 +1,7 @@
 //! The training loop.
 
 mod attempt;
+mod cautions;
 mod compiled;
 mod folder;
 mod log;
@@ -88,6 +89,9 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
         _ => Ok(None),
     };
     let mut start = ranks::from_first(ranks::agree(newest)?)?;
+    for caution in cautions::of(method, set, start.as_ref().map(|(_, state)| state))? {
+        observer.notice(&caution);
+    }
     let mut halvings = start.as_ref().map_or(0, |(_, state)| state.course.halvings);
     loop {
         let mut halved = method.clone();

@@ -46,7 +46,7 @@ pub(super) fn carry(
 /// If it cannot be read, or its weights have other names or shapes.
 pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<()> {
     let checkpoints = Checkpoints::of(run);
-    let name = checkpoints.preferred();
+    let name = checkpoints.preferred()?;
     let state = checkpoints.state(name)?;
     let mut found = Memory::new(Device::Cpu, Precision::F32)?;
     checkpoints.load(name, &state, &mut found, false)?;

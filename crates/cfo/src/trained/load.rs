@@ -70,13 +70,21 @@ impl Loader {
     /// The name of the checkpoint that is loaded.
     ///
     /// # Errors
-    /// If the folder holds none.
+    /// If the folder holds none, or its best one is gone.
     pub fn checkpoint_name(&self) -> Result<String> {
         let checkpoints = Checkpoints::of(&self.run);
         if !checkpoints.exist() {
             return Err(CfoError::NoRun { folder: self.run.clone() });
         }
-        Ok(self.checkpoint.clone().unwrap_or_else(|| checkpoints.preferred().into()))
+        match &self.checkpoint {
+            Some(name) => Ok(name.clone()),
+            None => Ok(checkpoints.preferred()?.into()),
+        }
+    }
+
+    /// What a user should know of the folder besides: its `recipe.toml` is not the one that was trained by.
+    pub fn warning(&self) -> Option<String> {
+        Checkpoints::of(&self.run).recipe_warning()
     }
 
     /// Loads it.

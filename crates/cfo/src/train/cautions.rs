@@ -1,0 +1,65 @@
+//! Warnings before a training: what its data and recipe allow, but users rarely mean.
+
+use std::collections::BTreeSet;
+
+use cfo_data::Split;
+
+use crate::checkpoint::State;
+use crate::error::Result;
+use crate::method::Method;
+use crate::model::Model;
+use crate::trajectories::Trajectories;
+
+/// The warnings for a training on a set, from a checkpoint if there is one.
+///
+/// # Errors
+/// If recipe and data do not fit.
+pub(super) fn of(method: &Method, set: &Trajectories, start: Option<&State>) -> Result<Vec<String>> {
+    if let Some(state) = start {
+        return Ok(changed_keys(method, state).into_iter().collect());
+    }
+    let model = Model::unmeasured(method, set)?;
+    let found = [held_out_times(set), model.is_timed().then(|| single_record(set)).flatten()];
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Numbers of the trajectories that training sees, as their file counts them.
+fn trained_on(set: &Trajectories) -> BTreeSet<usize> {
+    set.part(Split::Train).map(|(index, _)| set.number(index)).collect()
+}
+
+/// Keys whose values are not those of the checkpoint that the training continues from.
+fn changed_keys(method: &Method, state: &State) -> Option<String> {
+    let mut keys = method.recipe.differing_keys(&state.recipe());
+    keys.retain(|key| key != "data.path");
+    let keys = (!keys.is_empty()).then(|| keys.join("`, `"))?;
+    Some(format!("continuing with other values of `{keys}` than the checkpoint was trained with"))
+}
+
+/// Says which times of a record are held out where nobody chose a split.
+fn held_out_times(set: &Trajectories) -> Option<String> {
+    let trained = trained_on(set);
+    let snapshots = |split: Split| -> usize { set.part(split).map(|(_, one)| one.times.len()).sum() };
+    let is_divided = |split: Split| set.part(split).any(|(index, _)| trained.contains(&set.number(index)));
+    if !is_divided(Split::Validation) && !is_divided(Split::Test) {
+        return None;
+    }
+    let records = match trained.len() {
+        1 => "one trajectory".into(),
+        count => format!("{count} trajectories"),
+    };
+    let [train, validation, test] = Split::ALL.map(snapshots);
+    Some(format!(
+        "the data are {records} and `data.split` is not set: training sees the first {train} snapshots, validation the next {validation}, \
+         test the last {test}"
+    ))
+}
+
+/// Warns where a network that is given the time has seen each time once.
+fn single_record(set: &Trajectories) -> Option<String> {
+    (trained_on(set).len() == 1).then(|| {
+        "the training data are one trajectory and `operator.time_embedding = true`: predictions past its last time extrapolate in time and \
+         usually fail. Set `operator.time_embedding = false` unless the law itself changes with time"
+            .into()
+    })
+}
