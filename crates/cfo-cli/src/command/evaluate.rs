@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
 use cfo::engine::Precision;
@@ -82,12 +82,14 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     if let (false, Some(worst)) = (arguments.json, &document.report.worst) {
         terminal::show(&description, &worst.truth.values, Some(&worst.prediction))?;
     }
-    if let Err(error) = write(arguments, &document, &table, &description, &folder) {
-        let hint = "`--out DIR` writes the report elsewhere".into();
-        bail!(Incomplete {
-            problem: format!("writing the report into `{}`: {error:#}", folder.display()),
-            hint
-        });
+    let written = write(arguments, &document, &table, &description, &folder);
+    let place = || format!("writing the report into `{}`", folder.display());
+    match written.with_context(place) {
+        Err(error) if arguments.out.is_none() => {
+            let hint = "`--out DIR` writes the report elsewhere".into();
+            bail!(Incomplete { problem: format!("{error:#}"), hint });
+        }
+        written => written?,
     }
     printed?;
     conclude(&document.diverged, document.trajectories)

@@ -138,7 +138,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     let begun = Instant::now();
     let set = Trajectories::from_recipe(&recipe, arguments.data.as_deref(), interrupt)?;
     let opening = begun.elapsed().as_secs_f64();
-    warn_of_sampling(arguments, &recipe)?;
+    warn_of_sampling(arguments, &recipe, &set)?;
     if arguments.dry_run {
         return dry_run(&recipe, &set, device, arguments.json);
     }
@@ -188,14 +188,19 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
 }
 
+/// Numbers up to which a file is read once more to judge its times. `cfo init` and `cfo inspect` judge larger ones.
+const SMALL: usize = 1 << 21;
+
 /// Warns of times that no spline suits, where a recipe was given: a recipe that is made for the data comes with its own warnings.
-fn warn_of_sampling(arguments: &args::Train, recipe: &Recipe) -> Result<()> {
-    let is_learned_from_splines = matches!(recipe.objective, ObjectiveConfig::FlowMatching);
+fn warn_of_sampling(arguments: &args::Train, recipe: &Recipe, set: &Trajectories) -> Result<()> {
     let Some(path) = recipe.data.path.as_ref().filter(|_| arguments.recipe.is_some() && !arguments.resume)
     else {
         return Ok(());
     };
-    if is_learned_from_splines && recipe.data.keep_rate == 1.0 && ranks::is_first() {
+    let frames: usize = set.trajectories.iter().map(|one| one.times.len()).sum();
+    let is_small = frames.saturating_mul(set.description.shape.len()) <= SMALL;
+    let is_learned_from_splines = matches!(recipe.objective, ObjectiveConfig::FlowMatching);
+    if is_small && is_learned_from_splines && recipe.data.keep_rate == 1.0 && ranks::is_first() {
         let warnings = warnings_of_file(&TrajectoryFile::open(path)?)?;
         warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     }
