@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Nine kinds of one's own data, each with a truth that SciPy integrates: own_data.py KIND OUT.npz [--small] [--seed N]
+"""Makes data of many kinds, each with a truth that SciPy integrates: own_data.py KIND OUT.npz [--small] [--seed N]
 
 Needs NumPy and SciPy. `KINDS` names them; a `Case` has the data as a user would hand them over and `truth`, the clean
-solution from any state at any times. `scripts/own_data_check.py` trains on them and compares."""
+solution of a trajectory at any times. `scripts/own_data_check.py` trains on them and compares."""
 import argparse
 from dataclasses import dataclass, field
 from typing import Callable
@@ -24,11 +24,13 @@ class Case:
     parameter_names: list = field(default_factory=list)
     periodic: list = field(default_factory=list)
     domain: list = field(default_factory=list)
+    unit: np.ndarray | float = 1.0  # stored values are offset + unit * state
+    offset: float = 0.0
 
     def truth(self, i, times):
-        """The clean solution of trajectory `i` at times from its own first one on."""
+        """The clean solution of trajectory `i` at times from its own first one on, as a file stores it."""
         own = None if self.parameters is None else self.parameters[i]
-        return solve(self.velocity, self.starts[i], self.times[i][0], times, own)
+        return self.offset + self.unit * solve(self.velocity, self.starts[i], self.times[i][0], times, own)
 
     def save(self, path, chosen=None):
         """The trajectories (all, or those chosen) as an `.npz`, padded to the longest."""
@@ -36,7 +38,7 @@ class Case:
         lengths = np.array([len(self.times[i]) for i in chosen], np.int64)
         longest = lengths.max()
         times = np.zeros((len(chosen), longest))
-        values = np.zeros((len(chosen), longest, *self.values[0].shape[1:]), np.float32)
+        values = np.zeros((len(chosen), longest, *self.values[0].shape[1:]), np.float64 if self.offset else np.float32)
         for row, i in enumerate(chosen):
             n = lengths[row]
             times[row, :n], values[row, :n] = self.times[i], self.values[i]
@@ -48,9 +50,10 @@ class Case:
             arrays.update(parameters=self.parameters[list(chosen)], parameter_names=np.array(self.parameter_names))
         if self.periodic:
             arrays.update(periodic=np.array(self.periodic, np.int8), domain=np.array(self.domain, float))
-        test = set(self.test)
-        validation = set(range(min(test) - len(test), min(test)))
-        arrays["split"] = np.array([2 if i in test else 1 if i in validation else 0 for i in chosen], np.int8)
+        if len(self.times) > 1:
+            test = set(self.test)
+            validation = set(range(min(test) - len(test), min(test)))
+            arrays["split"] = np.array([2 if i in test else 1 if i in validation else 0 for i in chosen], np.int8)
         np.savez(path, **arrays)
 
 
@@ -74,7 +77,7 @@ def solve(velocity, start, first, times, parameters=None):
 
 
 def irregular(rng, first, last, count):
-    """Times of their own, both ends included, none closer than a fifth of the mean interval."""
+    """Irregular times, both ends included, none closer than a fifth of the mean interval."""
     steps = rng.uniform(0.2, 1.8, count - 1)
     return first + (last - first) * np.concatenate([[0.0], np.cumsum(steps) / steps.sum()])
 
@@ -88,6 +91,7 @@ def case(velocity, times, starts, held_out, noise=0.0, rng=None, **more):
     if noise:
         spread = np.concatenate([v.reshape(-1, v.shape[-1]) for v in values]).std(0)
         values = [v + noise * spread * rng.standard_normal(v.shape) for v in values]
+    values = [more.get("offset", 0.0) + more.get("unit", 1.0) * v for v in values]
     held_out = min(held_out, len(times) // 6)
     test = list(range(len(times) - held_out, len(times)))
     return Case(velocity, times, values, starts, test, **more)
@@ -234,7 +238,153 @@ def plane(rng, small):
     return case(velocity, times, np.array(first), 6, periodic=[0, 1], domain=[[0, rows], [0, columns]])
 
 
-KINDS = {kind.__name__: kind for kind in [ragged, line, bounded, plane, noisy, parameters, forced, starts, adaptive]}
+def random_times(rng, count):
+    """Sorted uniform times: some pairs of them are nearly equal."""
+    return [np.sort(rng.uniform(0.0, 6.0, 80)) for _ in range(count)]
+
+
+def near(rng, small):
+    """Van der Pol's oscillator at uniform random times, two of each trajectory less than a billionth of the span apart."""
+    count = 40 if small else 200
+    times = random_times(rng, count)
+    for own in times:
+        own[40] = own[39] + 6e-9
+    return case(van_der_pol, times, rng.uniform(-2, 2, (count, 2)), 8)
+
+
+def near_noisy(rng, small):
+    """Van der Pol's oscillator at uniform random times, with measurement noise of 5 %."""
+    count = 40 if small else 200
+    return case(van_der_pol, random_times(rng, count), rng.uniform(-2, 2, (count, 2)), 8, noise=0.05, rng=rng)
+
+
+def offset(rng, small):
+    """Van der Pol's oscillator on top of a large constant, as pressures and temperatures are measured."""
+    count = 30 if small else 120
+    times = [irregular(rng, 0.0, 6.0, 61) for _ in range(count)]
+    return case(van_der_pol, times, rng.uniform(-2, 2, (count, 2)), 8, offset=101325.0, unit=0.02)
+
+
+def scales(rng, small):
+    """Predators and prey, one of them in units in which its values are a hundred thousand times smaller."""
+
+    def velocity(t, u, _):
+        x, y = u
+        return np.array([x * (1.0 - y), y * (x - 1.0)])
+
+    count = 30 if small else 120
+    times = [irregular(rng, 0.0, 6.0, 61) for _ in range(count)]
+    return case(velocity, times, rng.uniform(0.4, 2.0, (count, 2)), 8, unit=np.array([1.0, 1e-5]))
+
+
+def chaotic(rng, small):
+    """The system of Henon and Heiles: four channels, energy is conserved, some orbits are chaotic."""
+
+    def velocity(t, u, _):
+        x, y, p, q = u
+        return np.array([p, q, -x - 2 * x * y, -y - x * x + y * y])
+
+    count = 40 if small else 160
+    times = [irregular(rng, 0.0, 12.0, 81) for _ in range(count)]
+    return case(velocity, times, rng.uniform(-0.3, 0.3, (count, 4)), 8)
+
+
+def single(rng, small):
+    """One long record of Van der Pol's oscillator; predictions go on past its end."""
+    times = [irregular(rng, 0.0, 30.0 if small else 60.0, 256 if small else 512)]
+    return case(van_der_pol, times, np.array([[0.5, 0.0]]), 0)
+
+
+def derivative(points):
+    """Spectral derivatives on a periodic line of length 1: a function of (values, order)."""
+    k = 2j * np.pi * np.fft.rfftfreq(points, 1 / points)
+    keep = np.arange(points // 2 + 1) <= points // 3
+    return lambda u, order=1: np.fft.irfft(np.fft.rfft(u) * k**order * keep, points)
+
+
+def on_a_line(rng, velocity, first, horizon, **more):
+    times = [np.linspace(0.0, horizon, 41) for _ in range(len(first))]
+    more = {"periodic": [1], "domain": [[0, 1]], **more}
+    return case(velocity, times, np.array(first), 8, **more)
+
+
+def shallow(rng, small):
+    """Shallow water on a periodic line of 64 points: depth and momentum, with a little viscosity."""
+    d = derivative(64)
+
+    def velocity(t, u, _):
+        h, m = u[:, 0], u[:, 1]
+        return np.stack([-d(m) + 2e-3 * d(h, 2), -d(m * m / h + 0.5 * h * h) + 2e-3 * d(m, 2)], -1)
+
+    count = 24 if small else 120
+    first = [np.stack([1.0 + 0.1 * fourier(rng, 64, 3), 0.1 * fourier(rng, 64, 3)], -1) for _ in range(count)]
+    return on_a_line(rng, velocity, first, 0.6)
+
+
+def wave(rng, small):
+    """The wave equation on a periodic line of 48 points: displacement and velocity."""
+    d = derivative(48)
+
+    def velocity(t, u, _):
+        return np.stack([u[:, 1], 0.5 * d(u[:, 0], 2)], -1)
+
+    count = 24 if small else 120
+    first = [np.stack([fourier(rng, 48, 3), 3.0 * fourier(rng, 48, 3)], -1) for _ in range(count)]
+    return on_a_line(rng, velocity, first, 1.0)
+
+
+def transport(rng, small):
+    """A substance that drifts, spreads and reacts on a periodic line of 40 points."""
+    d = derivative(40)
+
+    def velocity(t, u, _):
+        return (-d(u[:, 0]) + 5e-3 * d(u[:, 0], 2) + u[:, 0] * (1.0 - u[:, 0] ** 2))[:, None]
+
+    count = 24 if small else 120
+    return on_a_line(rng, velocity, [0.6 * fourier(rng, 40, 4)[:, None] for _ in range(count)], 1.0)
+
+
+def string(rng, small):
+    """A damped string with fixed ends on 51 points, driven by a force that is periodic in time."""
+    points = 51
+    x = np.linspace(0, 1, points)
+    shape = np.sin(np.pi * x) + 0.5 * np.sin(2 * np.pi * x)
+
+    def velocity(t, u, _):
+        rate = np.zeros_like(u)
+        rate[1:-1, 0] = u[1:-1, 1]
+        rate[1:-1, 1] = 0.2 * (u[2:, 0] - 2 * u[1:-1, 0] + u[:-2, 0]) * (points - 1) ** 2 - 0.5 * u[1:-1, 1]
+        rate[1:-1, 1] += 4.0 * np.cos(5.0 * t) * shape[1:-1]
+        return rate
+
+    count = 24 if small else 120
+    first = []
+    for _ in range(count):
+        a, b = rng.standard_normal((2, 3, 1)) / np.arange(1, 4)[:, None]
+        modes = np.sin(np.pi * np.arange(1, 4)[:, None] * x)
+        first.append(np.stack([(0.3 * a * modes).sum(0), (b * modes).sum(0)], -1))
+    return on_a_line(rng, velocity, first, 2.0, periodic=[0])
+
+
+def front(rng, small):
+    """Steep fronts that move and merge on a periodic line of 64 points: diffusion and a fast cubic reaction."""
+    d = derivative(64)
+
+    def velocity(t, u, _):
+        v = u[:, 0]
+        return (2e-3 * d(v, 2) + 8.0 * (v - v**3) + 0.5 * (1.0 - v * v))[:, None]
+
+    count = 24 if small else 120
+    return on_a_line(rng, velocity, [fourier(rng, 64, 3)[:, None] for _ in range(count)], 1.0)
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in [
+        ragged, line, bounded, plane, noisy, parameters, forced, starts, adaptive,
+        near, near_noisy, offset, scales, chaotic, single, shallow, wave, transport, string, front,
+    ]
+}  # fmt: skip
 
 
 def make(kind, small=False, seed=0):

@@ -1,5 +1,5 @@
-//! One's own data of nine kinds, made by SciPy: `init`, `train`, `evaluate` and `predict` against the clean solution, with few
-//! trajectories and steps. `scripts/own_data_check.py` without `--small` holds the defaults to their goals.
+//! Users' data of many kinds, made by SciPy: `init`, `train`, `evaluate` and `predict` against the clean solution, with few
+//! trajectories and steps. `scripts/own_data_check.py` without `--small` checks the defaults against their goals.
 
 use std::process::Command;
 
