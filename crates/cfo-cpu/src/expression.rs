@@ -2,7 +2,7 @@
 
 use super::Io;
 use super::scalar::Real;
-use super::simd::vectorized;
+use super::simd::{Level, vectorized};
 use super::thread_team::chunks;
 use cfo_engine::ops::{Binary, Expression, Line, Unary, View};
 
@@ -241,6 +241,21 @@ pub(super) fn unary<T: Real>(function: Unary, x: &[T], y: &mut [T]) {
         Unary::SiluSlope => map(x, y, T::silu_slope),
         Unary::GeluSlope => map(x, y, T::gelu_slope),
     }
+}
+
+/// Writes a function of each element of `x` to `y`, with the instructions of one level, which lowers to the processor's.
+#[doc(hidden)]
+pub fn apply(level: Level, function: Unary, x: &[f32], y: &mut [f32]) {
+    let most = Level::available().last().unwrap_or(Level::Plain);
+    apply_at(level.min(most), function, x, y);
+}
+
+vectorized! {
+@at level;
+fn apply_at<T>(level: Level, function: Unary, x: &[T], y: &mut [T]) {
+    let _ = level;
+    unary(function, x, y);
+}
 }
 
 #[inline(always)]

@@ -28,6 +28,10 @@ mod wavelet;
 
 pub use backend::Cpu;
 pub use buffer::roomy;
+#[doc(hidden)]
+pub use expression::apply;
+#[doc(hidden)]
+pub use simd::Level;
 pub use simd::name as simd_name;
 
 pub(crate) use buffer::Io;

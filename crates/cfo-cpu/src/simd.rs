@@ -2,12 +2,23 @@
 
 use std::sync::OnceLock;
 
-/// What a processor has, from the least on.
+/// Vector instructions of a processor, from the fewest on.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub enum Level {
+    /// Those that the compiler may use anywhere.
     Plain,
+    /// AVX2 and FMA.
     Avx2,
+    /// AVX-512 F, BW, DQ and VL.
     Avx512,
+}
+
+impl Level {
+    /// Levels of this processor, from the fewest instructions on, whatever `CFO_SIMD` asks for.
+    pub fn available() -> impl Iterator<Item = Self> {
+        [Self::Plain, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= detected())
+    }
 }
 
 /// The best level of this processor, or the lower one that `CFO_SIMD` (`plain`, `avx2`) asks for, which is how tests
@@ -49,9 +60,13 @@ pub fn name() -> &'static str {
 }
 
 /// Defines a function over `T: Real` whose body is compiled once for each level and dispatched at run time; for `f64`,
-/// which only checks use, once plainly, because every level more is paid at each build.
+/// which only checks use, once plainly, because every level more is paid at each build. `@at level;` chooses another
+/// level than that of the process; the processor must have it.
 macro_rules! vectorized {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident<$t:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {
+        crate::simd::vectorized! { @at crate::simd::level(); $(#[$meta])* $vis fn $($rest)* }
+    };
+    (@at $level:expr; $(#[$meta:meta])* $vis:vis fn $name:ident<$t:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(unsafe_code, clippy::too_many_arguments)]
         $vis fn $name<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? {
@@ -63,7 +78,7 @@ macro_rules! vectorized {
                 fn avx512<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
-                match crate::simd::level() {
+                match $level {
                     // SAFETY: the level says that the processor has these instructions.
                     crate::simd::Level::Avx512 => return unsafe { avx512::<$t>($($arg),*) },
                     // SAFETY: as above.
