@@ -6,6 +6,7 @@ typedef unsigned long long u64;
 typedef unsigned short u16;
 
 #define DEVICE __device__ __forceinline__
+#define INFINITE __int_as_float(0x7f800000)
 
 struct bf16 {
     u16 bits;
@@ -110,7 +111,13 @@ template <int N> DEVICE void store(fp16* to, const float* from) {
 // Functions of one number, as cfo-cpu/src/scalar.rs defines them.
 
 DEVICE float f_exp(float x) { return FAST ? __expf(x) : expf(x); }
-DEVICE float f_divide(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }
+DEVICE float f_divide(float a, float b) {
+    if (!FAST) return a / b;
+    // Two units in the last place for all operands; __fdividef gives 0 for divisors above 2^126.
+    float y;
+    asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
 DEVICE float f_reciprocal(float x) { return 1.0f / x; }
 DEVICE float f_sigmoid(float x) {
     // This reciprocal errs by one unit in the last place at most.
@@ -119,18 +126,34 @@ DEVICE float f_sigmoid(float x) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(below));
     return y;
 }
-DEVICE float f_silu(float x) { return x * f_sigmoid(x); }
+// x cut to two bounds; NaN stays. The sigmoids in SiLU and GELU are exactly 0 or 1 beyond theirs, and an infinite argument
+// times 0 would not be a number.
+DEVICE float f_within(float x, float low, float high) {
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
+#define SILU_FLAT 800.0f
+#define GELU_FLAT 40.0f
+DEVICE float f_silu(float x) {
+    x = x < -SILU_FLAT ? -SILU_FLAT : x;
+    return x * f_sigmoid(x);
+}
 DEVICE float f_silu_slope(float x) {
+    x = f_within(x, -SILU_FLAT, SILU_FLAT);
     float s = f_sigmoid(x);
     return s * (1.0f + x * (1.0f - s));
 }
 #define GELU_SCALE 1.5957691216057309f
 #define GELU_CUBE 0.044715f
-DEVICE float f_gelu(float x) { return x * f_sigmoid(GELU_SCALE * x * (1.0f + GELU_CUBE * x * x)); }
+DEVICE float f_gelu(float x) {
+    x = x < -GELU_FLAT ? -GELU_FLAT : x;
+    return x * f_sigmoid(GELU_SCALE * x * (1.0f + GELU_CUBE * x * x));
+}
 DEVICE float f_gelu_slope(float x) {
+    x = f_within(x, -GELU_FLAT, GELU_FLAT);
     float square = x * x;
     float s = f_sigmoid(GELU_SCALE * x * (1.0f + GELU_CUBE * square));
-    return s + x * s * (1.0f - s) * GELU_SCALE * (1.0f + 3.0f * GELU_CUBE * square);
+    return s + s * (1.0f - s) * (x * (GELU_SCALE + 3.0f * GELU_SCALE * GELU_CUBE * square));
 }
 DEVICE float f_larger(float a, float b) { return (a > b || a != a) ? a : b; }
 DEVICE float f_smaller(float a, float b) { return (a < b || a != a) ? a : b; }

@@ -28,7 +28,7 @@ DEVICE void attention(const T* qkv, T* out, float* log_sum_exp, float scale) {
     float q[HD], sum[HD] = {};
 #pragma unroll
     for (int i = 0; i < HD; ++i) q[i] = query < N ? real(base[(size_t)query * 3 * D + i]) * scale : 0.0f;
-    float highest = -1e30f, total = 0.0f;
+    float highest = -INFINITE, total = 0.0f;
     for (u32 first = 0; first < N; first += TILE) {
         __syncthreads();
         stage<T, N, HD, THREADS>(base + D, 3 * D, first, keys);

@@ -124,7 +124,7 @@ template <u32 N, u32 HEADS, int HD> DEVICE void attention_heads(const bf16* qkv,
     u32 q[2][HD / 16][4];
     left_factors<HD>(queries, first, q);
     float sum[2][HD / 8][4] = {};
-    float high[2][2] = {{-1e30f, -1e30f}, {-1e30f, -1e30f}}, total[2][2] = {};
+    float high[2][2] = {{-INFINITE, -INFINITE}, {-INFINITE, -INFINITE}}, total[2][2] = {};
     const float factor = scale * LOG2E;
 #pragma unroll 1
     for (u32 start = 0; start < ROWS; start += KEYS) {
@@ -137,7 +137,7 @@ template <u32 N, u32 HEADS, int HD> DEVICE void attention_heads(const bf16* qkv,
 #pragma unroll
             for (int i = 0; i < 16; ++i) {
                 const int m = i / 8, n = i / 4 % 2, r = i % 4 / 2;
-                if (N != ROWS && start + k * 16 + n * 8 + lane % 4 * 2 + i % 2 >= N) s[k][m][n][i % 4] = -1e30f;
+                if (N != ROWS && start + k * 16 + n * 8 + lane % 4 * 2 + i % 2 >= N) s[k][m][n][i % 4] = -INFINITE;
                 peak[m][r] = fmaxf(peak[m][r], s[k][m][n][i % 4]);
             }
         }

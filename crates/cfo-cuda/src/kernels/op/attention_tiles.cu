@@ -96,7 +96,7 @@ template <u32 N, u32 HEADS, int HD> DEVICE void attention_tiles(const bf16* qkv,
     u32 q[K::STEPS][4];
     left_rows<N, HD>(base, 3 * D, first, q);
     float sum[K::BLOCKS][4] = {};
-    float high[2] = {-1e30f, -1e30f}, total[2] = {0.0f, 0.0f};
+    float high[2] = {-INFINITE, -INFINITE}, total[2] = {0.0f, 0.0f};
     const float factor = scale * LOG2E;
     for (u32 start = 0; start < N; start += SPAN) {
         __syncthreads();
@@ -110,7 +110,7 @@ template <u32 N, u32 HEADS, int HD> DEVICE void attention_tiles(const bf16* qkv,
         for (int n = 0; n < SPAN / 8; ++n) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                if (!K::WHOLE && start + n * 8 + lane % 4 * 2 + i % 2 >= N) s[n][i] = -1e30f;
+                if (!K::WHOLE && start + n * 8 + lane % 4 * 2 + i % 2 >= N) s[n][i] = -INFINITE;
                 peak[i / 2] = fmaxf(peak[i / 2], s[n][i]);
             }
         }

@@ -83,8 +83,23 @@ DEVICE float quick_sigmoid(float x, float square) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + power));
     return y;
 }
-DEVICE float quick_gelu(float x) { return x * quick_sigmoid(x, x * x); }
+// Cut where the sigmoid is 0 or 1 in one instruction each, which keep NaN: an infinite argument times 0 would be NaN.
+DEVICE float not_below(float x, float low) {
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
+    return y;
+}
+DEVICE float not_above(float x, float high) {
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(high));
+    return y;
+}
+DEVICE float quick_gelu(float x) {
+    x = not_below(x, -GELU_FLAT);
+    return x * quick_sigmoid(x, x * x);
+}
 DEVICE float quick_gelu_slope(float x) {
+    x = not_above(not_below(x, -GELU_FLAT), GELU_FLAT);
     const float square = x * x, s = quick_sigmoid(x, square);
     const float steep = x * (GELU_SCALE + 3.0f * GELU_SCALE * GELU_CUBE * square);
     return s + s * (steep - s * steep);
