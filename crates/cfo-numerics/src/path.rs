@@ -268,13 +268,9 @@ fn general_weights(smoothness: usize, width: usize, times: &[f64], segment: Segm
         weights.value[knot - weights.first] += basis.value[side][0];
         weights.velocity[knot - weights.first] += basis.rate[side][0];
         // Derivative weights in units of the segment: the k-th times `length^k`.
-        let mut nodes = [0.0; Path::MAX_STENCIL];
-        for (node, time) in nodes.iter_mut().zip(&times[window.clone()]) {
-            *node = (time - times[knot]) / length;
-        }
         let mut table = [0.0; Path::MAX_STENCIL * (MAX_SMOOTHNESS + 1)];
         let table = &mut table[..width * (smoothness + 1)];
-        stencil::table_of_weights(&nodes[..width], 0.0, smoothness, table);
+        stencil::table_in_unit(&times[window.clone()], times[knot], length, smoothness, table);
         for (k, row) in table.chunks_exact(width).enumerate().skip(1) {
             for (j, weight) in (window.start - weights.first..).zip(row) {
                 weights.value[j] += basis.value[side][k] * weight;

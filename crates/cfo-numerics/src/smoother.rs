@@ -2,203 +2,27 @@
 //!
 //! A scalar is measured at irregular times, `y_n = f(t_n) + e_n`, with independent noise `e_n` of deviation `s`. Of `f`
 //! nothing is assumed but that its third derivative is white noise of intensity `r s^2`: a twice integrated Wiener
-//! process with an unknown parabola. The mean of `f` given `y` is what a Kalman filter with a Rauch-Tung-Striebel
-//! pass gives for this prior with a diffuse start, and is the smoothing spline of degree five that minimises
+//! process with an unknown parabola. The mean of `f` given `y` is the smoothing spline of degree five that minimises
 //! `sum (y_n - f(t_n))^2 + 1/r integral f'''^2`.
 //!
-//! Third differences of `y` do not see the parabola. With `D` the matrix of differences (four neighbours a row, so that
-//! `D f` is the mean of `f'''` under a quadratic B-spline) and `R` the Gram matrix of these splines,
+//! With `V` the covariance of `y / s` for a process that starts at 0, `V = L L'`, and `Q` orthonormal columns that span `L^-1` of all
+//! parabolas,
 //!
 //! ```text
-//! D y ~ normal(0, s^2 (D D' + r R)),        E[f | y] = y - D' (D D' + r R)^-1 D y.
+//! E[f | y] = y - W^-1 L'^-1 (1 - Q Q') L^-1 y
 //! ```
 //!
-//! The matrix has seven diagonals and depends on the times alone: it is factored once, and each series costs a few
-//! operations a snapshot. Nothing diffuse has to be made finite, so that the result is exact.
+//! where `W^-1` has the variances of the noise in units of `s^2` on its diagonal: `1 / m` for a value that is the mean of `m`
+//! measurements. `L^-1` is a Kalman filter that starts at a known state, `L'^-1` its transpose. Both cost a few operations a snapshot, nothing
+//! diffuse has to be made finite, and since `V >= W^-1` no interval between times, however short, makes anything singular.
 
 mod evidence;
+mod filter;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use evidence::{Evidence, NoiseFit};
-
-/// Derivative that is white noise under the prior, and width of the band on either side of the diagonal.
-const ORDER: usize = 3;
-
-/// A row of a symmetric banded matrix: the diagonal and the entries at its left, nearest first.
-type Row = [f64; ORDER + 1];
-
-/// Third differences on a grid: what noise and the prior add to their covariance.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Differences {
-    /// Weights of snapshots `i..=i + 3` in difference `i`. Each row is scaled so that its largest weight is 1.
-    weights: Vec<Row>,
-    /// `D D'`.
-    noise: Vec<Row>,
-    /// `R`.
-    prior: Vec<Row>,
-}
-
-impl Differences {
-    /// On increasing times, measured in `unit`; none if there are fewer than four.
-    pub(crate) fn new(times: &[f64], unit: f64) -> Self {
-        let times: Vec<f64> = times.iter().map(|time| (time - times[0]) / unit).collect();
-        let count = times.len().saturating_sub(ORDER);
-        let mut scales = Vec::with_capacity(count);
-        let mut weights = Vec::with_capacity(count);
-        for nodes in times.windows(ORDER + 1) {
-            let mut row = divided_difference(nodes);
-            let largest = row.iter().fold(0.0, |far: f64, weight| far.max(weight.abs()));
-            row.iter_mut().for_each(|weight| *weight /= largest);
-            scales.push(largest);
-            weights.push(row);
-        }
-        let noise = (0..count).map(|i| {
-            std::array::from_fn(|below| match i.checked_sub(below) {
-                Some(j) => (below..=ORDER).map(|k| weights[j][k] * weights[i][k - below]).sum(),
-                None => 0.0,
-            })
-        });
-        let noise = noise.collect();
-        let mut prior = vec![[0.0; ORDER + 1]; count];
-        for interval in 0..times.len().saturating_sub(1) {
-            add_gram(&times, interval, &scales, &mut prior);
-        }
-        Self { weights, noise, prior }
-    }
-
-    /// `D y` of `width` series that stand side by side, `[snapshots, width]`.
-    fn apply(&self, series: &[f64], width: usize) -> Vec<f64> {
-        let mut out = vec![0.0; self.weights.len() * width];
-        for (i, (row, out)) in self.weights.iter().zip(out.chunks_exact_mut(width)).enumerate() {
-            for (k, weight) in row.iter().enumerate() {
-                let snapshot = &series[(i + k) * width..][..width];
-                out.iter_mut().zip(snapshot).for_each(|(out, value)| *out += weight * value);
-            }
-        }
-        out
-    }
-
-    /// `D D' + ratio R`, factored.
-    fn factor(&self, ratio: f64) -> Cholesky {
-        let sum = |(noise, prior): (&Row, &Row)| std::array::from_fn(|k| noise[k] + ratio * prior[k]);
-        Cholesky::new(self.noise.iter().zip(&self.prior).map(sum).collect())
-    }
-}
-
-/// The weights of four nodes in `3!` times their divided difference, a mean of the third derivative.
-fn divided_difference(nodes: &[f64]) -> Row {
-    std::array::from_fn(|j| {
-        let gaps = nodes.iter().enumerate().filter(|&(k, _)| k != j).map(|(_, node)| nodes[j] - node);
-        gaps.fold(6.0, |product, gap| product / gap)
-    })
-}
-
-/// Adds what one interval contributes to the Gram matrix of the splines, divided by the rows' scales. Products of
-/// quadratic splines have degree four, for which three Gauss points are exact.
-fn add_gram(times: &[f64], interval: usize, scales: &[f64], gram: &mut [Row]) {
-    let (left, length) = (times[interval], times[interval + 1] - times[interval]);
-    let offset = 0.5 * (0.6_f64).sqrt();
-    let points = [(0.5 - offset, 5.0 / 18.0), (0.5, 8.0 / 18.0), (0.5 + offset, 5.0 / 18.0)];
-    let splines = interval.saturating_sub(ORDER - 1)..(interval + 1).min(scales.len());
-    for (at, share) in points {
-        let t = left + at * length;
-        let value = |i: usize| spline(times, i, ORDER, interval, t) / scales[i];
-        for i in splines.clone() {
-            for j in splines.start..=i {
-                gram[i][i - j] += share * length * value(i) * value(j);
-            }
-        }
-    }
-}
-
-/// The B-spline of `order` (degree plus one) on knots `first..=first + order` at a time in an interval, scaled to integral 1.
-fn spline(times: &[f64], first: usize, order: usize, interval: usize, t: f64) -> f64 {
-    if interval < first || interval >= first + order {
-        return 0.0;
-    }
-    let length = times[first + order] - times[first];
-    if order == 1 {
-        return 1.0 / length;
-    }
-    let lower = |first: usize| spline(times, first, order - 1, interval, t);
-    let sum = (t - times[first]) * lower(first) + (times[first + order] - t) * lower(first + 1);
-    order as f64 / (order - 1) as f64 * sum / length
-}
-
-/// `L` with `L L'` a positive banded matrix: the diagonal and the entries at its left.
-#[derive(Clone, Debug, PartialEq)]
-struct Cholesky {
-    rows: Vec<Row>,
-}
-
-impl Cholesky {
-    fn new(mut rows: Vec<Row>) -> Self {
-        for i in 0..rows.len() {
-            for below in (0..=ORDER.min(i)).rev() {
-                let j = i - below;
-                let mut sum = rows[i][below];
-                for k in i.saturating_sub(ORDER)..j {
-                    if j - k <= ORDER {
-                        sum -= rows[i][i - k] * rows[j][j - k];
-                    }
-                }
-                rows[i][below] = if below > 0 { sum / rows[j][0] } else { sum.max(f64::MIN_POSITIVE).sqrt() };
-            }
-        }
-        Self { rows }
-    }
-
-    /// Logarithm of the determinant of the matrix.
-    fn log_determinant(&self) -> f64 {
-        2.0 * self.rows.iter().map(|row| row[0].ln()).sum::<f64>()
-    }
-
-    /// `L^-1 z` in place, of `width` columns side by side.
-    fn forward(&self, z: &mut [f64], width: usize) {
-        for (i, row) in self.rows.iter().enumerate() {
-            let (before, here) = z.split_at_mut(i * width);
-            let here = &mut here[..width];
-            for below in 1..=ORDER.min(i) {
-                let earlier = &before[(i - below) * width..][..width];
-                here.iter_mut().zip(earlier).for_each(|(z, earlier)| *z -= row[below] * earlier);
-            }
-            here.iter_mut().for_each(|z| *z /= row[0]);
-        }
-    }
-
-    /// `L'^-1 z` in place.
-    fn backward(&self, z: &mut [f64], width: usize) {
-        for i in (0..self.rows.len()).rev() {
-            let (up_to, after) = z.split_at_mut((i + 1) * width);
-            let here = &mut up_to[i * width..];
-            for above in 1..=ORDER.min(self.rows.len() - 1 - i) {
-                let later = &after[(above - 1) * width..][..width];
-                let factor = self.rows[i + above][above];
-                here.iter_mut().zip(later).for_each(|(z, later)| *z -= factor * later);
-            }
-            here.iter_mut().for_each(|z| *z /= self.rows[i][0]);
-        }
-    }
-
-    /// Entries of the inverse up to `reach` from the diagonal, `[row][distance to the left]`, by Takahashi's recurrence
-    /// from the last row upwards: each entry follows from those of the next three rows.
-    fn inverse_band(&self, reach: usize) -> Vec<Vec<f64>> {
-        let (count, reach) = (self.rows.len(), reach.max(ORDER));
-        let mut band = vec![vec![0.0; reach + 1]; count];
-        for j in (0..count).rev() {
-            for i in (j..(j + reach + 1).min(count)).rev() {
-                let mut sum = if i == j { 1.0 / self.rows[j][0] } else { 0.0 };
-                for k in j + 1..=(j + ORDER).min(count - 1) {
-                    let (low, high) = (i.min(k), i.max(k));
-                    sum -= self.rows[k][k - j] * band[high][high - low];
-                }
-                band[i][i - j] = sum / self.rows[j][0];
-            }
-        }
-        band
-    }
-}
+use filter::{Filter, STATES, State, dot, moved};
 
 /// Smooths series on one grid of times: see the head of this file.
 ///
@@ -213,18 +37,29 @@ impl Cholesky {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Smoother {
-    differences: Differences,
-    factor: Cholesky,
     snapshots: usize,
+    /// None where nothing is smoothed.
+    filter: Option<Filter>,
+}
+
+/// The variance of each value in units of the noise's, from how many measurements it is the mean of; no counts mean one each.
+fn variances(snapshots: usize, counts: &[u32]) -> Vec<f64> {
+    (0..snapshots).map(|i| counts.get(i).map_or(1.0, |&count| 1.0 / f64::from(count.max(1)))).collect()
 }
 
 impl Smoother {
     /// For increasing times, with the prior's intensity in units of the noise's variance and of `unit` of time. Fewer than
     /// four snapshots are left as they are; so are any at an infinite ratio, which says that there is no noise.
     pub fn new(times: &[f64], unit: f64, ratio: f64) -> Self {
-        let used = if ratio.is_finite() { times } else { &[] };
-        let differences = Differences::new(used, unit);
-        Self { factor: differences.factor(ratio), differences, snapshots: times.len() }
+        Self::of_means(times, &[], unit, ratio)
+    }
+
+    /// The same where values are means of several measurements each; no counts mean one each.
+    pub fn of_means(times: &[f64], counts: &[u32], unit: f64, ratio: f64) -> Self {
+        let snapshots = times.len();
+        let used = ratio.is_finite() && snapshots > STATES;
+        let filter = used.then(|| Filter::new(times, &variances(snapshots, counts), unit, ratio));
+        Self { snapshots, filter }
     }
 
     /// Replaces `width` series that stand side by side, `[snapshots, width]`, by their means given the data.
@@ -233,15 +68,11 @@ impl Smoother {
     /// If there are not as many numbers as snapshots times `width`.
     pub fn smooth(&self, series: &mut [f64], width: usize) {
         assert_eq!(series.len(), self.snapshots * width, "a series has a value for each snapshot");
-        let mut z = self.differences.apply(series, width);
-        self.factor.forward(&mut z, width);
-        self.factor.backward(&mut z, width);
-        for (i, (row, z)) in self.differences.weights.iter().zip(z.chunks_exact(width)).enumerate() {
-            for (k, weight) in row.iter().enumerate() {
-                let snapshot = &mut series[(i + k) * width..][..width];
-                snapshot.iter_mut().zip(z).for_each(|(value, z)| *value -= weight * z);
-            }
-        }
+        let Some(filter) = self.filter.as_ref().filter(|_| width > 0) else { return };
+        let mut noise = series.to_vec();
+        filter.whiten(&mut noise, width);
+        filter.noise_of(&mut noise, width);
+        series.iter_mut().zip(&noise).for_each(|(value, noise)| *value -= noise);
     }
 
     /// The deviation of what is left to know of a weighted sum of the smoothed snapshots `first..`, in units of the
@@ -258,26 +89,37 @@ impl Smoother {
     /// # Panics
     /// If there are weights for snapshots that do not exist.
     pub fn deviations(&self, sums: &[(usize, &[f64])]) -> Vec<f64> {
-        let widest = sums.iter().map(|(_, weights)| weights.len()).max().unwrap_or(0);
-        let inverse = self.factor.inverse_band(widest + ORDER);
-        let rows = &self.differences.weights;
-        let variance = |&(first, weights): &(usize, &[f64])| -> f64 {
-            assert!(first + weights.len() <= self.snapshots, "a weight needs a snapshot");
-            // `w' (I - D' M^-1 D) w` with `D w` in the rows that touch the snapshots.
-            let touched = first.saturating_sub(ORDER)..rows.len().min(first + weights.len());
-            let difference = |i: usize| -> f64 {
-                let weight = |j: usize| j.checked_sub(first).and_then(|j| weights.get(j)).unwrap_or(&0.0);
-                rows[i].iter().enumerate().map(|(k, entry)| entry * weight(i + k)).sum()
-            };
-            let removed: f64 = touched
-                .clone()
-                .flat_map(|i| touched.clone().map(move |j| (i, j)))
-                .map(|(i, j)| difference(i) * difference(j) * inverse[i.max(j)][i.abs_diff(j)])
-                .sum();
-            weights.iter().map(|weight| weight * weight).sum::<f64>() - removed
+        let exist = |(first, weights): &(usize, &[f64])| first + weights.len() <= self.snapshots;
+        assert!(sums.iter().all(exist), "a weight needs a snapshot");
+        let Some(filter) = &self.filter else {
+            // Without noise nothing is left to know, of too few snapshots all of it.
+            let own = |weights: &[f64]| weights.iter().map(|weight| weight * weight).sum::<f64>().sqrt();
+            let certain = self.snapshots > STATES;
+            return sums.iter().map(|(_, weights)| if certain { 0.0 } else { own(weights) }).collect();
         };
-        // Without noise nothing is left to know.
-        let certain = self.differences.weights.is_empty() && self.snapshots > ORDER;
-        sums.iter().map(|sum| if certain { 0.0 } else { variance(sum).max(0.0).sqrt() }).collect()
+        let (parabolas, later) = (filter.unknown_parabolas(), filter.later_information());
+        let variance = |&(first, weights): &(usize, &[f64])| -> f64 {
+            let mut sum = 0.0;
+            // The covariance of the sum so far with the state, given the values up to each snapshot.
+            let mut joint: State = [0.0; STATES];
+            for (&weight, i) in weights.iter().zip(first..) {
+                let stage = &filter.stages[i];
+                joint = moved(&joint, stage.length);
+                let off = joint[0];
+                joint.iter_mut().zip(&stage.gain).for_each(|(x, gain)| *x -= gain * off);
+                joint[0] = off * (stage.noise / stage.variance);
+                let own = &stage.covariance;
+                let informed: State = std::array::from_fn(|k| dot(&later[i][k], own));
+                sum += 2.0 * weight * (joint[0] - dot(&joint, &informed));
+                sum += weight * weight * (own[0] - dot(own, &informed));
+                joint.iter_mut().zip(own).for_each(|(x, own)| *x += weight * own);
+            }
+            let mut products = [0.0; STATES];
+            for (weight, row) in weights.iter().zip(&parabolas[first..]) {
+                products.iter_mut().zip(row).for_each(|(product, entry)| *product += weight * entry);
+            }
+            sum + dot(&products, &products)
+        };
+        sums.iter().map(|sum| variance(sum).max(0.0).sqrt()).collect()
     }
 }

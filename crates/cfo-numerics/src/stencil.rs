@@ -37,6 +37,12 @@ pub fn weights(nodes: &[f64], at: f64, order: usize, out: &mut [f64]) {
 /// # Panics
 /// If `out` does not hold `max_order + 1` rows.
 pub fn table_of_weights(nodes: &[f64], at: f64, max_order: usize, out: &mut [f64]) {
+    table_in_unit(nodes, at, 1.0, max_order, out);
+}
+
+/// The same for derivatives in another unit of the argument: those of order `k` are multiplied by `unit^k`. Nodes keep their own unit, in
+/// which neighbouring numbers stay apart.
+pub(crate) fn table_in_unit(nodes: &[f64], at: f64, unit: f64, max_order: usize, out: &mut [f64]) {
     let count = nodes.len();
     assert_eq!(out.len(), (max_order + 1) * count, "one row of weights per order");
     out.fill(0.0);
@@ -68,11 +74,12 @@ pub fn table_of_weights(nodes: &[f64], at: f64, max_order: usize, out: &mut [f64
         product_before = product;
         offset_before = offset;
     }
+    let factor = scale * unit;
     for k in 1..=max_order {
         // One factor at a time, so that a weight in range is not lost to a power out of range.
         for weight in &mut out[k * count..(k + 1) * count] {
             for _ in 0..k {
-                *weight *= scale;
+                *weight *= factor;
             }
         }
     }
@@ -88,7 +95,7 @@ pub fn window(knot: usize, width: usize, snapshots: usize) -> Range<usize> {
 }
 
 /// The power of two `p` with `0.5 < p * x <= 2`, or 1 where there is none.
-fn power_of_two_near(x: f64) -> f64 {
+pub(crate) fn power_of_two_near(x: f64) -> f64 {
     if x == 0.0 || !x.is_finite() {
         return 1.0;
     }
@@ -178,6 +185,21 @@ mod tests {
     }
 
     proptest! {
+        /// Gaps from the spacing of floating-point numbers on, beside gaps 1e12 times as long.
+        #[test]
+        fn weights_are_finite_on_any_grid(
+            times in crate::smoother::tests::any_grid(), first in 0..100_usize, width in 2..9_usize,
+        ) {
+            let span = times[times.len() - 1] - times[0];
+            prop_assume!(times.windows(2).all(|pair| pair[1] - pair[0] > 1e-20 * span));
+            let window = window(first % times.len(), width, times.len());
+            let at = times[first % times.len()];
+            for order in 0..width.min(3) {
+                let weights = stencil(&times[window.clone()], at, order);
+                prop_assert!(weights.iter().all(|weight| weight.is_finite()), "{order}: {weights:?}");
+            }
+        }
+
         /// The defining law: exact on every polynomial below the number of nodes. Round-off enters relative to
         /// the largest term of the sum, once per node and order, and nearly coincident nodes magnify it.
         #[test]

@@ -220,6 +220,21 @@ proptest! {
         }
     }
 
+    /// Gaps from the spacing of floating-point numbers on, beside gaps 1e12 times as long.
+    #[test]
+    fn weights_are_finite_on_any_grid(times in crate::smoother::tests::any_grid(), pick in 0..100_usize, tau in 0.0..1.0_f64) {
+        // Beside a time that is exactly 0 gaps may be so short that no number is large enough for a velocity.
+        let span = times[times.len() - 1] - times[0];
+        prop_assume!(times.windows(2).all(|pair| pair[1] - pair[0] > 1e-20 * span));
+        let index = pick % (times.len() - 1);
+        let length = times[index + 1] - times[index];
+        for path in paths() {
+            let weights = path.weights_in(&times, Segment { index, tau, length });
+            let all = weights.value().iter().chain(weights.velocity());
+            prop_assert!(all.clone().all(|weight| weight.is_finite()), "{path}: {weights:?}");
+        }
+    }
+
     /// Moving and stretching time moves the path along with it.
     #[test]
     fn weights_do_not_depend_on_the_origin_and_unit_of_time(gaps in prop::collection::vec(1..9_i32, 2..9), tau in 0.0..1.0_f64) {

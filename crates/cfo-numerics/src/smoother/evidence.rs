@@ -1,6 +1,7 @@
 //! How much noise there is, and how rough the curves are: what makes the data most probable.
 
-use super::{Differences, ORDER};
+use super::filter::{Filter, STATES};
+use super::variances;
 
 /// Powers of ten between which the ratio of the prior's intensity to the noise's variance is sought. A curve is smoothed
 /// over about `ratio^(-1/6)` intervals, 30 at the least ratio; at the largest a tenth of a millionth of a snapshot's noise is removed.
@@ -23,11 +24,21 @@ impl NoiseFit {
     pub const NONE: Self = Self { deviation: 0.0, ratio: f64::INFINITY };
 }
 
-/// Series whose noise is estimated: their third differences, and how these vary with the noise and with the prior.
+/// Series whose noise is estimated, and how they vary with the noise and with the prior but for an unknown parabola.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     unit: f64,
-    grids: Vec<(Differences, Vec<f64>, usize)>,
+    grids: Vec<Grid>,
+}
+
+/// Series on one grid of times.
+#[derive(Clone, Debug)]
+struct Grid {
+    times: Vec<f64>,
+    variances: Vec<f64>,
+    /// `[times, width]`.
+    series: Vec<f64>,
+    width: usize,
 }
 
 impl Evidence {
@@ -41,17 +52,24 @@ impl Evidence {
     /// # Panics
     /// If there are not as many numbers as times times `width`.
     pub fn add(&mut self, times: &[f64], series: &[f64], width: usize) {
+        self.add_means(times, &[], series, width);
+    }
+
+    /// The same where values are means of several measurements each; no counts mean one each.
+    ///
+    /// # Panics
+    /// If there are not as many numbers as times times `width`.
+    pub fn add_means(&mut self, times: &[f64], counts: &[u32], series: &[f64], width: usize) {
         assert_eq!(series.len(), times.len() * width, "a series has a value for each time");
-        if times.len() > ORDER && width > 0 {
-            let differences = Differences::new(times, self.unit);
-            let seen = differences.apply(series, width);
-            self.grids.push((differences, seen, width));
+        if times.len() > STATES && width > 0 {
+            let variances = variances(times.len(), counts);
+            self.grids.push(Grid { times: times.to_vec(), variances, series: series.to_vec(), width });
         }
     }
 
-    /// How many differences were seen.
+    /// How many independent numbers were seen: values but for a parabola of each series.
     pub fn len(&self) -> usize {
-        self.grids.iter().map(|(_, seen, _)| seen.len()).sum()
+        self.grids.iter().map(|grid| (grid.times.len() - STATES) * grid.width).sum()
     }
 
     /// Whether there is no information yet.
@@ -82,20 +100,26 @@ impl Evidence {
         let ratio = 10f64.powf(exponent);
         let deviation = known.unwrap_or_else(|| self.cost(ratio, None).1);
         // At the end of the range noise cannot be told from a rough curve.
-        let none = known.is_none() && exponent > most - 1.0;
+        let none = known.is_none() && (exponent > most - 1.0 || deviation <= self.rounding());
         if none || !deviation.is_finite() { NoiseFit::NONE } else { NoiseFit { deviation, ratio } }
+    }
+
+    /// Deviations below this are rounding of the values.
+    fn rounding(&self) -> f64 {
+        let values = self.grids.iter().flat_map(|grid| &grid.series);
+        4.0 * f64::EPSILON * values.fold(0.0, |most: f64, value| most.max(value.abs()))
     }
 
     /// Minus twice the logarithm of the likelihood but for a constant, and the deviation of the noise: the known one, or
     /// the most likely.
     fn cost(&self, ratio: f64, known: Option<f64>) -> (f64, f64) {
         let (mut squares, mut determinant) = (0.0, 0.0);
-        for (differences, seen, width) in &self.grids {
-            let factor = differences.factor(ratio);
-            let mut white = seen.clone();
-            factor.forward(&mut white, *width);
+        for Grid { times, variances, series, width } in &self.grids {
+            let filter = Filter::new(times, variances, self.unit, ratio);
+            let mut white = series.clone();
+            filter.whiten(&mut white, *width);
             squares += white.iter().map(|z| z * z).sum::<f64>();
-            determinant += *width as f64 * factor.log_determinant();
+            determinant += *width as f64 * filter.log_determinant;
         }
         let count = self.len() as f64;
         let variance = known.map_or(squares / count, |deviation| deviation * deviation);
