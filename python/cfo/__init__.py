@@ -17,7 +17,7 @@ import json
 from typing import Any
 
 from . import _native
-from ._errors import CfoError
+from ._errors import CfoError, DivergenceWarning
 from ._model import Model, load
 from ._path import Path
 from ._training import train
@@ -30,6 +30,7 @@ atexit.register(_native.settle)
 
 __all__ = [
     "CfoError",
+    "DivergenceWarning",
     "Model",
     "Path",
     "Trajectories",

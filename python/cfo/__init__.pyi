@@ -14,7 +14,9 @@ _Float64: TypeAlias = NDArray[np.float64]
 _Array: TypeAlias = ArrayLike | Any
 
 __version__: str
-__all__ = ["CfoError", "Model", "Path", "Trajectories", "Trajectory", "__version__", "devices", "load", "read", "simulate", "train"]
+__all__ = ["CfoError", "DivergenceWarning", "Model", "Path", "Trajectories", "Trajectory", "__version__", "devices", "load", "read", "simulate", "train"]
+
+class DivergenceWarning(RuntimeWarning): ...
 
 class CfoError(Exception):
     hint: str | None
@@ -96,11 +98,13 @@ class Model:
         initial: _Array,
         times: _Array,
         start: ArrayLike | None = None,
-        solver: Literal["euler", "heun", "rk4", "dopri5", "tsit5"] | str | None = "rk4",
+        solver: Literal["euler", "heun", "rk4", "dopri5", "tsit5"] | str | None = None,
         steps: int | None = None,
         rtol: float | None = None,
         atol: float | None = None,
         parameters: Mapping[str, ArrayLike] | ArrayLike | None = None,
+        *,
+        nfe: int | None = None,
     ) -> _Float32: ...
     def velocity(self, u: _Array, t: ArrayLike, parameters: Mapping[str, ArrayLike] | ArrayLike | None = None) -> _Float32: ...
     def vector_jacobian(
@@ -111,6 +115,7 @@ class Model:
         data: Trajectories,
         *,
         solver: str | None = None,
+        steps: int | None = None,
         nfe: int | None = None,
         rtol: float | None = None,
         atol: float | None = None,

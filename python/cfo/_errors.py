@@ -29,4 +29,8 @@ class MissingFileError(CfoError, FileNotFoundError):
     """A file or a run that is not there."""
 
 
-CfoError.__module__ = "cfo"
+class DivergenceWarning(RuntimeWarning):
+    """A trajectory of a prediction became infinite or undefined on its way: its states after that are NaN."""
+
+
+CfoError.__module__ = DivergenceWarning.__module__ = "cfo"

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _native
 from ._arrays import array, finite, number, whole
-from ._errors import CfoError, InputError
+from ._errors import CfoError, DivergenceWarning, InputError
 from ._trajectories import Trajectories
 
 
@@ -45,11 +45,13 @@ class Model:
         initial: Any,
         times: Any,
         start: Any = None,
-        solver: str | None = "rk4",
+        solver: str | None = None,
         steps: int | None = None,
         rtol: float | None = None,
         atol: float | None = None,
         parameters: Any = None,
+        *,
+        nfe: int | None = None,
     ) -> np.ndarray:
         """The states at any times, forward and backward, from known ones.
 
@@ -58,18 +60,20 @@ class Model:
                 than that of the training data where the network allows it.
             times: When states are wanted, in any order, on both sides of the start: one number, `[time]`, or `[batch, time]`.
             start: When the initial states were: one number or `[batch]`. By default the first time of the training data.
-            solver: `"euler"`, `"heun"`, `"rk4"`, `"dopri5"` or `"tsit5"`; `None` for that of the recipe with its budget.
-            steps: Equal steps of the solver on the way to the last time. By default one for each time asked for, or as many as the training
-                data have snapshots on the way.
-            rtol, atol: Tolerances in the network's units, for solvers that choose their steps.
+            solver: `"euler"`, `"heun"`, `"rk4"`, `"dopri5"` or `"tsit5"`; by default that of the recipe, with its steps. Alone, `"heun"`, `"dopri5"` and
+                `"tsit5"` choose their steps by the recipe's tolerances.
+            steps: Exactly this many equal steps from the first to the last time of a trajectory, its start included.
+            rtol, atol: Tolerances in the network's units, for steps that the solver chooses. One that is not given is the recipe's.
             parameters: PDE parameters of a model that is conditioned on them: a dict of names, `[parameter]` or `[batch, parameter]`.
+            nfe: At most this many network evaluations over the horizon of the training data.
 
         Returns:
-            float32 `[batch, time, (space...,) channel]`, without the first axis for one state.
+            float32 `[batch, time, (space...,) channel]` in the order of `times`, without the first axis for one state. Of a trajectory that becomes
+            infinite or undefined on its way the states after that are NaN, and a `cfo.DivergenceWarning` names it and the last time reached. A warning
+            also says where a trajectory leaves the range of the training data by orders of magnitude.
 
         Raises:
-            ValueError: If an argument does not fit the model.
-            CfoError: If a trajectory becomes infinite or undefined on its way.
+            ValueError: If an argument does not fit the model, or `solver`, `steps`, `nfe`, `rtol` and `atol` contradict each other.
         """
         states, shape, single = self._states(initial, "initial")
         finite(states, "initial")
@@ -77,19 +81,20 @@ class Model:
         moments = finite(array(times, "times", np.float64), "times")
         if moments.ndim > 2 or (moments.ndim == 2 and len(moments) != count):
             raise InputError(f"`times` has the shape {list(moments.shape)}", f"give `[time]`, or `[batch, time]` for {count} states")
-        ordered, places = _ordered(np.atleast_1d(moments))
         wanted = moments.shape[-1] if moments.ndim else 1
         begin = _each(self._facts["first_time"] if start is None else start, "start", count)
         conditions = self._conditions(parameters, count)
         if count == 0 or wanted == 0:
             return np.zeros((count, wanted, *shape), dtype=np.float32)[0 if single and count else slice(None)]
-        flat = (np.tile(ordered, count) if ordered.ndim == 1 else ordered.reshape(-1)).astype(np.float64, copy=False)
-        found, _ = self._native.predict(
-            states.reshape(-1), list(shape), begin, flat, conditions, _integration(solver, rtol, atol, steps=steps)
+        flat = np.broadcast_to(moments.reshape((-1, wanted)), (count, wanted)).reshape(-1)
+        found, _, ended, notes = self._native.predict(
+            states.reshape(-1), list(shape), begin, np.ascontiguousarray(flat), conditions, _integration(solver, rtol, atol, steps=steps, nfe=nfe)
         )
-        found = found.reshape((count, -1, *shape))
-        if places is not None:
-            found = found[:, places] if places.ndim == 1 else np.stack([row[place] for row, place in zip(found, places)])
+        for text in ended:
+            warnings.warn(text, DivergenceWarning, stacklevel=2)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+        found = found.reshape((count, wanted, *shape))
         return found[0] if single else found
 
     def velocity(self, u: Any, t: Any, parameters: Any = None) -> np.ndarray:
@@ -138,6 +143,7 @@ class Model:
         data: Trajectories,
         *,
         solver: str | None = None,
+        steps: int | None = None,
         nfe: int | None = None,
         rtol: float | None = None,
         atol: float | None = None,
@@ -147,19 +153,18 @@ class Model:
 
         Args:
             data: The trajectories, as in `data.test`; all of them are compared.
-            solver, rtol, atol: As for `predict`; by default those of the recipe.
-            nfe: Network evaluations for the whole way.
+            solver, steps, nfe, rtol, atol: As for `predict`.
             metrics: Whether PDEBench's metrics and others are computed too.
 
         Returns:
             What `cfo evaluate --json` prints: `relative_l2` with `mean`, `std`, `per_trajectory`, `final_time` and `indices`, `per_time`,
             `evaluations`, `seconds_per_trajectory`, `metrics`, `diverged` and others. A trajectory that diverges is `None` in
-            `per_trajectory`, named in `diverged`, and costs the others nothing. Where the solver's steps are too long for the learned
-            field, a warning says so (`shorter_steps`).
+            `per_trajectory`, named in `diverged`, and costs the others nothing. Warnings, also under `warnings`, say where the solver's steps are too
+            long for the learned field (`shorter_steps`) and where a trajectory leaves the range of the training data by orders of magnitude.
         """
         if not isinstance(data, Trajectories):
             raise InputError(f"`data` is a {type(data).__name__}", "give `cfo.Trajectories`, as in `cfo.read(file).test`")
-        document, notes = self._native.evaluate(data._native, _integration(solver, rtol, atol, nfe=nfe), bool(metrics))
+        document, notes = self._native.evaluate(data._native, _integration(solver, rtol, atol, steps=steps, nfe=nfe), bool(metrics))
         for note in notes:
             warnings.warn(note, stacklevel=2)
         return json.loads(document)
@@ -279,19 +284,6 @@ class Model:
         if table.shape != (count, needed):
             raise InputError(f"`parameters` has the shape {list(table.shape)}", f"give {needed} numbers, or as many for each of {count} states")
         return table.tolist()
-
-
-def _ordered(times: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Times that increase, and where the ones asked for are among them; `None` if they are in place."""
-    if times.shape[-1] < 2 or (np.diff(times, axis=-1) > 0).all():
-        return times, None
-    if times.ndim == 1:
-        return np.unique(times, return_inverse=True)
-    order = np.argsort(times, axis=-1, kind="stable")
-    ordered = np.take_along_axis(times, order, axis=-1)
-    if (np.diff(ordered, axis=-1) <= 0).any():
-        raise InputError("a row of `times` has a time twice", "ask for each once, or for the same times of all states")
-    return ordered, np.argsort(order, axis=-1, kind="stable")
 
 
 def _each(value: Any, name: str, count: int, one: bool = False) -> list[float]:

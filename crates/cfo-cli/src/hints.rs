@@ -19,7 +19,7 @@ pub fn hint(error: &CfoError) -> Option<String> {
         CfoError::BadRecipe { .. } => {
             "`docs/recipe.md` lists every key, `recipes/` has examples, and `cfo init FILE` writes one"
         }
-        CfoError::RolloutDiverged { .. } => "train longer, or raise `--nfe`",
+        CfoError::RolloutDiverged { .. } => "train longer, ask for nearer times, or take other steps",
         CfoError::InvalidKey { key, .. } => return Some(key_hint(key)),
         CfoError::UnknownChoice { key, .. } if error.nearest().is_none() => return Some(key_hint(key)),
         other => return other.hint(),
@@ -31,13 +31,13 @@ pub fn hint(error: &CfoError) -> Option<String> {
 fn key_hint(key: &str) -> String {
     match key {
         "--times" => "as in `--times 0,0.1,0.25`, or start:stop:count as in `--times 0:1:101`".into(),
-        "--rtol" => "leave out the tolerances, or add `--solver dopri5`".into(),
         "evaluate.nfe" => {
-            "raise `--nfe`, leave it out for one step per output, or choose a method with fewer stages".into()
+            "raise `--nfe`, leave it out for steps that the solver chooses, or choose a method with fewer stages".into()
         }
-        "evaluate.rtol" => "as in `--rtol 1e-4 --atol 1e-6`".into(),
-        "evaluate.solver" => {
-            "the default is `rk4`; `dopri5` and `tsit5` choose their steps from tolerances".into()
+        "nfe" => "raise `--nfe`, or choose a method with fewer stages".into(),
+        "rtol" => "as in `--rtol 1e-4 --atol 1e-6`".into(),
+        "solver" | "evaluate.solver" => {
+            "`tsit5`, `dopri5` and `heun` choose their steps by tolerances; `rk4` and `euler` take equal ones".into()
         }
         key if key.starts_with("--") => "`--help` says what the option takes".into(),
         key => format!("set it in the recipe, or by `--set {key}=VALUE`"),

@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
 
 use cfo::data::FieldShape;
-use cfo::recipe::EvaluateConfig;
-use cfo::rollout::Divergence;
-use cfo::{Budget, CfoError, Device, Request, Solver, Trained, Watch};
+use cfo::rollout::{Divergence, Excursion};
+use cfo::{CfoError, Device, Request, SolverOptions, Trained, Watch};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -17,20 +15,15 @@ use crate::failure::{Failure, internal, refuse};
 use crate::set::Set;
 use crate::task::{self, Line};
 
-/// Grids besides that of the training data that a model is kept ready for.
-const MOST_GRIDS: usize = 4;
-
 /// A trained model.
 #[pyclass(frozen, module = "cfo._native")]
 pub struct Model {
     trained: Trained,
-    /// The same for other grids, the last used last.
-    grids: Mutex<Vec<(FieldShape, Trained)>>,
 }
 
 impl Model {
     pub fn new(trained: Trained) -> Self {
-        Self { trained, grids: Mutex::new(Vec::new()) }
+        Self { trained }
     }
 
     /// For states of this shape.
@@ -44,20 +37,7 @@ impl Model {
                 "a state has the space axes and channels of the training data, a batch of states one axis more in front",
             ));
         };
-        if shape == own {
-            return Ok(self.trained.clone());
-        }
-        let mut grids = self.grids.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = match grids.iter().position(|(known, _)| *known == shape) {
-            Some(place) => grids.remove(place),
-            None => (shape, self.trained.on_grid(shape)?),
-        };
-        if grids.len() == MOST_GRIDS {
-            grids.remove(0);
-        }
-        let found = known.1.clone();
-        grids.push(known);
-        Ok(found)
+        Ok(self.trained.on_grid(shape)?)
     }
 }
 
@@ -72,44 +52,9 @@ struct Integration {
     atol: Option<f64>,
 }
 
-impl Integration {
-    /// The solver that this describes; what is not said is the recipe's.
-    fn solver(&self, trained: &Trained) -> Result<Solver, Failure> {
-        let defaults = &trained.recipe().evaluate;
-        let tableau = match &self.solver {
-            Some(name) => Solver::method(name)?,
-            None => trained.solver().tableau,
-        };
-        let adaptive = self.rtol.is_some() || self.atol.is_some();
-        let bad = |key: &str, problem: String| CfoError::InvalidKey { key: key.into(), problem };
-        if adaptive && (self.steps.is_some() || self.nfe.is_some()) {
-            let problem = "tolerances choose the steps; a number of steps does too".into();
-            return Err(bad("evaluate.rtol", problem).into());
-        }
-        if adaptive {
-            let (rtol, atol) = (self.rtol.unwrap_or(defaults.rtol), self.atol.unwrap_or(defaults.atol));
-            return Ok(Solver::adaptive(tableau, rtol, atol)?);
-        }
-        let evaluations = match (self.steps, self.nfe) {
-            (Some(0), _) => return Err(refuse("`steps` is 0", "a rollout takes one step at least")),
-            (Some(steps), _) => Some(steps.saturating_mul(tableau.stages())),
-            (None, nfe) => nfe,
-        };
-        match (&self.solver, evaluations) {
-            (None, None) => Ok(trained.solver()),
-            (_, nfe) => {
-                let config = EvaluateConfig { solver: tableau, nfe: nfe.unwrap_or(0), ..defaults.clone() };
-                Ok(Solver::from_config(&config)?)
-            }
-        }
-    }
-}
-
-/// A recipe's budget of evaluations is for the horizon of the training data: a part of it takes a part.
-fn per_horizon(solver: Solver) -> Solver {
-    match solver.budget {
-        Budget::Evaluations(nfe) => Solver { budget: Budget::EvaluationsPerHorizon(nfe), ..solver },
-        _ => solver,
+impl From<Integration> for SolverOptions {
+    fn from(Integration { solver, steps, nfe, rtol, atol }: Integration) -> Self {
+        Self { solver, steps, nfe, rtol, atol }
     }
 }
 
@@ -137,7 +82,8 @@ impl Model {
         task::interruptible(py, move |_| Ok(trained.save(run)?))
     }
 
-    /// States at times: those of the first trajectory, then of the next, flat; and network evaluations of one trajectory.
+    /// States at times: those of the first trajectory, then of the next, flat, with NaN where a trajectory ended before; network evaluations of one
+    /// trajectory; what ended, and what else a user should know.
     #[allow(clippy::too_many_arguments)]
     fn predict<'py>(
         &self,
@@ -148,7 +94,7 @@ impl Model {
         times: PyReadonlyArray1<'py, f64>,
         conditions: Vec<Vec<f64>>,
         integration: Integration,
-    ) -> PyResult<(Bound<'py, PyArray1<f32>>, usize)> {
+    ) -> PyResult<(Bound<'py, PyArray1<f32>>, usize, Vec<String>, Vec<String>)> {
         let (states, times, count) = (states.as_slice()?.to_vec(), times.as_slice()?, start.len().max(1));
         let size: usize = shape.iter().product::<usize>().max(1);
         let request = Request {
@@ -158,22 +104,22 @@ impl Model {
             start,
         };
         let trained = task::at_once(py, || self.on_grid(&shape))?;
-        let roll = move |line: &Line<(Aligned, usize)>| {
-            let solver = integration.solver(&trained)?;
-            let asked = integration.steps.or(integration.nfe).is_some();
-            let trained = trained.with_solver(if asked { solver } else { per_horizon(solver) });
+        let roll = move |line: &Line<Predicted>| {
+            let trained = trained.with_options(&integration.into())?;
             let watch = Watch::default().with_interrupt(&line.interrupt);
-            let found = trained.predict_each(&request, &watch)?;
-            match found.diverged.first() {
-                Some(&divergence) => Err(CfoError::from(divergence).into()),
-                None => {
-                    let states = found.states.iter().map(Vec::as_slice);
-                    Ok((Aligned::concat(states), found.evaluations))
-                }
+            let mut found = trained.predict_each(&request, &watch)?;
+            let ended = found.diverged.iter().map(|&one| CfoError::from(one).to_string()).collect();
+            let notes = Excursion::warning(trained.model(), &found.excursions).into_iter().collect();
+            for one in &found.diverged {
+                let trajectory = one.trajectory;
+                let (asked, reached) = (&request.times[trajectory], &found.times[trajectory]);
+                found.states[trajectory] = padded(&found.states[trajectory], asked, reached, size);
             }
+            let states = Aligned::concat(found.states.iter().map(Vec::as_slice));
+            Ok(Predicted { states, evaluations: found.evaluations, ended, notes })
         };
-        let (values, evaluations) = task::interruptible(py, roll)?;
-        Ok((values.into_array(py)?, evaluations))
+        let Predicted { states, evaluations, ended, notes } = task::interruptible(py, roll)?;
+        Ok((states.into_array(py)?, evaluations, ended, notes))
     }
 
     /// The velocity at states, flat, at one time or at one for each.
@@ -223,7 +169,7 @@ impl Model {
             if chosen.is_empty() {
                 return Err(refuse("there is no trajectory to evaluate", "give a part that has some"));
             }
-            let trained = trained.with_solver(integration.solver(&trained)?);
+            let trained = trained.with_options(&integration.into())?;
             let part = set.chosen(&chosen);
             let notes = cfo::Alignment::new(trained.model(), &set.description)?.notes;
             let watch = Watch::default().with_interrupt(&line.interrupt);
@@ -232,12 +178,9 @@ impl Model {
             let shorter = trained.shorter_steps(&part, &report, watch)?;
             let too_long = shorter.as_ref().and_then(cfo::ShorterSteps::problem);
             let too_long = too_long.map(|problem| format!("{problem}; `solver=\"tsit5\"` chooses its steps"));
-            let strange = |(index, text): &(usize, String)| {
-                format!("trajectory {index}: {text}; beyond that it extrapolates")
-            };
-            let strangers = report.strangers.iter().map(strange);
-            let notes = notes.into_iter().chain(strangers).chain(too_long).collect();
-            Ok((document(&trained, &report, shorter.as_ref()), notes))
+            let warnings = report.warnings(trained.model());
+            let notes: Vec<String> = notes.into_iter().chain(warnings).chain(too_long).collect();
+            Ok((document(&trained, &report, shorter.as_ref(), &notes), notes))
         };
         let (document, notes) = task::interruptible(py, compare)?;
         Ok((json_text(py, document)?, notes))
@@ -281,11 +224,34 @@ impl Model {
     }
 }
 
+/// What a prediction found.
+struct Predicted {
+    states: Aligned,
+    evaluations: usize,
+    /// The trajectories that did not arrive, in words.
+    ended: Vec<String>,
+    /// What a user should know besides.
+    notes: Vec<String>,
+}
+
+/// The states of a trajectory at all times asked for, NaN at those that were not reached. Those reached are in the order of those asked for.
+fn padded(states: &[f32], asked: &[f64], reached: &[f64], size: usize) -> Vec<f32> {
+    let mut padded = vec![f32::NAN; asked.len() * size];
+    let mut found = reached.iter().zip(states.chunks_exact(size)).peekable();
+    for (time, place) in asked.iter().zip(padded.chunks_exact_mut(size)) {
+        if let Some((_, state)) = found.next_if(|(reached, _)| *reached == time) {
+            place.copy_from_slice(state);
+        }
+    }
+    padded
+}
+
 /// What `cfo evaluate --json` prints, but for the names of files.
 fn document(
     trained: &Trained,
     report: &cfo::Report,
     shorter: Option<&cfo::ShorterSteps>,
+    notes: &[String],
 ) -> serde_json::Result<Value> {
     let diverged = |one: &Divergence| json!({ "trajectory": one.trajectory, "time": one.time, "reason": one.halt.to_string() });
     let mut document = serde_json::to_value(report)?;
@@ -294,6 +260,7 @@ fn document(
         ("precision", json!(trained.precision().to_string())),
         ("trajectories", json!(report.relative_l2.indices.len())),
         ("diverged", report.diverged.iter().map(diverged).collect()),
+        ("warnings", json!(notes)),
     ];
     if let Some(document) = document.as_object_mut() {
         document.extend(entries.map(|(key, value)| (key.to_owned(), value)));

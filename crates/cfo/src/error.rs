@@ -195,7 +195,7 @@ impl CfoError {
     pub fn nearest(&self) -> Option<&str> {
         match self {
             Self::UnknownKey { nearest, .. } => nearest.as_deref(),
-            Self::UnknownChoice { key, found, known } if key != "evaluate.solver" => {
+            Self::UnknownChoice { key, found, known } if !key.ends_with("solver") => {
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
                 near(found, &known)
             }
@@ -289,11 +289,14 @@ fn gibibytes(bytes: u64) -> String {
 fn key_hint(key: &str) -> String {
     match key {
         "evaluate.nfe" => {
-            "raise it, set it to 0 for one step an output, or choose a method with fewer stages".into()
+            "raise it, set it to 0 for steps that the solver chooses, or choose a method with fewer stages"
+                .into()
         }
-        "evaluate.rtol" => "as in `rtol = 1e-4` and `atol = 1e-6`".into(),
-        "evaluate.solver" => {
-            "the default is `rk4`; `dopri5` and `tsit5` choose their steps by tolerances".into()
+        "nfe" => "raise it, or choose a method with fewer stages".into(),
+        "rtol" => "as in `rtol = 1e-4` and `atol = 1e-6`".into(),
+        "solver" | "evaluate.solver" => {
+            "`tsit5`, `dopri5` and `heun` choose their steps by tolerances; `rk4` and `euler` take equal ones"
+                .into()
         }
         key => format!("change `{key}` of the recipe"),
     }

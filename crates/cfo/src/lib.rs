@@ -54,7 +54,7 @@ pub use model::{Model, StateSpace};
 pub use objective::Objective;
 pub use operator::Operator;
 pub use recipe::Recipe;
-pub use rollout::{Budget, Prediction, Request, Solver, Watch};
+pub use rollout::{Budget, Prediction, Request, Solver, SolverOptions, Watch};
 pub use train::{Ending, Observer, Reply, StepReport, Training, WallTime};
 pub use trained::{Loader, ShorterSteps, Solution, Trained};
 pub use trajectories::{Part, Trajectories};

@@ -90,9 +90,13 @@ pub struct Scaling {
     /// Time from `start` to the last that training sees; 0 in runs of earlier versions, where it is `span`.
     #[serde(default)]
     pub duration: f64,
+    /// Time that the longest training trajectory takes, in the user's units.
+    pub horizon: f64,
     /// Mean time between neighbouring snapshots before thinning, in the user's units; 0 in runs of earlier versions.
     #[serde(default)]
     pub interval: f64,
+    /// Least and greatest value of each channel of the data, in the user's units.
+    pub range: Vec<[f64; 2]>,
     /// Mean and deviation of each PDE parameter.
     pub conditions: Vec<[f64; 2]>,
 }
@@ -122,7 +126,7 @@ impl Scaling {
             })
             .collect();
         let profile = (unit == Unit::VelocityAtTime).then(|| survey.profile.profile());
-        let Times { start, duration, interval, .. } = survey.times;
+        let Times { start, duration, interval, longest: horizon } = survey.times;
         let clock = model.clock().half();
         Self {
             profile,
@@ -134,7 +138,9 @@ impl Scaling {
             start,
             span,
             duration,
+            horizon,
             interval,
+            range: survey.range(),
             conditions,
         }
     }
@@ -165,12 +171,9 @@ impl Scaling {
         self.clock().rate((time - self.start) / self.span) / self.span
     }
 
-    /// The way between two times in the network's units.
-    pub(crate) fn way(&self, from: f64, to: f64) -> f64 {
-        match self.clock() {
-            Clock::Even => (to - from).abs() / self.span,
-            Clock::Logarithmic { .. } => (self.time(to) - self.time(from)).abs(),
-        }
+    /// The horizon of the training data in the network's units.
+    pub(crate) fn horizon(&self) -> f64 {
+        self.time(self.start + self.horizon)
     }
 
     /// A step that is nowhere longer than a length of the user's time, in the network's units, where no time later than one in the network's

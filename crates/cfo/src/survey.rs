@@ -45,8 +45,10 @@ impl<'a> Source<'a> {
 /// What one pass over the training data finds, in the user's units. A sample of training comes from every trajectory and
 /// from every time of it alike, so changes and velocities are averaged over each trajectory first.
 pub(crate) struct Survey {
-    /// Of all values.
+    /// Of all values, in the space that the network works in.
     pub(crate) values: Statistics,
+    /// Of all values of the data, where that is another space.
+    data: Option<Statistics>,
     /// Sums over trajectories of the mean squared change and of the mean squared velocity of each channel.
     change: Vec<f64>,
     velocity: Vec<f64>,
@@ -79,6 +81,7 @@ pub(crate) struct Question {
 /// What is found of one trajectory.
 struct Found {
     values: Statistics,
+    data: Option<Statistics>,
     change: Vec<f64>,
     velocity: Vec<f64>,
     profile: ProfileSums,
@@ -146,8 +149,13 @@ impl Survey {
         let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
         let (mut profile, mut path_errors) = (ProfileSums::new(channels), Vec::new());
+        let mut data: Option<Statistics> = None;
         for (one, selection) in found.iter().zip(selections) {
             values.merge(&one.values);
+            match (&mut data, &one.data) {
+                (Some(data), Some(more)) => data.merge(more),
+                (data, more) => *data = more.clone(),
+            }
             profile.merge(&one.profile);
             path_errors.extend_from_slice(&one.path_errors);
             for (sums, found) in [(&mut change, &one.change), (&mut velocity, &one.velocity)] {
@@ -166,7 +174,18 @@ impl Survey {
         for squares in profile.squares.iter_mut().chain([&mut change, &mut velocity]) {
             share(squares, channels);
         }
-        Self { values, change, velocity, trajectories, channels, profile, path_errors, times, fingerprint }
+        Self {
+            values,
+            data,
+            change,
+            velocity,
+            trajectories,
+            channels,
+            profile,
+            path_errors,
+            times,
+            fingerprint,
+        }
     }
 
     /// What is subtracted from each channel, and what it is divided by. All coefficients of a channel of the data are divided by the same, so
@@ -184,6 +203,12 @@ impl Survey {
         let mut squares: Vec<f64> = deviation.iter().map(|deviation| deviation.powi(2)).collect();
         share(&mut squares, self.channels);
         Normalization { mean, deviation: squares.into_iter().map(f64::sqrt).collect() }
+    }
+
+    /// Least and greatest value of each channel of the data.
+    pub(crate) fn range(&self) -> Vec<[f64; 2]> {
+        let range = self.data.as_ref().unwrap_or(&self.values).range();
+        range.into_iter().map(|ends| ends.map(f64::from)).collect()
     }
 
     /// Root mean square of the change between neighbouring snapshots of each channel.
@@ -285,8 +310,10 @@ impl Surveyor<'_> {
         if let Some(denoiser) = self.source.denoiser {
             denoiser.smooth(&times, snapshots);
         }
+        let mut data = None;
         if let Some(latent) = self.source.latent {
             let FieldShape { height, width, channels, .. } = self.source.set.description.shape;
+            data.insert(Statistics::new(channels)).add(snapshots);
             latent.encode([height, width, channels], snapshots);
         }
         let mut values = Statistics::new(channels);
@@ -319,6 +346,7 @@ impl Surveyor<'_> {
         };
         Found {
             values,
+            data,
             profile,
             path_errors,
             change: (0..channels).map(change).collect(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use cfo::SolverOptions;
 use clap::{Args, ValueEnum};
 
 /// Write a recipe that fits a trajectory file, with a comment on each choice
@@ -53,12 +54,14 @@ pub struct Train {
 /// How a trained operator is integrated; the recipe sets what is not given
 #[derive(Debug, Clone, Args)]
 pub struct Integration {
-    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`
+    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`. Alone, `heun`, `dopri5` and `tsit5` choose their steps by the recipe's tolerances
     #[arg(long)]
     pub solver: Option<String>,
-    /// Network evaluations over the whole horizon of the data. Without it, one step per output interval; an interval much
-    /// longer than the mean interval of the training data takes several
-    #[arg(long, conflicts_with_all = ["rtol", "atol"])]
+    /// Exactly this many equal steps from the first to the last time of a trajectory
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// At most this many network evaluations over the horizon of the training data
+    #[arg(long)]
     pub nfe: Option<usize>,
     /// Relative tolerance of an adaptive solver
     #[arg(long)]
@@ -78,9 +81,10 @@ pub struct Integration {
 }
 
 impl Integration {
-    /// Whether something is said of a solver's steps.
-    pub fn chooses_steps(&self) -> bool {
-        self.solver.is_some() || self.nfe.is_some() || self.rtol.is_some() || self.atol.is_some()
+    /// The options of the solver.
+    pub fn solver_options(&self) -> SolverOptions {
+        let Self { solver, steps, nfe, rtol, atol, .. } = self.clone();
+        SolverOptions { solver, steps, nfe, rtol, atol }
     }
 }
 

@@ -9,12 +9,11 @@ use cfo::data::Description;
 use cfo::engine::Precision;
 use cfo::evaluate::{ChannelReport, Metrics};
 use cfo::objective::Motion;
-use cfo::recipe::EvaluateConfig;
-use cfo::{CfoError, Model, Report, ShorterSteps, Solver, Trained, Trajectories, Watch};
+use cfo::{CfoError, Model, Report, ShorterSteps, Trained, Trajectories, Watch};
 use serde::Serialize;
 
 use super::figures::{self, Picture};
-use super::predict::{Diverged, conclude, warn_strangers};
+use super::predict::{Diverged, conclude};
 use crate::args::{self, Integration, Part};
 use crate::diagnostics::{Incomplete, say};
 use crate::interrupt;
@@ -37,6 +36,8 @@ struct Document {
     diverged: Vec<Diverged>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shorter_steps: Option<ShorterSteps>,
+    /// What a user should know besides.
+    warnings: Vec<String>,
 }
 
 pub fn run(arguments: &args::Evaluate) -> Result<()> {
@@ -45,11 +46,12 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let part = part(&set, arguments.split)?;
     let trained = trained.on_grid(set.description.shape)?;
     let alignment = cfo::Alignment::new(trained.model(), &set.description)?;
-    alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
     let found = compare(&trained, &part)?;
     let watch = Watch::default().with_interrupt(interrupt::flag()?);
     let shorter_steps = trained.shorter_steps(&part, &found, watch)?;
-    let too_long = shorter_steps.as_ref().and_then(ShorterSteps::problem);
+    let mut warnings = alignment.notes.clone();
+    warnings.extend(found.warnings(trained.model()));
+    warnings.extend(shorter_steps.as_ref().and_then(too_long));
     let document = Document {
         run: arguments.run.clone(),
         data: arguments.data.clone(),
@@ -60,6 +62,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         diverged: found.diverged.iter().map(|one| Diverged::new(one, one.trajectory)).collect(),
         report: found,
         shorter_steps,
+        warnings,
     };
     let table = table(&document);
     // The result is printed first, so that a full disk does not lose it.
@@ -67,13 +70,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         true => report::print_json(&document),
         false => report::print(&table.text()).map_err(anyhow::Error::from),
     };
-    if let Some(problem) = too_long {
-        let nfe = 2 * document.report.evaluations;
-        say(&format!(
-            "warning: {problem}; `--solver tsit5` chooses its steps, `--nfe {nfe}` makes more of them, `evaluate.solver` and `evaluate.nfe` \
-             of the recipe also for validation"
-        ));
-    }
+    document.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     if !cfo::ranks::is_first() {
         return conclude(&document.diverged, document.trajectories);
     }
@@ -105,8 +102,16 @@ fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
         .with_observer(|snapshots| progress.advance_by(snapshots as u64));
     let report = trained.evaluate_each(part, true, watch)?;
     drop(progress);
-    warn_strangers(&report.strangers);
     Ok(report)
+}
+
+/// That the solver's steps are too long, and what to do about it.
+fn too_long(found: &ShorterSteps) -> Option<String> {
+    let nfe = 2 * found.evaluations[0];
+    Some(format!(
+        "{}; `--solver tsit5` chooses its steps, `--nfe {nfe}` makes more of them, `evaluate.solver` and `evaluate.nfe` of the recipe also for validation",
+        found.problem()?
+    ))
 }
 
 /// Writes the report and its figures.
@@ -122,7 +127,9 @@ fn write(
     let pictures = draw(arguments, description, &document.report, folder)?;
     let shown: String =
         pictures.iter().map(|picture| format!("\n![{}]({})\n", picture.caption, picture.file)).collect();
-    let markdown = format!("# Evaluation\n\n{}.\n\n{}{shown}", setting(document), table.markdown());
+    let warnings: String =
+        document.warnings.iter().map(|warning| format!("\nWarning: {warning}.\n")).collect();
+    let markdown = format!("# Evaluation\n\n{}.\n\n{}{warnings}{shown}", setting(document), table.markdown());
     write_atomically(&folder.join("report.md"), markdown.as_bytes())?;
     say(&format!("written: `{}` and {} figures", folder.join("report.md").display(), pictures.len()));
     Ok(())
@@ -166,39 +173,14 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String
         });
     }
     let trained = loader.load()?;
-    if trained.model().objective().motion() == Motion::Step {
-        if options.chooses_steps() {
-            say(
-                "warning: the model predicts snapshot after snapshot: a solver, its evaluations and tolerances change nothing",
-            );
-        }
+    let asked = options.solver_options();
+    if trained.model().objective().motion() == Motion::Step && !asked.is_empty() {
+        say(
+            "warning: the model predicts snapshot after snapshot: a solver, its steps and tolerances change nothing",
+        );
         return Ok((trained, checkpoint));
     }
-    let solver = solver(&trained.recipe().evaluate, options)?;
-    Ok((trained.with_solver(solver), checkpoint))
-}
-
-/// The solver that the options and the recipe's keys describe.
-fn solver(defaults: &EvaluateConfig, options: &Integration) -> Result<Solver> {
-    let adaptive = options.rtol.is_some() || options.atol.is_some();
-    let config = EvaluateConfig {
-        solver: options.solver.as_deref().map_or(Ok(defaults.solver), Solver::method)?,
-        nfe: options.nfe.unwrap_or(if adaptive { 0 } else { defaults.nfe }),
-        rtol: options.rtol.unwrap_or(defaults.rtol),
-        atol: options.atol.unwrap_or(defaults.atol),
-        ..defaults.clone()
-    };
-    match config.solver {
-        tableau if adaptive && !tableau.estimates_error() => bail!(CfoError::InvalidKey {
-            key: "--rtol".into(),
-            problem: format!(
-                "`{}` has fixed steps; tolerances need `--solver dopri5`, `tsit5` or `heun`",
-                tableau.name
-            ),
-        }),
-        tableau if adaptive => Ok(Solver::adaptive(tableau, config.rtol, config.atol)?),
-        _ => Ok(Solver::from_config(&config)?),
-    }
+    Ok((trained.with_options(&asked)?, checkpoint))
 }
 
 /// A file with the run's split into train, validation and test; without a split for [`Part::All`].
@@ -246,10 +228,15 @@ fn table(document: &Document) -> Table {
     let mut push = |metric: &str, value: String, of: &str| table.push([metric.into(), value, of.into()]);
     let error = &report.relative_l2;
     let arrived = document.trajectories - document.diverged.len();
-    let of = match document.diverged.len() {
-        0 => format!("mean over {arrived} trajectories"),
-        diverged => format!("mean over {arrived} trajectories; {diverged} diverged"),
-    };
+    let mut of = format!("mean over {arrived} trajectories");
+    for (count, what) in [
+        (document.diverged.len(), "diverged"),
+        (report.excursions.len(), "left the range of the training data"),
+    ] {
+        if count > 0 {
+            of += &format!("; {count} {what}");
+        }
+    }
     push("relative L2 error", scientific(error.mean), &of);
     push("", scientific(error.std), "deviation over trajectories");
     push("", scientific(error.final_time), "mean at the final time");

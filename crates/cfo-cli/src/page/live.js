@@ -187,7 +187,9 @@ class Live {
 
   question(times) {
     const { page } = this;
-    const body = { times, solver: this.solver.value, checkpoint: this.checkpoint.value, start: this.start() };
+    const body = { times, checkpoint: this.checkpoint.value, start: this.start() };
+    // The run's own solver comes with its own steps, which are not sent.
+    if (this.solver.value !== this.run.solver || this.rtol.value) body.solver = this.solver.value;
     if (this.rtol.value) Object.assign(body, { rtol: Number(this.rtol.value), atol: Number(this.rtol.value) / 100 });
     else if (this.steps.value) body.steps = Number(this.steps.value);
     if (this.hasTruth && !this.isEdited()) body.trajectory = page.field.trajectories[page.position].index;

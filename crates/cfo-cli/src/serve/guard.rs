@@ -21,8 +21,13 @@ impl Guard {
     /// rebinding) it could read the answers. It cannot choose the headers `Host` and `Origin`, so these are checked.
     pub fn check(&self, request: &Request) -> Result<(), Response> {
         let refused = |what: &str| Response::error(403, what, "open the address that `cfo serve` printed");
-        let Some(host) = request.header("host") else {
-            return Err(Response::error(400, "the request has no `Host`", "send a request of HTTP/1.1"));
+        let mut hosts = request.headers("host");
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            return Err(Response::error(
+                400,
+                "the request has no `Host`, or more than one",
+                "send a request of HTTP/1.1 with one `Host`",
+            ));
         };
         if self.address.ip().is_loopback() && !self.is_own(host) {
             return Err(refused("this server does not answer to that name"));

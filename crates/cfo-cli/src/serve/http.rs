@@ -5,6 +5,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -35,9 +36,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// A header, whatever the case of its name.
+    /// The first header with a name, whatever its case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        self.headers(name).next()
+    }
+
+    /// All headers with a name, whatever its case.
+    pub fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
+        let found = self.headers.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 }
@@ -87,23 +93,46 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool, handler: &Arc<impl Handl
             thread::sleep(Duration::from_millis(20));
             continue;
         };
-        if connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
-            connections.fetch_sub(1, Ordering::AcqRel);
+        let Some(slot) = Slot::take(&connections) else {
             let full = Response::error(503, "too many connections", "try again in a moment");
             let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
             let _ = send(&stream, &full, false);
             continue;
-        }
-        let (handler, count) = (Arc::clone(handler), Arc::clone(&connections));
-        let spawned = thread::Builder::new().name("connection".into()).spawn(move || {
+        };
+        let handler = Arc::clone(handler);
+        // A thread that cannot be started drops its slot.
+        let _ = thread::Builder::new().name("connection".into()).spawn(move || {
+            let _slot = slot;
             let _ = converse(&stream, &*handler);
-            count.fetch_sub(1, Ordering::AcqRel);
         });
-        if spawned.is_err() {
-            connections.fetch_sub(1, Ordering::AcqRel);
-        }
     }
     Ok(())
+}
+
+/// One of the connections at a time, given back when it is dropped: also by a thread that panics.
+struct Slot(Arc<AtomicUsize>);
+
+impl Slot {
+    /// `None` if all are taken.
+    fn take(connections: &Arc<AtomicUsize>) -> Option<Self> {
+        let slot = Self(Arc::clone(connections));
+        (connections.fetch_add(1, Ordering::AcqRel) < CONNECTIONS).then_some(slot)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The handler's response; a handler that panics has a defect, which costs this request alone.
+fn answered(handler: &impl Handler, request: &Request) -> Response {
+    let answer = AssertUnwindSafe(|| handler.answer(request));
+    panic::catch_unwind(answer).unwrap_or_else(|_| {
+        let hint = "this is a defect of `cfo`; please report it with the request";
+        Response::error(500, "the server failed on this request", hint)
+    })
 }
 
 /// One request after another on a connection.
@@ -116,7 +145,7 @@ fn converse(stream: &TcpStream, handler: &impl Handler) -> io::Result<()> {
             Ok(Some(request)) => {
                 let keep =
                     !request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-                (handler.answer(&request), keep)
+                (answered(handler, &request), keep)
             }
             Ok(None) => return Ok(()),
             Err(Refusal::Answer(response)) => (response, false),
@@ -238,8 +267,7 @@ fn body_size(request: &Request, limit: usize) -> Result<usize, Response> {
     if request.header("transfer-encoding").is_some() {
         return Err(Response::error(411, "the request has no length", "send `Content-Length`"));
     }
-    let lengths = request.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let mut lengths = lengths.map(|(_, value)| value.parse::<usize>());
+    let mut lengths = request.headers("content-length").map(str::parse::<usize>);
     match (lengths.next(), lengths.next()) {
         (None, _) => Ok(0),
         (Some(Ok(size)), None) if size <= limit => Ok(size),
@@ -299,5 +327,56 @@ fn reason(status: u16) -> &'static str {
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         _ => "Internal Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Panics at every request.
+    struct Broken;
+
+    impl Handler for Broken {
+        fn admits(&self, _: &Request) -> Result<(), Response> {
+            Ok(())
+        }
+
+        fn body_limit(&self) -> usize {
+            0
+        }
+
+        fn answer(&self, _: &Request) -> Response {
+            panic!("as the test wants")
+        }
+    }
+
+    #[test]
+    fn a_handler_that_panics_answers_and_the_server_goes_on() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || serve(&listener, &AtomicBool::new(false), &Arc::new(Broken)));
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_slot_is_given_back_by_a_thread_that_panics() {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let slot = Slot::take(&connections).unwrap();
+        let ended = thread::spawn(move || {
+            let _slot = slot;
+            panic!("as the test wants");
+        });
+        assert!(ended.join().is_err());
+        assert_eq!(connections.load(Ordering::Acquire), 0);
+        let all: Vec<Slot> = (0..CONNECTIONS).map_while(|_| Slot::take(&connections)).collect();
+        assert!(all.len() == CONNECTIONS && Slot::take(&connections).is_none());
+        assert_eq!(connections.load(Ordering::Acquire), CONNECTIONS);
     }
 }

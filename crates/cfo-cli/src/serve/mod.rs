@@ -156,7 +156,7 @@ impl Server {
             true => names(model.shape().channels),
             false => model.channel_names.clone(),
         };
-        let evaluate = &model.recipe.evaluate;
+        let solver = model.recipe.solver().map_or("", |solver| solver.tableau.name);
         let first = model.scaling.start;
         let last =
             first + if model.scaling.duration > 0.0 { model.scaling.duration } else { model.scaling.span };
@@ -171,7 +171,7 @@ impl Server {
             "conditions": model.setting.conditions,
             // What is made of noise is another sample from another state.
             "goes_on": model.objective().evaluations() == 1 && !model.objective().has_own_time(),
-            "solver": evaluate.solver.name,
+            "solver": solver,
             "solvers": cfo::numerics::ode::Tableau::ALL.map(|tableau| tableau.name),
             "checkpoint": self.models.preferred(),
             "checkpoints": self.models.checkpoints(),

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use cfo::data::Trajectory;
 use cfo::data::store::TrajectoryFile;
-use cfo::numerics::ode::Tableau;
-use cfo::{Alignment, Budget, CfoError, Model, Request, Solver, Trained, Watch};
+use cfo::rollout::Excursion;
+use cfo::{Alignment, CfoError, Model, Request, SolverOptions, Trained, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use super::models::{Busy, Models};
 /// Most times of a request, and most numbers of a response.
 const MOST_TIMES: usize = 10_000;
 const MOST_NUMBERS: usize = 4_000_000;
-/// Most solver steps of a request.
+/// Most solver steps or network evaluations of a request.
 const MOST_STEPS: usize = 100_000;
 
 /// The body of a request.
@@ -29,6 +29,7 @@ struct Question {
     start: Option<f64>,
     solver: Option<String>,
     steps: Option<usize>,
+    nfe: Option<usize>,
     rtol: Option<f64>,
     atol: Option<f64>,
     parameters: Option<BTreeMap<String, f64>>,
@@ -46,6 +47,8 @@ struct Answer {
     evaluations: usize,
     milliseconds: f64,
     checkpoint: String,
+    /// What a user should know besides.
+    warnings: Vec<String>,
 }
 
 /// Where a prediction starts, in the model's order.
@@ -87,17 +90,20 @@ pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Re
         trained = trained.on_grid(file.description().shape).map_err(|error| from(&error))?;
     }
     let start = start(&question, trained.model(), data)?;
-    trained = trained.with_solver(solver(&question, trained.solver())?);
-    let (values, times, evaluations) = roll_out(&trained, &start, &question.times, &lease.flag)?;
+    let Question { solver, steps, nfe, rtol, atol, times, .. } = question;
+    trained = trained
+        .with_options(&SolverOptions { solver, steps, nfe, rtol, atol })
+        .map_err(|error| from(&error))?;
+    let Predicted { values, evaluations, warnings } = roll_out(&trained, start, &times, &lease.flag)?;
     let mut shape = vec![times.len()];
     shape.extend(trained.model().shape().dimensions());
     let milliseconds = 1e3 * began.elapsed().as_secs_f64();
-    Ok(Response::json(200, &Answer { times, shape, values, evaluations, milliseconds, checkpoint }))
+    Ok(Response::json(200, &Answer { times, shape, values, evaluations, milliseconds, checkpoint, warnings }))
 }
 
 /// Checks what every request must satisfy.
 fn check(question: &Question) -> Result<(), Response> {
-    let Question { times, trajectory, initial, steps, .. } = question;
+    let Question { times, trajectory, initial, .. } = question;
     if times.is_empty() || times.len() > MOST_TIMES {
         return Err(refuse(
             format!("{} times; 1 to {MOST_TIMES} can be asked for", times.len()),
@@ -110,11 +116,13 @@ fn check(question: &Question) -> Result<(), Response> {
     if trajectory.is_some() == initial.is_some() {
         return Err(refuse("a prediction starts from `trajectory` or from `initial`", "send one of them"));
     }
-    if steps.is_some_and(|steps| steps == 0 || steps > MOST_STEPS) {
-        return Err(refuse(
-            format!("`steps` is not from 1 to {MOST_STEPS}"),
-            "choose fewer, or leave it out",
-        ));
+    for (name, count) in [("steps", question.steps), ("nfe", question.nfe)] {
+        if count.is_some_and(|count| count == 0 || count > MOST_STEPS) {
+            return Err(refuse(
+                format!("`{name}` is not from 1 to {MOST_STEPS}"),
+                "choose fewer, or leave it out",
+            ));
+        }
     }
     Ok(())
 }
@@ -197,48 +205,25 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
     read().map_err(|error| Response::error(500, &format!("{error:#}"), "`cfo inspect` says what is wrong"))
 }
 
-/// The solver of the request; the recipe sets what the request leaves out.
-fn solver(question: &Question, defaults: Solver) -> Result<Solver, Response> {
-    let Question { solver, steps, rtol, atol, .. } = question;
-    let tableau = match solver {
-        None => defaults.tableau,
-        Some(name) => Tableau::by_name(name).ok_or_else(|| {
-            let known: Vec<&str> = Tableau::ALL.iter().map(|tableau| tableau.name).collect();
-            refuse(format!("there is no solver `{name}`"), &known.join(", "))
-        })?,
-    };
-    if rtol.is_some() || atol.is_some() {
-        if !tableau.estimates_error() {
-            let problem = format!("`{}` has fixed steps and no tolerance", tableau.name);
-            return Err(refuse(problem, "use `dopri5`, `tsit5` or `heun`"));
-        }
-        let tolerances = (rtol.unwrap_or(1e-3), atol.unwrap_or(1e-6));
-        return Solver::adaptive(tableau, tolerances.0, tolerances.1).map_err(|error| from(&error));
-    }
-    let budget = match (steps, defaults.budget) {
-        (Some(steps), _) => Budget::Evaluations(steps * tableau.stages()),
-        // A solver with fixed steps ignores the tolerances of the recipe's solver.
-        (None, Budget::Adaptive(_)) if !tableau.estimates_error() => Budget::StepPerOutput,
-        (None, budget) => budget,
-    };
-    Ok(Solver { tableau, budget })
+/// What a rollout found, at the times in the order of the request.
+struct Predicted {
+    values: Vec<f32>,
+    evaluations: usize,
+    warnings: Vec<String>,
 }
 
 /// Rolls out to the times, which may be in any order, on both sides of the start, and repeated.
 fn roll_out(
     trained: &Trained,
-    start: &Start,
+    start: Start,
     times: &[f64],
     flag: &std::sync::atomic::AtomicBool,
-) -> Result<(Vec<f32>, Vec<f64>, usize), Response> {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.dedup();
+) -> Result<Predicted, Response> {
     let request = Request {
         start: vec![start.time],
-        states: vec![start.state.clone()],
-        times: vec![sorted.clone()],
-        conditions: vec![start.parameters.clone()],
+        states: vec![start.state],
+        times: vec![times.to_vec()],
+        conditions: vec![start.parameters],
     };
     let watch = Watch::default().with_interrupt(flag);
     let mut found = trained.predict_each(&request, &watch).map_err(|error| from(&error))?;
@@ -246,14 +231,12 @@ fn roll_out(
         let problem = format!("the prediction {} after time {}", divergence.halt, divergence.time);
         return Err(refuse(problem, "ask for nearer times, more steps or another solver"));
     }
-    let mut states = found.states.pop().unwrap_or_default();
+    let mut values = found.states.pop().unwrap_or_default();
     if let Some(alignment) = &start.alignment {
-        alignment.restore(&mut states);
+        alignment.restore(&mut values);
     }
-    let size = trained.model().shape().len();
-    let at = |time: &f64| sorted.partition_point(|other| other < time) * size;
-    let values = times.iter().flat_map(|time| &states[at(time)..at(time) + size]).copied().collect();
-    Ok((values, times.to_vec(), found.evaluations))
+    let warnings = Excursion::warning(trained.model(), &found.excursions).into_iter().collect();
+    Ok(Predicted { values, evaluations: found.evaluations, warnings })
 }
 
 /// An error of the library as a response.

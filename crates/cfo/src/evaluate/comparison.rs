@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{RelativeL2, Report, TimeError, Worst, first_frame};
 use crate::metrics::Sums;
 use crate::model::Model;
-use crate::rollout::{Divergence, Prediction};
+use crate::rollout::{Divergence, Excursion, Prediction};
 
 /// Errors so far. Trajectories may come in portions, and only the worst is kept, so that a large test set need not be in memory.
 pub(super) struct Comparison<'a> {
@@ -15,6 +15,7 @@ pub(super) struct Comparison<'a> {
     pub(super) judged: Vec<Judged>,
     pub(super) sums: Option<Sums>,
     pub(super) diverged: Vec<Divergence>,
+    pub(super) excursions: Vec<Excursion>,
     pub(super) worst: Option<Worst>,
     pub(super) evaluations: usize,
     pub(super) seconds: f64,
@@ -33,8 +34,8 @@ impl<'a> Comparison<'a> {
     /// Of nothing yet; with PDEBench's metrics and others if asked for.
     pub(super) fn new(model: &'a Model, metrics: bool) -> Self {
         let sums = metrics.then(|| Sums::new(model));
-        let (judged, diverged) = (Vec::new(), Vec::new());
-        Self { model, judged, sums, diverged, worst: None, evaluations: 0, seconds: 0.0 }
+        let (judged, diverged, excursions) = (Vec::new(), Vec::new(), Vec::new());
+        Self { model, judged, sums, diverged, excursions, worst: None, evaluations: 0, seconds: 0.0 }
     }
 
     /// Compares predictions, which took so many seconds, with the trajectories that they are of, each with its number. Of those that
@@ -44,6 +45,9 @@ impl<'a> Comparison<'a> {
         self.evaluations = self.evaluations.max(found.evaluations);
         let numbered = |one: &Divergence| Divergence { trajectory: trajectories[one.trajectory].0, ..*one };
         self.diverged.extend(found.diverged.iter().map(numbered));
+        let numbered =
+            |one: &Excursion| Excursion { trajectory: trajectories[one.trajectory].0, ..one.clone() };
+        self.excursions.extend(found.excursions.iter().map(numbered));
         let judged: Vec<(Judged, Option<Sums>)> =
             (0..trajectories.len()).into_par_iter().map(|i| self.judge(trajectories[i], found, i)).collect();
         for (i, (judged, sums)) in judged.into_iter().enumerate() {
@@ -114,6 +118,7 @@ impl<'a> Comparison<'a> {
             channels: self.sums.as_ref().map_or(Vec::new(), |sums| sums.channels(&self.model.channel_names)),
             metrics: self.sums.map(|sums| sums.metrics(errors.len())),
             diverged: self.diverged,
+            excursions: self.excursions,
             worst: self.worst,
             strangers: Vec::new(),
         }

@@ -7,7 +7,7 @@ use super::comparison::{Comparison, Judged};
 use crate::error::Result;
 use crate::metrics::Sums;
 use crate::ranks::from_all;
-use crate::rollout::{Divergence, Halt, Prediction};
+use crate::rollout::{Divergence, Excursion, Halt, Prediction};
 
 /// What a rank found, in words that any number survives: of each its bits.
 #[derive(Serialize, Deserialize)]
@@ -15,6 +15,8 @@ struct Found {
     judged: Vec<Seen>,
     sums: Option<Vec<u64>>,
     diverged: Vec<(usize, u64, u8)>,
+    /// Finite numbers, which text keeps to the last bit.
+    excursions: Vec<Excursion>,
     strangers: Vec<(usize, String)>,
     evaluations: usize,
     seconds: u64,
@@ -53,6 +55,7 @@ impl Comparison<'_> {
                 .iter()
                 .map(|one| (one.trajectory, one.time.to_bits(), halt(one.halt)))
                 .collect(),
+            excursions: std::mem::take(&mut self.excursions),
             strangers: std::mem::take(strangers),
             evaluations: self.evaluations,
             seconds: self.seconds.to_bits(),
@@ -76,6 +79,7 @@ impl Comparison<'_> {
                 time: f64::from_bits(time),
                 halt: HALTS[usize::from(halt) % HALTS.len()],
             }));
+            self.excursions.extend(found.excursions);
             strangers.extend(found.strangers);
             self.evaluations = self.evaluations.max(found.evaluations);
             self.seconds += f64::from_bits(found.seconds);

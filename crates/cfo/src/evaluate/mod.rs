@@ -17,7 +17,7 @@ use crate::error::{CfoError, Result};
 pub use crate::metrics::{Bands, ChannelReport, Metrics};
 use crate::model::Model;
 use crate::ranks;
-use crate::rollout::{Budget, Divergence, Request, Rollout, Watch};
+use crate::rollout::{Budget, Divergence, Excursion, Request, Rollout, Watch};
 use crate::trajectories::Part;
 use comparison::Comparison;
 
@@ -80,12 +80,33 @@ pub struct Report {
     /// The trajectories that did not arrive, by their index; not part of the written report.
     #[serde(skip)]
     pub diverged: Vec<Divergence>,
+    /// The trajectories that went far out of the range of the training data, by their index; not part of the written report.
+    #[serde(skip)]
+    pub excursions: Vec<Excursion>,
     /// The trajectory with the highest error; not part of the written report.
     #[serde(skip)]
     pub worst: Option<Worst>,
     /// Trajectories with PDE parameters outside what the model was trained on, with what is outside; not part of the written report.
     #[serde(skip)]
     pub strangers: Vec<(usize, String)>,
+}
+
+impl Report {
+    /// What a user should know besides the errors: parameters outside what a model was trained on, and rollouts far out of the range of its data.
+    pub fn warnings(&self, model: &Model) -> Vec<String> {
+        let strangers = strangers_warning(&self.strangers);
+        strangers.into_iter().chain(Excursion::warning(model, &self.excursions)).collect()
+    }
+}
+
+/// A warning of trajectories with parameters outside what a model was trained on: the first one in words, and how many there are.
+pub fn strangers_warning(strangers: &[(usize, String)]) -> Option<String> {
+    let (index, text) = strangers.first()?;
+    let rest = match strangers.len() {
+        1 => String::new(),
+        count => format!(" (and in {} more trajectories)", count - 1),
+    };
+    Some(format!("trajectory {index}: {text}{rest}; beyond that it extrapolates"))
 }
 
 /// The trajectory with the highest error.

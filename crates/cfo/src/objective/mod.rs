@@ -348,6 +348,11 @@ impl ObjectiveConfig {
         }
     }
 
+    /// Whether it generates whole trajectories instead of a velocity to integrate.
+    pub(crate) fn makes_trajectories(self) -> bool {
+        matches!(self, Self::ConditionalFlowMatching(_))
+    }
+
     /// Refuses keys out of range.
     pub(crate) fn check(self) -> Result<()> {
         match self {

@@ -13,7 +13,7 @@ use cfo_numerics::Path;
 use cfo_numerics::ode::TSIT5;
 
 use crate::error::{CfoError, Result};
-use crate::recipe::{LearningRateSchedule, Recipe, TrainConfig};
+use crate::recipe::{LearningRateSchedule, Recipe, RolloutSolver, TrainConfig};
 use crate::smoothing::Smoothing;
 pub use cost::Machine;
 use network::Network;
@@ -134,20 +134,20 @@ impl Proposal {
         self.say("train.checkpoint_every", "no more than a tenth is lost to a crash");
     }
 
-    /// One step an interval is enough where times have nothing to do with the field. Where snapshots were taken as it needed them, the solver
-    /// does the same. Noise looks like a field that is faster over short intervals.
+    /// Steps by tolerances suit every field. Where snapshots were taken as the field needed them, they are as uneven as these.
     fn choose_solver(&mut self, survey: &Survey) {
+        self.recipe.evaluate.solver = RolloutSolver::Method(TSIT5);
         let noisy = survey.noise.iter().any(ChannelNoise::matters);
-        if !noisy && survey.pace.follows_the_field {
-            let [short, long] = survey.pace.intervals;
-            self.recipe.evaluate.solver = TSIT5;
-            self.say(
-                "evaluate.solver",
+        let reason = match !noisy && survey.pace.follows_the_field {
+            true => {
+                let [short, long] = survey.pace.intervals;
                 format!(
-                    "chooses its steps, as who made the snapshots did: intervals of {short:.2e} where it is fast, of {long:.2e} where it is slow"
-                ),
-            );
-        }
+                    "chooses its steps, as the solver behind the data did: intervals of {short:.2e} where the field is fast, of {long:.2e} where it is slow"
+                )
+            }
+            false => "chooses its steps by tolerances".into(),
+        };
+        self.say("evaluate.solver", reason);
     }
 
     /// The same for another number of steps: what is counted in steps follows.

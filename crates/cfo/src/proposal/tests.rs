@@ -7,6 +7,7 @@ use cfo_numerics::Philox;
 
 use super::*;
 use crate::operator::OperatorConfig;
+use crate::rollout::Solver;
 
 fn proposed(equation: &dyn Equation) -> Proposal {
     let folder = tempfile::tempdir().unwrap();
@@ -49,8 +50,8 @@ fn fields_get_networks_that_two_cores_train() {
 
 /// Times that follow the speed of a field are told from times of their own and from equal ones, whatever the unit of time.
 #[test]
-fn times_that_follow_the_field_get_a_solver_that_chooses_its_steps() {
-    let solver = |place: fn(f64, &mut Philox) -> f64, unit: f64| {
+fn every_file_gets_a_solver_that_chooses_its_steps() {
+    let follows = |place: fn(f64, &mut Philox) -> f64, unit: f64| {
         let trajectories = (0..12).map(|i| {
             let mut random = Philox::new(5, i);
             let phase = random.uniform_between(0.0, 6.0);
@@ -74,12 +75,14 @@ fn times_that_follow_the_field_get_a_solver_that_chooses_its_steps() {
         };
         let held = crate::Trajectories::new(description, trajectories.collect()).unwrap();
         let file = TrajectoryFile::held(std::sync::Arc::new(held)).unwrap();
-        Proposal::new(&file, Machine::cores(2)).unwrap().recipe.evaluate.solver.name
+        let proposal = Proposal::new(&file, Machine::cores(2)).unwrap();
+        assert_eq!(proposal.recipe.solver().unwrap(), Solver::tsit5(1e-4, 1e-6).unwrap());
+        proposal.to_toml().unwrap().contains("as the solver behind the data did")
     };
     for unit in [1e-6, 1.0, 1e6] {
-        assert_eq!(solver(|share, _| share.powi(3), unit), "tsit5");
-        assert_eq!(solver(|_, random| random.uniform(), unit), "rk4");
-        assert_eq!(solver(|share, _| share, unit), "rk4");
+        assert!(follows(|share, _| share.powi(3), unit));
+        assert!(!follows(|_, random| random.uniform(), unit));
+        assert!(!follows(|share, _| share, unit));
     }
 }
 

@@ -8,7 +8,7 @@ use cfo_numerics::{DrawBy, Spline};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-use super::evaluate::RolloutPrecision;
+use super::evaluate::{RolloutPrecision, RolloutSolver};
 
 /// A value that a word stands for.
 pub(crate) trait Choice: Sized {
@@ -105,5 +105,23 @@ impl Choice for Tableau {
 
     fn word(&self) -> String {
         self.name.into()
+    }
+}
+
+impl Choice for RolloutSolver {
+    const WORDS: &'static [&'static str] = &["auto", "euler", "heun", "rk4", "dopri5", "tsit5"];
+
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(Self::Auto),
+            word => Tableau::of(word).map(Self::Method),
+        }
+    }
+
+    fn word(&self) -> String {
+        match self {
+            Self::Auto => "auto".into(),
+            Self::Method(tableau) => tableau.word(),
+        }
     }
 }

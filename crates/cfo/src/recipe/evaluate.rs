@@ -1,23 +1,24 @@
 //! How a trained network is integrated.
 
 use cfo_engine::Precision;
-use cfo_numerics::ode::{RK4, Tableau};
+use cfo_numerics::ode::Tableau;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice;
 use crate::error::{CfoError, Result};
-use crate::rollout::Solver;
 
 /// How a trained network is integrated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluateConfig {
-    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    /// `auto`, `euler`, `heun`, `rk4`, `dopri5` or `tsit5`. For a network that was fine-tuned or trained through a solver, `auto` is that solver with its
+    /// steps. Otherwise it is `tsit5`, and `rk4` for conditional flow matching.
     #[serde(with = "choice")]
-    #[schemars(schema_with = "choice::schema::<Tableau>")]
-    pub solver: Tableau,
-    /// Network evaluations for the whole horizon; 0 for one step per output interval.
+    #[schemars(schema_with = "choice::schema::<RolloutSolver>")]
+    pub solver: RolloutSolver,
+    /// Network evaluations for the horizon of the training data, at most. With 0, methods that estimate their error choose steps by the tolerances; the others
+    /// take one step per output interval.
     pub nfe: usize,
     /// Relative tolerance of adaptive solvers.
     pub rtol: f64,
@@ -33,7 +34,8 @@ pub struct EvaluateConfig {
 
 impl Default for EvaluateConfig {
     fn default() -> Self {
-        Self { solver: RK4, nfe: 0, rtol: 1e-4, atol: 1e-6, precision: RolloutPrecision::Same, seed: 0 }
+        let (solver, precision) = (RolloutSolver::Auto, RolloutPrecision::Same);
+        Self { solver, nfe: 0, rtol: 1e-4, atol: 1e-6, precision, seed: 0 }
     }
 }
 
@@ -44,8 +46,18 @@ impl EvaluateConfig {
                 return Err(CfoError::invalid(key, format!("{value} must be 0 or a positive number")));
             }
         }
-        Solver::from_config(self).map(|_| ())
+        Ok(())
     }
+}
+
+/// The Runge-Kutta method of rollouts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum RolloutSolver {
+    /// The solver that the network was fine-tuned or trained through, with its steps; else `tsit5`, or `rk4` for conditional flow matching.
+    #[default]
+    Auto,
+    /// This method.
+    Method(Tableau),
 }
 
 /// The precision of rollouts.

@@ -99,6 +99,15 @@ impl Recipe {
         self.train.steps.saturating_add(self.finetune.steps)
     }
 
+    /// The solver that the network is fine-tuned or trained through, if any: that of its last steps.
+    pub(crate) fn trained_through(&self) -> Option<ThroughSolver> {
+        match self.objective {
+            _ if self.finetune.steps > 0 => Some(self.finetune.through()),
+            ObjectiveConfig::NeuralOde(through) => Some(through),
+            _ => None,
+        }
+    }
+
     /// The recipe by which the network is fine-tuned.
     pub(crate) fn tuning(&self) -> Self {
         let mut recipe = self.clone();

@@ -30,7 +30,7 @@ pub use crate::partition::Portions;
 pub use crate::scaling::Normalize;
 pub use crate::smoothing::Smoothing;
 pub use data::DataConfig;
-pub use evaluate::{EvaluateConfig, RolloutPrecision};
+pub use evaluate::{EvaluateConfig, RolloutPrecision, RolloutSolver};
 pub use finetune::FinetuneConfig;
 pub use path::{NoiseConfig, PathConfig};
 pub(crate) use problem::{near, nearest};
@@ -222,6 +222,7 @@ impl Recipe {
         self.latent.check()?;
         self.train.check()?;
         self.finetune.check(self)?;
-        self.evaluate.check()
+        self.evaluate.check()?;
+        self.solver().map(|_| ())
     }
 }

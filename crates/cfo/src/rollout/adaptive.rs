@@ -11,6 +11,9 @@ use cfo_numerics::ode::{Controller, StepControl};
 use super::{Halt, Part, Rollout};
 use crate::error::Result;
 
+/// Attempts within a horizon of the training data before a rollout is given up. Rollouts that work take a few hundred.
+const MOST_ATTEMPTS: f64 = 10_000.0;
+
 /// First attempt, as a share of the horizon, unless the controller says otherwise.
 const FIRST: f64 = 0.01;
 
@@ -19,6 +22,7 @@ const LEAST: f64 = 16.0 * f64::EPSILON;
 
 /// One trajectory of an adaptive rollout.
 struct Track {
+    start: f64,
     time: f64,
     /// The next output.
     output: usize,
@@ -72,6 +76,12 @@ impl Track {
         first..self.output
     }
 
+    /// Whether it made as many attempts as allowed: in all, and for the way that it has covered.
+    fn is_exhausted(&self, most: u64, horizon: f64) -> bool {
+        let covered = (self.time - self.start).abs() / horizon;
+        self.attempts >= most || self.attempts as f64 >= MOST_ATTEMPTS * (1.0 + covered)
+    }
+
     /// Why there is no sense in another attempt after one that was rejected with this error.
     fn hopeless(&self, error: f64) -> Option<Halt> {
         let vanished = self.length < LEAST * self.time.abs().max(1.0);
@@ -95,6 +105,7 @@ impl Rollout {
         };
         let latest = part.latest();
         let track = |(time, times): (&f64, &std::sync::Arc<[f64]>)| Track {
+            start: *time,
             time: *time,
             output: times.iter().take_while(|&at| at == time).count(),
             length: controller.first_step.map_or(FIRST, |first| step(first, *time)),
@@ -104,11 +115,12 @@ impl Rollout {
             control: controller.start(self.tableau.error_order),
         };
         let mut tracks: Vec<Track> = part.start.iter().zip(&part.times).map(track).collect();
+        let horizon = if self.generator.is_some() { 1.0 } else { self.model.scaling.horizon() };
         let mut evaluations = 0;
         loop {
             part.watch.heed_interrupt()?;
             for (i, track) in tracks.iter().enumerate() {
-                if track.attempts >= controller.max_steps && track.output < part.times[i].len() {
+                if track.output < part.times[i].len() && track.is_exhausted(controller.max_steps, horizon) {
                     self.record(part, 0)?;
                     part.halt(i, Halt::TooManySteps, track.time);
                 }

@@ -1,55 +1,60 @@
-//! What a budget of evaluations means for a way: how it is cut into steps, and what a step costs.
+//! What a budget means for the ways of a batch: how each is cut into steps, and what a step costs.
 
 use super::schedule::Cut;
-use super::solver::invalid;
-use super::{Budget, Request, Rollout, generate};
+use super::solver::too_few;
+use super::{Budget, Part, Rollout, generate};
 use crate::error::Result;
 use crate::objective::Motion;
 
 impl Rollout {
-    /// A budget for the horizon of the training data as one for the way of a request.
-    pub(super) fn share(&self, request: &Request, budget: Budget) -> Budget {
-        let Budget::EvaluationsPerHorizon(nfe) = budget else { return budget };
-        if self.generator.is_some() {
-            return Budget::Evaluations(nfe);
+    /// How the way of each trajectory of a batch is cut into fixed steps.
+    pub(super) fn cuts(&self, budget: Budget, part: &Part<'_, '_>) -> Result<Vec<Cut>> {
+        let count = part.start.len();
+        match budget {
+            Budget::EvaluationsPerHorizon(nfe) if self.generator.is_none() && self.motion != Motion::Step => {
+                // Whether any step fits does not depend on the way.
+                self.steps(nfe)?;
+                let least = self.evaluations_per_step() + self.evaluations_once();
+                let ways = part.start.iter().zip(&part.times);
+                let share = |(start, times): (&f64, &std::sync::Arc<[f64]>)| {
+                    let way = times.last().map_or(0.0, |last| (last - start).abs());
+                    (nfe as f64 * way / self.model.scaling.horizon()).round() as usize
+                };
+                ways.map(|way| Ok(Cut::Equal(self.steps(share(way).max(least))?))).collect()
+            }
+            budget => Ok(vec![self.cut(budget, part.latest())?; count]),
         }
-        let scaling = &self.model.scaling;
-        let ways = request.start.iter().zip(&request.times);
-        let longest =
-            ways.filter_map(|(start, times)| Some(scaling.way(*start, *times.last()?))).fold(0.0, f64::max);
-        let share = (nfe as f64 * longest).round() as usize;
-        Budget::Evaluations(share.max(self.tableau.stages()))
     }
 
     /// How the way to times of which the latest is this one, in the network's units, is cut into fixed steps.
-    pub(super) fn cut(&self, budget: Budget, latest: f64) -> Result<Cut> {
+    fn cut(&self, budget: Budget, latest: f64) -> Result<Cut> {
         let scaling = &self.model.scaling;
+        let interval = scaling.interval / scaling.span;
         Ok(match budget {
             _ if self.motion == Motion::Step => Cut::PerOutput,
-            Budget::StepPerOutput | Budget::Adaptive(_) | Budget::StepAtMost(_)
-                if self.generator.is_some() =>
-            {
-                Cut::Equal(generate::STEPS)
-            }
-            Budget::StepPerOutput | Budget::Adaptive(_) => match scaling.interval / scaling.span {
-                interval if interval > 0.0 => Cut::About(interval),
-                // Runs of earlier versions do not know it.
-                _ => Cut::PerOutput,
-            },
+            Budget::Steps(steps) => Cut::Equal(steps.max(1)),
+            Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => Cut::Equal(self.steps(nfe)?),
+            _ if self.generator.is_some() => Cut::Equal(generate::STEPS),
             Budget::StepAtMost(length) => Cut::AtMost(scaling.step(length, latest)),
-            Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => {
-                let once = usize::from(self.slope.is_some()) * self.model.objective().evaluations();
-                match nfe.saturating_sub(once) / self.evaluations_per_step() {
-                    0 => {
-                        let (needed, name) = (self.evaluations_per_step() + once, self.tableau.name);
-                        let problem =
-                            format!("a budget of {nfe} allows no step of `{name}`, which takes {needed}");
-                        return Err(invalid("nfe", problem));
-                    }
-                    steps => Cut::Equal(steps),
-                }
-            }
+            Budget::StepsPerInterval(steps) if interval > 0.0 => Cut::Intervals { interval, steps },
+            Budget::StepPerOutput | Budget::Adaptive(_) if interval > 0.0 => Cut::About(interval),
+            // Runs of earlier versions do not know it.
+            _ => Cut::PerOutput,
         })
+    }
+
+    /// The steps that a number of evaluations allows.
+    fn steps(&self, evaluations: usize) -> Result<usize> {
+        let (each, once) = (self.evaluations_per_step(), self.evaluations_once());
+        match evaluations.saturating_sub(once) / each {
+            0 => Err(too_few("nfe", evaluations, (each + once, self.tableau.name))),
+            steps => Ok(steps),
+        }
+    }
+
+    /// Evaluations before the first step.
+    fn evaluations_once(&self) -> usize {
+        usize::from(self.slope.is_some()) * self.model.objective().evaluations()
     }
 
     /// Evaluations of one more step.

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod budget;
+mod excursion;
 mod generate;
 mod graph;
 mod part;
@@ -20,14 +21,16 @@ use cfo_numerics::ode::Tableau;
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::Motion;
+use excursion::Bounds;
 use generate::Generator;
 use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
 pub(crate) use graph::{combine, scaled_error};
 use part::{Found, Part};
 use schedule::{Cut, Schedule, Step};
 
+pub use excursion::Excursion;
 pub use prediction::{Divergence, Halt, Prediction, Request};
-pub use solver::{Budget, Solver};
+pub use solver::{Budget, Solver, SolverOptions};
 pub use watch::Watch;
 
 /// Farthest time from the start, in horizons of the training data: a time beyond it is a mistake.
@@ -51,6 +54,7 @@ pub struct Rollout {
     /// For each output under way, which trajectories it is of.
     asked: VecDeque<Vec<bool>>,
     names: Names,
+    bounds: Arc<Bounds>,
 }
 
 /// Outputs under way to the host at most.
@@ -100,8 +104,23 @@ impl Rollout {
             Motion::Velocity | Motion::Step => None,
         };
         let drain = Drain::new(memory, &names.output)?;
-        let (model, asked) = (Arc::clone(model), VecDeque::new());
-        Ok(Self { model, motion, batch, tableau, slope, step, commit, dense, generator, drain, asked, names })
+        let (model, asked, bounds) =
+            (Arc::clone(model), VecDeque::new(), Arc::new(Bounds::new(&model.scaling)));
+        Ok(Self {
+            model,
+            motion,
+            batch,
+            tableau,
+            slope,
+            step,
+            commit,
+            dense,
+            generator,
+            drain,
+            asked,
+            names,
+            bounds,
+        })
     }
 
     /// The compiled step alone, for timing.
@@ -139,7 +158,7 @@ impl Rollout {
     /// The same where a trajectory that diverges costs the others nothing: it is named, with what was found of it.
     ///
     /// # Errors
-    /// If the request does not fit the model, or the watch ended it.
+    /// If the request contradicts itself or does not fit the model, or the watch ended it.
     pub fn predict_each(
         &mut self,
         memory: &mut Memory,
@@ -147,10 +166,11 @@ impl Rollout {
         budget: Budget,
         watch: &Watch<'_>,
     ) -> Result<Prediction> {
-        let mut prediction = Prediction::default();
-        let (count, budget) = (request.start.len(), self.share(request, budget));
+        request.check()?;
+        let (mut prediction, count) = (Prediction::default(), request.start.len());
         for first in (0..count).step_by(self.batch) {
-            let mut part = Part::new(&self.model, request, (first, self.batch), watch)?;
+            let bounds = Arc::clone(&self.bounds);
+            let mut part = Part::new(&self.model, request, (first, self.batch), (bounds, watch))?;
             // Nothing of a call that ended early.
             while self.drain.take(|_| ())?.is_some() {}
             self.asked.clear();
@@ -167,6 +187,9 @@ impl Rollout {
             prediction.evaluations = prediction.evaluations.max(evaluations);
             for (i, found) in (first..count).zip(part.outputs) {
                 prediction.diverged.extend(self.divergence(request, i, &found));
+                let farthest =
+                    found.farthest.map(|far| self.bounds.excursion(i, request.times[i][far.output], far));
+                prediction.excursions.extend(farthest);
                 let reached = found.values.len() / self.model.shape().len();
                 prediction.times.push(request.times[i][..reached].to_vec());
                 prediction.states.push(found.values);
@@ -182,8 +205,8 @@ impl Rollout {
                 self.adaptive(memory, part, controller)
             }
             budget => {
-                let cut = self.cut(budget, part.latest())?;
-                self.by_schedule(memory, part, cut)
+                let cuts = self.cuts(budget, part)?;
+                self.by_schedule(memory, part, &cuts)
             }
         }
     }
@@ -265,13 +288,10 @@ impl Rollout {
     }
 
     /// Fixed steps of every trajectory along its own way; returns the evaluations of the longest.
-    fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, cut: Cut) -> Result<usize> {
-        let mut ways: Vec<Schedule> = part
-            .start
-            .iter()
-            .zip(&part.times)
-            .map(|(&start, times)| Schedule::new(start, times.clone(), cut))
-            .collect();
+    fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, cuts: &[Cut]) -> Result<usize> {
+        let ways = part.start.iter().zip(&part.times).zip(cuts);
+        let mut ways: Vec<Schedule> =
+            ways.map(|((&start, times), &cut)| Schedule::new(start, times.clone(), cut)).collect();
         let mut evaluations = 0;
         for number in 0.. {
             part.watch.heed_interrupt()?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cfo_device::roomy;
 use rayon::prelude::*;
 
+use super::excursion::{Bounds, Farthest};
 use super::{Halt, Request, Watch};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
@@ -28,6 +29,7 @@ pub(super) struct Part<'w, 'a> {
     /// Whether its outputs are not wanted: it is the way of a flow from noise.
     pub(super) is_silent: bool,
     pub(super) outputs: Vec<Found>,
+    pub(super) bounds: Arc<Bounds>,
 }
 
 /// What was found of one trajectory: its outputs in order.
@@ -36,17 +38,21 @@ pub(super) struct Found {
     pub(super) values: Vec<f32>,
     /// Why it ended early, and the last time reached in the network's units where that is later than the last output.
     pub(super) halt: Option<(Halt, Option<f64>)>,
+    /// Where it went far out of the range of the training data, if it did.
+    pub(super) farthest: Option<Farthest>,
 }
 
 impl Found {
     /// Appends an output; one that is not finite is dropped and ends the trajectory.
-    fn push(&mut self, state: &[f32]) {
-        // Without a branch for each number.
-        if state.iter().fold(true, |finite, value| finite & value.is_finite()) {
-            self.values.extend_from_slice(state);
-        } else {
-            self.halt = Some((Halt::NotFinite, None));
+    fn push(&mut self, state: &[f32], bounds: &Bounds) {
+        if !bounds.hold(state) {
+            if !state.iter().fold(true, |finite, value| finite & value.is_finite()) {
+                self.halt = Some((Halt::NotFinite, None));
+                return;
+            }
+            bounds.look(state, self.values.len() / state.len().max(1), &mut self.farthest);
         }
+        self.values.extend_from_slice(state);
     }
 }
 
@@ -56,7 +62,7 @@ impl<'w, 'a> Part<'w, 'a> {
         model: &Model,
         request: &Request,
         (first, batch): (usize, usize),
-        watch: &'w Watch<'a>,
+        (bounds, watch): (Arc<Bounds>, &'w Watch<'a>),
     ) -> Result<Self> {
         let last = (first + batch).min(request.start.len());
         let size = model.shape().len();
@@ -72,14 +78,15 @@ impl<'w, 'a> Part<'w, 'a> {
             numbers: Vec::new(),
             is_silent: false,
             outputs: Vec::new(),
+            bounds,
         };
         for i in (first..first + batch).map(|i| i.min(last - 1)) {
             check(model, request, i)?;
             let times: Arc<[f64]> = request.times[i].iter().map(|&time| scaling.time(time)).collect();
-            let mut found = Found { values: roomy(times.len() * size), halt: None };
+            let mut found = Found { values: roomy(times.len() * size), ..Found::default() };
             let start = scaling.time(request.start[i]);
             for _ in times.iter().take_while(|&&time| time == start) {
-                found.push(&request.states[i]);
+                found.push(&request.states[i], &part.bounds);
             }
             part.start.push(start);
             part.times.push(times);
@@ -107,6 +114,7 @@ impl<'w, 'a> Part<'w, 'a> {
             numbers: self.numbers.clone(),
             is_silent: true,
             outputs: (0..count).map(|_| Found::default()).collect(),
+            bounds: Arc::clone(&self.bounds),
         }
     }
 
@@ -133,9 +141,10 @@ impl<'w, 'a> Part<'w, 'a> {
 
     /// Appends the next output of every trajectory that is marked, from states in the user's units.
     pub(super) fn record(&mut self, states: &[f32], marked: &[bool]) {
+        let bounds = &*self.bounds;
         let append = |((found, state), &marked): ((&mut Found, &[f32]), &bool)| {
             if marked && found.halt.is_none() {
-                found.push(state);
+                found.push(state, bounds);
             }
         };
         if states.len() < SHARED {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::error::CfoError;
+use super::Excursion;
+use crate::error::{CfoError, Result};
 
 /// States at the times asked for.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,8 @@ pub struct Prediction {
     pub evaluations: usize,
     /// The trajectories that did not arrive, in their order.
     pub diverged: Vec<Divergence>,
+    /// The trajectories that went far out of the range of the training data, in their order.
+    pub excursions: Vec<Excursion>,
 }
 
 /// A trajectory that did not arrive.
@@ -62,8 +65,28 @@ pub struct Request {
     pub start: Vec<f64>,
     /// For each trajectory the state there, in the user's units.
     pub states: Vec<Vec<f32>>,
-    /// For each trajectory the times asked for, all after its start or all before it, in order away from it.
+    /// For each trajectory the times asked for. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides of the
+    /// start; a [`Rollout`](super::Rollout) alone takes times after the start or before it, in order away from it.
     pub times: Vec<Vec<f64>>,
-    /// For each trajectory its PDE parameters.
+    /// For each trajectory its PDE parameters. May be empty for a model that takes none.
     pub conditions: Vec<Vec<f64>>,
+}
+
+impl Request {
+    /// Refuses a request that does not have one state, one list of times and, where they are given, one list of parameters for each start.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn check(&self) -> Result<()> {
+        let (count, conditions) = (self.start.len(), self.conditions.len());
+        let parts = [("states", self.states.len(), true), ("times", self.times.len(), true)];
+        let parameters = ("conditions", conditions, conditions > 0);
+        match parts.into_iter().chain([parameters]).find(|&(_, found, needed)| needed && found != count) {
+            None => Ok(()),
+            Some((what, found, _)) => Err(CfoError::BadData {
+                problem: format!("a request has `{what}` for {found} trajectories and `start` for {count}"),
+                hint: "give `start`, `states` and `times` one entry for each trajectory, and `conditions` where the model takes parameters".into(),
+            }),
+        }
+    }
 }

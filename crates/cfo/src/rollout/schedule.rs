@@ -6,6 +6,9 @@ use std::sync::Arc;
 /// Outputs as near to a step's end as this share of the step are its end.
 const NEAR: f64 = 1e-9;
 
+/// An output as far beyond an interval as this share of it still ends there: times and mean intervals are rounded.
+const LATE: f64 = 1e-3;
+
 /// One step and the outputs on it, in the network's units of time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
@@ -25,9 +28,11 @@ pub(super) enum Cut {
     PerOutput,
     /// From output to output, as many steps as intervals of this length are nearest.
     About(f64),
+    /// Over the outputs within an interval of this length, or to the next output where that is farther: this many steps for each interval.
+    Intervals { interval: f64, steps: usize },
     /// From output to output, as few equal steps as are no longer than this.
     AtMost(f64),
-    /// So many equal steps from the start to the last output, which pass the outputs between.
+    /// This many equal steps from the start to the last output, which pass the outputs between.
     Equal(usize),
 }
 
@@ -62,12 +67,18 @@ impl Schedule {
         self.from = self.to;
         self.to = match self.cut {
             Cut::Equal(_) => self.times[self.times.len() - 1],
+            Cut::Intervals { interval, .. } => {
+                let near = |time: &&f64| (*time - self.from).abs() <= interval * (1.0 + LATE);
+                let passed = self.times[self.output..].iter().take_while(near).count().max(1);
+                self.times[self.output + passed - 1]
+            }
             _ => self.times[self.output],
         };
         let length = (self.to - self.from).abs();
         self.count = match self.cut {
             Cut::PerOutput => 1,
             Cut::About(interval) => (length / interval).round().max(1.0) as usize,
+            Cut::Intervals { interval, steps } => (length / interval).round().max(1.0) as usize * steps,
             // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
             Cut::AtMost(limit) => (length / limit * (1.0 - NEAR)).ceil().max(1.0) as usize,
             Cut::Equal(count) => count,
@@ -135,6 +146,19 @@ mod tests {
         assert_eq!(super::tests::steps(1.0, &[], Cut::PerOutput), []);
     }
 
+    #[test]
+    fn steps_of_an_interval_pass_outputs_within_it_and_repeat_over_longer_ones() {
+        let cut = Cut::Intervals { interval: 0.1, steps: 2 };
+        let lengths = |times: &[f64]| -> Vec<f64> {
+            steps(0.0, times, cut).iter().map(|step| (step.length * 1e3).round()).collect()
+        };
+        assert_eq!(lengths(&[0.1, 0.2]), [50.0; 4]);
+        let dense: Vec<f64> = (1..=20).map(|i| f64::from(i) * 0.01).collect();
+        assert_eq!(lengths(&dense), [50.0; 4]);
+        assert_eq!(lengths(&[0.3]), [50.0; 6]);
+        assert_eq!(lengths(&[0.04]), [20.0; 2]);
+    }
+
     proptest! {
         /// Steps join, every output is on exactly one of them, inside it or at its end, and the last ends at the last output.
         #[test]
@@ -147,7 +171,13 @@ mod tests {
             let sign = if backward { -1.0 } else { 1.0 };
             let mut time = start;
             let times: Vec<f64> = gaps.iter().map(|gap| { time += sign * gap; time }).collect();
-            for cut in [Cut::PerOutput, Cut::About(0.2), Cut::AtMost(0.2), Cut::Equal(count)] {
+            for cut in [
+                Cut::PerOutput,
+                Cut::About(0.2),
+                Cut::Intervals { interval: 0.2, steps: 2 },
+                Cut::AtMost(0.2),
+                Cut::Equal(count),
+            ] {
                 let steps = steps(start, &times, cut);
                 let (mut at, mut output) = (start, 0);
                 for step in &steps {

@@ -1,12 +1,10 @@
 //! How the learned field is integrated: by which method, in how long steps.
 
 use cfo_numerics::ode::{Controller, RK4, TSIT5, Tableau};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
-use crate::recipe::EvaluateConfig;
-
-/// Attempts of an adaptive rollout before it is given up. Rollouts that work take some hundred.
-const MOST_ATTEMPTS: u64 = 10_000;
+use crate::recipe::{Recipe, RolloutSolver};
 
 /// How the learned field is integrated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,10 +22,16 @@ pub enum Budget {
     StepPerOutput,
     /// As few equal steps in each output interval as keep them no longer than this, in the user's units of time.
     StepAtMost(f64),
-    /// At most so many network evaluations for the way from the start to the last output, and fewer by less than a step's: equal steps,
-    /// outputs between them by dense output.
+    /// This many equal steps for each interval of the training data's mean length, as in a training through the solver. Steps end at outputs that
+    /// are an interval or more apart; outputs between them come from dense output.
+    StepsPerInterval(usize),
+    /// Exactly this many equal steps from the earliest to the latest time of a trajectory, its start included; outputs between them come from dense
+    /// output. Where times lie on both sides of the start, each side gets its share, one step at least.
+    Steps(usize),
+    /// At most this many network evaluations from the start to the last output, and fewer by less than a step's: equal steps, outputs between them
+    /// by dense output.
     Evaluations(usize),
-    /// The same for a way as long as the horizon of the training data; a part of it takes a part, one step at least.
+    /// At most this many network evaluations for a way as long as the longest training trajectory. A part of it takes a part, one step at least.
     EvaluationsPerHorizon(usize),
     /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. Tolerances are in the
     /// network's units, lengths of steps in the user's units of time; the first step is 1 % of the horizon unless the controller says otherwise.
@@ -36,7 +40,7 @@ pub enum Budget {
 }
 
 impl Solver {
-    /// Runge and Kutta's method of order 4, one step an output interval: the default.
+    /// The classical Runge-Kutta method of order 4 with one step per output interval, as in the paper.
     pub fn rk4() -> Self {
         Self { tableau: RK4, budget: Budget::StepPerOutput }
     }
@@ -49,49 +53,88 @@ impl Solver {
         Self::adaptive(TSIT5, relative, absolute)
     }
 
-    /// The same in so many network evaluations at most for the way to the last output: equal steps, outputs between them by dense output.
+    /// This method with at most this many network evaluations from the start to the last output ([`Budget::Evaluations`]).
     #[must_use]
     pub fn evaluations(self, count: usize) -> Self {
         Self { budget: Budget::Evaluations(count), ..self }
     }
 
-    /// The same in equal steps no longer than this, in the user's units of time.
+    /// This method with exactly this many equal steps ([`Budget::Steps`]).
+    #[must_use]
+    pub fn steps(self, count: usize) -> Self {
+        Self { budget: Budget::Steps(count), ..self }
+    }
+
+    /// This method in equal steps no longer than this, in the user's units of time.
     #[must_use]
     pub fn step_at_most(self, length: f64) -> Self {
         Self { budget: Budget::StepAtMost(length), ..self }
     }
 
-    /// The Runge-Kutta method of a name.
+    /// The Runge-Kutta method with this name.
     ///
     /// # Errors
     /// If there is none; the known ones are then named.
     pub fn method(name: &str) -> Result<Tableau> {
         Tableau::by_name(name).ok_or_else(|| CfoError::UnknownChoice {
-            key: "evaluate.solver".into(),
+            key: "solver".into(),
             found: name.into(),
             known: Tableau::ALL.iter().map(|tableau| tableau.name.into()).collect(),
         })
     }
 
-    /// From a recipe's keys.
+    /// The solver that a recipe and a caller's options mean together. The commands, the server, Python and [`Trained::with_options`] all use it.
+    ///
+    /// | given | meaning |
+    /// |---|---|
+    /// | nothing | what the recipe's `[evaluate]` says |
+    /// | `solver` with an error estimate alone | adaptive, with the recipe's tolerances |
+    /// | `solver` without one alone | the recipe's fixed steps; one per output interval if it has none |
+    /// | `steps = N` | exactly N steps over the requested horizon |
+    /// | `nfe = N` | at most N evaluations over the horizon of the training data |
+    /// | `rtol` or `atol` | adaptive; the other tolerance is the recipe's. Without `solver`, `tsit5` replaces a recipe's method without an error estimate |
+    ///
+    /// [`Trained::with_options`]: crate::Trained::with_options
     ///
     /// # Errors
-    /// If the budget is too small for one step.
-    pub fn from_config(config: &EvaluateConfig) -> Result<Self> {
-        let tableau = config.solver;
-        let budget = match config.nfe {
-            0 if tableau.first_same_as_last => return Self::adaptive(tableau, config.rtol, config.atol),
-            0 => Budget::StepPerOutput,
-            nfe if nfe < tableau.stages() => {
-                let needed = tableau.stages();
-                return Err(invalid(
-                    "nfe",
-                    format!("a budget of {nfe} allows no step of `{}`, which takes {needed}", tableau.name),
-                ));
+    /// If options contradict each other or make no sense.
+    pub fn resolve(recipe: &Recipe, options: &SolverOptions) -> Result<Self> {
+        options.check()?;
+        let own = recipe.solver()?;
+        let SolverOptions { solver, steps, nfe, rtol, atol } = options;
+        let config = &recipe.evaluate;
+        let named = solver.as_deref().map(Self::method).transpose()?;
+        let tableau = named.unwrap_or(own.tableau);
+        if let Some(count) = *steps {
+            return Ok(Self { tableau, budget: Budget::Steps(count) });
+        }
+        if let Some(count) = *nfe {
+            return Self::within(tableau, count, "nfe");
+        }
+        if rtol.is_some() || atol.is_some() {
+            let tableau = if named.is_none() && !tableau.estimates_error() { TSIT5 } else { tableau };
+            return Self::adaptive(tableau, rtol.unwrap_or(config.rtol), atol.unwrap_or(config.atol));
+        }
+        match (named, own.budget) {
+            (None, _) => Ok(own),
+            (Some(tableau), _) if tableau.estimates_error() => {
+                Self::adaptive(tableau, config.rtol, config.atol)
             }
-            nfe => Budget::Evaluations(nfe),
-        };
-        Ok(Self { tableau, budget })
+            (Some(tableau), Budget::Adaptive(_)) => Ok(Self { tableau, budget: Budget::StepPerOutput }),
+            (Some(tableau), Budget::EvaluationsPerHorizon(count)) => {
+                Self::within(tableau, count, "evaluate.nfe")
+            }
+            (Some(tableau), budget) => Ok(Self { tableau, budget }),
+        }
+    }
+
+    /// At most this many evaluations over the horizon of the training data; `key` is what sets them.
+    fn within(tableau: Tableau, evaluations: usize, key: &str) -> Result<Self> {
+        let needed = tableau.stages();
+        if evaluations < needed {
+            return Err(too_few(key, evaluations, (needed, tableau.name)));
+        }
+        Ok(Self { tableau, budget: Budget::EvaluationsPerHorizon(evaluations) })
     }
 
     /// Steps chosen by tolerances, relative and absolute in the network's units.
@@ -101,18 +144,95 @@ impl Solver {
     pub fn adaptive(tableau: Tableau, rtol: f64, atol: f64) -> Result<Self> {
         let positive = |value: f64| value >= 0.0 && value.is_finite();
         if !positive(rtol) || !positive(atol) || rtol + atol <= 0.0 {
-            return Err(invalid("rtol", format!("tolerances {rtol} and {atol} are not positive")));
+            let problem = format!("the tolerances {rtol} and {atol} are not positive numbers");
+            return Err(CfoError::invalid("rtol", problem));
         }
         if !tableau.estimates_error() {
-            let problem =
-                format!("`{}` does not estimate its error, so it takes no tolerances", tableau.name);
-            return Err(invalid("solver", problem));
+            return Err(CfoError::BadData {
+                problem: format!("`{}` does not estimate its error, so it takes no tolerances", tableau.name),
+                hint: "take `tsit5`, `dopri5` or `heun`, or give the number of steps".into(),
+            });
         }
-        let controller = Controller { max_steps: MOST_ATTEMPTS, ..Controller::new(rtol, atol) };
+        let controller = Controller { max_steps: u64::MAX, ..Controller::new(rtol, atol) };
         Ok(Self { tableau, budget: Budget::Adaptive(controller) })
     }
 }
 
-pub(super) fn invalid(key: &str, problem: String) -> CfoError {
-    CfoError::InvalidKey { key: format!("evaluate.{key}"), problem }
+/// What a caller asks of a solver; the recipe decides what is not given. [`Solver::resolve`] says what each option means.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SolverOptions {
+    /// Name of the method: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    pub solver: Option<String>,
+    /// Equal steps over the requested horizon.
+    pub steps: Option<usize>,
+    /// Network evaluations over the horizon of the training data, at most.
+    pub nfe: Option<usize>,
+    /// Relative tolerance.
+    pub rtol: Option<f64>,
+    /// Absolute tolerance, in the network's units.
+    pub atol: Option<f64>,
+}
+
+impl SolverOptions {
+    /// Whether the recipe decides everything.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Refuses options that contradict each other.
+    fn check(&self) -> Result<()> {
+        let Self { steps, nfe, rtol, atol, .. } = self;
+        let refuse =
+            |problem: &str, hint: &str| Err(CfoError::BadData { problem: problem.into(), hint: hint.into() });
+        let number = match (steps, nfe) {
+            (Some(_), Some(_)) => {
+                return refuse("`steps` and `nfe` both set the number of steps", "give one of them");
+            }
+            (Some(0), None) => return refuse("`steps` is 0", "a rollout takes at least one step"),
+            (Some(_), None) => "steps",
+            (None, Some(_)) => "nfe",
+            (None, None) => return Ok(()),
+        };
+        if rtol.is_some() || atol.is_some() {
+            return refuse(
+                &format!("`{number}` sets the number of steps, and tolerances choose it"),
+                &format!("give `{number}`, or `rtol` and `atol`"),
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Recipe {
+    /// How the recipe's `[evaluate]` integrates: in validation, evaluation and prediction.
+    ///
+    /// # Errors
+    /// If its budget of evaluations is too small for one step, or its tolerances are not positive.
+    pub fn solver(&self) -> Result<Solver> {
+        let config = &self.evaluate;
+        let through = self.trained_through().filter(|_| config.solver == RolloutSolver::Auto);
+        let tableau = match (config.solver, through) {
+            (RolloutSolver::Method(tableau), _) => tableau,
+            (RolloutSolver::Auto, Some(through)) => through.solver,
+            // The way from noise to a trajectory is short and smooth.
+            (RolloutSolver::Auto, None) if self.objective.makes_trajectories() => RK4,
+            (RolloutSolver::Auto, None) => TSIT5,
+        };
+        let fixed = through.filter(|through| !through.is_adaptive()).map(|through| through.substeps.max(1));
+        match (config.nfe, fixed) {
+            (0, Some(steps)) => Ok(Solver { tableau, budget: Budget::StepsPerInterval(steps) }),
+            (0, None) if tableau.estimates_error() => Solver::adaptive(tableau, config.rtol, config.atol),
+            (0, None) => Ok(Solver { tableau, budget: Budget::StepPerOutput }),
+            (nfe, _) => Solver::within(tableau, nfe, "evaluate.nfe"),
+        }
+    }
+}
+
+/// A budget that allows no step of a method.
+pub(super) fn too_few(key: &str, evaluations: usize, (needed, name): (usize, &str)) -> CfoError {
+    CfoError::invalid(
+        key,
+        format!("a budget of {evaluations} allows no step of `{name}`, which takes {needed}"),
+    )
 }

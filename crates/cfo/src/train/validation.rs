@@ -8,7 +8,8 @@ use cfo_engine::Memory;
 use crate::error::{CfoError, Result};
 use crate::evaluate::{Evaluator, batch};
 use crate::model::Model;
-use crate::rollout::{Rollout, Solver, Watch};
+use crate::recipe::Recipe;
+use crate::rollout::{Budget, Rollout, Solver, Watch};
 use crate::trained::{copy_weights, weights_for_rollouts};
 use crate::trajectories::Part;
 
@@ -16,6 +17,26 @@ use crate::trajectories::Part;
 /// the training data where there is none.
 fn held(memory: &Memory) -> usize {
     if memory.is_asynchronous() { 1 << 26 } else { 1 << 23 }
+}
+
+/// Attempted steps that a rollout of a validation may always make: this many, and this many for each interval of its trajectory. Rollouts of trained
+/// networks take fewer than one for each interval.
+const ATTEMPTS: [u64; 2] = [100, 4];
+
+/// Forward passes that a training step costs for each sample of its batch.
+const FORWARD_PASSES: u64 = 3;
+
+/// The solver of a validation. A network that is stiff early in a training must not hold it up: an adaptive rollout ends where the validation would cost
+/// more than the training steps between two of them, and then counts as diverged.
+fn bounded(solver: Solver, recipe: &Recipe, part: &Part<'_>) -> Solver {
+    let Budget::Adaptive(mut controller) = solver.budget else { return solver };
+    let train = &recipe.train;
+    let steps = if train.validate_every > 0 { train.validate_every } else { train.steps };
+    let passes = FORWARD_PASSES * u64::from(steps) * train.batch as u64;
+    let each = (solver.tableau.evaluations_per_step() * part.len().max(1)) as u64;
+    let intervals = part.frames().max().unwrap_or(0) as u64;
+    controller.max_steps = (passes / each).max(ATTEMPTS[0] + ATTEMPTS[1] * intervals);
+    Solver { budget: Budget::Adaptive(controller), ..solver }
 }
 
 /// How a training is validated.
@@ -36,7 +57,7 @@ struct Compiled {
 impl<'a> Validation<'a> {
     pub(super) fn new(model: &Arc<Model>, part: Part<'a>, interrupt: Option<&'a AtomicBool>) -> Result<Self> {
         let part = part.take(model.recipe.train.validate_trajectories.unwrap_or(usize::MAX));
-        let solver = Solver::from_config(&model.recipe.evaluate)?;
+        let solver = bounded(model.recipe.solver()?, &model.recipe, &part);
         let watch = interrupt.map_or_else(Watch::default, |flag| Watch::default().with_interrupt(flag));
         let evaluator = Evaluator { held: 0, metrics: false, watch };
         Ok(Self { model: Arc::clone(model), part, solver, evaluator, compiled: None })
@@ -77,5 +98,32 @@ impl<'a> Validation<'a> {
         let prefix = self.model.weight_prefix();
         let rollout = Rollout::new(&self.model, memory, count, self.solver.tableau, prefix)?;
         Ok(Compiled { rollout, rolled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_data::simulate::Lorenz;
+
+    use super::*;
+    use crate::trajectories::Trajectories;
+
+    #[test]
+    fn a_validation_costs_no_more_than_the_training_between_two() {
+        let lorenz = Lorenz { frames: 21, horizon: 0.2, ..Lorenz::default() };
+        let set = Trajectories::simulate(&lorenz, 40, 0, &false.into()).unwrap();
+        let most = |keys: &str| {
+            let keys: Vec<String> = keys.split(' ').map(Into::into).collect();
+            let recipe = Recipe::parse("", &keys).unwrap();
+            let part = set.split(cfo_data::Split::Validation);
+            match bounded(recipe.solver().unwrap(), &recipe, &part).budget {
+                Budget::Adaptive(controller) => Some(controller.max_steps),
+                _ => None,
+            }
+        };
+        // Four trajectories of six evaluations an attempt.
+        assert_eq!(most("train.batch=64 train.validate_every=500"), Some(3 * 64 * 500 / (4 * 6)));
+        assert_eq!(most("train.batch=1 train.validate_every=1"), Some(100 + 4 * 21));
+        assert_eq!(most("evaluate.solver=rk4"), None);
     }
 }

@@ -19,7 +19,7 @@ use crate::error::{CfoError, Result};
 use crate::evaluate::{Evaluator, Report, batch};
 use crate::model::Model;
 use crate::recipe::Recipe;
-use crate::rollout::{Prediction, Request, Solver, Watch};
+use crate::rollout::{Prediction, Request, Solver, SolverOptions, Watch};
 use crate::train::{Ending, Outcome, StepReport, WallTime, write_log};
 use crate::trajectories::Part;
 use legs::Legs;
@@ -31,6 +31,9 @@ pub(crate) use weights::{copy_weights, for_rollouts as weights_for_rollouts};
 
 /// Numbers of true snapshots that an evaluation holds in memory at a time: enough trajectories to keep many cores and a GPU busy.
 const HELD: usize = 1 << 26;
+
+/// Grids besides that of the training data that a model is kept ready for.
+const MOST_GRIDS: usize = 4;
 
 /// A trained model. It owns its weights, its scaling and the split of its data; clones share them.
 ///
@@ -51,14 +54,17 @@ pub struct Trained {
     parameters: Vec<f64>,
     weights: Arc<Mutex<Weights>>,
     outcome: Arc<Outcome>,
+    /// Copies of the weights for other grids with what was compiled for them, the last used last.
+    grids: Arc<Mutex<Vec<(FieldShape, Arc<Mutex<Weights>>)>>>,
 }
 
 impl Trained {
     /// A model with the weights that memory holds.
     pub(crate) fn new(model: Arc<Model>, memory: Memory, outcome: Outcome) -> Result<Self> {
-        let solver = Solver::from_config(&model.recipe.evaluate)?;
+        let solver = model.recipe.solver()?;
         let weights = Arc::new(Mutex::new(Weights::new(&model, memory)?));
-        Ok(Self { model, solver, parameters: Vec::new(), weights, outcome: Arc::new(outcome) })
+        let (outcome, grids) = (Arc::new(outcome), Arc::default());
+        Ok(Self { model, solver, parameters: Vec::new(), weights, outcome, grids })
     }
 
     /// Loads a run, on the best device that there is: its best checkpoint, else its latest.
@@ -80,6 +86,17 @@ impl Trained {
         Self { solver, ..self.clone() }
     }
 
+    /// This model rolled out as a caller asks; the recipe decides what is not given.
+    ///
+    /// # Errors
+    /// If the options contradict each other or make no sense.
+    pub fn with_options(&self, options: &SolverOptions) -> Result<Self> {
+        match options.is_empty() {
+            true => Ok(self.clone()),
+            false => Ok(self.with_solver(Solver::resolve(&self.model.recipe, options)?)),
+        }
+    }
+
     /// The same model with another seed of the random numbers that its rollouts draw, where its objective draws any: another member of an
     /// ensemble.
     #[must_use]
@@ -95,7 +112,7 @@ impl Trained {
         Self { parameters: parameters.to_vec(), ..self.clone() }
     }
 
-    /// The same model for snapshots of another grid, if its weights do not depend on the grid.
+    /// This model for snapshots of another grid, if its weights do not depend on the grid. The last few grids are kept with what was compiled for them.
     ///
     /// # Errors
     /// If the network is bound to its grid, or the snapshots differ in more than that.
@@ -104,8 +121,17 @@ impl Trained {
             return Ok(self.clone());
         }
         let model = Arc::new(self.model.on_grid(shape)?);
-        let weights = self.lock().copied(&model)?;
-        Ok(Self { model, weights: Arc::new(Mutex::new(weights)), ..self.clone() })
+        let mut grids = self.grids.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = match grids.iter().position(|(known, _)| *known == shape) {
+            Some(place) => grids.remove(place),
+            None => (shape, Arc::new(Mutex::new(self.lock().copied(&model)?))),
+        };
+        if grids.len() == MOST_GRIDS {
+            grids.remove(0);
+        }
+        let weights = Arc::clone(&known.1);
+        grids.push(known);
+        Ok(Self { model, weights, ..self.clone() })
     }
 
     /// Predicts states at times of any order in time, forward and backward, from states at `start`: one, or several one after another.
@@ -130,19 +156,19 @@ impl Trained {
     }
 
     /// Predicts trajectories, each from its own state at its own time to its own times, with its own PDE parameters. One that diverges
-    /// costs the others nothing: it is named, with what was found of it. Times increase, or decrease; they may lie on both sides of
-    /// the start.
+    /// costs the others nothing: it is named, with the states that it reached. Times may come in any order, on both sides of the start.
     ///
     /// # Errors
-    /// If the request does not fit the model, or the watch ended it.
+    /// If the request contradicts itself or does not fit the model, or the watch ended it.
     pub fn predict_each(&self, request: &Request, watch: &Watch<'_>) -> Result<Prediction> {
-        let legs = Legs::new(request);
+        request.check()?;
+        let legs = Legs::new(request, self.solver.budget);
         let mut weights = self.lock();
         let mut found = Vec::new();
-        for leg in legs.requests() {
+        for (leg, budget) in legs.requests() {
             let count = batch(&self.model, weights.memory(), leg.start.len());
             let (rollout, memory) = weights.rollout(&self.model, self.solver.tableau, count)?;
-            found.push(rollout.predict_each(memory, leg, self.solver.budget, watch)?);
+            found.push(rollout.predict_each(memory, leg, budget, watch)?);
         }
         Ok(legs.join(self.model.shape().len(), found))
     }
@@ -254,6 +280,8 @@ impl Trained {
 
     /// Does something with the tensors that predictions read: for those who know the engine. Programs compiled before see the change.
     pub fn with_memory<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
+        // Copies for other grids would not.
+        self.grids.lock().unwrap_or_else(PoisonError::into_inner).clear();
         work(self.lock().memory())
     }
 

@@ -1,5 +1,5 @@
-//! Whether one step an output is enough: some trajectories are rolled out once more with twice the evaluations. An error that falls is the
-//! solver's, not the network's.
+//! Whether one step per output interval is enough: some trajectories are rolled out again with shorter steps. An error that falls is the solver's, not
+//! the network's.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::evaluate::Report;
 use crate::objective::Motion;
 use crate::ranks;
-use crate::rollout::{Budget, Watch};
+use crate::rollout::{Budget, Prediction, Request, Watch};
 use crate::trajectories::Part;
 
 /// Points in space up to which trajectories are rolled out again; those of larger fields take too long.
@@ -21,6 +21,12 @@ const MOST: usize = 8;
 
 /// An error that falls to less than this share is the solver's.
 const SHARE: f64 = 0.8;
+
+/// Output intervals of a trajectory that are integrated again, at most.
+const INTERVALS: usize = 16;
+/// Steps are too long if shorter ones change an interval's end by more than this share of the change over the interval. Networks leave about as much of
+/// the velocity.
+const CHANGE: f64 = 0.01;
 
 /// What twice the evaluations make of an error.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,6 +86,62 @@ impl Trained {
             evaluations: [found.evaluations, again.evaluations],
         }))
     }
+}
+
+impl Trained {
+    /// Integrates some output intervals of a prediction again, each from the state at its start and with half the step, and says in a sentence by how much
+    /// their ends change, if that is too much. `None` as for [`Trained::shorter_steps`].
+    ///
+    /// # Errors
+    /// If the watch ended it.
+    pub fn too_long_steps(
+        &self,
+        request: &Request,
+        found: &Prediction,
+        watch: &Watch<'_>,
+    ) -> Result<Option<String>> {
+        let shape = self.model.shape();
+        let is_chosen = self.solver.budget != Budget::StepPerOutput;
+        let is_solved = self.model.objective().motion() == Motion::Velocity;
+        if is_chosen || !is_solved || shape.len() / shape.channels > MOST_POINTS {
+            return Ok(None);
+        }
+        let size = shape.len();
+        let (mut again, mut ends) = (Request::default(), Vec::new());
+        for (i, (times, states)) in found.times.iter().zip(&found.states).enumerate().take(MOST) {
+            let intervals: Vec<usize> =
+                (1..times.len()).filter(|&output| times[output - 1] >= request.start[i]).collect();
+            for &output in intervals.iter().step_by(intervals.len().div_ceil(INTERVALS).max(1)) {
+                let (from, to) = (times[output - 1], times[output]);
+                let at = |output: usize| states[output * size..(output + 1) * size].to_vec();
+                again.start.push(from);
+                again.states.push(at(output - 1));
+                again.times.push(vec![0.5 * (from + to), to]);
+                again.conditions.push(request.conditions.get(i).cloned().unwrap_or_default());
+                ends.push(at(output));
+            }
+        }
+        let halved = self.predict_each(&again, watch)?;
+        let arrived = (0..ends.len()).filter(|&i| halved.states[i].len() == 2 * size);
+        let (mut error, mut change) = (0.0, 0.0);
+        for i in arrived {
+            error += distance(&halved.states[i][size..], &ends[i], &self.model.scaling.range);
+            change += distance(&again.states[i], &ends[i], &self.model.scaling.range);
+        }
+        let share = (error / change).sqrt();
+        Ok((share > CHANGE).then(|| {
+            let percent = 100.0 * share;
+            format!(
+                "the solver's steps are too long: half the step changes the end of an output interval by {percent:.1} % of the change over the interval"
+            )
+        }))
+    }
+}
+
+/// Squared distance of two states, each channel in units of its range.
+fn distance(a: &[f32], b: &[f32], range: &[[f64; 2]]) -> f64 {
+    let pairs = a.iter().zip(b).zip(range.iter().cycle()).filter(|(_, [low, high])| high > low);
+    pairs.map(|((a, b), [low, high])| (f64::from(a - b) / (high - low)).powi(2)).sum()
 }
 
 impl ShorterSteps {

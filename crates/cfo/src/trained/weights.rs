@@ -15,6 +15,8 @@ use crate::rollout::Rollout;
 
 /// Rollouts of any number of trajectories that are compiled before numbers are rounded up.
 const FREE: usize = 8;
+/// Compiled rollouts and velocities that are kept, each.
+const KEPT: usize = 16;
 
 /// Weights in memory, with what was compiled for them so far.
 pub(crate) struct Weights {
@@ -22,7 +24,9 @@ pub(crate) struct Weights {
     trained: Memory,
     /// The same in the precision of rollouts, where that is another one.
     rolled: Option<Memory>,
+    /// The last used last.
     rollouts: Vec<Rollout>,
+    /// The last used last.
     fields: Vec<Field>,
 }
 
@@ -63,31 +67,36 @@ impl Weights {
             same && (count..2 * count).contains(&rollout.batch())
         };
         let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
-        let known = self.rollouts.iter().position(fits);
-        let place = match known {
-            Some(place) => place,
+        let rollout = match self.rollouts.iter().position(fits) {
+            Some(place) => self.rollouts.remove(place),
             None => {
                 // However many different numbers come, the programs stay few.
                 let count = if self.rollouts.len() < FREE { count } else { count.next_power_of_two() };
-                self.rollouts.push(Rollout::new(model, memory, count, tableau, model.weight_prefix())?);
-                self.rollouts.len() - 1
+                Rollout::new(model, memory, count, tableau, model.weight_prefix())?
             }
         };
-        Ok((&mut self.rollouts[place], memory))
+        Ok((last_of(&mut self.rollouts, rollout), memory))
     }
 
     /// The velocity of so many states at a time, and its memory.
     pub(super) fn field(&mut self, model: &Model, count: usize) -> Result<(&mut Field, &mut Memory)> {
         let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
-        let place = match self.fields.iter().position(|field| field.batch() == count) {
-            Some(place) => place,
-            None => {
-                self.fields.push(Field::new(model, memory, count)?);
-                self.fields.len() - 1
-            }
+        let field = match self.fields.iter().position(|field| field.batch() == count) {
+            Some(place) => self.fields.remove(place),
+            None => Field::new(model, memory, count)?,
         };
-        Ok((&mut self.fields[place], memory))
+        Ok((last_of(&mut self.fields, field), memory))
     }
+}
+
+/// Puts what is used now last, and drops what was not used for longest where too many are kept.
+fn last_of<T>(kept: &mut Vec<T>, used: T) -> &mut T {
+    if kept.len() == KEPT {
+        kept.remove(0);
+    }
+    kept.push(used);
+    let last = kept.len() - 1;
+    &mut kept[last]
 }
 
 impl fmt::Debug for Weights {

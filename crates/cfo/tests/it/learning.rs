@@ -5,29 +5,35 @@ use std::sync::atomic::AtomicBool;
 use cfo::data::Trajectory;
 use cfo::data::simulate::KuramotoSivashinsky;
 use cfo::numerics::ode::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
-use cfo::recipe::EvaluateConfig;
-use cfo::{Budget, Recipe, Request, Solver, Trained, Trajectories, Watch};
+use cfo::{Budget, Recipe, Request, Solver, SolverOptions, Trained, Trajectories, Watch};
 
 use crate::util::{described, oscillators, recipe, trained};
 
-fn test_error(trained: &Trained, set: &Trajectories, config: &EvaluateConfig) -> f64 {
-    let solver = Solver::from_config(config).unwrap();
-    trained.with_solver(solver).evaluate(set.test()).unwrap().relative_l2.mean
+fn test_error(trained: &Trained, set: &Trajectories, options: &SolverOptions) -> f64 {
+    trained.with_options(options).unwrap().evaluate(set.test()).unwrap().relative_l2.mean
 }
 
 #[test]
 fn irregular_ragged_data_are_learnt_and_every_solver_agrees() {
     let set = oscillators(60);
     let trained = trained(&recipe(1500), &set, None, false).unwrap();
-    let error = test_error(&trained, &set, &EvaluateConfig::default());
+    let error = test_error(&trained, &set, &SolverOptions::default());
     assert!(error < 0.05, "relative L2 {error}");
-    for (solver, nfe) in [(EULER, 2000), (HEUN, 400), (RK4, 400), (RK4, 60), (DOPRI5, 0), (TSIT5, 0)] {
-        let config = EvaluateConfig { solver, nfe, rtol: 1e-5, atol: 1e-7, ..EvaluateConfig::default() };
-        let other = test_error(&trained, &set, &config);
+    for (solver, nfe) in
+        [("euler", 2000), ("heun", 400), ("rk4", 400), ("rk4", 60), ("dopri5", 0), ("tsit5", 0)]
+    {
+        let tolerance = |tolerance| (nfe == 0).then_some(tolerance);
+        let options = SolverOptions {
+            solver: Some(solver.into()),
+            nfe: (nfe > 0).then_some(nfe),
+            rtol: tolerance(1e-5),
+            atol: tolerance(1e-7),
+            ..SolverOptions::default()
+        };
+        let other = test_error(&trained, &set, &options);
         assert!(
             (other - error).abs() < 0.01,
-            "{} with {nfe} evaluations: {other}, one RK4 step an output: {error}",
-            solver.name
+            "{solver} with {nfe} evaluations: {other}, the recipe's solver: {error}"
         );
     }
 }
@@ -104,7 +110,7 @@ fn lengths_and_steps_are_told_to_the_network() {
     for objective in ["flow-matching", "autoregressive"] {
         let kind = format!("objective.kind={objective}");
         let trained = trained(&recipe(&[&kind]), &set, None, false).unwrap();
-        let error = test_error(&trained, &set, &EvaluateConfig::default());
+        let error = test_error(&trained, &set, &SolverOptions::default());
         assert!(error.is_finite() && error < 10.0, "{objective}: {error}");
         let (first, step) = (&set.trajectories[0], set.trajectories[0].parameters[2]);
         let states = vec![first.values[..32].to_vec(); 2];

@@ -190,11 +190,15 @@ fn predictions_run_both_ways_and_side_by_side() {
     for (states, times, said) in [
         (&[0.5][..], &[1.4][..], "whole states"),
         (&[], &[1.4], "whole states"),
-        (&state, &[1.4, 1.2, 2.0], "one way"),
+        (&state, &[1.4, f64::NAN, 2.0], "one way"),
     ] {
         let refused = trained.predict(states, start, times).unwrap_err();
         assert!(refused.to_string().contains(said), "{refused}");
     }
+    // In any order, and repeated.
+    let mixed = trained.predict(&state, start, &[1.4, 0.2, 2.0, 1.0, 1.4, 0.7]).unwrap();
+    let expected: Vec<f32> = [3, 0, 4, 2, 3, 1].into_iter().flat_map(|i| both.state(i)).copied().collect();
+    assert_eq!(mixed.states, expected);
     // A budget for the horizon is shared out; one for the way is not.
     let solver = |budget| Solver { budget, ..Solver::rk4() };
     let evaluations = |budget, to: f64| {

@@ -13,6 +13,7 @@ mod resuming;
 mod rollouts;
 mod samplers;
 mod scaling;
+mod solver_options;
 mod solvers;
 mod splits;
 mod streaming;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
 use cfo::data::{Description, Trajectory};
+use cfo::evaluate::strangers_warning;
 use cfo::numerics::TimeGrid;
-use cfo::rollout::Divergence;
-use cfo::{Alignment, Budget, CfoError, Model, Request, Solver, Trained, Watch};
+use cfo::rollout::{Divergence, Excursion};
+use cfo::{Alignment, CfoError, Model, Request, Trained, Watch};
 use serde::Serialize;
 
 use self::options::{parse_parameters, parse_times};
@@ -36,6 +37,11 @@ struct Report {
     times: Vec<f64>,
     evaluations: usize,
     diverged: Vec<Diverged>,
+    /// Trajectories that left the range of the training data.
+    #[serde(skip)]
+    excursions: usize,
+    /// What a user should know besides.
+    warnings: Vec<String>,
 }
 
 /// A trajectory that did not reach all times.
@@ -91,11 +97,13 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
     check_target(arguments)?;
     let (trained, _) = load(&arguments.run, &arguments.integration)?;
     let file = TrajectoryFile::open(&arguments.initial)?;
-    let trained = per_horizon(&trained.on_grid(file.description().shape)?);
+    let trained = trained.on_grid(file.description().shape)?;
     let initial = Initial::new(arguments, file, trained.model())?;
-    warn_beyond(trained.model(), &initial.chosen, &times);
-    let found = write(arguments, &trained, &initial, times)?;
+    let beyond = beyond_training(trained.model(), &initial.chosen, &times);
+    let mut found = write(arguments, &trained, &initial, times)?;
+    found.warnings.splice(0..0, initial.alignment.notes.iter().cloned().chain(beyond));
     print(&found, arguments.json)?;
+    found.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     conclude(&found.diverged, found.trajectories)
 }
 
@@ -109,7 +117,6 @@ impl Initial {
             .filter(|name| !file.description().parameter_names.contains(name));
         description.parameter_names.extend(new.cloned());
         let alignment = Alignment::new(model, &description)?;
-        alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
         let pieces = chosen(arguments, &file, model)?;
         let chosen = starts(arguments, &file, &pieces)?;
         Ok(Self { file, description, alignment, given, chosen })
@@ -149,12 +156,20 @@ fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times:
     };
     let mut writer = TrajectoryWriter::create(&arguments.out, &initial.description, options)?;
     let (mut strangers, mut evaluations, mut diverged) = (Vec::new(), 0, Vec::new());
-    for portion in initial.chosen.chunks(batch) {
+    let (mut excursions, mut too_long) = (Vec::new(), None);
+    for (number, portion) in initial.chosen.chunks(batch).enumerate() {
         let portion: Vec<Start> = portion.iter().map(|one| initial.start(one)).collect::<Result<_>>()?;
         let strange = |start: &Start| Some((start.index, model.beyond_training(&start.conditions)?));
         strangers.extend(portion.iter().filter_map(strange));
-        let found = trained.predict_each(&request(&portion, &times), &watch)?;
+        let request = request(&portion, &times);
+        let found = trained.predict_each(&request, &watch)?;
+        if number == 0 {
+            let silent = Watch::default().with_interrupt(interrupt::flag()?);
+            too_long = trained.too_long_steps(&request, &found, &silent)?;
+        }
         evaluations = evaluations.max(found.evaluations);
+        let named = |one: &Excursion| Excursion { trajectory: portion[one.trajectory].index, ..one.clone() };
+        excursions.extend(found.excursions.iter().map(named));
         diverged.extend(found.diverged.iter().map(|one| Diverged::new(one, portion[one.trajectory].index)));
         for ((start, values), times) in portion.into_iter().zip(found.states).zip(found.times) {
             let mut predicted = predicted(start, times, values)?;
@@ -165,9 +180,18 @@ fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times:
     writer.finish()?;
     drop(watch);
     drop(progress);
-    warn_strangers(&strangers);
-    let indices = initial.chosen.iter().map(|(index, _, _)| *index).collect();
-    Ok(Report { out: arguments.out.clone(), trajectories: count, indices, times, evaluations, diverged })
+    let advice = |problem: String| format!("{problem}; `--solver tsit5` chooses its steps");
+    let warnings = strangers_warning(&strangers).into_iter().chain(Excursion::warning(model, &excursions));
+    Ok(Report {
+        out: arguments.out.clone(),
+        trajectories: count,
+        indices: initial.chosen.iter().map(|(index, _, _)| *index).collect(),
+        times,
+        evaluations,
+        diverged,
+        excursions: excursions.len(),
+        warnings: warnings.chain(too_long.map(advice)).collect(),
+    })
 }
 
 /// Fails if trajectories diverged, and names them.
@@ -184,23 +208,16 @@ pub(super) fn conclude(diverged: &[Diverged], trajectories: usize) -> Result<()>
     })
 }
 
-/// Warns of parameters outside the range of the training data, naming the first trajectory of each kind.
-pub(super) fn warn_strangers(strangers: &[(usize, String)]) {
-    if let Some((index, text)) = strangers.first() {
-        let rest = match strangers.len() {
-            1 => String::new(),
-            count => format!(" (and in {} more trajectories)", count - 1),
-        };
-        say(&format!("warning: trajectory {index}: {text}{rest}; beyond that it extrapolates"));
-    }
-}
-
 fn print(found: &Report, json: bool) -> Result<()> {
     if json {
         return report::print_json(found);
     }
+    let left = match found.excursions {
+        0 => String::new(),
+        count => format!("; {count} left the range of the training data"),
+    };
     let text = format!(
-        "{}: {} at {}, {} evaluations each\n",
+        "{}: {} at {}, {} evaluations each{left}\n",
         found.out.display(),
         report::count(found.trajectories, "trajectory", "trajectories"),
         report::count(found.times.len(), "time", "times"),
@@ -279,18 +296,6 @@ fn starts(
     pieces.iter().map(start).collect()
 }
 
-/// The same model with its budget of evaluations spread over the horizon of the training data: a shorter prediction takes
-/// fewer.
-fn per_horizon(trained: &Trained) -> Trained {
-    let solver = trained.solver();
-    match solver.budget {
-        Budget::Evaluations(nfe) => {
-            trained.with_solver(Solver { budget: Budget::EvaluationsPerHorizon(nfe), ..solver })
-        }
-        _ => trained.clone(),
-    }
-}
-
 /// All times for each of some starts.
 fn request(portion: &[Start], times: &[f64]) -> Request {
     Request {
@@ -310,25 +315,23 @@ fn predicted(start: Start, times: Vec<f64>, values: Vec<f32>) -> Result<Trajecto
     Ok(Trajectory { times: TimeGrid::new(times)?, values, parameters: start.parameters })
 }
 
-fn warn_beyond(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) {
+/// A warning where times lie beyond those that the model was trained on.
+fn beyond_training(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) -> Option<String> {
     let scaling = &model.scaling;
     let (first, last, slack) = (scaling.start, scaling.last(), 1e-9 * scaling.span);
     let starts = || chosen.iter().map(|(_, _, time)| *time);
     if model.is_timed() {
         let outside = |time: f64| time < first - slack || time > last + slack;
-        if times.iter().copied().chain(starts()).any(outside) {
-            say(&format!(
-                "warning: the model was trained on times {first} to {last}; beyond them it extrapolates"
-            ));
-        }
-        return;
+        return times.iter().copied().chain(starts()).any(outside).then(|| {
+            format!("the model was trained on times {first} to {last}; beyond them it extrapolates")
+        });
     }
     // A network without time as an input has no first and last time, but a longest trajectory.
     let farthest = |time: f64| times.iter().map(move |at| (at - time).abs()).fold(0.0, f64::max);
-    if starts().map(farthest).fold(0.0, f64::max) > scaling.span + slack {
-        say(&format!(
-            "warning: the model was trained on trajectories of length up to {}; beyond that it extrapolates",
+    (starts().map(farthest).fold(0.0, f64::max) > scaling.span + slack).then(|| {
+        format!(
+            "the model was trained on trajectories of length up to {}; beyond that it extrapolates",
             scaling.span
-        ));
-    }
+        )
+    })
 }

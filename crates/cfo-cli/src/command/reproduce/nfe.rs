@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use cfo::numerics::Spline;
-use cfo::recipe::EvaluateConfig;
 use cfo::{Report, Solver};
 use serde::Serialize;
 
@@ -78,9 +77,8 @@ fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
     let mut reports = Vec::new();
     for (solver, share) in combinations() {
         let nfe = (SHARES[share] * steps as f64).round() as usize;
-        let config =
-            EvaluateConfig { solver: Solver::method(SOLVERS[solver])?, nfe, ..EvaluateConfig::default() };
-        reports.push(outcome.evaluate_with(&config)?);
+        let tableau = Solver::method(SOLVERS[solver])?;
+        reports.push(outcome.evaluate_with(Solver { tableau, ..Solver::rk4().evaluations(nfe) })?);
     }
     Ok(reports)
 }

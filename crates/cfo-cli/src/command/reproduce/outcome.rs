@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use cfo::data::{Split, Trajectory};
-use cfo::recipe::EvaluateConfig;
 use cfo::{Recipe, Report, Request, Solver, Trained, Trajectories, Watch};
 use serde::Deserialize;
 
@@ -75,12 +74,12 @@ impl<'a> Outcome<'a> {
 
     /// Rollouts of the test trajectories as the recipe asks; nothing if one of them diverges.
     pub fn evaluate(&self) -> Result<Option<Report>> {
-        self.evaluate_with(&self.recipe().evaluate)
+        self.evaluate_with(self.trained.solver())
     }
 
-    /// Rollouts of the test trajectories; nothing if one of them diverges.
-    pub fn evaluate_with(&self, config: &EvaluateConfig) -> Result<Option<Report>> {
-        let trained = self.trained.with_solver(Solver::from_config(config)?);
+    /// Rollouts of the test trajectories by a solver; nothing if one of them diverges.
+    pub fn evaluate_with(&self, solver: Solver) -> Result<Option<Report>> {
+        let trained = self.trained.with_solver(solver);
         let report = trained.evaluate_each(&self.set.test(), false, self.watch())?;
         // The states are not used, and would stay in memory with the report.
         Ok(report.diverged.is_empty().then_some(Report { worst: None, ..report }))

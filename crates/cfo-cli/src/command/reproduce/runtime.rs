@@ -6,7 +6,6 @@ use anyhow::Result;
 use cfo::Solver;
 use cfo::numerics::Spline;
 use cfo::paper::Edition;
-use cfo::recipe::EvaluateConfig;
 use serde::Serialize;
 
 use super::columns::{Column, counted, number, words};
@@ -97,11 +96,11 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
 /// Times a rollout within a budget, 0 for the method's own; `None` if it diverges.
 fn timed(outcome: &Outcome<'_>, share: f64) -> Result<Option<Timed>> {
     let nfe = (share * outcome.intervals() as f64) as usize;
-    let config = EvaluateConfig { nfe, ..EvaluateConfig::default() };
-    let Some(report) = outcome.evaluate_with(&config)? else { return Ok(None) };
+    let solver = if nfe == 0 { Solver::rk4() } else { Solver::rk4().evaluations(nfe) };
+    let Some(report) = outcome.evaluate_with(solver)? else { return Ok(None) };
     let request = outcome.request();
     let count = request.start.len();
-    let trained = outcome.trained.with_solver(Solver::from_config(&config)?);
+    let trained = outcome.trained.with_solver(solver);
     // The first one compiles, and on a GPU captures the graph that the others replay.
     trained.predict_each(&request, &outcome.watch())?;
     let mut times = Vec::new();
