@@ -1,8 +1,10 @@
 //! Training through a solver: its gradients are those of the loss, it learns, it goes on where it stopped.
 
-use cfo::engine::{Data, Device, Role};
+use std::cell::RefCell;
+
+use cfo::engine::{Data, Device, Memory, Program, Role};
 use cfo::numerics::Philox;
-use cfo::numerics::ode::RK4;
+use cfo::numerics::ode::{Controller, RK4, Solution, Steps, Tableau, integrate};
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use cfo::training::Prepared;
 use cfo::{Recipe, Trajectories};
@@ -39,6 +41,10 @@ struct Fixed {
 
 impl Fixed {
     fn new(set: &Trajectories, keys: &[&str]) -> Self {
+        Self::with_batch(set, keys, 12)
+    }
+
+    fn with_batch(set: &Trajectories, keys: &[&str], batch: usize) -> Self {
         let mut recipe = neural_ode(1, keys);
         recipe.operator = Recipe::parse(
             "[operator]\nkind = \"mlp\"\nhidden = [8, 8]\nactivation = \"silu\"\ntime_embedding = false\n",
@@ -48,7 +54,7 @@ impl Fixed {
         .operator;
         recipe.train.precision = "f64".parse().unwrap();
         recipe.train.learning_rate = 1e-30;
-        recipe.train.batch = 12;
+        recipe.train.batch = batch;
         let mut prepared = Prepared::new(&recipe, set, Device::Cpu).unwrap();
         prepared.initialize().unwrap();
         let step = prepared.compile(&[prepared.loss]).unwrap();
@@ -86,11 +92,22 @@ impl Fixed {
 #[test]
 fn gradients_agree_with_central_differences() {
     let (set, tight) = (oscillators(10), ["objective.rtol=1e-11", "objective.atol=1e-13"]);
-    let variants: [(&[&str], bool); 7] = [
+    let variants: [(&[&str], bool); 8] = [
         (&[], true),
         (&["objective.window=3"], true),
         (&["objective.window=2", "objective.checkpoints=1", "objective.pid=[0.4, 0.3, 0.0]"], true),
         (&["objective.solver=dopri5", "objective.checkpoints=2"], true),
+        // Order 2 takes thousands of steps at those tolerances.
+        (
+            &[
+                "objective.solver=heun",
+                "objective.window=2",
+                "objective.checkpoints=5",
+                "objective.rtol=1e-9",
+                "objective.atol=1e-11",
+            ],
+            true,
+        ),
         (&["objective.solver=rk4"], false),
         (&["objective.solver=rk4", "objective.window=2", "objective.substeps=2"], false),
         (
@@ -104,7 +121,7 @@ fn gradients_agree_with_central_differences() {
         ),
     ];
     for (keys, adaptive) in variants {
-        let keys: Vec<&str> = keys.iter().chain(if adaptive { &tight[..] } else { &[] }).copied().collect();
+        let keys: Vec<&str> = (if adaptive { &tight[..] } else { &[] }).iter().chain(keys).copied().collect();
         let mut fixed = Fixed::new(&set, &keys);
         let (weights, gradient) = (fixed.weights(), fixed.gradient());
         let counts = fixed.step.solver_counts();
@@ -129,6 +146,75 @@ fn gradients_agree_with_central_differences() {
             assert!(error < 1e-6, "{keys:?}: {product} and {difference} differ by {error:.1e}");
         }
     }
+}
+
+/// Steps in training are the host integrator's, for every method that estimates its error: as many, as many rejected, and with the states
+/// that the loss is made of. Loose tolerances, so that a wrong slope at the start of a step shows.
+#[test]
+fn adaptive_training_takes_the_hosts_steps() {
+    let set = oscillators(10);
+    for tableau in Tableau::ALL.into_iter().filter(Tableau::estimates_error) {
+        // The interval between snapshots is a few steps long for each method.
+        let rtol = 10.0_f64.powi(-2 * tableau.error_order as i32);
+        let keys = [
+            format!("objective.solver={}", tableau.name),
+            "objective.window=3".to_owned(),
+            format!("objective.rtol={rtol:e}"),
+            format!("objective.atol={:e}", rtol / 100.0),
+        ];
+        let keys = keys.each_ref().map(String::as_str);
+        let mut fixed = Fixed::with_batch(&set, &keys, 1);
+        let mut most = 0;
+        for draw in 0..6 {
+            fixed.prepared.memory.write("train.step", Data::Index(&[draw])).unwrap();
+            fixed.step.run(&mut fixed.prepared.memory).unwrap();
+            let counts = fixed.step.solver_counts().unwrap();
+            let loss = fixed.step.loss().unwrap();
+            let (expected, solution) = on_host(&mut fixed.prepared, tableau, rtol);
+            let name = tableau.name;
+            assert_eq!(counts.accepted as u64, solution.steps, "{name}, draw {draw}");
+            assert_eq!(counts.attempts as u64, solution.steps + solution.rejections, "{name}, draw {draw}");
+            let error = (loss - expected).abs() / expected;
+            // Both sum in f64, in other orders, over some hundred steps.
+            assert!(error < 1e-10, "{name}, draw {draw}: {loss} and {expected} differ by {error:.1e}");
+            most = most.max(counts.accepted);
+        }
+        assert!(most > 3, "{}: {most} steps for three intervals", tableau.name);
+    }
+}
+
+/// The loss of the one window that the latest step drew, by the host's integrator.
+fn on_host(prepared: &mut Prepared, tableau: Tableau, rtol: f64) -> (f64, Solution) {
+    let model = prepared.model.clone();
+    let memory = &mut prepared.memory;
+    let read = |memory: &Memory, name: &str| memory.read_f64(name).unwrap();
+    let (start, from) = (read(memory, "solve.slot.0"), read(memory, "solve.time")[0]);
+    let lengths = read(memory, "solve.lengths");
+    let targets: Vec<f64> =
+        (0..lengths.len()).flat_map(|interval| read(memory, &format!("solve.target.{interval}"))).collect();
+    let times: Vec<f64> = lengths
+        .iter()
+        .scan(from, |time, length| {
+            *time += length;
+            Some(*time)
+        })
+        .collect();
+    let (graph, velocity) = model.forward(1, memory).unwrap();
+    let program = Program::compile(&graph, &[velocity], memory).unwrap();
+    let place = RefCell::new((program, memory));
+    let field = |t: f64, u: &[f64], out: &mut [f64]| {
+        let (program, memory) = &mut *place.borrow_mut();
+        memory.write("forward.time", Data::F64(&[t])).unwrap();
+        memory.write("forward.state", Data::F64(u)).unwrap();
+        program.run(memory).unwrap();
+        out.copy_from_slice(&program.output_f64(0).unwrap());
+    };
+    let controller = Controller { stop_at_outputs: true, ..Controller::new(rtol, rtol / 100.0) };
+    let solution = integrate(&field, &tableau, from, &start, &times, Steps::Adaptive(controller)).unwrap();
+    let unit = model.scaling.change.iter().cycle();
+    let pairs = solution.states.iter().zip(&targets).zip(unit);
+    let squares: f64 = pairs.map(|((found, wanted), unit)| ((found - wanted) / unit).powi(2)).sum();
+    (squares / targets.len() as f64, solution)
 }
 
 /// Without gradients through time the loss is the same, and its gradient another.

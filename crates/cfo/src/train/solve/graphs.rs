@@ -161,7 +161,8 @@ impl Graphs<'_> {
         Ok((graph, vec![of_state, of_slope, rate]))
     }
 
-    /// One attempted step of every sample. Those whose error is within the tolerances move; returns the errors.
+    /// One attempted step of every sample. Those whose error is within the tolerances move; returns the errors. Only the last
+    /// slope of a method whose last stage is the next step's first is carried over.
     pub(super) fn attempt(&self, precision: Precision) -> Result<(Graph, Node)> {
         let mut graph = Graph::new();
         let (batch, tableau) = (self.batch(), self.integration.tableau);
@@ -169,7 +170,14 @@ impl Graphs<'_> {
         let point = self.point(&mut graph)?;
         let step = graph.input(LENGTH, [batch])?;
         let length = graph.reshape(step, [batch, 1, 1, 1])?;
-        let first = graph.input(SLOPE, shape)?;
+        let carried = match tableau.first_same_as_last {
+            true => Some(graph.input(SLOPE, shape)?),
+            false => None,
+        };
+        let first = match carried {
+            Some(slope) => slope,
+            None => self.model.objective().moved(&mut graph, self.model, &point)?,
+        };
         let mut slopes = vec![first];
         for (stage, &c) in tableau.c.iter().enumerate().skip(1) {
             let state = combine(&mut graph, point.state, length, tableau.a[stage], &slopes)?;
@@ -192,7 +200,8 @@ impl Graphs<'_> {
         let rejected = graph.affine(accepted, -1.0, 1.0)?;
         let [accepted, rejected] = [accepted, rejected].map(|mark| graph.reshape(mark, [batch, 1, 1, 1]));
         let (accepted, rejected) = (accepted?, rejected?);
-        for (old, new) in [(point.state, next), (first, slopes[slopes.len() - 1])] {
+        let carried = carried.map(|slope| (slope, slopes[slopes.len() - 1]));
+        for (old, new) in [(point.state, next)].into_iter().chain(carried) {
             let (moved, stayed) = (graph.mask(new, accepted)?, graph.mask(old, rejected)?);
             let value = graph.add(moved, stayed)?;
             graph.assign(old, value)?;
