@@ -4,13 +4,19 @@
 //! [`Objective`] (what it is trained for) and makes a [`Trained`] model of them: one value that predicts, evaluates, saves and loads.
 //!
 //! ```no_run
-//! use cfo::{Training, Trajectories, operator::Mlp};
+//! use cfo::{Trained, Training, Trajectories, objective::FlowMatching, operator::Mlp};
 //!
 //! let data = Trajectories::read("own.npz")?;
-//! let trained = Training::new(Mlp::default()).steps(6000).batch(512).fit(&data)?;
-//! println!("{:.2e}", trained.evaluate(data.test())?.relative_l2.mean);
-//! let solution = trained.predict(&[2.0, 0.0], 0.0, &[0.1, 0.75, 3.0])?;
-//! # let _ = solution;
+//! let trained = Training::new(Mlp::default()) // any `impl Operator`
+//!     .objective(FlowMatching::quintic().stencil(5)) // any `impl Objective`
+//!     .steps(6000)
+//!     .batch(512)
+//!     .folder("runs/own")
+//!     .observe(|report| println!("{} {:.2e}", report.step, report.loss)) // may stop the training
+//!     .fit(&data)?;
+//! println!("relative L2 error {:.2e}", trained.evaluate(data.test())?.relative_l2.mean);
+//! let solution = Trained::load("runs/own")?.predict(&[2.0, 0.0], 0.0, &[0.1, 0.75, 3.0])?;
+//! println!("{:?} with {} evaluations", solution.states, solution.evaluations);
 //! # Ok::<(), cfo::CfoError>(())
 //! ```
 //!
@@ -71,8 +77,3 @@ pub mod training {
     pub use crate::train::{CompiledStep, Counts, Prepared, sampler};
     pub use crate::training_data::TrainingData;
 }
-
-/// The README's example, compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
