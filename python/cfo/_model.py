@@ -87,7 +87,7 @@ class Model:
         if count == 0 or wanted == 0:
             return np.zeros((count, wanted, *shape), dtype=np.float32)[0 if single and count else slice(None)]
         flat = np.broadcast_to(moments.reshape((-1, wanted)), (count, wanted)).reshape(-1)
-        found, _, ended, notes = self._native.predict(
+        found, ended, notes = self._native.predict(
             states.reshape(-1), list(shape), begin, np.ascontiguousarray(flat), conditions, _integration(solver, rtol, atol, steps=steps, nfe=nfe)
         )
         for text in ended:

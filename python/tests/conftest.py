@@ -57,6 +57,17 @@ def line_model() -> cfo.Model:
 
 
 @pytest.fixture(scope="session")
+def growing() -> cfo.Model:
+    """Of u' = 5 u: single precision ends some twenty horizons later."""
+    import numpy as np
+
+    times = np.linspace(0, 1, 21)
+    values = (np.linspace(-0.01, 0.01, 12)[:, None] * np.exp(5 * times))[..., None]
+    network = {"kind": "mlp", "hidden": [32], "time_embedding": False}
+    return cfo.train(cfo.Trajectories(times, values), operator=network, steps=300, batch=64, device="cpu", progress=False)
+
+
+@pytest.fixture(scope="session")
 def conditioned() -> cfo.Model:
     """Of decays u' = -k u that know their rate."""
     import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -218,7 +219,6 @@ def test_torch_shares_memory_both_ways(model, states):
         {"times": [[0.1, 0.2]] * 3},
         {"times": "later"},
         {"times": [[[0.1]]]},
-        {"times": [[0.1, 0.1]]},
         {"start": np.inf},
         {"start": [0.0, 0.1]},
         {"solver": "rk5"},
@@ -226,7 +226,12 @@ def test_torch_shares_memory_both_ways(model, states):
         {"steps": 0},
         {"steps": -1},
         {"steps": 2.5},
-        {"rtol": 1e-3},
+        {"solver": "rk4", "rtol": 1e-3},
+        {"solver": "euler", "atol": 1e-3},
+        {"steps": 3, "nfe": 40},
+        {"nfe": 40, "rtol": 1e-3},
+        {"nfe": 0},
+        {"solver": "rk4", "nfe": 3},
         {"solver": "dopri5", "rtol": -1.0},
         {"solver": "dopri5", "rtol": 1e-3, "steps": 3},
         {"solver": "dopri5", "rtol": "low"},
@@ -238,11 +243,67 @@ def test_bad_arguments_are_refused(model, arguments):
         model.predict(**{"initial": [[1.0, 2.0, 3.0]], "times": [0.1], **arguments})
 
 
-def test_states_that_leave_the_numbers_are_an_error_of_their_own(model):
-    with pytest.raises(cfo.CfoError, match="infinite or undefined") as raised:
-        model.predict(np.full(3, 3e38), [0.5])
-    assert not isinstance(raised.value, ValueError) and raised.value.hint
-    assert np.isnan(model.velocity([np.nan, 0, 0], 0.1)).any()
+@pytest.mark.parametrize("solver", [None, "rk4", "euler", "dopri5"])
+def test_the_finite_part_of_a_trajectory_that_leaves_the_numbers_is_returned(growing, solver):
+    """States before the end are those of a shorter prediction, states after it NaN, in the order asked for; other trajectories are whole."""
+    times = np.array([[0.7, 0.1, 0.3, 0.2, 0.5], [500.0, 0.1, 0.3, 0.1, 400.0]])
+    with pytest.warns(cfo.DivergenceWarning, match="trajectory 1 became infinite or undefined after time") as told:
+        found = growing.predict([[0.01], [0.005]], times, start=0.0, solver=solver)
+    assert found.shape == (2, 5, 1) and np.isfinite(found[0]).all()
+    assert np.array_equal(np.isfinite(found[1, :, 0]), [False, True, True, True, False])
+    ended = float(next(str(one.message) for one in told if one.category is cfo.DivergenceWarning).split()[-1])
+    # States of equal steps are looked at where there are outputs.
+    assert 0.3 <= ended < 400
+    alone = growing.predict([0.005], [0.1, 0.3], start=0.0, solver=solver)
+    assert np.allclose(found[1, [1, 2]], alone, rtol=1e-3) and np.array_equal(found[1, 1], found[1, 3])
+    with pytest.warns(cfo.DivergenceWarning):
+        assert np.isnan(growing.predict([3e38], [0.5, 0.7])[-1]).all()
+    assert np.isnan(growing.velocity([np.nan], 0.1)).any()
+
+
+def test_a_rollout_far_out_of_the_training_data_is_named(growing):
+    with pytest.warns(UserWarning, match="trajectory 0 leaves the range of the training data at time 2.* reaches .*, trained on"):
+        far = growing.predict([0.01], [0.5, 2.0, 2.5], start=0.0)
+    assert np.isfinite(far).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        growing.predict([0.01], [0.5, 1.0], start=0.0)
+    data = cfo.Trajectories([0.0, 0.5, 2.5], [[[0.01], [0.1], [1000.0]]])
+    with pytest.warns(UserWarning, match="leaves the range"):
+        report = growing.evaluate(data)
+    assert any("leaves the range" in text for text in report["warnings"])
+
+
+def test_options_mean_what_they_mean_to_the_command(tmp_path, run, lorenz):
+    """Without options the recipe's solver; with them the states and, by their number of steps, the evaluations of the command."""
+    network = {"kind": "mlp", "hidden": [16], "time_embedding": False}
+    file, folder = tmp_path / "a.npz", tmp_path / "run"
+    lorenz.save(file)
+    # The wild end of Lorenz: one RK4 step per interval and Tsit5 by tolerances differ.
+    cfo.train(lorenz, operator=network, steps=20, batch=16, device="cpu", progress=False, out=folder, set={"evaluate.rtol": 1e-2})
+    model = cfo.load(folder, device="cpu")
+    first = lorenz[0]
+    times = np.array([0.4, 0.15, 0.3])
+
+    def command(options):
+        words = [word for key, value in options.items() for word in (f"--{key}", value)]
+        out = tmp_path / "p.npz"
+        run("predict", folder, "--initial", file, "--trajectory", 0, "--times", "0.15,0.3,0.4", "--out", out, "--force", "--device", "cpu", *words)
+        return cfo.read(out)[0].values[[2, 0, 1]]
+
+    cases = [{}, {"rtol": 1e-5}, {"nfe": 60}]
+    for solver in ("euler", "heun", "rk4", "dopri5", "tsit5"):
+        cases += [{"solver": solver}, {"solver": solver, "steps": 7}, {"solver": solver, "nfe": 60}]
+        if solver not in ("euler", "rk4"):
+            cases += [{"solver": solver, "atol": 1e-3}]
+    seen = {}
+    for options in cases:
+        found = model.predict(first.values[0], times, start=first.times[0], **options)
+        assert np.array_equal(found, command(options)), options
+        seen[str(options)] = found
+    assert np.array_equal(seen["{}"], seen["{'solver': 'tsit5'}"])
+    assert not np.array_equal(seen["{}"], seen["{'solver': 'rk4'}"])
+    assert not np.array_equal(seen["{'solver': 'heun'}"], seen["{'solver': 'heun', 'steps': 7}"])
 
 
 def test_evaluation_names_what_diverged(model, lorenz):

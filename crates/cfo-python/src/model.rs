@@ -82,8 +82,8 @@ impl Model {
         task::interruptible(py, move |_| Ok(trained.save(run)?))
     }
 
-    /// States at times: those of the first trajectory, then of the next, flat, with NaN where a trajectory ended before; network evaluations of one
-    /// trajectory; what ended, and what else a user should know.
+    /// States at times: those of the first trajectory, then of the next, flat, with NaN where a trajectory ended before; what ended, and what else a
+    /// user should know.
     #[allow(clippy::too_many_arguments)]
     fn predict<'py>(
         &self,
@@ -94,7 +94,7 @@ impl Model {
         times: PyReadonlyArray1<'py, f64>,
         conditions: Vec<Vec<f64>>,
         integration: Integration,
-    ) -> PyResult<(Bound<'py, PyArray1<f32>>, usize, Vec<String>, Vec<String>)> {
+    ) -> PyResult<Found<'py>> {
         let (states, times, count) = (states.as_slice()?.to_vec(), times.as_slice()?, start.len().max(1));
         let size: usize = shape.iter().product::<usize>().max(1);
         let request = Request {
@@ -105,21 +105,23 @@ impl Model {
         };
         let trained = task::at_once(py, || self.on_grid(&shape))?;
         let roll = move |line: &Line<Predicted>| {
-            let trained = trained.with_options(&integration.into())?;
+            let options = integration.into();
+            let trained = trained.with_options(&options)?;
             let watch = Watch::default().with_interrupt(&line.interrupt);
             let mut found = trained.predict_each(&request, &watch)?;
             let ended = found.diverged.iter().map(|&one| CfoError::from(one).to_string()).collect();
-            let notes = Excursion::warning(trained.model(), &found.excursions).into_iter().collect();
+            let notes = Excursion::warning(trained.model(), &found.excursions);
+            let notes = notes.into_iter().chain(trained.ignores(&options)).collect();
             for one in &found.diverged {
                 let trajectory = one.trajectory;
                 let (asked, reached) = (&request.times[trajectory], &found.times[trajectory]);
                 found.states[trajectory] = padded(&found.states[trajectory], asked, reached, size);
             }
             let states = Aligned::concat(found.states.iter().map(Vec::as_slice));
-            Ok(Predicted { states, evaluations: found.evaluations, ended, notes })
+            Ok(Predicted { states, ended, notes })
         };
-        let Predicted { states, evaluations, ended, notes } = task::interruptible(py, roll)?;
-        Ok((states.into_array(py)?, evaluations, ended, notes))
+        let Predicted { states, ended, notes } = task::interruptible(py, roll)?;
+        Ok((states.into_array(py)?, ended, notes))
     }
 
     /// The velocity at states, flat, at one time or at one for each.
@@ -169,7 +171,8 @@ impl Model {
             if chosen.is_empty() {
                 return Err(refuse("there is no trajectory to evaluate", "give a part that has some"));
             }
-            let trained = trained.with_options(&integration.into())?;
+            let options = integration.into();
+            let trained = trained.with_options(&options)?;
             let part = set.chosen(&chosen);
             let notes = cfo::Alignment::new(trained.model(), &set.description)?.notes;
             let watch = Watch::default().with_interrupt(&line.interrupt);
@@ -179,7 +182,8 @@ impl Model {
             let too_long = shorter.as_ref().and_then(cfo::ShorterSteps::problem);
             let too_long = too_long.map(|problem| format!("{problem}; `solver=\"tsit5\"` chooses its steps"));
             let warnings = report.warnings(trained.model());
-            let notes: Vec<String> = notes.into_iter().chain(warnings).chain(too_long).collect();
+            let notes: Vec<String> =
+                notes.into_iter().chain(warnings).chain(too_long).chain(trained.ignores(&options)).collect();
             Ok((document(&trained, &report, shorter.as_ref(), &notes), notes))
         };
         let (document, notes) = task::interruptible(py, compare)?;
@@ -224,10 +228,12 @@ impl Model {
     }
 }
 
+/// States, the trajectories that did not arrive in words, and what else a user should know.
+type Found<'py> = (Bound<'py, PyArray1<f32>>, Vec<String>, Vec<String>);
+
 /// What a prediction found.
 struct Predicted {
     states: Aligned,
-    evaluations: usize,
     /// The trajectories that did not arrive, in words.
     ended: Vec<String>,
     /// What a user should know besides.

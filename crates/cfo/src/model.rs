@@ -90,6 +90,7 @@ impl Model {
 
     /// The same before its units are measured, which costs no look at the values.
     pub(crate) fn unmeasured(method: &Method, set: &Trajectories) -> Result<Self> {
+        set.check()?;
         let Description { system, shape, periodic, domain, channel_names, parameter_names, .. } =
             &set.description;
         let recipe = &method.recipe;

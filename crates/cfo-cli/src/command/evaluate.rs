@@ -8,7 +8,6 @@ use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
 use cfo::engine::Precision;
 use cfo::evaluate::{ChannelReport, Metrics};
-use cfo::objective::Motion;
 use cfo::{CfoError, Model, Report, ShorterSteps, Trained, Trajectories, Watch};
 use serde::Serialize;
 
@@ -174,12 +173,7 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String
     }
     let trained = loader.load()?;
     let asked = options.solver_options();
-    if trained.model().objective().motion() == Motion::Step && !asked.is_empty() {
-        say(
-            "warning: the model predicts snapshot after snapshot: a solver, its steps and tolerances change nothing",
-        );
-        return Ok((trained, checkpoint));
-    }
+    trained.ignores(&asked).iter().for_each(|note| say(&format!("warning: {note}")));
     Ok((trained.with_options(&asked)?, checkpoint))
 }
 

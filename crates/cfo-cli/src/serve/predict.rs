@@ -91,10 +91,10 @@ pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Re
     }
     let start = start(&question, trained.model(), data)?;
     let Question { solver, steps, nfe, rtol, atol, times, .. } = question;
-    trained = trained
-        .with_options(&SolverOptions { solver, steps, nfe, rtol, atol })
-        .map_err(|error| from(&error))?;
-    let Predicted { values, evaluations, warnings } = roll_out(&trained, start, &times, &lease.flag)?;
+    let options = SolverOptions { solver, steps, nfe, rtol, atol };
+    trained = trained.with_options(&options).map_err(|error| from(&error))?;
+    let Predicted { values, evaluations, mut warnings } = roll_out(&trained, start, &times, &lease.flag)?;
+    warnings.extend(trained.ignores(&options));
     let mut shape = vec![times.len()];
     shape.extend(trained.model().shape().dimensions());
     let milliseconds = 1e3 * began.elapsed().as_secs_f64();

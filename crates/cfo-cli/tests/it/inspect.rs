@@ -49,7 +49,7 @@ fn a_clock_is_recommended_where_it_pays() {
     )
     .unwrap();
     folder.cfo(&format!("train r.toml --data a.h5 --device cpu --out run --set path.clock={half}")).done();
-    let report = folder.cfo("evaluate run --data a.h5 --device cpu --json").done().json();
+    let report = folder.cfo("evaluate run --data a.h5 --device cpu --solver rk4 --json").done().json();
     assert!(
         report["evaluations"].as_u64().unwrap() > 400,
         "short steps at the start: {}",

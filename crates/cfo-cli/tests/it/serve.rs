@@ -112,8 +112,13 @@ fn what_is_wrong_is_said() {
         (json!({"times": [0.1]}), 422, "`trajectory` or from `initial`"),
         (json!({"trajectory": 12, "times": [0.1]}), 422, "no trajectory 12"),
         (json!({"trajectory": 0, "times": []}), 422, "0 times"),
-        (json!({"trajectory": 0, "times": [0.1], "solver": "magic"}), 422, "no solver `magic`"),
-        (json!({"trajectory": 0, "times": [0.1], "solver": "rk4", "rtol": 1e-3}), 422, "fixed steps"),
+        (json!({"trajectory": 0, "times": [0.1], "solver": "magic"}), 422, "`magic` is none of"),
+        (
+            json!({"trajectory": 0, "times": [0.1], "solver": "rk4", "rtol": 1e-3}),
+            422,
+            "does not estimate its error",
+        ),
+        (json!({"trajectory": 0, "times": [0.1], "steps": 3, "nfe": 40}), 422, "`steps` and `nfe`"),
         (json!({"trajectory": 0, "times": [0.1], "checkpoint": "../.."}), 422, "no checkpoint"),
         (json!({"trajectory": 0, "times": [0.1], "parameters": {"nu": 1.0}}), 422, "no parameter `nu`"),
         (json!({"initial": [1.0, 2.0], "times": [0.1]}), 422, "3 finite numbers"),
@@ -137,6 +142,58 @@ fn what_is_wrong_is_said() {
     ] {
         let (found, answer) = server.ask(method, path, &headers, "{}");
         assert_eq!(found, status, "{method} {path}: {answer}");
+    }
+}
+
+/// Every method and every option makes the same steps in the server as in the command; without options those of the recipe.
+#[test]
+fn options_mean_what_they_mean_to_the_command() {
+    let folder = trained();
+    let server = Server::start(&folder, "");
+    let options = |solver: &str| {
+        let mut options = vec![json!({"solver": solver}), json!({"solver": solver, "steps": 9})];
+        options.push(json!({"solver": solver, "nfe": 80}));
+        if !["euler", "rk4"].contains(&solver) {
+            options.push(json!({"solver": solver, "rtol": 1e-3, "atol": 1e-4}));
+        }
+        options
+    };
+    let each = ["euler", "heun", "rk4", "dopri5", "tsit5"].into_iter().flat_map(options);
+    for options in each.chain([json!({}), json!({"rtol": 1e-6})]) {
+        let words: Vec<String> = options
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| format!("--{key} {}", value.to_string().replace('"', "")))
+            .collect();
+        let line = format!(
+            "predict run --initial data.h5 --trajectory 2 --times 0.1,0.3 --device cpu --out p.npz --force --json {}",
+            words.join(" ")
+        );
+        let command = folder.cfo(&line).done().json();
+        let mut question = options.clone();
+        question["trajectory"] = json!(2);
+        question["times"] = json!([0.3, 0.1]);
+        let (status, found) = server.predict(&question);
+        assert_eq!((status, &found["evaluations"]), (200, &command["evaluations"]), "{options}: {found}");
+        assert_eq!(found["warnings"], json!([]));
+    }
+}
+
+/// A proxy before the server may take the first of two `Host` headers and the server the second.
+#[test]
+fn a_second_host_is_refused() {
+    let folder = trained();
+    let server = Server::start(&folder, "");
+    let own = server.address.clone();
+    for second in [own.as_str(), "elsewhere.example"] {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let text =
+            format!("GET /api/run HTTP/1.1\r\nHost: {own}\r\nHost: {second}\r\nConnection: close\r\n\r\n");
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     }
 }
 

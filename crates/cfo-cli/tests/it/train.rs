@@ -32,7 +32,7 @@ fn trained_evaluated_and_predicted() {
     ] {
         assert!(folder.path("run").join(name).exists(), "{name}");
     }
-    let found = folder.cfo("evaluate run --data data.h5 --json").done().json();
+    let found = folder.cfo("evaluate run --data data.h5 --solver rk4 --json").done().json();
     let error = found["relative_l2"]["mean"].as_f64().unwrap();
     assert!(error > 0.0 && error < 1.0, "{error}");
     assert_eq!(found["per_time"].as_array().unwrap().len(), 41);
@@ -51,7 +51,10 @@ fn trained_evaluated_and_predicted() {
     let seen = folder.cfo("inspect both.npz --json").done().json();
     assert_eq!((seen["trajectories"].as_u64(), seen["frames"]["max"].as_u64()), (Some(30), Some(3)));
     // A single far time takes as many steps as the snapshots up to it.
-    let far = folder.cfo("predict run --initial data.h5 --times 0.4 --out far.h5 --json").done().json();
+    let far = folder
+        .cfo("predict run --initial data.h5 --times 0.4 --out far.h5 --solver rk4 --json")
+        .done()
+        .json();
     assert_eq!(far["evaluations"], 160);
     let beyond = folder.cfo("predict run --initial data.h5 --times 0.1,0.6 --out beyond.h5").done();
     assert!(beyond.stderr.contains("extrapolates"), "{}", beyond.stderr);
@@ -200,7 +203,8 @@ fn wrong_recipes_and_data_are_refused_with_advice() {
         ("occupied-run", "train recipe.toml --data data.h5 --out run"),
         ("unknown-solver", "evaluate run --data data.h5 --solver rk5"),
         ("impossible-budget", "evaluate run --data data.h5 --nfe 2"),
-        ("tolerance-without-estimate", "evaluate run --data data.h5 --rtol 1e-3"),
+        ("tolerance-without-estimate", "evaluate run --data data.h5 --solver rk4 --rtol 1e-3"),
+        ("steps-and-tolerance", "evaluate run --data data.h5 --steps 10 --rtol 1e-3"),
         ("decreasing-times", "predict run --initial data.h5 --times 1,0,2 --out p.h5"),
     ] {
         let outcome = folder.cfo(line).ended_with(2);

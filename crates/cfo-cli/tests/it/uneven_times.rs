@@ -58,6 +58,21 @@ fn steps_that_are_too_long_are_told_from_a_bad_network() {
     assert!(exploded > 1e3, "{exploded}");
     assert!(shorter["relative_l2"][1].as_f64().unwrap() < 0.1, "{shorter}");
     assert!(said.contains("the solver's steps are too long") && said.contains("--solver tsit5"), "{said}");
+    // A prediction knows no truth, and says it too; what it wrote is not usable.
+    let predicted = |options: &str| {
+        let line =
+            format!("predict run --initial stiff.npz --times 0:2:26 --out p.npz --force --json {options}");
+        let found = folder.cfo(&line).done();
+        (found.json()["warnings"].to_string(), found.stderr)
+    };
+    let (warnings, said) = predicted("");
+    for text in ["the solver's steps are too long", "leaves the range of the training data"] {
+        assert!(warnings.contains(text) && said.contains(text), "{warnings} {said}");
+    }
+    assert_eq!(predicted("--solver tsit5").0, "[]");
+    // The same where the result of an evaluation is printed.
+    let printed = folder.cfo("evaluate run --data stiff.npz --device cpu").done().stdout;
+    assert!(printed.contains("left the range of the training data"), "{printed}");
     // Who chooses the steps is not asked again; what is advised helps.
     let (advised, shorter, said) = error("run --solver tsit5");
     assert!(advised < 5e-3 && shorter.is_null() && !said.contains("too long"), "{advised} {said}");

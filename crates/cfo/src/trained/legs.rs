@@ -1,6 +1,7 @@
 //! Times in any order on both sides of a start: two integrations, each away from it.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use crate::rollout::{Budget, Divergence, Excursion, Prediction, Request};
 
@@ -57,13 +58,12 @@ impl<'a> Legs<'a> {
     }
 
     /// What was found, in the order of the times asked for; of a trajectory that diverged the times that were reached.
-    pub(super) fn join(&self, size: usize, found: Vec<Prediction>) -> Prediction {
+    pub(super) fn join(&self, size: usize, mut found: Vec<Prediction>) -> Prediction {
         let count = self.request.start.len();
-        // Where the state of each time asked for is: in which leg, of which trajectory, at which output.
-        let mut places: Vec<Vec<Option<(usize, usize, usize)>>> =
-            self.request.times.iter().map(|times| vec![None; times.len()]).collect();
         let mut joined = Prediction::default();
         let mut evaluations = [0; 2];
+        // In which leg, and there in which row, each trajectory is.
+        let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); count];
         for (number, (leg, prediction)) in self.legs.iter().zip(&found).enumerate() {
             let most = &mut evaluations[usize::from(leg.back)];
             *most = prediction.evaluations.max(*most);
@@ -72,37 +72,46 @@ impl<'a> Legs<'a> {
             let named =
                 |one: &Excursion| Excursion { trajectory: leg.chosen[one.trajectory].0, ..one.clone() };
             joined.excursions.extend(prediction.excursions.iter().map(named));
-            for (row, (i, wanted)) in leg.chosen.iter().enumerate() {
-                for (output, &place) in wanted.iter().enumerate().take(prediction.times[row].len()) {
-                    places[*i][place] = Some((number, row, output));
-                }
-            }
+            leg.chosen.iter().enumerate().for_each(|(row, (i, _))| rows[*i].push((number, row)));
         }
         joined.evaluations = evaluations.iter().sum();
         joined.diverged.sort_by_key(|one| one.trajectory);
         joined.excursions.sort_by_key(|one| one.trajectory);
-        let mut found = found;
-        for i in 0..count {
-            let reached: Vec<(usize, usize, usize)> = places[i].iter().flatten().copied().collect();
-            let times = places[i].iter().zip(&self.request.times[i]).filter(|(place, _)| place.is_some());
-            joined.times.push(times.map(|(_, &time)| time).collect());
-            joined.states.push(gathered(&reached, &mut found, size));
+        for (i, rows) in rows.iter().enumerate() {
+            let (times, states) = match rows[..] {
+                [] => (Vec::new(), Vec::new()),
+                [(leg, row)] if self.legs[leg].chosen[row].1.is_sorted() => {
+                    let prediction = &mut found[leg];
+                    (mem::take(&mut prediction.times[row]), mem::take(&mut prediction.states[row]))
+                }
+                _ => self.reordered(i, rows, &found, size),
+            };
+            joined.times.push(times);
+            joined.states.push(states);
         }
         joined
     }
-}
 
-/// States of one trajectory; those of a single leg that are in place already are moved instead of copied.
-fn gathered(places: &[(usize, usize, usize)], found: &mut [Prediction], size: usize) -> Vec<f32> {
-    let Some(&(leg, row, _)) = places.first() else { return Vec::new() };
-    let in_place = places.iter().enumerate().all(|(output, &place)| place == (leg, row, output));
-    if in_place && found[leg].states[row].len() == places.len() * size {
-        return std::mem::take(&mut found[leg].states[row]);
+    /// The times of a trajectory that were reached, in the order asked for, and the states there.
+    fn reordered(
+        &self,
+        trajectory: usize,
+        rows: &[(usize, usize)],
+        found: &[Prediction],
+        size: usize,
+    ) -> (Vec<f64>, Vec<f32>) {
+        let asked = &self.request.times[trajectory];
+        let mut reached: Vec<Option<&[f32]>> = vec![None; asked.len()];
+        for &(leg, row) in rows {
+            let states = found[leg].states[row].chunks_exact(size);
+            for (&place, state) in self.legs[leg].chosen[row].1.iter().zip(states) {
+                reached[place] = Some(state);
+            }
+        }
+        let times = asked.iter().zip(&reached).filter(|(_, state)| state.is_some());
+        let times = times.map(|(&time, _)| time).collect();
+        (times, reached.into_iter().flatten().flatten().copied().collect())
     }
-    let state = |&(leg, row, output): &(usize, usize, usize)| {
-        &found[leg].states[row][output * size..(output + 1) * size]
-    };
-    places.iter().flat_map(state).copied().collect()
 }
 
 /// Places of the times from a start on and of those before it, each in order away from it. Equal times keep their order.

@@ -18,6 +18,7 @@ use crate::checkpoint::{Checkpoints, State};
 use crate::error::{CfoError, Result};
 use crate::evaluate::{Evaluator, Report, batch};
 use crate::model::Model;
+use crate::objective::Motion;
 use crate::recipe::Recipe;
 use crate::rollout::{Prediction, Request, Solver, SolverOptions, Watch};
 use crate::train::{Ending, Outcome, StepReport, WallTime, write_log};
@@ -31,6 +32,9 @@ pub(crate) use weights::{copy_weights, for_rollouts as weights_for_rollouts};
 
 /// Numbers of true snapshots that an evaluation holds in memory at a time: enough trajectories to keep many cores and a GPU busy.
 const HELD: usize = 1 << 26;
+
+/// Weights that clones of a model share.
+type Shared = Arc<Mutex<Weights>>;
 
 /// Grids besides that of the training data that a model is kept ready for.
 const MOST_GRIDS: usize = 4;
@@ -52,10 +56,10 @@ pub struct Trained {
     solver: Solver,
     /// PDE parameters of predictions, for a model that is conditioned on them.
     parameters: Vec<f64>,
-    weights: Arc<Mutex<Weights>>,
+    weights: Shared,
     outcome: Arc<Outcome>,
     /// Copies of the weights for other grids with what was compiled for them, the last used last.
-    grids: Arc<Mutex<Vec<(FieldShape, Arc<Mutex<Weights>>)>>>,
+    grids: Arc<Mutex<Vec<(FieldShape, Shared)>>>,
 }
 
 impl Trained {
@@ -86,15 +90,24 @@ impl Trained {
         Self { solver, ..self.clone() }
     }
 
-    /// This model rolled out as a caller asks; the recipe decides what is not given.
+    /// This model rolled out as a caller asks; the recipe decides what is not given. A model that predicts snapshot after snapshot has no solver and ignores
+    /// the options ([`Trained::ignores`]).
     ///
     /// # Errors
     /// If the options contradict each other or make no sense.
     pub fn with_options(&self, options: &SolverOptions) -> Result<Self> {
-        match options.is_empty() {
+        match options.is_empty() || self.ignores(options).is_some() {
             true => Ok(self.clone()),
             false => Ok(self.with_solver(Solver::resolve(&self.model.recipe, options)?)),
         }
+    }
+
+    /// A warning where options of a solver change nothing.
+    pub fn ignores(&self, options: &SolverOptions) -> Option<String> {
+        let is_stepped = self.model.objective().motion() == Motion::Step && !options.is_empty();
+        is_stepped.then(|| {
+            "the model predicts snapshot after snapshot: a solver, its steps and tolerances change nothing".into()
+        })
     }
 
     /// The same model with another seed of the random numbers that its rollouts draw, where its objective draws any: another member of an
@@ -194,6 +207,7 @@ impl Trained {
         if part.description().shape != self.model.shape() {
             return self.on_grid(part.description().shape)?.evaluate_each(part, metrics, watch);
         }
+        part.check()?;
         let evaluator = Evaluator { held: HELD, metrics, watch };
         let mut weights = self.lock();
         let portion = evaluator.portion(&self.model, part);
@@ -300,5 +314,35 @@ impl Trained {
     /// The weights. A thread that panicked with them in hand left nothing half done that is read again.
     fn lock(&self) -> MutexGuard<'_, Weights> {
         self.weights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_data::simulate::Burgers;
+
+    use super::*;
+    use crate::train::Training;
+    use crate::trajectories::Trajectories;
+
+    /// What was compiled for a grid is found again, and the grids that are kept are few.
+    #[test]
+    fn the_last_few_grids_are_kept() {
+        let burgers = Burgers { grid: 16, frames: 3, viscosity: 0.05, ..Burgers::default() };
+        let set = Trajectories::simulate(&burgers, 3, 0, &false.into()).unwrap();
+        let text = "[operator]\nkind = \"fno\"\nwidth = 4\nmodes = 4\nblocks = 1\n[train]\nsteps = 1\nbatch = 2\nvalidate_every = 0\n";
+        let recipe = Recipe::parse(text, &[]).unwrap();
+        let trained = Training::from_recipe(&recipe).device(Device::Cpu).fit(&set).unwrap();
+        let on = |points: usize| {
+            trained.on_grid(FieldShape { width: points, ..set.description.shape }).unwrap().weights
+        };
+        let first = on(18);
+        assert!(Arc::ptr_eq(&first, &on(18)));
+        assert!(Arc::ptr_eq(&on(16), &trained.weights));
+        for points in 20..20 + MOST_GRIDS {
+            on(points);
+        }
+        assert!(!Arc::ptr_eq(&first, &on(18)));
+        assert_eq!(trained.grids.lock().unwrap().len(), MOST_GRIDS);
     }
 }

@@ -22,10 +22,9 @@ const MOST: usize = 8;
 /// An error that falls to less than this share is the solver's.
 const SHARE: f64 = 0.8;
 
-/// Output intervals of a trajectory that are integrated again, at most.
+/// Steps of a trajectory that are repeated, at most.
 const INTERVALS: usize = 16;
-/// Steps are too long if shorter ones change an interval's end by more than this share of the change over the interval. Networks leave about as much of
-/// the velocity.
+/// Steps are too long if halves of them change their ends by more than this share of the change over a step. Networks leave about as much of the velocity.
 const CHANGE: f64 = 0.01;
 
 /// What twice the evaluations make of an error.
@@ -89,8 +88,8 @@ impl Trained {
 }
 
 impl Trained {
-    /// Integrates some output intervals of a prediction again, each from the state at its start and with half the step, and says in a sentence by how much
-    /// their ends change, if that is too much. `None` as for [`Trained::shorter_steps`].
+    /// Repeats some steps of a prediction, each from a state on its way, as two steps of half the length, and says in a sentence by how much their ends change,
+    /// if that is too much. `None` as for [`Trained::shorter_steps`].
     ///
     /// # Errors
     /// If the watch ended it.
@@ -106,35 +105,53 @@ impl Trained {
         if is_chosen || !is_solved || shape.len() / shape.channels > MOST_POINTS {
             return Ok(None);
         }
-        let size = shape.len();
-        let (mut again, mut ends) = (Request::default(), Vec::new());
-        for (i, (times, states)) in found.times.iter().zip(&found.states).enumerate().take(MOST) {
-            let intervals: Vec<usize> =
-                (1..times.len()).filter(|&output| times[output - 1] >= request.start[i]).collect();
-            for &output in intervals.iter().step_by(intervals.len().div_ceil(INTERVALS).max(1)) {
-                let (from, to) = (times[output - 1], times[output]);
-                let at = |output: usize| states[output * size..(output + 1) * size].to_vec();
-                again.start.push(from);
-                again.states.push(at(output - 1));
-                again.times.push(vec![0.5 * (from + to), to]);
-                again.conditions.push(request.conditions.get(i).cloned().unwrap_or_default());
-                ends.push(at(output));
-            }
+        let mut whole = Request::default();
+        for trajectory in 0..found.times.len().min(MOST) {
+            self.push_steps(request, found, trajectory, &mut whole);
         }
-        let halved = self.predict_each(&again, watch)?;
-        let arrived = (0..ends.len()).filter(|&i| halved.states[i].len() == 2 * size);
-        let (mut error, mut change) = (0.0, 0.0);
-        for i in arrived {
-            error += distance(&halved.states[i][size..], &ends[i], &self.model.scaling.range);
-            change += distance(&again.states[i], &ends[i], &self.model.scaling.range);
+        let mut halves = whole.clone();
+        for (start, times) in whole.start.iter().zip(&mut halves.times) {
+            times.insert(0, 0.5 * (start + times[0]));
+        }
+        let [whole_ends, half_ends] =
+            [self.predict_each(&whole, watch)?.states, self.predict_each(&halves, watch)?.states];
+        let (mut error, mut change, size) = (0.0, 0.0, shape.len());
+        for ((state, end), finer) in whole.states.iter().zip(&whole_ends).zip(&half_ends) {
+            if end.len() == size && finer.len() == 2 * size {
+                error += distance(&finer[size..], end, &self.model.scaling.range);
+                change += distance(state, end, &self.model.scaling.range);
+            }
         }
         let share = (error / change).sqrt();
         Ok((share > CHANGE).then(|| {
             let percent = 100.0 * share;
             format!(
-                "the solver's steps are too long: half the step changes the end of an output interval by {percent:.1} % of the change over the interval"
+                "the solver's steps are too long: half the step changes the end of a step by {percent:.1} % of the change over it"
             )
         }))
+    }
+
+    /// Adds some steps of one trajectory of a prediction: the first of an output interval each, from the state there.
+    fn push_steps(&self, request: &Request, found: &Prediction, trajectory: usize, steps: &mut Request) {
+        let (start, size) = (request.start[trajectory], self.model.shape().len());
+        let (times, states) = (&found.times[trajectory], &found.states[trajectory]);
+        let mut way: Vec<(f64, &[f32])> = vec![(start, &request.states[trajectory])];
+        way.extend(times.iter().copied().zip(states.chunks_exact(size)).filter(|(time, _)| *time > start));
+        if way.len() == 1 {
+            way.extend(
+                times.iter().copied().zip(states.chunks_exact(size)).filter(|(time, _)| *time < start),
+            );
+        }
+        way.sort_by(|(a, _), (b, _)| (a - start).abs().total_cmp(&(b - start).abs()));
+        let intervals: Vec<(f64, &[f32], f64)> =
+            way.windows(2).map(|pair| (pair[0].0, pair[0].1, pair[1].0)).collect();
+        for &(from, state, to) in intervals.iter().step_by(intervals.len().div_ceil(INTERVALS).max(1)) {
+            let count = ((to - from).abs() / self.model.scaling.interval).round().max(1.0);
+            steps.start.push(from);
+            steps.states.push(state.to_vec());
+            steps.times.push(vec![from + (to - from) / count]);
+            steps.conditions.push(request.conditions.get(trajectory).cloned().unwrap_or_default());
+        }
     }
 }
 

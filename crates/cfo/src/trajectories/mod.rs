@@ -348,7 +348,32 @@ impl Trajectories {
 
     /// Trajectories of a part, with their positions.
     pub fn part(&self, split: Split) -> impl Iterator<Item = (usize, &Trajectory)> {
-        self.trajectories.iter().enumerate().filter(move |(i, _)| self.splits[*i] == split)
+        let marked = self.trajectories.iter().enumerate().zip(&self.splits);
+        marked.filter(move |(_, own)| **own == split).map(|(one, _)| one)
+    }
+
+    /// Refuses a set whose public fields were changed so that they contradict each other.
+    ///
+    /// # Errors
+    /// Then.
+    pub(crate) fn check(&self) -> Result<()> {
+        let [count, splits, origins] = [self.trajectories.len(), self.splits.len(), self.origins.len()];
+        if splits != count || origins != count {
+            return Err(CfoError::BadData {
+                problem: format!(
+                    "the set has {count} trajectories, {splits} parts and had {origins} trajectories at first"
+                ),
+                hint: "make another set by `Trajectories::new` and `Trajectories::with_splits`".into(),
+            });
+        }
+        for (i, trajectory) in self.trajectories.iter().enumerate() {
+            let checked = match self.is_left(i) {
+                true => self.description.check_parameters(trajectory),
+                false => self.description.check(trajectory),
+            };
+            checked.map_err(|error| misfit(i, &error))?;
+        }
+        Ok(())
     }
 }
 

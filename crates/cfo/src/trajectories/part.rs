@@ -114,6 +114,11 @@ impl<'a> Part<'a> {
         Self { set: self.set, indices: places.iter().map(|&place| self.indices[place]).collect() }
     }
 
+    /// Refuses some trajectories of a set that contradicts itself.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.set.check()
+    }
+
     /// What holds for all trajectories of the set.
     pub fn description(&self) -> &'a Description {
         &self.set.description

@@ -7,7 +7,7 @@ use cfo::engine::{Data, Memory, Precision, Program};
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, EULER, HEUN, RK4, Steps, TSIT5, Tableau, integrate};
 use cfo::rollout::{Excursion, Rollout};
-use cfo::{Budget, CfoError, Recipe, Request, Solver, SolverOptions, Trained, Trajectories, Watch};
+use cfo::{Budget, CfoError, Model, Recipe, Request, Solver, SolverOptions, Trained, Trajectories, Watch};
 
 use crate::util::{described, oscillators, recipe, trained, weights_in};
 
@@ -234,6 +234,33 @@ fn requests_that_contradict_themselves_are_refused() {
         assert!(refused.is_bad_input() && refused.hint().is_some(), "{refused}");
         let refused = rollout.predict(&mut memory, &request, Budget::StepPerOutput).unwrap_err();
         assert!(refused.is_bad_input(), "{refused}");
+    }
+}
+
+/// The fields of a set are public: what a caller makes of them is checked where it is used.
+#[test]
+fn sets_that_contradict_themselves_are_refused() {
+    let set = oscillators(8);
+    let model = trained(&recipe(1), &set, None, false).unwrap();
+    let changed = |change: &dyn Fn(&mut Trajectories)| {
+        let mut set = set.clone();
+        change(&mut set);
+        set
+    };
+    for bad in [
+        changed(&|set| set.splits.truncate(2)),
+        changed(&|set| set.trajectories.truncate(3)),
+        changed(&|set| set.trajectories[0].values.truncate(5)),
+        changed(&|set| set.trajectories[7].parameters.push(1.0)),
+        changed(&|set| set.description.parameter_names.push("k".into())),
+    ] {
+        for refused in [
+            trained(&recipe(1), &bad, None, false).unwrap_err(),
+            model.evaluate(&bad).unwrap_err(),
+            Model::new(&recipe(1), &bad).unwrap_err(),
+        ] {
+            assert!(refused.is_bad_input() && refused.hint().is_some(), "{refused}");
+        }
     }
 }
 
