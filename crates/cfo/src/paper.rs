@@ -192,9 +192,12 @@ pub static SYSTEMS: [System; 6] = [
 
 #[cfg(test)]
 mod tests {
+    use cfo_numerics::ode::RK4;
+
     use super::*;
     use crate::operator::{OperatorConfig, Setting};
     use crate::recipe::{DataConfig, TrainConfig};
+    use crate::rollout::Budget;
     use crate::scaling::Normalize;
 
     /// What our recipe may change of the network: what it sees of time, and the function between layers.
@@ -280,6 +283,25 @@ mod tests {
             }
         }
         assert!(SYSTEMS[0].recipe_by("latent").is_none());
+    }
+
+    /// Rollouts of every recipe are those of the paper: one step of Runge and Kutta's method per snapshot, or as many as the recipe says.
+    #[test]
+    fn recipes_roll_out_as_the_paper_does() {
+        let ours = SYSTEMS
+            .iter()
+            .flat_map(|system| [0.25, 0.5, 1.0].map(|share| system.recipe_at(Edition::Ours, share)));
+        let paper = SYSTEMS.iter().map(|system| system.recipe(Edition::Paper));
+        let others = OTHERS.iter().map(|(.., text)| parsed(text));
+        for recipe in ours.chain(paper).chain(others) {
+            let solver = recipe.solver().unwrap();
+            assert_eq!(solver.tableau, RK4, "{recipe:?}");
+            let expected = match recipe.evaluate.nfe {
+                0 => Budget::StepPerOutput,
+                nfe => Budget::EvaluationsPerHorizon(nfe),
+            };
+            assert_eq!(solver.budget, expected, "{recipe:?}");
+        }
     }
 
     #[test]

@@ -130,8 +130,8 @@ pub struct Predict {
     /// Trajectory file with the initial states
     #[arg(long, value_name = "FILE")]
     pub initial: PathBuf,
-    /// `0,0.1,0.25` or `start:stop:count` or `@FILE` with numbers, in the data's units; times before the start are integrated
-    /// backward
+    /// `0,0.1,0.25` or `start:stop:count` or `@FILE` with numbers, in the data's units and any order; times before the start are
+    /// integrated backward
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub times: String,
     /// Trajectory file to write: `.h5` or `.npz`

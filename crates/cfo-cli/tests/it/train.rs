@@ -205,7 +205,7 @@ fn wrong_recipes_and_data_are_refused_with_advice() {
         ("impossible-budget", "evaluate run --data data.h5 --nfe 2"),
         ("tolerance-without-estimate", "evaluate run --data data.h5 --solver rk4 --rtol 1e-3"),
         ("steps-and-tolerance", "evaluate run --data data.h5 --steps 10 --rtol 1e-3"),
-        ("decreasing-times", "predict run --initial data.h5 --times 1,0,2 --out p.h5"),
+        ("nonsense-times", "predict run --initial data.h5 --times 1,none,2 --out p.h5"),
     ] {
         let outcome = folder.cfo(line).ended_with(2);
         insta::assert_snapshot!(name, outcome.stderr);
