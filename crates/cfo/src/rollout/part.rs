@@ -184,10 +184,16 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
         );
     }
     let (start, times) = (request.start[i], &request.times[i]);
+    if let Some(time) = times.iter().chain([&start]).find(|time| !time.is_finite()) {
+        return bad(
+            format!("{time} is asked for as a time of trajectory {i}"),
+            "times are finite numbers, in the units of the training data",
+        );
+    }
     let direction = times.last().map_or(0.0, |last| (last - start).signum());
     let before = [start].into_iter().chain(times.iter().copied());
-    let turns = before.zip(times).map(|(before, &time)| (time - before) * direction);
-    if !start.is_finite() || turns.into_iter().any(|way| way.is_nan() || way < 0.0) {
+    let mut turns = before.zip(times).map(|(before, &time)| (time - before) * direction);
+    if turns.any(|way| way < 0.0) {
         return bad(
             format!("the times of trajectory {i} do not run one way from its start at {start}"),
             "ask for earlier and for later times in two requests",

@@ -258,7 +258,8 @@ fn times_to_and_fro_and_absurdly_far_are_refused() {
     for (times, words) in [
         (&[0.5, 0.4][..], "one way"),
         (&[-0.5, 0.4], "one way"),
-        (&[0.5, f64::NAN], "one way"),
+        (&[0.5, f64::NAN], "NaN is asked for"),
+        (&[f64::INFINITY], "inf is asked for"),
         (&[0.5, 1e300], "times the horizon"),
         (&[-1e7], "times the horizon"),
     ] {
