@@ -49,3 +49,19 @@ fn a_run_is_fine_tuned() {
     let log = std::fs::read_to_string(folder.path("whole").join("metrics.jsonl")).unwrap();
     assert_eq!(log.lines().count(), 3, "{log}");
 }
+
+/// A fine-tuned network is validated, evaluated and predicted with the solver and the steps of its fine-tuning, also with the recipe that is proposed.
+#[test]
+fn a_fine_tuned_network_keeps_its_steps() {
+    let folder = Folder::new();
+    folder.cfo("simulate lorenz --frames 21 --horizon 0.2 --samples 20 --out data.h5").done();
+    let keys =
+        "--set operator.hidden=[8] --set train.steps=20 --set finetune.steps=3 --set finetune.substeps=3";
+    folder.cfo(&format!("train --data data.h5 --out run --device cpu {keys}")).done();
+    let found = folder.cfo("evaluate run --data data.h5 --device cpu --json").done().json();
+    assert_eq!((&found["solver"], &found["evaluations"]), (&"rk4".into(), &(20 * 3 * 4).into()));
+    let line = "predict run --initial data.h5 --times 0:0.2:81 --out p.npz --device cpu --json";
+    assert_eq!(folder.cfo(line).done().json()["evaluations"], 20 * 3 * 4);
+    let asked = folder.cfo("evaluate run --data data.h5 --device cpu --steps 5 --json").done().json();
+    assert_eq!(asked["evaluations"], 5 * 4);
+}

@@ -10,10 +10,9 @@ use cfo_data::store::TrajectoryFile;
 use cfo_data::{ChannelNoise, SamplingAudit};
 use cfo_device::Device;
 use cfo_numerics::Path;
-use cfo_numerics::ode::TSIT5;
 
 use crate::error::{CfoError, Result};
-use crate::recipe::{LearningRateSchedule, Recipe, RolloutSolver, TrainConfig};
+use crate::recipe::{LearningRateSchedule, Recipe, TrainConfig};
 use crate::smoothing::Smoothing;
 pub use cost::Machine;
 use network::Network;
@@ -134,18 +133,18 @@ impl Proposal {
         self.say("train.checkpoint_every", "no more than a tenth is lost to a crash");
     }
 
-    /// Steps by tolerances suit every field. Where snapshots were taken as the field needed them, they are as uneven as these.
+    /// The default, whose steps by tolerances suit every field, and which leaves a fine-tuned network its own steps. Where snapshots were taken as the field
+    /// needed them, steps are as uneven as these.
     fn choose_solver(&mut self, survey: &Survey) {
-        self.recipe.evaluate.solver = RolloutSolver::Method(TSIT5);
         let noisy = survey.noise.iter().any(ChannelNoise::matters);
         let reason = match !noisy && survey.pace.follows_the_field {
             true => {
                 let [short, long] = survey.pace.intervals;
                 format!(
-                    "chooses its steps, as the solver behind the data did: intervals of {short:.2e} where the field is fast, of {long:.2e} where it is slow"
+                    "`tsit5`, which chooses its steps, as the solver behind the data did: intervals of {short:.2e} where the field is fast, of {long:.2e} where it is slow"
                 )
             }
-            false => "chooses its steps by tolerances".into(),
+            false => "`tsit5`, which chooses its steps by tolerances".into(),
         };
         self.say("evaluate.solver", reason);
     }
