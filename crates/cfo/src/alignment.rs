@@ -185,6 +185,30 @@ impl Model {
     }
 }
 
+impl Model {
+    /// A warning where a prediction leaves the times that training saw: those of a network that is given the time, else the length of its
+    /// longest trajectory. Each start is one of a trajectory to all times.
+    pub fn beyond_times(&self, starts: &[f64], times: &[f64]) -> Option<String> {
+        let scaling = &self.scaling;
+        let (first, last, room) = (scaling.start, scaling.last(), 1e-9 * scaling.span);
+        if self.is_timed() {
+            let outside = |&time: &f64| time < first - room || time > last + room;
+            return times.iter().chain(starts).any(outside).then(|| {
+                format!(
+                    "the model was trained on times {first} to {last}; beyond them it extrapolates in time"
+                )
+            });
+        }
+        let farthest = |start: &f64| times.iter().map(|time| (time - start).abs()).fold(0.0, f64::max);
+        (starts.iter().map(farthest).fold(0.0, f64::max) > scaling.span + room).then(|| {
+            format!(
+                "the model was trained on trajectories of length up to {}; beyond that it extrapolates",
+                scaling.span
+            )
+        })
+    }
+}
+
 /// Names in quotes after a space; nothing for none.
 fn listed(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" `{}`", names.join("`, `")) }

@@ -92,10 +92,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// What a user should know besides the errors: parameters outside what a model was trained on, and rollouts far out of the range of its data.
+    /// What a user should know besides the errors: parameters and times outside what a model was trained on, and rollouts far out of the range
+    /// of its data.
     pub fn warnings(&self, model: &Model) -> Vec<String> {
         let strangers = strangers_warning(&self.strangers);
-        strangers.into_iter().chain(Excursion::warning(model, &self.excursions)).collect()
+        let times: Vec<f64> = self.per_time.iter().map(|at| at.time).collect();
+        let beyond = times
+            .first()
+            .filter(|_| model.is_timed())
+            .and_then(|&start| model.beyond_times(&[start], &times));
+        let excursions = Excursion::warning(model, &self.excursions);
+        strangers.into_iter().chain(beyond).chain(excursions).collect()
     }
 }
 

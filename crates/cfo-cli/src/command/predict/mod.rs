@@ -99,7 +99,8 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
     let file = TrajectoryFile::open(&arguments.initial)?;
     let trained = trained.on_grid(file.description().shape)?;
     let initial = Initial::new(arguments, file, trained.model())?;
-    let beyond = beyond_training(trained.model(), &initial.chosen, &times);
+    let starts: Vec<f64> = initial.chosen.iter().map(|(_, _, time)| *time).collect();
+    let beyond = trained.model().beyond_times(&starts, &times);
     let mut found = write(arguments, &trained, &initial, times)?;
     found.warnings.splice(0..0, initial.alignment.notes.iter().cloned().chain(beyond));
     print(&found, arguments.json)?;
@@ -313,25 +314,4 @@ fn predicted(start: Start, times: Vec<f64>, values: Vec<f32>) -> Result<Trajecto
         false => (times, values),
     };
     Ok(Trajectory { times: TimeGrid::new(times)?, values, parameters: start.parameters })
-}
-
-/// A warning where times lie beyond those that the model was trained on.
-fn beyond_training(model: &Model, chosen: &[(usize, usize, f64)], times: &[f64]) -> Option<String> {
-    let scaling = &model.scaling;
-    let (first, last, slack) = (scaling.start, scaling.last(), 1e-9 * scaling.span);
-    let starts = || chosen.iter().map(|(_, _, time)| *time);
-    if model.is_timed() {
-        let outside = |time: f64| time < first - slack || time > last + slack;
-        return times.iter().copied().chain(starts()).any(outside).then(|| {
-            format!("the model was trained on times {first} to {last}; beyond them it extrapolates")
-        });
-    }
-    // A network without time as an input has no first and last time, but a longest trajectory.
-    let farthest = |time: f64| times.iter().map(move |at| (at - time).abs()).fold(0.0, f64::max);
-    (starts().map(farthest).fold(0.0, f64::max) > scaling.span + slack).then(|| {
-        format!(
-            "the model was trained on trajectories of length up to {}; beyond that it extrapolates",
-            scaling.span
-        )
-    })
 }
