@@ -1,14 +1,14 @@
-//! Times so close to each other that their snapshots are one.
+//! Nearly equal times, whose snapshots are merged.
 //!
-//! A velocity estimated from two snapshots is their difference over the interval: where the interval is a millionth of the usual one, the
-//! rounding of the values or of the times is all that it shows.
+//! A velocity estimated from two snapshots is their difference divided by the interval. If the interval is a millionth of the usual one,
+//! the estimate consists of rounding errors.
 
 use std::ops::Range;
 
-/// Share of the median interval below which times are nearly equal.
+/// Fraction of the median interval below which times are nearly equal.
 const SHARE: f64 = 1e-6;
 
-/// Share of the median interval that the rounding of times may reach and still say that they are nearly equal.
+/// Largest tolerance for rounded times, as a fraction of the median interval.
 const MOST: f64 = 1e-2;
 
 /// The distance below which increasing times are nearly equal: a millionth of the median interval, or the spacing of
@@ -35,7 +35,7 @@ pub fn nearness(times: &[f64]) -> f64 {
     (SHARE * median).max(rounding.min(MOST * median))
 }
 
-/// Increasing times in groups that span less than a distance; most often each is a group.
+/// Groups increasing times such that each group spans less than `below`. Most groups have one time.
 pub fn groups(times: &[f64], below: f64) -> Vec<Range<usize>> {
     let mut groups = Vec::with_capacity(times.len());
     let mut start = 0;
@@ -48,7 +48,7 @@ pub fn groups(times: &[f64], below: f64) -> Vec<Range<usize>> {
     groups
 }
 
-/// The mean of some increasing times, which is never outside them.
+/// Mean of increasing times. It never lies outside their range.
 pub fn mean_time(times: &[f64]) -> f64 {
     let first = times[0];
     // From the first on, so that large times cost no digits.

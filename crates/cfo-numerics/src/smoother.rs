@@ -38,11 +38,11 @@ use filter::{Filter, STATES, State, dot, moved};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Smoother {
     snapshots: usize,
-    /// None where nothing is smoothed.
+    /// `None` if nothing is smoothed.
     filter: Option<Filter>,
 }
 
-/// The variance of each value in units of the noise's, from how many measurements it is the mean of; no counts mean one each.
+/// Variance of each value in units of the noise's variance. `counts` gives the number of measurements averaged in each (empty: one each).
 fn variances(snapshots: usize, counts: &[u32]) -> Vec<f64> {
     (0..snapshots).map(|i| counts.get(i).map_or(1.0, |&count| 1.0 / f64::from(count.max(1)))).collect()
 }
@@ -54,7 +54,7 @@ impl Smoother {
         Self::of_means(times, &[], unit, ratio)
     }
 
-    /// The same where values are means of several measurements each; no counts mean one each.
+    /// Smoother for values that are means of `counts` measurements each (empty: one each).
     pub fn of_means(times: &[f64], counts: &[u32], unit: f64, ratio: f64) -> Self {
         let snapshots = times.len();
         let used = ratio.is_finite() && snapshots > STATES;

@@ -40,8 +40,7 @@ pub fn table_of_weights(nodes: &[f64], at: f64, max_order: usize, out: &mut [f64
     table_in_unit(nodes, at, 1.0, max_order, out);
 }
 
-/// The same for derivatives in another unit of the argument: those of order `k` are multiplied by `unit^k`. Nodes keep their own unit, in
-/// which neighbouring numbers stay apart.
+/// As [`table_of_weights`], with derivatives of order `k` multiplied by `unit^k`. Scaling the nodes instead would make close ones coincide.
 pub(crate) fn table_in_unit(nodes: &[f64], at: f64, unit: f64, max_order: usize, out: &mut [f64]) {
     let count = nodes.len();
     assert_eq!(out.len(), (max_order + 1) * count, "one row of weights per order");

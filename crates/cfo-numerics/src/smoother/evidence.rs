@@ -55,7 +55,7 @@ impl Evidence {
         self.add_means(times, &[], series, width);
     }
 
-    /// The same where values are means of several measurements each; no counts mean one each.
+    /// Adds series whose values are means of `counts` measurements each (empty: one each).
     ///
     /// # Panics
     /// If there are not as many numbers as times times `width`.
@@ -67,7 +67,7 @@ impl Evidence {
         }
     }
 
-    /// How many independent numbers were seen: values but for a parabola of each series.
+    /// Number of values minus the three parameters of each series' parabola.
     pub fn len(&self) -> usize {
         self.grids.iter().map(|grid| (grid.times.len() - STATES) * grid.width).sum()
     }
@@ -104,7 +104,7 @@ impl Evidence {
         if none || !deviation.is_finite() { NoiseFit::NONE } else { NoiseFit { deviation, ratio } }
     }
 
-    /// Deviations below this are rounding of the values.
+    /// Deviations below this are rounding errors of the values.
     fn rounding(&self) -> f64 {
         let values = self.grids.iter().flat_map(|grid| &grid.series);
         4.0 * f64::EPSILON * values.fold(0.0, |most: f64, value| most.max(value.abs()))

@@ -1,4 +1,4 @@
-//! The filter of a grid: what turns series on it into independent numbers, and back.
+//! The Kalman filter of a time grid, which whitens series on it.
 //!
 //! The state is `x = (f, f', f'')`. Its covariance given the values so far is kept as `L D L'` with `L` unit lower triangular: a value
 //! of `f` changes the first entry of `D` alone, and an interval adds to all by Gram-Schmidt steps, so that no entry of `D` becomes
@@ -17,33 +17,33 @@ pub(super) type State = [f64; STATES];
 const ADDED: [State; STATES] = [[1.0, 2.5, 10.0 / 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]];
 const ADDED_WEIGHTS: State = [1.0 / 20.0, 1.0 / 48.0, 1.0 / 9.0];
 
-/// What the filter does at a time.
+/// The filter at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stage {
-    /// From the time before; 0 at the first.
+    /// Interval from the previous time; 0 at the first.
     pub(super) length: f64,
-    /// Variance of a value's measurement.
+    /// Variance of the measurement.
     pub(super) noise: f64,
-    /// Variance of what a value adds to what the earlier ones predict.
+    /// Variance of the innovation.
     pub(super) variance: f64,
-    /// What of that moves the state.
+    /// Kalman gain.
     pub(super) gain: State,
     /// Covariance of `f` with the state, given the values up to this one.
     pub(super) covariance: State,
 }
 
-/// The filter of a grid, and the unknown parabola as it leaves it.
+/// The filter of a grid and the whitened parabolas.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Filter {
     pub(super) stages: Vec<Stage>,
-    /// Orthonormal columns that span what parabolas become, `[times, 3]`.
+    /// Orthonormal columns that span the whitened parabolas, `[times, 3]`.
     parabolas: Vec<State>,
-    /// Logarithm of the determinant of the covariance of the series without their parabolas, but for a constant.
+    /// Logarithm of the determinant of the covariance of series without their parabolas, up to a constant.
     pub(super) log_determinant: f64,
 }
 
 impl Filter {
-    /// For increasing times and the variance of the measurement at each, with the prior's intensity in `unit` of time.
+    /// Builds the filter for increasing times, the variance of each measurement, and the prior's intensity in `unit` of time.
     pub(super) fn new(times: &[f64], variances: &[f64], unit: f64, ratio: f64) -> Self {
         // Powers of two keep neighbouring times apart.
         let scale = power_of_two_near(unit);
@@ -73,7 +73,7 @@ impl Filter {
         Self { stages, parabolas, log_determinant }
     }
 
-    /// Turns `width` series that stand side by side, `[times, width]`, into numbers of variance 1 without what is a parabola.
+    /// Whitens `width` series side by side, `[times, width]`, and removes their parabolas.
     pub(super) fn whiten(&self, series: &mut [f64], width: usize) {
         let mut state = vec![0.0; STATES * width];
         let (f, rest) = state.split_at_mut(width);
@@ -104,7 +104,7 @@ impl Filter {
         }
     }
 
-    /// The transpose of the whitening but for the parabolas, times the noise's variances: what whitened series say of the noise at each time.
+    /// Applies the transpose of the whitening (without the projection) and the noise's variances: the estimated noise at each time.
     pub(super) fn noise_of(&self, series: &mut [f64], width: usize) {
         let mut later = vec![0.0; STATES * width];
         let (f, rest) = later.split_at_mut(width);
@@ -123,15 +123,15 @@ impl Filter {
         }
     }
 
-    /// For each time what an unknown parabola adds to what is not known of `f`: columns whose squares add up.
+    /// Contribution of the unknown parabola to the deviation of `f` at each time, as three columns whose squares add up.
     pub(super) fn unknown_parabolas(&self) -> Vec<State> {
         let mut columns: Vec<f64> = self.parabolas.iter().flatten().copied().collect();
         self.noise_of(&mut columns, STATES);
         columns.chunks_exact(STATES).map(|row| [row[0], row[1], row[2]]).collect()
     }
 
-    /// For each time what the values after it say of the state there: the symmetric matrix `N` by which its covariance given all
-    /// values is `P - P N P`, with `P` that given the values up to it.
+    /// Information of later values about the state at each time: the symmetric matrix `N` such that the covariance given all values is
+    /// `P - P N P`, where `P` is the covariance given the values up to that time.
     pub(super) fn later_information(&self) -> Vec<[State; STATES]> {
         let mut found = vec![[[0.0; STATES]; STATES]; self.stages.len()];
         let mut matrix = [[0.0; STATES]; STATES];
@@ -158,12 +158,12 @@ impl Filter {
     }
 }
 
-/// A state after an interval.
+/// Moves a state over an interval.
 pub(super) fn moved(state: &State, h: f64) -> State {
     [state[0] + h * (state[1] + 0.5 * h * state[2]), state[1] + h * state[2], state[2]]
 }
 
-/// The transpose of [`moved`].
+/// Transpose of [`moved`].
 fn transposed(row: &State, h: f64) -> State {
     [row[0], row[1] + h * row[0], row[2] + h * (row[1] + 0.5 * h * row[0])]
 }
@@ -172,7 +172,7 @@ pub(super) fn dot(one: &State, other: &State) -> f64 {
     one[0] * other[0] + one[1] * other[1] + one[2] * other[2]
 }
 
-/// The covariance after an interval, as columns of a unit lower triangle and their weights.
+/// Covariance after an interval, as columns of a unit lower triangle and their weights.
 fn predicted(
     triangle: &[State; STATES],
     weights: &State,
@@ -212,7 +212,7 @@ fn predicted(
     (triangle, weights)
 }
 
-/// What the filter leaves of `1`, `t / reach` and `(t / reach)^2 / 2` from the first time on, whitened.
+/// Whitened `1`, `t / reach` and `(t / reach)^2 / 2`, with `t` from the first time on.
 fn parabolas(stages: &[Stage], reach: f64) -> Vec<State> {
     let mut states = [[1.0, 0.0, 0.0], [0.0, 1.0 / reach, 0.0], [0.0, 0.0, 1.0 / (reach * reach)]];
     let mut rows = Vec::with_capacity(stages.len());
@@ -230,7 +230,7 @@ fn parabolas(stages: &[Stage], reach: f64) -> Vec<State> {
     rows
 }
 
-/// Makes columns orthonormal; returns the squares of their lengths without what they have in common with those before.
+/// Orthonormalizes columns by Gram-Schmidt. Returns the squared lengths of the orthogonal parts.
 fn orthonormalize(rows: &mut [State]) -> State {
     let mut squares = [0.0; STATES];
     for column in 0..STATES {
