@@ -30,7 +30,9 @@ pub fn hint(error: &CfoError) -> Option<String> {
 /// What a key or an option should look like.
 fn key_hint(key: &str) -> String {
     match key {
-        "--times" => "as in `--times 0,0.1,0.25`, or start:stop:count as in `--times 0:1:101`".into(),
+        "--times" => {
+            "as in `--times 0,0.1,0.25`, start:stop:count as in `--times 0:1:101`, or `--times @FILE` with a file of numbers".into()
+        }
         "evaluate.nfe" => {
             "raise `--nfe`, leave it out for steps that the solver chooses, or choose a method with fewer stages".into()
         }
