@@ -37,7 +37,17 @@ pub(crate) fn schema<T: Choice>(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl Choice for Spline {
-    const WORDS: &'static [&'static str] = &["linear", "cubic", "quintic", "hermite-N"];
+    const WORDS: &'static [&'static str] = &[
+        "linear",
+        "cubic",
+        "quintic",
+        "hermite-7",
+        "hermite-9",
+        "hermite-11",
+        "hermite-13",
+        "hermite-15",
+        "hermite-17",
+    ];
 
     fn of(word: &str) -> Option<Self> {
         Self::from_str(word).ok()
