@@ -14,7 +14,8 @@ _CPU = (1, 3, 13)
 
 
 def array(value: Any, name: str, dtype: Any) -> np.ndarray:
-    """Anything array-like as a contiguous array. What is contiguous and of the type already is not copied."""
+    """Anything array-like as a contiguous array of a type, `None` for float64 where it has more digits than float32, else float32. What is
+    contiguous and of the type already is not copied."""
     device = getattr(value, "__dlpack_device__", None)
     if device is not None and not isinstance(value, np.ndarray):
         if int(device()[0]) not in _CPU:
@@ -24,6 +25,9 @@ def array(value: Any, name: str, dtype: Any) -> np.ndarray:
         found = _from_anything(value, name)
     if found.dtype.kind not in "fiu" or found.dtype.itemsize > 8:
         raise InputError(f"`{name}` has the type {found.dtype}", "give real numbers, as `float32` or `float64`")
+    if dtype is None:
+        long = found.dtype.itemsize > (4 if found.dtype.kind == "f" else 2)
+        dtype = np.float64 if long else np.float32
     if dtype == np.float32 and found.dtype.itemsize > 4:
         with np.errstate(over="ignore"):
             found = found.astype(np.float32)

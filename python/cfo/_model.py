@@ -68,9 +68,10 @@ class Model:
             nfe: At most this many network evaluations over the horizon of the training data.
 
         Returns:
-            float32 `[batch, time, (space...,) channel]` in the order of `times`, without the first axis for one state. Of a trajectory that becomes
-            infinite or undefined on its way the states after that are NaN, and a `cfo.DivergenceWarning` names it and the last time reached. A warning
-            also says where a trajectory leaves the range of the training data by orders of magnitude.
+            float32 `[batch, time, (space...,) channel]` in the order of `times`, without the first axis for one state; float64 where the values of
+            the training data are large beside their spread. Of a trajectory that becomes infinite or undefined on its way the states after that
+            are NaN, and a `cfo.DivergenceWarning` names it and the last time reached. A warning also says where a trajectory leaves the range of
+            the training data by orders of magnitude.
 
         Raises:
             ValueError: If an argument does not fit the model, or `solver`, `steps`, `nfe`, `rtol` and `atol` contradict each other.
@@ -248,7 +249,7 @@ class Model:
 
     def _states(self, value: Any, name: str, flat: bool = False) -> tuple[np.ndarray, tuple[int, ...], bool]:
         """States `[batch, ...]`, the shape of one, and whether it was one alone."""
-        states = array(value, name, np.float32)
+        states = array(value, name, np.float64 if self._facts["double"] else np.float32)
         own = self.shape
         if states.ndim == len(own):
             return states[None], states.shape, True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ _PARTS = {"train": 0, "validation": 1, "test": 2}
 class Trajectory:
     """One trajectory of a set.
 
-    `times` is float64 `[time]`, `values` float32 `[time, (space...,) channel]`, `parameters` float64 `[parameter]`, `split` one of
+    `times` is float64 `[time]`, `values` float32 `[time, (space...,) channel]` (float64 where values are large beside their spread), `parameters` float64 `[parameter]`, `split` one of
     `"train"`, `"validation"` and `"test"`. `values` is a view of the set's memory and cannot be written to; of a set that was left in its
     file they are read when they are asked for.
     """
@@ -47,7 +48,7 @@ class Trajectory:
 
     @property
     def values(self) -> np.ndarray:
-        """The snapshots: float32 `[time, (space...,) channel]`."""
+        """The snapshots: float32 `[time, (space...,) channel]`; float64 where values are large beside their spread."""
         flat = self._set.values(self._index)
         return flat.reshape((-1, *self._shape))
 
@@ -75,7 +76,8 @@ class Trajectories:
     Args:
         times: When the snapshots were taken, in any unit: `[time]` shared by all, `[trajectory, time]`, or a list of arrays. They increase.
         values: The snapshots, `[trajectory, time, (space...,) channel]`, or a list of arrays `[time, (space...,) channel]`. There
-            are no, one or two space axes. They are kept in single precision.
+            are no, one or two space axes. They are kept in single precision; of float64 arrays whose values are large beside their
+            spread, a number near each channel's mean is subtracted first.
         lengths: Snapshots of each trajectory where arrays are padded to the longest: `[trajectory]`.
         parameters: PDE parameters of each trajectory: `[trajectory, parameter]`, or a dict of names and columns.
         split: What each is used for: `[trajectory]` of 0, 1, 2 or of `"train"`, `"validation"`, `"test"`. Where nothing is said the
@@ -316,7 +318,10 @@ def read(path: str | os.PathLike[str], *, in_memory: bool | None = None) -> Traj
             in_memory = os.stat(name).st_size <= 1 << 30
         except (OSError, ValueError):
             in_memory = False
-    return Trajectories._of(_native.Set.read(name, bool(in_memory)))
+    native = _native.Set.read(name, bool(in_memory))
+    for text in native.warnings:
+        warnings.warn(text, stacklevel=2)
+    return Trajectories._of(native)
 
 
 def simulate(system: str, *, samples: int | None = None, seed: int = 0, **options: Any) -> Trajectories:
@@ -370,9 +375,9 @@ def _values(values: Any) -> list[np.ndarray]:
     if isinstance(values, Trajectories):
         raise InputError("`values` are trajectories already", "take them as they are")
     if isinstance(values, (list, tuple)) and any(getattr(one, "ndim", None) != 0 for one in values):
-        rows = [array(one, f"values[{index}]", np.float32) for index, one in enumerate(values)]
+        rows = [array(one, f"values[{index}]", None) for index, one in enumerate(values)]
     else:
-        whole_array = array(values, "values", np.float32)
+        whole_array = array(values, "values", None)
         if whole_array.ndim < 3:
             raise InputError(
                 f"`values` has the shape {list(whole_array.shape)}",

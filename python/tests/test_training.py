@@ -288,3 +288,24 @@ def test_progress_is_one_line_that_changes_on_a_terminal(lorenz, capsys, monkeyp
     cfo.train(lorenz, operator="mlp", steps=20, batch=8, device="cpu")
     said = capsys.readouterr().err
     assert said.startswith("\rstep") and said.endswith("\r") and "\n" not in said
+
+
+def test_a_large_constant_changes_no_prediction():
+    random = np.random.default_rng(1)
+    times = np.sort(random.uniform(0, 6, (30, 40)), 1)
+    phase = random.uniform(0, 6.28, (30, 1))
+    values = np.stack([np.cos(times + phase), -0.02 * np.sin(times + phase)], -1)
+    large = np.array([1e9, 101325.0])
+    keys = dict(steps=60, batch=64, device="cpu", operator={"kind": "mlp", "hidden": [24, 24]}, progress=False)
+    plain, moved = cfo.Trajectories(times, values), cfo.Trajectories(times, values + large)
+    one, other = cfo.train(plain, **keys), cfo.train(moved, **keys)
+    wanted = np.linspace(0, 5, 7)
+    expected = one.predict(values[0, 0], wanted)
+    found = other.predict((values + large)[0, 0], wanted)
+    assert expected.dtype == np.float32 and found.dtype == np.float64
+    # Trainings on numbers that differ in their last bits, of channels of size 1 and 0.02.
+    assert np.allclose(found - large, expected, rtol=0, atol=[1e-3, 2e-5])
+    velocities = [model.velocity(state, 0.0) for model, state in ((one, values[0, 0]), (other, (values + large)[0, 0]))]
+    assert np.allclose(*velocities, rtol=1e-3, atol=1e-4)
+    errors = [model.evaluate(data.test)["metrics"]["rmse"] for model, data in ((one, plain), (other, moved))]
+    assert errors[1] == pytest.approx(errors[0], rel=1e-3)

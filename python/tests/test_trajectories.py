@@ -225,6 +225,43 @@ def test_bad_times_are_refused(times):
         cfo.Trajectories(times, np.zeros((2, 3, 1)))
 
 
+def test_large_constants_keep_the_signal(tmp_path):
+    times = np.linspace(0, 6, 40)
+    phases = np.arange(10)[:, None]
+    values = np.stack([1e9 + np.sin(times + phases), 101325 + 0.02 * np.cos(times + phases)], -1)
+    data = cfo.Trajectories(times, values)
+    data.save(tmp_path / "a.h5")
+    data.save(tmp_path / "a.npz")
+    lazy = cfo.read(tmp_path / "a.h5", in_memory=False)
+    for one in (data, pickle.loads(pickle.dumps(data)), cfo.read(tmp_path / "a.h5"), cfo.read(tmp_path / "a.npz"), lazy):
+        assert one[3].values.dtype == np.float64
+        # Single precision of the spread, and double precision of 1e9.
+        assert np.allclose(one[3].values, values[3], rtol=0, atol=3e-7)
+        assert np.allclose(one[2:4][1].values[:, 1], values[3, :, 1], rtol=0, atol=3e-9)
+    single = cfo.Trajectories(times, values.astype(np.float32))
+    assert single[0].values.dtype == np.float32
+    whole = cfo.Trajectories(np.arange(40.0), (10**9 + np.arange(400).reshape(10, 40, 1)).astype(np.int32))
+    assert np.array_equal(whole[1].values[:, 0], 10**9 + np.arange(40, 80))
+
+
+def test_values_beyond_single_precision_are_named():
+    values = np.zeros((2, 3, 1))
+    values[1, 2] = 1e300
+    with pytest.raises(ValueError, match="trajectory 1 has 1e300 at time 2, beyond the range of float32") as raised:
+        cfo.Trajectories(np.arange(3.0), values)
+    assert "rescale" in str(raised.value)
+
+
+def test_what_a_file_holds_besides_is_a_warning(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, times=np.arange(9.0), values=np.random.default_rng(0).normal(size=(6, 9, 2)), paramters=np.ones((6, 3)))
+    with pytest.warns(UserWarning, match="`paramters` of shape \\[6, 3\\] is not used; did you mean `parameters`"):
+        cfo.read(path)
+    np.savez(path, times=np.arange(9.0), values=np.zeros((6, 9, 5, 2)), coordinates=np.ones((5, 2)))
+    with pytest.raises(ValueError, match="scattered points"):
+        cfo.read(path)
+
+
 def test_lists_of_numbers_are_arrays_too():
     data = cfo.Trajectories([0, 1, 2], [[[1], [2], [3]], [[4], [5], [6]]])
     assert np.array_equal(data[1].values[:, 0], [4, 5, 6])

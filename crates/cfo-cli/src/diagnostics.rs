@@ -190,7 +190,9 @@ fn data_hint(error: &DataError) -> Option<String> {
     let own = match error {
         DataError::Missing { .. } => "check the path, or make a file with `cfo simulate`",
         DataError::Exists { .. } => "choose another name or pass `--force` to replace it",
-        DataError::NotFinite { .. } => "`cfo inspect` lists all such places; cut or drop these trajectories",
+        DataError::NotFinite { value, .. } if !value.is_finite() => {
+            "`cfo inspect` lists all such places; cut or drop these trajectories"
+        }
         other => return other.hint(),
     };
     Some(own.into())

@@ -1,9 +1,10 @@
 //! Tables and documents for people and for scripts: aligned text, Markdown, JSON.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::job;
 
@@ -105,6 +106,11 @@ pub fn print(text: &str) -> io::Result<()> {
 /// Prints text with escape codes: our own pictures, never names from files.
 pub fn print_picture(text: &str) -> io::Result<()> {
     write(text)
+}
+
+/// Serializes a path. Bytes that are not UTF-8 become `\u{fffd}`.
+pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// Prints `document` as the only thing on stdout.

@@ -1,64 +1,12 @@
 //! What can go wrong with trajectory files, with the place where it did.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use cfo_numerics::TimeGridError;
 use thiserror::Error;
 
-use crate::{Defect, TrajectoryError};
-
-/// Where in a file something was found; unknown parts stay `None`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Dataset, array or attribute, as the file names it.
-    pub dataset: Option<String>,
-    /// Trajectory, counted from 0.
-    pub trajectory: Option<usize>,
-    /// Snapshot of that trajectory, counted from 0.
-    pub frame: Option<usize>,
-    /// Row and column of that snapshot, counted from 0.
-    pub point: Option<(usize, usize)>,
-    /// Channel at that point, counted from 0.
-    pub channel: Option<usize>,
-}
-
-impl Place {
-    /// A dataset, array or attribute.
-    pub fn dataset(name: impl Into<String>) -> Self {
-        Self { dataset: Some(name.into()), ..Self::default() }
-    }
-
-    /// A trajectory.
-    pub fn trajectory(index: usize) -> Self {
-        Self { trajectory: Some(index), ..Self::default() }
-    }
-
-    /// The same place, in this trajectory.
-    #[must_use]
-    pub fn in_trajectory(self, index: usize) -> Self {
-        Self { trajectory: Some(index), ..self }
-    }
-
-    /// The same place, at this snapshot.
-    #[must_use]
-    pub fn at_frame(self, frame: usize) -> Self {
-        Self { frame: Some(frame), ..self }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        parts.extend(self.dataset.as_ref().map(|name| format!("`{name}`")));
-        parts.extend(self.trajectory.map(|index| format!("trajectory {index}")));
-        parts.extend(self.frame.map(|index| format!("frame {index}")));
-        parts.extend(self.point.map(|(row, column)| format!("point ({row}, {column})")));
-        parts.extend(self.channel.map(|index| format!("channel {index}")));
-        if parts.is_empty() { write!(f, "the file") } else { write!(f, "{}", parts.join(", ")) }
-    }
-}
+use crate::{Defect, Place, TrajectoryError};
 
 /// An error about a trajectory file.
 ///
@@ -107,6 +55,28 @@ pub enum DataError {
         place: Box<Place>,
         /// What does not fit.
         detail: String,
+    },
+    /// The numbers of a dataset are in other files.
+    #[error(
+        "`{path}`: {place} is {article} {kind} dataset: its numbers are in other files, which are not read",
+        path = path.display(), place = dataset_of(place), article = if *kind == "external" { "an" } else { "a" }
+    )]
+    Elsewhere {
+        /// The path as given.
+        path: PathBuf,
+        /// The dataset.
+        place: Box<Place>,
+        /// `virtual` or `external`.
+        kind: &'static str,
+    },
+    /// Values at scattered points instead of a grid.
+    #[error(
+        "`{path}` has `coordinates`: its values are at scattered points, which are not supported; they are no line of points",
+        path = path.display()
+    )]
+    Scattered {
+        /// The path as given.
+        path: PathBuf,
     },
     /// A dataset or attribute that must be there is not.
     #[error("`{path}` has no `{name}`; it has {found}", path = path.display(), found = listed(found))]
@@ -163,15 +133,15 @@ pub enum DataError {
     /// Numbers given by a program make no trajectory.
     #[error(transparent)]
     Trajectory(#[from] TrajectoryError),
-    /// A value is NaN or infinite.
-    #[error("`{path}`: {place} is {value}; values must be finite", path = path.display())]
+    /// A value is NaN, infinite or beyond single precision.
+    #[error("`{path}`: {place} is {}", unusable(*value), path = path.display())]
     NotFinite {
         /// The path as given.
         path: PathBuf,
         /// Where.
         place: Box<Place>,
         /// The offending value.
-        value: f32,
+        value: f64,
     },
     /// A parameter is NaN or infinite.
     #[error("`{path}`: {place}: column {column} is {value}; parameters must be finite", path = path.display())]
@@ -270,6 +240,12 @@ impl DataError {
                 "trajectory files are HDF5 with `/values` and `/times`, `.npz` with the same arrays, PDEBench or The Well"
             }
             Self::Damaged { .. } => "the file is probably truncated or corrupted; write or download it again",
+            Self::Elsewhere { .. } => {
+                "copy the numbers into one file, as by `h5py`: `new[\"values\"] = old[\"values\"][...]`"
+            }
+            Self::Scattered { .. } => {
+                "interpolate the values onto a grid with one or two axes, or give each point as a channel, `[trajectories, frames, channels]`"
+            }
             Self::Absent { .. } => {
                 "call the arrays `values` ([trajectories, frames, (space...,) channels]) and `times` ([frames] or [trajectories, frames])"
             }
@@ -279,8 +255,16 @@ impl DataError {
             Self::Parameter { .. } => "correct the parameter, or leave the trajectory out",
             Self::Trajectory(source) | Self::Misfit { source, .. } => return source.hint(),
             Self::Unfit { .. } | Self::OutOfRange { .. } | Self::Argument { .. } => return None,
+            Self::Times { source: TimeGridError::NotIncreasing { value, previous, .. }, .. }
+                if value == previous && f64::from(*value as f32) == *value =>
+            {
+                "store `times` as float64, where float32 has rounded two times to the same number; else drop one of the two snapshots"
+            }
             Self::Times { .. } => {
                 "sort each trajectory by time and drop repeated frames; if trajectories differ in length, store `lengths`"
+            }
+            Self::NotFinite { value, .. } if value.is_finite() => {
+                "rescale the channel, for example to other units, in which its values are below 1e38"
             }
             Self::NotFinite { .. } => "cut or drop the trajectories with such values",
             Self::Unsupported { .. } => "convert the file to the layout `cfo`",
@@ -344,6 +328,24 @@ impl DataError {
             ErrorKind::AlreadyExists => Self::Exists { path: path.to_owned() },
             _ => Self::Io { action: "write", path: path.to_owned(), source },
         }
+    }
+}
+
+/// Names a dataset in a message. For the root group the name is unknown.
+fn dataset_of(place: &Place) -> String {
+    match place.dataset.as_deref() {
+        None | Some("/") => "one of its datasets".to_string(),
+        Some(name) => format!("`{name}`"),
+    }
+}
+
+/// Describes why a value cannot be used.
+fn unusable(value: f64) -> String {
+    match value.is_finite() {
+        true => format!(
+            "{value:e}; values about their channel's mean must be in the range of float32, up to 3.4e38"
+        ),
+        false => format!("{value}; values must be finite"),
     }
 }
 

@@ -74,8 +74,17 @@ pub struct NoiseEstimator {
     shape: FieldShape,
     unit: f64,
     trajectories: usize,
-    /// Times and the values at the chosen points, `[frames, points, channels]`.
-    series: Vec<(Vec<f64>, Vec<f64>)>,
+    series: Vec<Series>,
+}
+
+/// The series of one trajectory that are used.
+#[derive(Clone, Debug)]
+struct Series {
+    times: Vec<f64>,
+    /// Number of measurements averaged in each snapshot (empty: one each).
+    counts: Vec<u32>,
+    /// The values at the chosen points, `[frames, points, channels]`.
+    values: Vec<f64>,
 }
 
 impl NoiseEstimator {
@@ -89,13 +98,14 @@ impl NoiseEstimator {
         spread(count, MOST_TRAJECTORIES)
     }
 
-    /// Adds a trajectory whose snapshots `read` gives, one after another.
+    /// Adds a trajectory. `read` returns its snapshots; `counts` gives the number of measurements averaged in each (empty: one each).
     ///
     /// # Errors
     /// Those of `read`.
     pub fn add<E>(
         &mut self,
         times: &[f64],
+        counts: &[u32],
         mut read: impl FnMut(Range<usize>) -> Result<Vec<f32>, E>,
     ) -> Result<(), E> {
         let count = times.len().min(MOST_FRAMES);
@@ -111,14 +121,16 @@ impl NoiseEstimator {
                 values.extend(chosen.map(|&value| f64::from(value)));
             }
         }
-        self.series.push((times[first..first + count].to_vec(), values));
+        let inside = first..first + count;
+        let counts = counts.get(inside.clone()).unwrap_or_default().to_vec();
+        self.series.push(Series { times: times[inside].to_vec(), counts, values });
         Ok(())
     }
 
     /// The deviation of each channel over what was added; 1 where it is 0.
     pub fn deviation(&self) -> Vec<f64> {
         let mut statistics = crate::Statistics::new(self.shape.channels);
-        for (_, values) in &self.series {
+        for Series { values, .. } in &self.series {
             statistics.add(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>());
         }
         statistics.normalization().deviation
@@ -147,11 +159,13 @@ impl NoiseEstimator {
 
     fn channel(&self, channel: usize, spread: f64, known: Option<f64>) -> ChannelNoise {
         let [mut all, mut half] = [Evidence::new(self.unit), Evidence::new(self.unit)];
-        for (times, values) in &self.series {
+        for Series { times, counts, values } in &self.series {
             let (series, width) = self.column(values, times.len(), channel);
-            all.add(times, &series, width);
+            all.add_means(times, counts, &series, width);
             let every_second: Vec<f64> = series.chunks(width.max(1)).step_by(2).flatten().copied().collect();
-            half.add(&times.iter().step_by(2).copied().collect::<Vec<f64>>(), &every_second, width);
+            let half_counts: Vec<u32> = counts.iter().step_by(2).copied().collect();
+            let half_times: Vec<f64> = times.iter().step_by(2).copied().collect();
+            half.add_means(&half_times, &half_counts, &every_second, width);
         }
         if let Some(relative) = known {
             let fit = all.fit_prior(relative * spread);
@@ -184,7 +198,7 @@ impl NoiseEstimator {
             return false;
         }
         let (mut kept, mut steps) = (0, Vec::new());
-        for (times, values) in &self.series {
+        for Series { times, values, .. } in &self.series {
             let (series, _) = self.column(values, times.len(), channel);
             let moves = series.windows(2).map(|pair| (pair[1] - pair[0]).abs());
             let (still, moved): (Vec<f64>, Vec<f64>) = moves.partition(|&step| step == 0.0);
@@ -210,10 +224,10 @@ impl NoiseEstimator {
             return 1.0;
         }
         let (mut differences, mut squares) = (0.0, 0.0);
-        for (times, values) in &self.series {
+        for Series { times, counts, values } in &self.series {
             let (series, width) = self.column(values, times.len(), channel);
             let mut smooth = series.clone();
-            Smoother::new(times, self.unit, ratio).smooth(&mut smooth, width);
+            Smoother::of_means(times, counts, self.unit, ratio).smooth(&mut smooth, width);
             let removed: Vec<f64> =
                 series.iter().zip(&smooth).map(|(value, smooth)| value - smooth).collect();
             for pair in removed.chunks_exact(2) {
@@ -234,7 +248,7 @@ pub fn noise_of_file(file: &TrajectoryFile, deviation: &[f64]) -> Result<Vec<Cha
     let times = chosen.iter().map(|&index| file.times(index)).collect::<Result<Vec<_>, _>>()?;
     let mut estimator = NoiseEstimator::new(file.description().shape, mean_interval(&times), chosen.len());
     for (&index, times) in chosen.iter().zip(&times) {
-        estimator.add(times, |frames| file.frames(index, &frames.collect::<Vec<usize>>()))?;
+        estimator.add(times, &[], |frames| file.frames(index, &frames.collect::<Vec<usize>>()))?;
     }
     Ok(estimator.finish(deviation, None))
 }
@@ -276,7 +290,7 @@ mod tests {
             let read = |frames: Range<usize>| {
                 Ok::<_, DataError>(noisy[frames.start * shape.len()..frames.end * shape.len()].to_vec())
             };
-            estimator.add(&trajectory.times, read).unwrap();
+            estimator.add(&trajectory.times, &[], read).unwrap();
         }
         estimator.finish(&deviation, None)
     }

@@ -211,6 +211,18 @@ impl Statistics {
         self.low.iter().zip(&self.high).map(|(&low, &high)| [low, high]).collect()
     }
 
+    /// Population standard deviation of each channel; 0 for a constant channel.
+    pub fn deviation(&self) -> Vec<f64> {
+        let count = self.count.max(1) as f64;
+        let ends = self.low.iter().zip(&self.high);
+        let moves = ends.map(|(low, high)| low < high);
+        self.spread
+            .iter()
+            .zip(moves)
+            .map(|(spread, moves)| if moves { (spread / count).sqrt() } else { 0.0 })
+            .collect()
+    }
+
     /// Root mean square of each channel; 0 before the first point.
     pub fn root_mean_square(&self) -> Vec<f64> {
         let count = self.count.max(1) as f64;

@@ -266,7 +266,7 @@ fn leave_out(
     let first = knot.saturating_sub(REACH);
     let window: Vec<usize> = (first..times.len().min(knot + REACH + 1)).collect();
     let values = file.frames(trajectory, &window)?;
-    let size = file.description().shape.len();
+    let (size, offset) = (file.description().shape.len(), file.offset());
     let snapshot = |frame: usize| &values[(frame - first) * size..][..size];
     let others: Vec<usize> = window.into_iter().filter(|&frame| frame != knot).collect();
     for Try { path, clock, sums } in tries {
@@ -295,7 +295,7 @@ fn leave_out(
             let error = rebuilt - f64::from(truth);
             sums.scaled_squared += (error / deviation[position % deviation.len()]).powi(2);
             sums.error_squared += error.powi(2);
-            sums.state_squared += f64::from(truth).powi(2);
+            sums.state_squared += (f64::from(truth) + offset.of(position % deviation.len())).powi(2);
         }
     }
     Ok(())

@@ -205,7 +205,10 @@ impl StoredTrajectory {
         while let Some(found) = first_not_finite(&self.values[next..]) {
             let position = next + found;
             defects.values += 1;
-            defects.keep(Defect::Value { place: shape.place(position), value: self.values[position] });
+            defects.keep(Defect::Value {
+                place: shape.place(position),
+                value: f64::from(self.values[position]),
+            });
             next = position + 1;
         }
         for (column, &value) in self.parameters.iter().enumerate().filter(|(_, value)| !value.is_finite()) {
@@ -240,12 +243,12 @@ pub enum Defect {
         /// The time itself.
         time: f64,
     },
-    /// A value that is NaN or infinite.
+    /// A value that is NaN, infinite or beyond single precision.
     Value {
         /// Snapshot, point and channel.
         place: Place,
         /// The value itself.
-        value: f32,
+        value: f64,
     },
     /// A parameter that is NaN or infinite.
     Parameter {

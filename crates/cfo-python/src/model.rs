@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::aligned::Aligned;
 use crate::failure::{Failure, internal, refuse};
-use crate::set::Set;
+use crate::set::{Set, Values};
 use crate::task::{self, Line};
 
 /// A trained model.
@@ -24,6 +24,19 @@ pub struct Model {
 impl Model {
     pub fn new(trained: Trained) -> Self {
         Self { trained }
+    }
+
+    /// Converts a user's states to values relative to the model's offset.
+    fn relative(&self, states: &Values<'_>) -> PyResult<Vec<f32>> {
+        let scaling = &self.trained.model().scaling;
+        Ok(match states {
+            Values::Single(states) if scaling.offset.is_empty() => states.as_slice()?.to_vec(),
+            Values::Single(states) => {
+                let states: Vec<f64> = states.as_slice()?.iter().map(|&value| f64::from(value)).collect();
+                scaling.relative(&states)
+            }
+            Values::Double(states) => scaling.relative(states.as_slice()?),
+        })
     }
 
     /// For states of this shape.
@@ -39,6 +52,13 @@ impl Model {
         };
         Ok(self.trained.on_grid(shape)?)
     }
+}
+
+/// Predicted states.
+enum States {
+    Single(Aligned),
+    /// For a model with an offset.
+    Double(Vec<f64>),
 }
 
 /// How a rollout is integrated, as a user says it.
@@ -83,19 +103,19 @@ impl Model {
     }
 
     /// States at times: those of the first trajectory, then of the next, flat, with NaN where a trajectory ended before; what ended, and what else a
-    /// user should know.
+    /// user should know. States are given and returned in double precision where the model has an offset.
     #[allow(clippy::too_many_arguments)]
     fn predict<'py>(
         &self,
         py: Python<'py>,
-        states: PyReadonlyArray1<'py, f32>,
+        states: Values<'py>,
         shape: Vec<usize>,
         start: Vec<f64>,
         times: PyReadonlyArray1<'py, f64>,
         conditions: Vec<Vec<f64>>,
         integration: Integration,
     ) -> PyResult<Found<'py>> {
-        let (states, times, count) = (states.as_slice()?.to_vec(), times.as_slice()?, start.len().max(1));
+        let (states, times, count) = (self.relative(&states)?, times.as_slice()?, start.len().max(1));
         let size: usize = shape.iter().product::<usize>().max(1);
         let request = Request {
             states: states.chunks(size).map(<[f32]>::to_vec).collect(),
@@ -104,38 +124,48 @@ impl Model {
             start,
         };
         let trained = task::at_once(py, || self.on_grid(&shape))?;
+        let offset = trained.model().scaling.offset();
         let roll = move |line: &Line<Predicted>| {
             let options = integration.into();
             let trained = trained.with_options(&options)?;
             let watch = Watch::default().with_interrupt(&line.interrupt);
             let mut found = trained.predict_each(&request, &watch)?;
             let ended = found.diverged.iter().map(|&one| CfoError::from(one).to_string()).collect();
+            let asked = request.times.concat();
+            let beyond = trained.model().beyond_times(&request.start, &asked);
             let notes = Excursion::warning(trained.model(), &found.excursions);
-            let notes = notes.into_iter().chain(trained.ignores(&options)).collect();
+            let notes = beyond.into_iter().chain(notes).chain(trained.ignores(&options)).collect();
             for one in &found.diverged {
                 let trajectory = one.trajectory;
                 let (asked, reached) = (&request.times[trajectory], &found.times[trajectory]);
                 found.states[trajectory] = padded(&found.states[trajectory], asked, reached, size);
             }
-            let states = Aligned::concat(found.states.iter().map(Vec::as_slice));
+            let states = match offset.is_none() {
+                true => States::Single(Aligned::concat(found.states.iter().map(Vec::as_slice))),
+                false => States::Double(offset.absolute(&found.states.concat())),
+            };
             Ok(Predicted { states, ended, notes })
         };
         let Predicted { states, ended, notes } = task::interruptible(py, roll)?;
-        Ok((states.into_array(py)?, ended, notes))
+        let states = match states {
+            States::Single(states) => states.into_array(py)?.into_any(),
+            States::Double(states) => PyArray1::from_vec(py, states).into_any(),
+        };
+        Ok((states, ended, notes))
     }
 
     /// The velocity at states, flat, at one time or at one for each.
     fn velocity<'py>(
         &self,
         py: Python<'py>,
-        states: PyReadonlyArray1<'py, f32>,
+        states: Values<'py>,
         shape: Vec<usize>,
         times: Vec<f64>,
         conditions: Vec<f64>,
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        let states = states.as_slice()?;
+        let states = self.relative(&states)?;
         let found = task::at_once(py, || {
-            Ok(self.on_grid(&shape)?.with_parameters(&conditions).velocity_each(states, &times)?)
+            Ok(self.on_grid(&shape)?.with_parameters(&conditions).velocity_each(&states, &times)?)
         })?;
         Aligned::concat([found.as_slice()]).into_array(py)
     }
@@ -144,16 +174,16 @@ impl Model {
     fn vector_jacobian<'py>(
         &self,
         py: Python<'py>,
-        states: PyReadonlyArray1<'py, f32>,
+        states: Values<'py>,
         shape: Vec<usize>,
         times: Vec<f64>,
         vectors: PyReadonlyArray1<'py, f32>,
         conditions: Vec<f64>,
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        let (states, vectors) = (states.as_slice()?, vectors.as_slice()?);
+        let (states, vectors) = (self.relative(&states)?, vectors.as_slice()?);
         let found = task::at_once(py, || {
             let trained = self.on_grid(&shape)?.with_parameters(&conditions);
-            Ok(trained.vector_jacobian_each(states, &times, vectors)?)
+            Ok(trained.vector_jacobian_each(&states, &times, vectors)?)
         })?;
         Aligned::concat([found.as_slice()]).into_array(py)
     }
@@ -174,7 +204,7 @@ impl Model {
             let options = integration.into();
             let trained = trained.with_options(&options)?;
             let part = set.chosen(&chosen);
-            let notes = cfo::Alignment::new(trained.model(), &set.description)?.notes;
+            let notes = cfo::Alignment::new(trained.model(), &set.description, set.offset())?.notes;
             let watch = Watch::default().with_interrupt(&line.interrupt);
             let report = trained.evaluate_each(&part, metrics, watch)?;
             let watch = Watch::default().with_interrupt(&line.interrupt);
@@ -222,6 +252,7 @@ impl Model {
                 "device": trained.device()?.to_string(),
                 "precision": trained.precision().to_string(),
                 "solver": trained.solver().tableau.name,
+                "double": !scaling.offset.is_empty(),
             }))
         })?;
         Ok(facts.to_string())
@@ -229,11 +260,11 @@ impl Model {
 }
 
 /// States, the trajectories that did not arrive in words, and what else a user should know.
-type Found<'py> = (Bound<'py, PyArray1<f32>>, Vec<String>, Vec<String>);
+type Found<'py> = (Bound<'py, PyAny>, Vec<String>, Vec<String>);
 
 /// What a prediction found.
 struct Predicted {
-    states: Aligned,
+    states: States,
     /// The trajectories that did not arrive, in words.
     ended: Vec<String>,
     /// What a user should know besides.

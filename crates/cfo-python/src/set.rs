@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cfo::data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
-use cfo::data::{DataError, Description, FieldShape, Split, StoredTrajectory, Trajectory, simulate};
+use cfo::data::{DataError, Description, FieldShape, Offset, Split, StoredTrajectory, Trajectory, simulate};
 use cfo::{CfoError, Trajectories};
 use cfo_cli::Simulation;
 use numpy::ndarray::ArrayView1;
@@ -118,8 +118,15 @@ impl Labels {
     }
 }
 
+/// Values in the precision of the array that was given.
+#[derive(FromPyObject)]
+pub enum Values<'py> {
+    Single(PyReadonlyArray1<'py, f32>),
+    Double(PyReadonlyArray1<'py, f64>),
+}
+
 /// A trajectory of arrays: times, values, parameters.
-type Arrays<'py> = (PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, f32>, Vec<f64>);
+type Arrays<'py> = (PyReadonlyArray1<'py, f64>, Values<'py>, Vec<f64>);
 
 #[pymethods]
 impl Set {
@@ -131,13 +138,30 @@ impl Set {
         arrays: Vec<Arrays<'_>>,
         splits: Option<Vec<i64>>,
     ) -> PyResult<Self> {
+        let mut doubles = Vec::new();
+        for (_, values, _) in &arrays {
+            if let Values::Double(values) = values {
+                doubles.push(values.as_slice()?);
+            }
+        }
+        let offset = Offset::suiting(labels.shape.last().copied().unwrap_or(1), doubles);
         let mut trajectories = Vec::with_capacity(arrays.len());
-        for (times, values, parameters) in arrays {
-            let (times, values) = (times.as_slice()?.to_vec(), values.as_slice()?.to_vec());
-            trajectories.push(StoredTrajectory { times, values, parameters });
+        for (index, (times, values, parameters)) in arrays.into_iter().enumerate() {
+            let values = match values {
+                Values::Single(values) if offset.is_none() => values.as_slice()?.to_vec(),
+                Values::Single(values) => {
+                    let mut values = values.as_slice()?.to_vec();
+                    Offset::NONE.shift(&offset, &mut values);
+                    values
+                }
+                Values::Double(values) => {
+                    single(py, index, values.as_slice()?, &offset, labels.shape.iter().product())?
+                }
+            };
+            trajectories.push(StoredTrajectory { times: times.as_slice()?.to_vec(), values, parameters });
         }
         task::at_once(py, || {
-            let set = checked(labels.description()?, trajectories)?;
+            let set = checked(labels.description()?, trajectories)?.with_offset(offset);
             Ok(Self::whole(
                 match splits {
                     None => set,
@@ -190,21 +214,28 @@ impl Set {
         Ok(PyArray1::from_slice(py, &self.set.trajectories[self.position(index)?].times))
     }
 
-    /// Values of one, flat: a view of our memory that cannot be written to, or read from the file now.
+    /// Values of one, flat: a view of our memory that cannot be written to, or read from the file now, or in double precision where
+    /// they have an offset.
     #[allow(unsafe_code)]
-    fn values<'py>(this: &Bound<'py, Self>, index: usize) -> PyResult<Bound<'py, PyArray1<f32>>> {
+    fn values<'py>(this: &Bound<'py, Self>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let (py, own) = (this.py(), this.get());
         let position = own.position(index)?;
+        if !own.set.offset().is_none() {
+            let set = Arc::clone(&own.set);
+            let read =
+                move |_: &task::Line<Vec<f64>>| Ok(set.offset().absolute(&set.trajectory(position)?.values));
+            return Ok(PyArray1::from_vec(py, task::interruptible(py, read)?).into_any());
+        }
         let held = &own.set.trajectories[position].values;
         if held.is_empty() {
             let set = Arc::clone(&own.set);
             let read = move |_: &task::Line<Vec<f32>>| Ok(set.trajectory(position)?.into_owned().values);
-            return Ok(PyArray1::from_vec(py, task::interruptible(py, read)?));
+            return Ok(PyArray1::from_vec(py, task::interruptible(py, read)?).into_any());
         }
         // SAFETY: the array keeps `this` alive, which is frozen and holds the set; nothing changes a set.
         let view = unsafe { PyArray1::borrow_from_array(&ArrayView1::from(held), this.clone().into_any()) };
         view.try_readwrite()?.make_nonwriteable();
-        Ok(view)
+        Ok(view.into_any())
     }
 
     /// PDE parameters of one.
@@ -236,6 +267,12 @@ impl Set {
         self.set.description.shape.dimensions()
     }
 
+    /// Warnings about the file.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.set.warnings().to_vec()
+    }
+
     /// The file that all of it is from.
     #[getter]
     fn path(&self) -> Option<PathBuf> {
@@ -262,6 +299,32 @@ impl Set {
     fn save(&self, py: Python<'_>, path: PathBuf, force: bool) -> PyResult<()> {
         let (set, chosen) = self.shared();
         task::interruptible(py, move |_| write(&set, &chosen, &path, force))
+    }
+}
+
+/// Converts a trajectory's values to single precision relative to an offset; refuses values beyond its range.
+fn single(
+    py: Python<'_>,
+    trajectory: usize,
+    values: &[f64],
+    offset: &Offset,
+    size: usize,
+) -> PyResult<Vec<f32>> {
+    let mut single = vec![0.0; values.len()];
+    offset.relative(values, &mut single);
+    let beyond =
+        single.iter().zip(values).position(|(single, value)| single.is_infinite() && value.is_finite());
+    match beyond {
+        None => Ok(single),
+        Some(position) => Err(refuse(
+            format!(
+                "`values` of trajectory {trajectory} has {:e} at time {}, beyond the range of float32",
+                values[position],
+                position / size.max(1)
+            ),
+            "rescale the channel, for example to other units, in which its values are below 1e38",
+        )
+        .raise(py)),
     }
 }
 
@@ -312,7 +375,8 @@ fn write(set: &Trajectories, chosen: &[usize], path: &Path, force: bool) -> Resu
         }
     };
     let lengths = || chosen.iter().map(|&index| set.trajectories[index].times.len());
-    let options = WriteOptions { layout, force, frames: lengths().max(), ..WriteOptions::default() };
+    let (frames, offset) = (lengths().max(), set.offset().clone());
+    let options = WriteOptions { layout, force, frames, offset, ..WriteOptions::default() };
     let mut writer = TrajectoryWriter::create(path, &set.description, options)?;
     for &index in chosen {
         let split = set.has_splits().then(|| set.splits[index]);

@@ -1,6 +1,6 @@
 //! How a file's channels and parameters become those of a model: by their names.
 
-use cfo_data::{Description, Trajectory};
+use cfo_data::{Description, Offset, Trajectory};
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
@@ -12,19 +12,26 @@ pub struct Alignment {
     channels: Option<Vec<usize>>,
     /// For each parameter of the model its place in the file; `None` if all are in place.
     parameters: Option<Vec<usize>>,
+    /// Offsets of the model and of the file, both in the model's channel order.
+    offsets: [Offset; 2],
     /// What a user should know, though nothing is wrong.
     pub notes: Vec<String>,
 }
 
 impl Alignment {
-    /// Of a file that is described so.
+    /// Matches a file, given its description and its offset, to a model.
     ///
     /// # Errors
     /// If the file has other channels, or not all the parameters that the model takes.
-    pub fn new(model: &Model, description: &Description) -> Result<Self> {
+    pub fn new(model: &Model, description: &Description, offset: &Offset) -> Result<Self> {
         let mut alignment = Self::default();
         let (mine, theirs) = (&model.channel_names, &description.channel_names);
         alignment.channels = alignment.places("channels", mine, theirs, model.shape().channels)?;
+        let theirs = match &alignment.channels {
+            Some(places) => Offset::new(places.iter().map(|&place| offset.of(place)).collect()),
+            None => offset.clone(),
+        };
+        alignment.offsets = [model.scaling.offset(), theirs];
         if model.setting.conditions > 0 {
             let theirs = &description.parameter_names;
             let count = model.setting.conditions;
@@ -121,10 +128,10 @@ impl Alignment {
 
     /// Whether channels and parameters are in place already.
     pub fn is_identity(&self) -> bool {
-        self.channels.is_none() && self.parameters.is_none()
+        self.channels.is_none() && self.parameters.is_none() && self.offsets[0] == self.offsets[1]
     }
 
-    /// Brings a trajectory of the file into the model's order.
+    /// Converts a trajectory of the file to the model's order and offset.
     pub fn align(&self, trajectory: &mut Trajectory) {
         if let Some(places) = &self.channels {
             for point in trajectory.values.chunks_exact_mut(places.len()) {
@@ -132,6 +139,8 @@ impl Alignment {
                 places.iter().zip(point).for_each(|(&place, value)| *value = file[place]);
             }
         }
+        let [mine, theirs] = &self.offsets;
+        theirs.shift(mine, &mut trajectory.values);
         trajectory.parameters = self.parameters(&trajectory.parameters);
     }
 
@@ -156,7 +165,8 @@ impl Alignment {
         }
     }
 
-    /// Brings snapshots in the model's order back into that of the file.
+    /// Converts snapshots from the model's order to the file's. They stay relative to the model's offset; see
+    /// [`Alignment::restored_offset`].
     pub fn restore(&self, values: &mut [f32]) {
         if let Some(places) = &self.channels {
             for point in values.chunks_exact_mut(places.len()) {
@@ -164,6 +174,17 @@ impl Alignment {
                 places.iter().zip(model).for_each(|(&place, value)| point[place] = value);
             }
         }
+    }
+}
+
+impl Alignment {
+    /// The model's offset in the file's channel order.
+    pub fn restored_offset(&self) -> Offset {
+        let mine = &self.offsets[0];
+        let Some(places) = self.channels.as_ref().filter(|_| !mine.is_none()) else { return mine.clone() };
+        let mut channels = vec![0.0; places.len()];
+        places.iter().enumerate().for_each(|(channel, &place)| channels[place] = mine.of(channel));
+        Offset::new(channels)
     }
 }
 

@@ -87,7 +87,12 @@ impl Sums {
     }
 
     /// Of one trajectory.
-    pub(crate) fn of(model: &Model, prediction: &[f32], truth: &[f32], times: &[f64]) -> Self {
+    pub(crate) fn of<V: Copy + Into<f64>>(
+        model: &Model,
+        prediction: &[V],
+        truth: &[V],
+        times: &[f64],
+    ) -> Self {
         let (mut sums, size) = (Self::new(model), model.shape().len());
         sums.errors.push(&prediction[size..], &truth[size..]);
         sums.channels.push(&prediction[size..], &truth[size..]);

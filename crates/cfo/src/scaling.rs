@@ -1,6 +1,6 @@
 //! Between the user's units and the network's: values, times and velocities, measured on what training sees.
 
-use cfo_data::{Normalization, scale, unscale};
+use cfo_data::{Normalization, Offset, scale, unscale};
 use cfo_numerics::Clock;
 use cfo_numerics::metric::Summary;
 use schemars::JsonSchema;
@@ -66,7 +66,11 @@ impl<'de> Deserialize<'de> for Normalize {
 /// the first one and after thinning, where the recipe says so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// What is subtracted from each channel: its mean, or its least value if it is scaled to a range.
+    /// Offset of each channel, subtracted in double precision before values are stored in single precision; empty for most data. States
+    /// that a model takes and returns are relative to it; see [`Scaling::relative`] and [`Scaling::absolute`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offset: Vec<f64>,
+    /// What is subtracted from each channel after that: its mean, or its least value if it is scaled to a range.
     pub mean: Vec<f64>,
     /// What each channel is divided by: its deviation, or its range, or 1 where it keeps its unit.
     pub deviation: Vec<f64>,
@@ -129,6 +133,7 @@ impl Scaling {
         let Times { start, duration, interval, longest: horizon } = survey.times;
         let clock = model.clock().half();
         Self {
+            offset: set.offset().channels().to_vec(),
             profile,
             clock,
             mean,
@@ -143,6 +148,23 @@ impl Scaling {
             range: survey.range(),
             conditions,
         }
+    }
+
+    /// The offset of the model's states.
+    pub fn offset(&self) -> Offset {
+        Offset::new(self.offset.clone())
+    }
+
+    /// Converts states in the user's units to the relative states that a model takes.
+    pub fn relative(&self, states: &[f64]) -> Vec<f32> {
+        let mut relative = vec![0.0; states.len()];
+        self.offset().relative(states, &mut relative);
+        relative
+    }
+
+    /// Converts relative states of a model to the user's units.
+    pub fn absolute(&self, states: &[f32]) -> Vec<f64> {
+        self.offset().absolute(states)
     }
 
     /// PDE parameters in the network's units.
@@ -187,7 +209,7 @@ impl Scaling {
         self.start + if self.duration > 0.0 { self.duration } else { self.span }
     }
 
-    /// Values in the network's units.
+    /// Values, relative to the offset, in the network's units.
     pub fn normalize(&self, values: &[f32]) -> Vec<f32> {
         let mut scaled = values.to_vec();
         self.normalize_in_place(&mut scaled);
@@ -199,7 +221,7 @@ impl Scaling {
         scale(values, &self.mean, &self.deviation);
     }
 
-    /// Values in the user's units.
+    /// Values in the user's units, relative to the offset.
     pub fn restore(&self, values: &[f32]) -> Vec<f32> {
         let mut restored = values.to_vec();
         unscale(&mut restored, &self.mean, &self.deviation);

@@ -1,7 +1,9 @@
 //! What training sees of a set: which snapshots of which trajectories.
 
+use std::ops::Range;
+
 use cfo_data::{Split, thin};
-use cfo_numerics::Clock;
+use cfo_numerics::{Clock, groups, mean_time, nearness};
 
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
@@ -15,8 +17,10 @@ pub(crate) struct Selection {
     pub(crate) trajectory: usize,
     /// Snapshots before thinning start here.
     pub(crate) first: usize,
-    /// The snapshots, in increasing order; two at least.
+    /// The snapshots, in increasing order.
     pub(crate) frames: Vec<usize>,
+    /// Number of snapshots merged into each knot of the path; empty if nothing is merged.
+    pub(crate) counts: Vec<u32>,
 }
 
 impl Selection {
@@ -38,29 +42,130 @@ impl Selection {
                 });
             }
             let kept = thin::kept(count, config.keep_rate, seed, set.number(trajectory));
-            let frames = kept.into_iter().map(|frame| first + frame).collect();
-            Ok(Self { trajectory, first, frames })
+            let frames: Vec<usize> = kept.into_iter().map(|frame| first + frame).collect();
+            let own: Vec<f64> = frames.iter().map(|&frame| times[frame]).collect();
+            let groups = groups(&own, config.merge_below.unwrap_or_else(|| nearness(&own)));
+            let merged = groups.len() < frames.len();
+            if groups.len() < 2 {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "all snapshots of trajectory {trajectory} are nearer in time than `data.merge_below`"
+                    ),
+                    hint: "lower `data.merge_below`, or leave the trajectory out".into(),
+                });
+            }
+            let counts = groups.iter().filter(|_| merged).map(|group| group.len() as u32).collect();
+            Ok(Self { trajectory, first, frames, counts })
         };
         set.part(Split::Train).map(|(i, trajectory)| of((i, &trajectory.times))).collect()
     }
 
-    /// The snapshots themselves as training sees them, in the user's units: without noise, if there is something that takes it
+    /// Number of knots of the path, at least two.
+    pub(crate) fn len(&self) -> usize {
+        if self.counts.is_empty() { self.frames.len() } else { self.counts.len() }
+    }
+
+    /// Number of snapshots merged into each knot.
+    pub(crate) fn measurements(&self) -> impl Iterator<Item = u32> {
+        (0..self.len()).map(|knot| self.counts.get(knot).copied().unwrap_or(1))
+    }
+
+    /// The range of `frames` that some knots consist of.
+    pub(crate) fn frames_of(&self, knots: Range<usize>) -> Range<usize> {
+        if self.counts.is_empty() {
+            return knots;
+        }
+        let before = |knot: usize| self.counts[..knot].iter().map(|&count| count as usize).sum::<usize>();
+        let start = before(knots.start);
+        start..start + self.counts[knots].iter().map(|&count| count as usize).sum::<usize>()
+    }
+
+    /// Reads the states at some knots, in the user's units. Merged snapshots are averaged.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn read(&self, set: &Trajectories, knots: Range<usize>, out: &mut [f32]) -> Result<()> {
+        let frames = &self.frames[self.frames_of(knots.clone())];
+        let counts = self.counts.get(knots).unwrap_or_default();
+        read_means(set, self.trajectory, frames, counts, out)
+    }
+
+    /// The states at all knots as training sees them, in the user's units: without noise, if there is something that takes it
     /// off.
     ///
     /// # Errors
     /// If they cannot be read.
     pub(crate) fn snapshots(&self, set: &Trajectories, denoiser: Option<&Denoiser>) -> Result<Vec<f32>> {
-        let mut snapshots = set.frames(self.trajectory, &self.frames)?;
+        let mut snapshots = vec![0.0; self.len() * set.description.shape.len()];
+        self.read(set, 0..self.len(), &mut snapshots)?;
         if let Some(denoiser) = denoiser {
-            denoiser.smooth(&self.times(&set.trajectories[self.trajectory].times), &mut snapshots);
+            let times = self.times(&set.trajectories[self.trajectory].times);
+            denoiser.smooth(&times, &self.counts, &mut snapshots);
         }
         Ok(snapshots)
     }
 
-    /// The times of the snapshots.
+    /// The times of the knots.
     pub(crate) fn times(&self, times: &[f64]) -> Vec<f64> {
-        self.frames.iter().map(|&frame| times[frame]).collect()
+        let own: Vec<f64> = self.frames.iter().map(|&frame| times[frame]).collect();
+        if self.counts.is_empty() {
+            return own;
+        }
+        let mut rest = &own[..];
+        let mean = |&count: &u32| {
+            let (group, later) = rest.split_at(count as usize);
+            rest = later;
+            mean_time(group)
+        };
+        self.counts.iter().map(mean).collect()
     }
+
+    /// The warning about merged snapshots, if there are any.
+    pub(crate) fn merged(selections: &[Self]) -> Option<String> {
+        let merged: usize = selections.iter().map(|one| one.frames.len() - one.len()).sum();
+        let trajectories = selections.iter().filter(|one| !one.counts.is_empty()).count();
+        let plural =
+            |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        (merged > 0).then(|| {
+            format!(
+                "{} in {} nearly at the time of the one before: merged into their mean (`data.merge_below` sets the distance)",
+                plural(merged, "snapshot", "snapshots"),
+                plural(trajectories, "training trajectory is", "training trajectories are"),
+            )
+        })
+    }
+}
+
+/// Reads snapshots of a trajectory and averages consecutive ones; `counts` gives the size of each group (empty: one each).
+///
+/// # Errors
+/// If they cannot be read.
+pub(crate) fn read_means(
+    set: &Trajectories,
+    trajectory: usize,
+    frames: &[usize],
+    counts: &[u32],
+    out: &mut [f32],
+) -> Result<()> {
+    if counts.iter().all(|&count| count == 1) {
+        return set.frames_into(trajectory, frames, out);
+    }
+    let size = set.description.shape.len();
+    let read = set.frames(trajectory, frames)?;
+    let mut rest = &read[..];
+    for (&count, mean) in counts.iter().zip(out.chunks_exact_mut(size)) {
+        let (group, later) = rest.split_at(count as usize * size);
+        rest = later;
+        if count == 1 {
+            mean.copy_from_slice(group);
+            continue;
+        }
+        for (position, mean) in mean.iter_mut().enumerate() {
+            let values = group.iter().skip(position).step_by(size);
+            *mean = (values.map(|&value| f64::from(value)).sum::<f64>() / f64::from(count)) as f32;
+        }
+    }
+    Ok(())
 }
 
 /// What the times of a training set say.

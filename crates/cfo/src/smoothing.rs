@@ -134,21 +134,25 @@ impl Denoiser {
         let unit = mean_interval(&times);
         let mut estimator = NoiseEstimator::new(set.description.shape, unit, chosen.len());
         for (selection, times) in chosen.iter().zip(&times) {
-            estimator.add(times, |rows| set.frames(selection.trajectory, &selection.frames[rows]))?;
+            estimator.add(times, &selection.counts, |knots| {
+                let mut read = vec![0.0; knots.len() * set.description.shape.len()];
+                selection.read(set, knots, &mut read).map(|()| read)
+            })?;
         }
         let channels: Vec<Option<RemovedNoise>> =
             estimator.finish(&estimator.deviation(), known).iter().map(RemovedNoise::of).collect();
         Ok(channels.iter().any(Option::is_some).then_some(Self { unit, channels }))
     }
 
-    /// Takes the noise off all snapshots of a trajectory, `[times, points, channels]`.
-    pub(crate) fn smooth(&self, times: &[f64], values: &mut [f32]) {
+    /// Removes the noise from all snapshots of a trajectory, `[times, points, channels]`. `counts` gives the number of snapshots averaged in each
+    /// (empty: one each).
+    pub(crate) fn smooth(&self, times: &[f64], counts: &[u32], values: &mut [f32]) {
         let channels = self.channels.len();
         let size = values.len() / times.len().max(1);
         let points = size / channels.max(1);
         for (channel, removed) in self.channels.iter().enumerate() {
             let Some(removed) = removed else { continue };
-            let smoother = Smoother::new(times, self.unit, removed.ratio);
+            let smoother = Smoother::of_means(times, counts, self.unit, removed.ratio);
             let seen = &*values;
             let blocks: Vec<Vec<f64>> = (0..points.div_ceil(BLOCK))
                 .into_par_iter()
@@ -177,20 +181,23 @@ impl Denoiser {
 
 impl Denoiser {
     /// What an error of the velocity counts at each snapshot of trajectories one after another, channel by channel, for times in
-    /// units of `span`: `1 / (1 + variance / median)` of what is left to know of the path's velocity there. Snapshots at the ends of a
+    /// units of `span` and knots that are means of `merged` snapshots: `1 / (1 + variance / median)` of what is left to know of the path's velocity there. Snapshots at the ends of a
     /// trajectory know the least. `None` for channels without noise, which count alike everywhere.
     pub(crate) fn counts(
         &self,
         path: Path,
         span: f64,
-        times: &[f64],
+        (times, merged): (&[f64], &[u32]),
         offsets: &[u32],
     ) -> Vec<Option<Vec<f64>>> {
         let of = |removed: &RemovedNoise| {
             let mut variances = Vec::with_capacity(times.len());
             for pair in offsets.windows(2) {
-                let times = &times[pair[0] as usize..pair[1] as usize];
-                variances.extend(velocity_variances(path, times, self.unit / span, removed.ratio));
+                let rows = pair[0] as usize..pair[1] as usize;
+                let merged = merged.get(rows.clone()).unwrap_or_default();
+                let smoother =
+                    Smoother::of_means(&times[rows.clone()], merged, self.unit / span, removed.ratio);
+                variances.extend(velocity_variances(path, &times[rows], &smoother));
             }
             let mut sorted = variances.clone();
             sorted.sort_by(f64::total_cmp);
@@ -203,8 +210,7 @@ impl Denoiser {
 }
 
 /// Variance of what is left to know of the path's velocity at each of a trajectory's times, in units of the noise's.
-fn velocity_variances(path: Path, times: &[f64], unit: f64, ratio: f64) -> Vec<f64> {
-    let smoother = Smoother::new(times, unit, ratio);
+fn velocity_variances(path: Path, times: &[f64], smoother: &Smoother) -> Vec<f64> {
     let weights: Vec<_> = times.iter().map(|&time| path.weights(times, time)).collect();
     let sums: Vec<_> = weights.iter().map(|weights| (weights.first, weights.velocity())).collect();
     smoother.deviations(&sums).into_iter().map(|deviation| deviation * deviation).collect()
@@ -235,7 +241,7 @@ mod tests {
             (0..40).map(|i| (f64::from(i) + 0.3 * (f64::from(i) * 2.1).sin()) / 40.0).collect();
         let removed = RemovedNoise { deviation: 1.0, relative: 0.1, ratio: 0.1 };
         let denoiser = Denoiser { unit: 1.0, channels: vec![Some(removed), None] };
-        let counts = denoiser.counts(Path::default(), 40.0, &times, &[0, 40]);
+        let counts = denoiser.counts(Path::default(), 40.0, (&times, &[]), &[0, 40]);
         let noisy = counts[0].as_ref().unwrap();
         assert!(noisy[0] < 0.3 * noisy[20] && noisy[39] < 0.3 * noisy[20], "{noisy:?}");
         assert!((10..30).all(|i| (0.25..1.0).contains(&noisy[i])), "{noisy:?}");
@@ -252,7 +258,7 @@ mod tests {
         let noise = |ratio: f64| Some(RemovedNoise { deviation: 1.0, relative: 1.0, ratio });
         let denoiser = Denoiser { unit: 1.0, channels: vec![noise(0.1), None, noise(3.0)] };
         let mut smooth = values.clone();
-        denoiser.smooth(&times, &mut smooth);
+        denoiser.smooth(&times, &[], &mut smooth);
         for (point, channel) in (0..points).flat_map(|point| (0..channels).map(move |c| (point, c))) {
             let at = |frame: usize| (frame * points + point) * channels + channel;
             let mut series: Vec<f64> = (0..frames).map(|frame| f64::from(values[at(frame)])).collect();

@@ -1,6 +1,6 @@
 //! One pass over what training sees: every value is read once, measured, hashed and put in its place.
 
-use cfo_data::{ChangeProducts, FieldShape, Normalization, Statistics};
+use cfo_data::{ChangeProducts, FieldShape, Normalization, Precision, Statistics};
 use cfo_numerics::{Clock, DrawBy, Energy, Path};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -61,6 +61,8 @@ pub(crate) struct Survey {
     pub(crate) path_errors: Vec<f32>,
     /// What the times say.
     pub(crate) times: Times,
+    /// Warnings about channels whose variation is lost in rounding.
+    pub(crate) warnings: Vec<String>,
     /// Hash of the values, times and parameters, to notice that a run is resumed on other data.
     pub(crate) fingerprint: String,
 }
@@ -127,7 +129,7 @@ impl Survey {
                 let mut places = Vec::with_capacity(selections.len());
                 let mut rest = place;
                 for selection in selections {
-                    let (now, later) = rest.split_at_mut(selection.frames.len() * surveyor.size);
+                    let (now, later) = rest.split_at_mut(selection.len() * surveyor.size);
                     places.push(now);
                     rest = later;
                 }
@@ -150,7 +152,9 @@ impl Survey {
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
         let (mut profile, mut path_errors) = (ProfileSums::new(channels), Vec::new());
         let mut data: Option<Statistics> = None;
+        let mut precision = Precision::new(channels);
         for (one, selection) in found.iter().zip(selections) {
+            precision.add(&one.values);
             values.merge(&one.values);
             match (&mut data, &one.data) {
                 (Some(data), Some(more)) => data.merge(more),
@@ -168,12 +172,20 @@ impl Survey {
                 hasher.update(number.to_le_bytes());
             }
         }
+        for number in set.offset().channels() {
+            hasher.update(number.to_le_bytes());
+        }
         let digest: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let fingerprint = format!("{}{digest}", hash.prefix());
         let (trajectories, channels) = (found.len(), set.description.shape.channels);
         for squares in profile.squares.iter_mut().chain([&mut change, &mut velocity]) {
             share(squares, channels);
         }
+        // Coefficients are no channels.
+        let warnings = match source.latent {
+            None => precision.warnings(&set.description.channel_names, set.offset()),
+            Some(_) => Vec::new(),
+        };
         Self {
             values,
             data,
@@ -184,6 +196,7 @@ impl Survey {
             profile,
             path_errors,
             times,
+            warnings,
             fingerprint,
         }
     }
@@ -273,7 +286,7 @@ impl Surveyor<'_> {
 
     /// As many trajectories in memory at a time as there are threads.
     fn in_passing(&self, selections: &[Selection]) -> Result<Vec<Found>> {
-        let room = |selection: &Selection| vec![0.0; selection.frames.len() * self.size];
+        let room = |selection: &Selection| vec![0.0; selection.len() * self.size];
         if self.source.set.is_sequential() {
             let mut found = Vec::with_capacity(selections.len());
             for group in selections.chunks(rayon::current_num_threads().max(1)) {
@@ -291,7 +304,7 @@ impl Surveyor<'_> {
             return Ok(found);
         }
         let read_and_measure = |(known, values): &mut (Known, Vec<f32>), selection: &Selection| {
-            values.resize(selection.frames.len() * self.size, 0.0);
+            values.resize(selection.len() * self.size, 0.0);
             self.read(selection, values)?;
             Ok(self.measure(selection, values, known))
         };
@@ -299,7 +312,7 @@ impl Surveyor<'_> {
     }
 
     fn read(&self, selection: &Selection, place: &mut [f32]) -> Result<()> {
-        self.source.set.frames_into(selection.trajectory, &selection.frames, place)
+        selection.read(self.source.set, 0..selection.len(), place)
     }
 
     /// Hashes the snapshots as they stand in the set, takes their noise off, and measures what is left.
@@ -308,7 +321,7 @@ impl Surveyor<'_> {
         let channels = self.source.channels();
         let times = selection.times(&self.source.set.trajectories[selection.trajectory].times);
         if let Some(denoiser) = self.source.denoiser {
-            denoiser.smooth(&times, snapshots);
+            denoiser.smooth(&times, &selection.counts, snapshots);
         }
         let mut data = None;
         if let Some(latent) = self.source.latent {

@@ -1,5 +1,6 @@
 //! The training trajectories as the sampler wants them: normalised, thinned, one after another.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use cfo_engine::{Data, Element, Memory};
@@ -14,7 +15,7 @@ use crate::model::Model;
 use crate::objective::{Draw, check_precision};
 use crate::recipe::Recipe;
 use crate::scaling::Scaling;
-use crate::selection::Selection;
+use crate::selection::{Selection, read_means};
 use crate::smoothing::Denoiser;
 use crate::survey::{Question, Source, Survey};
 use crate::train::{Share, draw};
@@ -29,8 +30,10 @@ const VALUES: &str = "data.values";
 pub struct TrainingData {
     /// Whether the values stay in the set and those of a batch are gathered when they are needed; else they are in memory.
     streamed: bool,
-    /// Which snapshot of which trajectory each row is.
+    /// Trajectory and snapshot of each row; the first snapshot if it is the mean of several.
     sources: Vec<(u32, u32)>,
+    /// The snapshots of rows that are means of several.
+    merged: BTreeMap<usize, Vec<usize>>,
     times: Vec<f64>,
     offsets: Vec<u32>,
     conditions: Vec<f32>,
@@ -38,6 +41,8 @@ pub struct TrainingData {
     pub(crate) share: Share,
     /// What an error counts at each snapshot, `[rows, channels]`, where noise was taken off; else empty.
     pub(crate) trust: Vec<f32>,
+    /// Warnings about the data.
+    pub warnings: Vec<String>,
 }
 
 impl TrainingData {
@@ -54,7 +59,7 @@ impl TrainingData {
     ) -> Result<(Model, Self, String)> {
         let recipe = &method.recipe;
         let (mut model, selections) = Self::plan(method, set)?;
-        let rows: usize = selections.iter().map(|selection| selection.frames.len()).sum();
+        let rows: usize = selections.iter().map(Selection::len).sum();
         let shape = model.batch_shape(rows);
         let streamed = is_streamed(recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
         model.denoiser = match known {
@@ -80,7 +85,8 @@ impl TrainingData {
         };
         model.scaling = scaling;
         let share = Share::new(&recipe.train, memory, model.objective().integration().is_none());
-        let data = Self::rows_of(&model, set, &selections, (streamed, share, &survey.path_errors));
+        let mut data = Self::rows_of(&model, set, &selections, (streamed, share, &survey.path_errors));
+        data.warnings.extend(survey.warnings);
         Ok((model, data, survey.fingerprint))
     }
 
@@ -159,22 +165,29 @@ impl TrainingData {
             streamed,
             share,
             sources: Vec::new(),
+            merged: BTreeMap::new(),
             times: Vec::new(),
             offsets: vec![0],
             conditions: Vec::new(),
             trust: Vec::new(),
+            warnings: set.warnings().iter().cloned().chain(Selection::merged(selections)).collect(),
         };
         for selection in selections {
             let (i, trajectory) = (selection.trajectory, &set.trajectories[selection.trajectory]);
-            for &frame in &selection.frames {
-                data.times.push(model.scaling.time(trajectory.times[frame]));
-                data.sources.push((i as u32, frame as u32));
+            for (knot, time) in selection.times(&trajectory.times).into_iter().enumerate() {
+                let frames = &selection.frames[selection.frames_of(knot..knot + 1)];
+                if frames.len() > 1 {
+                    data.merged.insert(data.times.len(), frames.to_vec());
+                }
+                data.times.push(model.scaling.time(time));
+                data.sources.push((i as u32, frames[0] as u32));
             }
             data.offsets.push(data.times.len() as u32);
             data.conditions.extend(model.scaling.conditions(&trajectory.parameters));
         }
         if let Draw::PathPoint { by, path, .. } = model.objective().draw() {
-            data.trust = trust(model, (path, by), &data.times, &data.offsets, path_errors);
+            let merged: Vec<u32> = selections.iter().flat_map(Selection::measurements).collect();
+            data.trust = trust(model, (path, by), (&data.times, &merged), &data.offsets, path_errors);
         }
         data
     }
@@ -202,23 +215,41 @@ impl TrainingData {
     /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
     fn gather(&self, rows: Range<usize>, model: &Model, set: &Trajectories, to: &mut [f32]) -> Result<()> {
         let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
-        let frames = |rows: Range<usize>| -> Vec<usize> {
-            self.sources[rows].iter().map(|&(_, frame)| frame as usize).collect()
-        };
         let trajectory = trajectory as usize;
         match &model.denoiser {
-            None => set.frames_into(trajectory, &frames(rows), to)?,
+            None => {
+                let (frames, counts) = self.frames(rows);
+                read_means(set, trajectory, &frames, &counts, to)?;
+            }
             // What one snapshot is without its noise depends on all the others of its trajectory.
             Some(denoiser) => {
                 let after = self.offsets.partition_point(|&offset| offset as usize <= rows.start);
                 let (first, last) = (self.offsets[after - 1] as usize, self.offsets[after] as usize);
-                let whole = Selection { trajectory, first: 0, frames: frames(first..last) };
+                let (frames, counts) = self.frames(first..last);
+                let whole = Selection { trajectory, first: 0, frames, counts };
                 let (snapshots, size) = (whole.snapshots(set, Some(denoiser))?, model.shape().len());
                 to.copy_from_slice(&snapshots[(rows.start - first) * size..(rows.end - first) * size]);
             }
         }
         model.encode_in_place(to);
         Ok(())
+    }
+
+    /// The snapshots that some rows consist of, and the number in each row (empty: one each).
+    fn frames(&self, rows: Range<usize>) -> (Vec<usize>, Vec<u32>) {
+        let first = |row: usize| self.sources[row].1 as usize;
+        if self.merged.range(rows.clone()).next().is_none() {
+            return (rows.map(first).collect(), Vec::new());
+        }
+        let (mut frames, mut counts) = (Vec::new(), Vec::new());
+        for row in rows {
+            match self.merged.get(&row) {
+                Some(merged) => frames.extend_from_slice(merged),
+                None => frames.push(first(row)),
+            }
+            counts.push(self.merged.get(&row).map_or(1, |merged| merged.len() as u32));
+        }
+        (frames, counts)
     }
 
     /// Fills a page with the snapshots that this process's part of the batch of a step is made of.
@@ -289,12 +320,13 @@ impl TrainingData {
 /// A window must fit into every trajectory.
 fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
     let Draw::Window { intervals } = draw else { return Ok(()) };
-    match selections.iter().find(|selection| selection.frames.len() <= intervals) {
+    match selections.iter().find(|selection| selection.len() <= intervals) {
         None => Ok(()),
-        Some(Selection { trajectory, frames, .. }) => Err(CfoError::BadData {
+        Some(selection) => Err(CfoError::BadData {
             problem: format!(
-                "trajectory {trajectory} has {} snapshots for training, and a window of {intervals} intervals has {}",
-                frames.len(),
+                "trajectory {} has {} snapshots for training, and a window of {intervals} intervals has {}",
+                selection.trajectory,
+                selection.len(),
                 intervals + 1
             ),
             hint: "shorten the window, leave the trajectory out, or keep more snapshots (`data.keep_rate`)"

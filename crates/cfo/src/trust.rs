@@ -19,18 +19,20 @@ const MOST_COUNT: f64 = 32.0;
 
 /// What an error counts at each row of trajectories that stand one after another, `[rows, channels]`; empty where all count alike.
 /// The squares have a mean of 1 over what is drawn, channel by channel. Times are in units of `Scaling::span`, `errors` are those of
-/// [`path_errors`] of all trajectories.
+/// [`path_errors`] of all trajectories, `merged` says how many snapshots each row is the mean of.
 pub(crate) fn trust(
     model: &Model,
     (path, by): (Path, DrawBy),
-    times: &[f64],
+    (times, merged): (&[f64], &[u32]),
     offsets: &[u32],
     errors: &[f32],
 ) -> Vec<f32> {
     let shares = shares(by, times, offsets);
     let (channels, own) = (model.setting.field[2], model.shape().channels);
-    let noise =
-        model.denoiser.as_ref().map(|denoiser| denoiser.counts(path, model.scaling.span, times, offsets));
+    let noise = model
+        .denoiser
+        .as_ref()
+        .map(|denoiser| denoiser.counts(path, model.scaling.span, (times, merged), offsets));
     let gaps: Option<Vec<Vec<f64>>> = model.recipe.path.trust.map(|tolerance| {
         let spacings = spacings(path, times, offsets);
         let of = |channel: usize| -> Vec<f64> {

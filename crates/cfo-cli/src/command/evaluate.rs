@@ -24,7 +24,9 @@ use crate::terminal;
 /// The JSON document.
 #[derive(Debug, Serialize)]
 struct Document {
+    #[serde(serialize_with = "report::path")]
     run: PathBuf,
+    #[serde(serialize_with = "report::path")]
     data: PathBuf,
     checkpoint: String,
     solver: String,
@@ -44,7 +46,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let set = divided(&arguments.data, trained.model(), arguments.split)?;
     let part = part(&set, arguments.split)?;
     let trained = trained.on_grid(set.description.shape)?;
-    let alignment = cfo::Alignment::new(trained.model(), &set.description)?;
+    let alignment = cfo::Alignment::new(trained.model(), &set.description, set.offset())?;
     let found = compare(&trained, &part)?;
     let watch = Watch::default().with_interrupt(interrupt::flag()?);
     let shorter_steps = trained.shorter_steps(&part, &found, watch)?;
@@ -74,7 +76,8 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
         return conclude(&document.diverged, document.trajectories);
     }
     let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
-    let description = alignment.describe(&set.description);
+    // Pictures are of what is kept in single precision.
+    let description = trained.model().scaling.offset().named(&alignment.describe(&set.description));
     if let (false, Some(worst)) = (arguments.json, &document.report.worst) {
         terminal::show(&description, &worst.truth.values, Some(&worst.prediction))?;
     }

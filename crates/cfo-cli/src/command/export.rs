@@ -23,6 +23,7 @@ const HELD: usize = 1 << 22;
 /// What was written; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
+    #[serde(serialize_with = "report::path")]
     out: PathBuf,
     /// The file with the numbers, if that is a second file.
     numbers: Option<PathBuf>,
@@ -62,7 +63,12 @@ pub fn run(arguments: &args::Export) -> Result<()> {
         describe_as_xdmf(&file, &arguments.out, arguments.force)?;
     } else {
         if file.is_double() {
-            left_out.push("digits beyond single precision: values are written as float32".to_string());
+            left_out.push(match file.offset().is_none() {
+                true => "digits beyond single precision: values are written as float32".to_string(),
+                false => {
+                    "digits beyond single precision of the distance from each channel's mean".to_string()
+                }
+            });
         }
         check_target(arguments, in_place)?;
         write(arguments, &file, layout, &indices, frames.max)?;
@@ -141,8 +147,13 @@ fn write(
     indices: &[usize],
     frames: usize,
 ) -> Result<()> {
-    let options =
-        WriteOptions { layout, force: arguments.force, frames: Some(frames), ..WriteOptions::default() };
+    let options = WriteOptions {
+        layout,
+        force: arguments.force,
+        frames: Some(frames),
+        offset: file.offset().clone(),
+        ..WriteOptions::default()
+    };
     let size = file.description().shape.len();
     let portion = (HELD / size).max(1);
     let interrupt = interrupt::flag()?;

@@ -6,6 +6,7 @@ use cfo::checkpoint::write_atomically;
 use cfo::data::store::TrajectoryFile;
 use cfo::proposal::{Machine, Proposal};
 
+use super::inspect::merging;
 use crate::args;
 use crate::diagnostics::say;
 use crate::report;
@@ -18,8 +19,10 @@ pub fn run(arguments: &args::Init) -> Result<()> {
         });
     }
     let file = TrajectoryFile::open(&arguments.file)?;
+    let warnings = file.warnings().iter().cloned().chain(merging(file.nearly_equal()?));
     let proposal = Proposal::new(&file, Machine::here())?;
-    proposal.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let warnings = warnings.chain(proposal.warnings().iter().cloned());
+    warnings.for_each(|warning| say(&format!("warning: {warning}")));
     let text = proposal.to_toml()?;
     let Some(out) = &arguments.out else {
         return Ok(report::print(&text)?);

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use cfo::checkpoint::Checkpoints;
-use cfo::data::Split;
 use cfo::data::store::TrajectoryFile;
+use cfo::data::{Offset, Split};
 use cfo::engine::Device;
 use cfo::objective::ObjectiveConfig;
 use cfo::proposal::{Machine, Proposal, warnings_of_file};
@@ -27,6 +27,7 @@ use crate::report::{self, Alignment, Table};
 /// The result of a training run; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
+    #[serde(serialize_with = "report::path")]
     run: PathBuf,
     system: String,
     operator: &'static str,
@@ -42,6 +43,8 @@ struct Report {
     validation: Option<f64>,
     /// Noise that was removed from the training snapshots.
     smoothed: Vec<Smoothed>,
+    /// Warnings about the data.
+    warnings: Vec<String>,
     seconds: f64,
     time: WallTime,
 }
@@ -110,6 +113,8 @@ struct DryRun {
     operations: usize,
     arena_bytes: usize,
     tensor_bytes: usize,
+    /// Warnings about the data.
+    warnings: Vec<String>,
 }
 
 /// The recipe of a training run, with what the options change.
@@ -123,7 +128,13 @@ fn recipe(arguments: &args::Train) -> Result<Recipe> {
                 "warning: `data.simulate = \"{system}\"` of the recipe is not used: `--data` names a file"
             ));
         }
-        recipe.data.path = Some(path.clone());
+        recipe.data.path = Some(path.clone()).filter(|path| path.to_str().is_some());
+        if recipe.data.path.is_none() {
+            say(&format!(
+                "warning: the name of `{}` is not UTF-8, so the recipe of the run cannot name it: give `--data` again to resume",
+                path.display()
+            ));
+        }
     }
     if let Some(run) = &arguments.from {
         recipe.train.from = Some(run.clone());
@@ -181,6 +192,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         relative: model.has_relative_loss() && recipe.finetune.steps == 0,
         validation,
         smoothed: Smoothed::of(model),
+        warnings: trained.warnings().to_vec(),
         seconds: trained.seconds(),
         time,
     };
@@ -294,8 +306,16 @@ fn dry_run(recipe: &Recipe, set: &Trajectories, device: Device, json: bool) -> R
     if json {
         return report::print_json(&found);
     }
+    found.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     say("nothing was trained (`--dry-run`)");
     Ok(report::print(&found.table(&prepared.model, &program).text())?)
+}
+
+/// Mean of each channel, including its offset. Wavelet coefficients have no offset.
+fn means(model: &Model) -> Vec<f64> {
+    let channels = model.scaling.mean.len() == model.shape().channels;
+    let offset = if channels { model.scaling.offset() } else { Offset::NONE };
+    model.scaling.mean.iter().enumerate().map(|(channel, mean)| mean + offset.of(channel)).collect()
 }
 
 impl DryRun {
@@ -317,7 +337,7 @@ impl DryRun {
             finetune_steps: recipe.finetune.steps,
             batch: recipe.train.batch,
             shape: model.setting.field,
-            mean: model.scaling.mean.clone(),
+            mean: means(model),
             deviation: model.scaling.deviation.clone(),
             velocity: model.scaling.velocity.clone(),
             smoothed: Smoothed::of(model),
@@ -326,6 +346,7 @@ impl DryRun {
             operations: step.operations(),
             arena_bytes: step.arena_bytes(),
             tensor_bytes: memory.bytes(),
+            warnings: data.warnings.clone(),
         })
     }
 

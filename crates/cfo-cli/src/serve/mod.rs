@@ -130,7 +130,7 @@ impl Server {
             ..Document::default()
         };
         if let Some(file) = &data {
-            cfo::Alignment::new(trained.model(), file.description())?;
+            cfo::Alignment::new(trained.model(), file.description(), file.offset())?;
             let label = name_of(file.path());
             let source = Source { label, file: TrajectoryFile::open(file.path())?, of: None };
             let wanted: Vec<usize> = (0..file.len().min(SHOWN)).collect();

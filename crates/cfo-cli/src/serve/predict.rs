@@ -43,12 +43,20 @@ struct Answer {
     /// Times, space axes, channels.
     shape: Vec<usize>,
     /// Numbers of that shape, flattened.
-    values: Vec<f32>,
+    values: Numbers,
     evaluations: usize,
     milliseconds: f64,
     checkpoint: String,
     /// What a user should know besides.
     warnings: Vec<String>,
+}
+
+/// States in single precision, or in double precision where the model has an offset.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Numbers {
+    Single(Vec<f32>),
+    Double(Vec<f64>),
 }
 
 /// Where a prediction starts, in the model's order.
@@ -174,14 +182,15 @@ fn given(initial: &Value, model: &Model) -> Result<Start, Response> {
     let middle = |range: &[f64; 2]| (range[0] + range[1]) / 2.0;
     let mut parameters: Vec<f64> = model.parameter_ranges.iter().map(middle).collect();
     parameters.resize(model.setting.conditions, 0.0);
+    let state = model.scaling.relative(&state);
     Ok(Start { time: model.scaling.start, state, parameters, alignment: None })
 }
 
 /// Numbers of an array, however nested.
-fn flatten(value: &Value, out: &mut Vec<f32>) -> bool {
+fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     match value {
         Value::Array(entries) => entries.iter().all(|entry| flatten(entry, out)),
-        Value::Number(number) => number.as_f64().map(|number| out.push(number as f32)).is_some(),
+        Value::Number(number) => number.as_f64().map(|number| out.push(number)).is_some(),
         _ => false,
     }
 }
@@ -196,7 +205,7 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
         return Err(refuse(format!("there is no trajectory {index}"), &hint));
     }
     let read = || -> anyhow::Result<Start> {
-        let alignment = Alignment::new(model, file.description())?;
+        let alignment = Alignment::new(model, file.description(), file.offset())?;
         let time = file.times(index)?[0];
         let mut one = Trajectory::new(vec![time], file.frames(index, &[0])?, file.parameters(index)?)?;
         alignment.align(&mut one);
@@ -207,7 +216,7 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
 
 /// What a rollout found, at the times in the order of the request.
 struct Predicted {
-    values: Vec<f32>,
+    values: Numbers,
     evaluations: usize,
     warnings: Vec<String>,
 }
@@ -231,10 +240,16 @@ fn roll_out(
         let problem = format!("the prediction {} after time {}", divergence.halt, divergence.time);
         return Err(refuse(problem, "ask for nearer times, more steps or another solver"));
     }
-    let mut values = found.states.pop().unwrap_or_default();
+    let mut states = found.states.pop().unwrap_or_default();
+    let mut offset = trained.model().scaling.offset();
     if let Some(alignment) = &start.alignment {
-        alignment.restore(&mut values);
+        alignment.restore(&mut states);
+        offset = alignment.restored_offset();
     }
+    let values = match offset.is_none() {
+        true => Numbers::Single(states),
+        false => Numbers::Double(offset.absolute(&states)),
+    };
     let warnings = Excursion::warning(trained.model(), &found.excursions).into_iter().collect();
     Ok(Predicted { values, evaluations: found.evaluations, warnings })
 }

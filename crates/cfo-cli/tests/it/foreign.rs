@@ -44,6 +44,104 @@ fn compressed_archives_say_what_plain_ones_do() {
     assert_eq!(report("turned.npz"), report("plain.npz"));
 }
 
+/// Before: unknown arrays were ignored, and mesh nodes were read as a line.
+#[test]
+fn what_is_not_used_is_named() {
+    let Some(folder) = written(
+        "v = random.normal(size=(8, 20, 50, 2)).cumsum(1); t = np.arange(20.0); s = random.normal(size=(8, 50))\n\
+         p = random.normal(size=(8, 3)); x = random.normal(size=(50, 2))\n\
+         np.savez('a.npz', times=t, values=v, statics=s, paramters=p, note=np.array('text'), scale=np.arange(3))\n\
+         np.savez('mesh.npz', times=t, values=v, coordinates=x, cells=np.arange(12).reshape(4, 3))\n\
+         with h5py.File('a.h5', 'w') as f:\n    f['times'] = t; f['values'] = v; f['statics'] = s; f['paramters'] = p; f.attrs['lenghts'] = np.full(8, 20)\n\
+         with h5py.File('mesh.h5', 'w') as f:\n    f['times'] = t; f['values'] = v; f['coordinates'] = x\n",
+    ) else {
+        return;
+    };
+    std::fs::write(
+        folder.path("r.toml"),
+        "[operator]\nkind = \"mlp\"\nhidden = [8]\n[train]\nsteps = 2\nbatch = 4\n",
+    )
+    .unwrap();
+    for (file, count) in [("a.npz", 2), ("a.h5", 3)] {
+        let warnings = folder.cfo(&format!("inspect {file} --json")).done().json()["warnings"].clone();
+        assert_eq!(warnings.as_array().unwrap().len(), count, "{warnings}");
+        let text = warnings.to_string();
+        assert!(
+            text.contains("`statics` of shape [8, 50] is not used; arrays that are used: `values`"),
+            "{text}"
+        );
+        assert!(
+            text.contains("`paramters` of shape [8, 3] is not used; did you mean `parameters`?"),
+            "{text}"
+        );
+        assert!(
+            count == 2 || text.contains("`lenghts` of shape [8] is not used; did you mean `lengths`?"),
+            "{text}"
+        );
+        let run = file.replace('.', "-");
+        let trained =
+            folder.cfo(&format!("train r.toml --data {file} --out {run} --device cpu --json")).done();
+        assert_eq!(trained.json()["warnings"], warnings);
+        for said in [folder.cfo(&format!("inspect {file}")).done().stdout, trained.stderr] {
+            assert!(said.contains("warning: `statics` of shape [8, 50] is not used"), "{said}");
+        }
+    }
+    for file in ["mesh.npz", "mesh.h5"] {
+        for line in [format!("inspect {file}"), format!("train r.toml --data {file} --out run")] {
+            refused(
+                &folder,
+                &line,
+                &["has `coordinates`", "scattered points", "no line", "hint: interpolate"],
+            );
+        }
+    }
+}
+
+/// Before: such datasets were reported as damaged.
+#[test]
+fn datasets_that_are_elsewhere_are_called_so() {
+    let Some(folder) = written(
+        "v = random.normal(size=(8, 20, 2)); t = np.arange(20.0)\n\
+         with h5py.File('source.h5', 'w') as f:\n    f['values'] = v\n\
+         layout = h5py.VirtualLayout(v.shape, 'f8'); layout[:] = h5py.VirtualSource('source.h5', 'values', v.shape)\n\
+         with h5py.File('virtual.h5', 'w') as f:\n    f['times'] = t; f.create_virtual_dataset('values', layout)\n\
+         with h5py.File('external.h5', 'w') as f:\n    f['times'] = t; f.create_dataset('values', v.shape, 'f8', external=[('raw', 0, v.nbytes)])[:] = v\n",
+    ) else {
+        return;
+    };
+    for kind in ["virtual", "external"] {
+        let outcome = refused(
+            &folder,
+            &format!("inspect {kind}.h5"),
+            &[kind, "in other files", "hint: copy the numbers"],
+        );
+        assert!(!outcome.stderr.contains("damaged"), "{}", outcome.stderr);
+    }
+}
+
+/// File names are arbitrary bytes on Unix, but a recipe is text.
+#[cfg(unix)]
+#[test]
+fn names_that_are_not_text_are_taken() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new();
+    folder.cfo("simulate lorenz --samples 6 --frames 31 --horizon 1 --out a.npz").done();
+    let name = OsStr::from_bytes(b"caf\xe9.npz");
+    std::fs::rename(folder.path("a.npz"), folder.path(".").join(name)).unwrap();
+    std::fs::write(
+        folder.path("r.toml"),
+        "[operator]\nkind = \"mlp\"\nhidden = [8]\n[train]\nsteps = 2\nbatch = 4\n",
+    )
+    .unwrap();
+    let run = |line: &str| folder.run(folder.command(line).arg(name), line).done();
+    assert!(run("inspect --json").json()["path"].as_str().unwrap().starts_with("caf"));
+    let said = run("train r.toml --out run --device cpu --data").stderr;
+    assert!(said.contains("is not UTF-8") && said.contains("`--data`"), "{said}");
+    let found = run("evaluate run --device cpu --json --data").json();
+    assert!(found["relative_l2"]["mean"].is_number(), "{found}");
+}
+
 #[test]
 fn a_parameter_that_is_no_number_is_refused() {
     let Some(folder) = written(

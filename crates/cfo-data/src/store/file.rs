@@ -4,12 +4,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cfo_numerics::TimeGrid;
+use cfo_numerics::{TimeGrid, groups, nearness};
 
 use super::layout::{self, Layout, Source};
 use super::memory::{Held, Memory};
-use crate::trajectory::{Defects, first_not_finite};
-use crate::{DataError, Description, Place, Split, StoredTrajectory, Trajectory};
+use super::merged::Merged;
+use crate::sampling::spread;
+use crate::trajectory::{Defect, Defects, first_not_finite};
+use crate::{DataError, Description, Offset, Place, Split, StoredTrajectory, Trajectory};
 
 /// An open trajectory file.
 ///
@@ -26,8 +28,13 @@ use crate::{DataError, Description, Place, Split, StoredTrajectory, Trajectory};
 /// ```
 pub struct TrajectoryFile {
     layout: Layout,
-    source: Box<dyn Source>,
+    source: Arc<dyn Source>,
+    /// Offset of the values that are returned.
+    offset: Offset,
 }
+
+/// Maximum numbers of trajectories, of snapshots per trajectory, and of values from which offsets are chosen.
+const LOOKED_AT: [usize; 3] = [64, 16, 1 << 22];
 
 impl fmt::Debug for TrajectoryFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +49,59 @@ impl TrajectoryFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let (layout, source) = layout::open(path)?;
-        Self::new(layout, source)
+        let file = Self::new(layout, source.into())?;
+        let offset = if file.is_double() { file.suiting_offset()? } else { Offset::NONE };
+        Ok(Self { offset, ..file })
+    }
+
+    /// Returns the file with values relative to another offset, for example that of a model.
+    #[must_use]
+    pub fn relative_to(self, offset: &Offset) -> Self {
+        Self { offset: offset.clone(), ..self }
+    }
+
+    /// Returns a view in which snapshots at nearly equal times are merged into their mean; see [`nearness`](cfo_numerics::nearness).
+    #[must_use]
+    pub fn merged(&self) -> Self {
+        let source = Arc::new(Merged::new(Arc::clone(&self.source)));
+        Self { layout: self.layout, source, offset: self.offset.clone() }
+    }
+
+    /// Number of snapshots, over all trajectories, that [`TrajectoryFile::merged`] merges with the previous one.
+    ///
+    /// # Errors
+    /// If times cannot be read.
+    pub fn nearly_equal(&self) -> Result<usize, DataError> {
+        let of = |trajectory| {
+            let times = self.times(trajectory)?;
+            Ok(times.len() - groups(&times, nearness(&times)).len())
+        };
+        (0..self.len()).map(of).sum()
+    }
+
+    /// The offset of all values that are read. Only files in double precision have one.
+    pub fn offset(&self) -> &Offset {
+        &self.offset
+    }
+
+    /// Warnings about valid content, such as arrays that are not used.
+    pub fn warnings(&self) -> &[String] {
+        self.source.warnings()
+    }
+
+    /// Chooses the offset from a sample of snapshots.
+    fn suiting_offset(&self) -> Result<Offset, DataError> {
+        let shape = self.description().shape;
+        let [most, frames, numbers] = LOOKED_AT;
+        let affordable = (numbers / shape.len().max(1)).max(2);
+        let mut read = Vec::new();
+        for trajectory in spread(self.len(), most.min(affordable)) {
+            let each = (affordable / self.len().min(most)).clamp(1, frames);
+            for frame in spread(self.source.frames(trajectory)?, each) {
+                read.push(self.source.doubles(trajectory, frame, 1)?);
+            }
+        }
+        Ok(Offset::suiting(shape.channels, read.iter().map(Vec::as_slice)))
     }
 
     /// Trajectories in memory, for what looks at files. Where a message names a path it is `memory`.
@@ -50,10 +109,10 @@ impl TrajectoryFile {
     /// # Errors
     /// If there is none.
     pub fn held(held: Arc<dyn Held>) -> Result<Self, DataError> {
-        Self::new(Layout::Memory, Box::new(Memory(held)))
+        Self::new(Layout::Memory, Arc::new(Memory(held)))
     }
 
-    fn new(layout: Layout, source: Box<dyn Source>) -> Result<Self, DataError> {
+    fn new(layout: Layout, source: Arc<dyn Source>) -> Result<Self, DataError> {
         if source.len() == 0 {
             return Err(DataError::Unfit {
                 path: source.path().to_owned(),
@@ -62,7 +121,8 @@ impl TrajectoryFile {
                 needed: "at least one".to_string(),
             });
         }
-        Ok(Self { layout, source })
+        let offset = source.offset();
+        Ok(Self { layout, source, offset })
     }
 
     /// The path as it was given.
@@ -134,7 +194,7 @@ impl TrajectoryFile {
     /// A whole trajectory; its times increase and its values are finite.
     pub fn trajectory(&self, trajectory: usize) -> Result<Trajectory, DataError> {
         let times = self.times(trajectory)?;
-        let values = self.source.values(trajectory, 0, times.len())?;
+        let values = self.values(trajectory, 0, times.len())?;
         self.check_finite(trajectory, &[0], &values)?;
         let parameters = self.parameters(trajectory)?;
         Ok(Trajectory { times, values, parameters })
@@ -144,11 +204,60 @@ impl TrajectoryFile {
     pub fn audit(&self, trajectory: usize) -> Result<(StoredTrajectory, Defects), DataError> {
         self.check_trajectory(trajectory)?;
         let times = self.source.times(trajectory)?;
-        let values = self.source.values(trajectory, 0, times.len())?;
+        let values = self.values(trajectory, 0, times.len())?;
         let parameters = self.source.parameters(trajectory)?;
-        let trajectory = StoredTrajectory { times, values, parameters };
-        let defects = trajectory.defects(&self.description().shape);
-        Ok((trajectory, defects))
+        let stored = StoredTrajectory { times, values, parameters };
+        let mut defects = stored.defects(&self.description().shape);
+        for defect in &mut defects.first {
+            if let Defect::Value { place, value } = defect {
+                *value = self.stored(trajectory, place, *value as f32);
+            }
+        }
+        Ok((stored, defects))
+    }
+
+    /// Reads consecutive snapshots.
+    fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
+        if self.is_as_stored() {
+            return self.source.values(trajectory, first, count);
+        }
+        let mut values = vec![0.0; count * self.description().shape.len()];
+        self.read_into(trajectory, first, count, &mut values)?;
+        Ok(values)
+    }
+
+    /// Whether the source's values need no conversion.
+    fn is_as_stored(&self) -> bool {
+        self.source.offset() == self.offset
+    }
+
+    fn read_into(
+        &self,
+        trajectory: usize,
+        first: usize,
+        count: usize,
+        out: &mut [f32],
+    ) -> Result<(), DataError> {
+        if self.is_as_stored() {
+            return self.source.values_into(trajectory, first, count, out);
+        }
+        let own = self.source.offset();
+        if own.is_none() {
+            self.offset.relative(&self.source.doubles(trajectory, first, count)?, out);
+        } else {
+            self.source.values_into(trajectory, first, count, out)?;
+            own.shift(&self.offset, out);
+        }
+        Ok(())
+    }
+
+    /// Returns the stored double-precision number of a value that is not finite in single precision.
+    fn stored(&self, trajectory: usize, place: &Place, value: f32) -> f64 {
+        let shape = self.description().shape;
+        let (row, column) = place.point.unwrap_or((0, 0));
+        let position = (row * shape.width + column) * shape.channels + place.channel.unwrap_or(0);
+        let read = |frame| self.source.doubles(trajectory, frame, 1).ok()?.get(position).copied();
+        place.frame.and_then(read).unwrap_or(f64::from(value))
     }
 
     /// Some snapshots of a trajectory in the order asked for, `[frames, height, width, channels]`.
@@ -183,7 +292,7 @@ impl TrajectoryFile {
         let mut place = &mut *out;
         for run in frames.chunk_by(|&one, &next| next == one + 1) {
             let (now, rest) = place.split_at_mut(run.len() * size);
-            self.source.values_into(trajectory, run[0], run.len(), now)?;
+            self.read_into(trajectory, run[0], run.len(), now)?;
             place = rest;
         }
         self.check_finite(trajectory, frames, out)
@@ -211,11 +320,8 @@ impl TrajectoryFile {
         let mut place = shape.place(position).in_trajectory(trajectory);
         let index = place.frame.unwrap_or(0);
         place.frame = Some(frames.get(index).copied().unwrap_or(index));
-        Err(DataError::NotFinite {
-            path: self.path().to_owned(),
-            place: Box::new(place),
-            value: values[position],
-        })
+        let value = self.stored(trajectory, &place, values[position]);
+        Err(DataError::NotFinite { path: self.path().to_owned(), place: Box::new(place), value })
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::layout::Source;
-use crate::{DataError, Description, Split, Trajectory};
+use crate::{DataError, Description, Offset, Split, Trajectory};
 
 /// Trajectories that somebody holds in memory, with their values.
 pub trait Held: Send + Sync {
@@ -13,6 +13,12 @@ pub trait Held: Send + Sync {
 
     /// All of them; each fits the description.
     fn trajectories(&self) -> &[Trajectory];
+
+    /// The offset that their values are relative to.
+    fn offset(&self) -> &Offset {
+        static NONE: Offset = Offset::NONE;
+        &NONE
+    }
 
     /// What one is used for, if that was said.
     fn split(&self, trajectory: usize) -> Option<Split>;
@@ -45,6 +51,14 @@ impl Source for Memory {
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
         let size = self.description().shape.len();
         Ok(self.0.trajectories()[trajectory].values[first * size..(first + count) * size].to_vec())
+    }
+
+    fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
+        Ok(self.values(trajectory, first, count)?.into_iter().map(f64::from).collect())
+    }
+
+    fn offset(&self) -> Offset {
+        self.0.offset().clone()
     }
 
     fn is_double(&self) -> bool {

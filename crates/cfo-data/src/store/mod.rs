@@ -4,6 +4,7 @@ mod container;
 mod file;
 mod layout;
 mod memory;
+mod merged;
 mod write;
 
 pub use file::TrajectoryFile;

@@ -72,6 +72,22 @@ impl<'a> Comparison<'a> {
             return (Judged { index, error: None, times, course: Vec::new() }, None);
         }
         let (prediction, truth) = (&found.states[place], &trajectory.values[first * size..]);
+        let offset = self.model.scaling.offset();
+        // Relative errors need absolute states.
+        match offset.is_none() {
+            true => self.measure(index, prediction, truth, times),
+            false => self.measure(index, &offset.absolute(prediction), &offset.absolute(truth), times),
+        }
+    }
+
+    /// Computes the errors of a prediction, in any precision.
+    fn measure<V: Copy + Into<f64>>(
+        &self,
+        index: usize,
+        prediction: &[V],
+        truth: &[V],
+        times: Vec<f64>,
+    ) -> (Judged, Option<Sums>) {
         let error = Some(relative_l2(prediction, truth));
         let course = relative_l2_per_time(prediction, truth, times.len());
         let sums = self.sums.is_some().then(|| Sums::of(self.model, prediction, truth, &times));

@@ -123,9 +123,9 @@ pub struct Worst {
     pub index: usize,
     /// Its relative L2 error.
     pub error: f64,
-    /// Its times and snapshots, from the one on that is predicted from.
+    /// Its times and snapshots, from the one on that is predicted from, relative to the model's offset.
     pub truth: Trajectory,
-    /// Its predicted snapshots, in the user's units.
+    /// Its predicted snapshots, in the user's units and relative to the model's offset.
     pub prediction: Vec<f32>,
 }
 
@@ -163,7 +163,7 @@ impl Evaluator<'_> {
         budget: Budget,
         part: &Part<'_>,
     ) -> Result<Report> {
-        let alignment = Alignment::new(model, part.description())?;
+        let alignment = Alignment::new(model, part.description(), part.offset())?;
         let (portion, batch) = (self.portion(model, part), rollout.batch());
         // Whole batches, but for the last.
         let portion = (portion / batch * batch).max(batch);

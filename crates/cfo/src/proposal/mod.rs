@@ -38,7 +38,8 @@ impl Proposal {
     /// # Errors
     /// If the file cannot be read where it is looked at.
     pub fn new(file: &TrajectoryFile, machine: Machine) -> Result<Self> {
-        let survey = Survey::new(file)?;
+        // As training sees it.
+        let survey = Survey::new(&file.merged())?;
         let (summary, warnings) = (survey.summary(), survey.warnings());
         let mut proposal = Self { recipe: Recipe::default(), summary, warnings, choices: Vec::new() };
         proposal.choose_data(&survey);

@@ -25,6 +25,10 @@ pub struct DataConfig {
     pub keep_rate: f64,
     /// Whether each trajectory's first snapshot is dropped.
     pub drop_first: bool,
+    /// Snapshots of a training trajectory nearer in time than this, in the data's unit, are merged into their mean; 0 merges none. By
+    /// default a millionth of the trajectory's median interval, or the rounding of times that are float32 numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge_below: Option<f64>,
     /// Trajectories for training, validation and test: counts as `[900, 50, 50]` or shares as `[0.8, 0.1, 0.1]`; by default what
     /// the file says, else 80, 10 and 10 %. With one or two trajectories the last fifth of their times is held out instead.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +57,7 @@ impl Default for DataConfig {
             samples: None,
             keep_rate: 1.0,
             drop_first: false,
+            merge_below: None,
             split: None,
             shuffle: false,
             seed: None,

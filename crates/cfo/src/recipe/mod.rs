@@ -196,6 +196,11 @@ impl Recipe {
             let problem = format!("{} must lie in (0, 1]", self.data.keep_rate);
             return Err(CfoError::invalid("data.keep_rate", problem));
         }
+        if let Some(distance) = self.data.merge_below
+            && !(distance >= 0.0 && distance.is_finite())
+        {
+            return Err(CfoError::invalid("data.merge_below", format!("{distance} must be 0 or positive")));
+        }
         if let Some(split) = &self.data.split {
             split.check()?;
         }

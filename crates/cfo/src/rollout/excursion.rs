@@ -1,5 +1,6 @@
 //! Rollouts that leave the range of the training data by orders of magnitude: finite numbers, but no prediction.
 
+use cfo_data::Offset;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Model;
@@ -51,6 +52,8 @@ pub(super) struct Bounds {
     low: Vec<f32>,
     high: Vec<f32>,
     range: Vec<[f64; 2]>,
+    /// What is missing of values and ranges to those in the user's units.
+    offset: Offset,
 }
 
 /// What was found of a trajectory: its first output far out, and the farthest channel and value.
@@ -64,7 +67,7 @@ pub(super) struct Farthest {
 
 impl Bounds {
     pub(super) fn new(scaling: &Scaling) -> Self {
-        let range = scaling.range.clone();
+        let (range, offset) = (scaling.range.clone(), scaling.offset());
         let channels = range.len().max(1);
         let lanes = channels * LANES.div_ceil(channels);
         let bound = |end: fn(&[f64; 2]) -> f64, side: f64| -> Vec<f32> {
@@ -72,7 +75,13 @@ impl Bounds {
             let clamped = range.iter().map(|range| of(range).clamp(f32::MIN, f32::MAX));
             clamped.cycle().take(if range.is_empty() { 0 } else { lanes }).collect()
         };
-        Self { channels, low: bound(|range| range[0], -1.0), high: bound(|range| range[1], 1.0), range }
+        Self {
+            channels,
+            low: bound(|range| range[0], -1.0),
+            high: bound(|range| range[1], 1.0),
+            range,
+            offset,
+        }
     }
 
     /// Whether all values of a state are finite and not far out. Without a branch for each number.
@@ -101,7 +110,9 @@ impl Bounds {
     /// What was found of a trajectory in words that a caller understands.
     pub(super) fn excursion(&self, trajectory: usize, time: f64, found: Farthest) -> Excursion {
         let Farthest { channel, value, .. } = found;
-        Excursion { trajectory, time, channel, value: f64::from(value), range: self.range[channel] }
+        let offset = self.offset.of(channel);
+        let (value, range) = (f64::from(value) + offset, self.range[channel].map(|end| end + offset));
+        Excursion { trajectory, time, channel, value, range }
     }
 }
 

@@ -8,7 +8,8 @@ use crate::error::{CfoError, Result};
 /// States at the times asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Prediction {
-    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units; of one that diverged those before.
+    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units and relative to the model's offset
+    /// (see [`Scaling::absolute`](crate::scaling::Scaling::absolute)); of one that diverged those before.
     pub states: Vec<Vec<f32>>,
     /// For each trajectory the times of these.
     pub times: Vec<Vec<f64>>,
@@ -63,7 +64,8 @@ impl From<Divergence> for CfoError {
 pub struct Request {
     /// For each trajectory the time at which it starts, in the user's units.
     pub start: Vec<f64>,
-    /// For each trajectory the state there, in the user's units.
+    /// For each trajectory the state there, in the user's units and relative to the model's offset (see
+    /// [`Scaling::relative`](crate::scaling::Scaling::relative)).
     pub states: Vec<Vec<f32>>,
     /// For each trajectory the times asked for. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides of the
     /// start; a [`Rollout`](super::Rollout) alone takes times after the start or before it, in order away from it.

@@ -109,6 +109,10 @@ impl Attempt<'_> {
         ranks::require_same("training data", &prepared.fingerprint)?;
         // CPUs cut their sums into other messages than GPUs, and all would wait for them.
         ranks::require_same("device", if prepared.memory.is_asynchronous() { "a GPU" } else { "a CPU" })?;
+        // Restarts with a lower learning rate and later stages do not repeat them.
+        if self.halvings == 0 && !matches!(source, Source::Stage(_)) && ranks::is_first() {
+            prepared.data.warnings.iter().for_each(|warning| observer.notice(warning));
+        }
         let model = Arc::new(prepared.model.by(self.method));
         ranks::agree(self.take_weights(stage, &source, &model, &mut prepared))?;
         if ranks::job().is_some() {
@@ -203,6 +207,7 @@ impl Attempt<'_> {
             validation: Validation::new(model, self.set.split(Split::Validation), self.interrupt)?,
             log: Log::open(path, step)?,
             history,
+            warnings: data.warnings.clone(),
             best,
             course,
             saved: earlier.is_some(),

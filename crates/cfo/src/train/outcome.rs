@@ -23,6 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) course: Course,
     /// Every report.
     pub(crate) history: Vec<StepReport>,
+    /// Warnings about the data, if this process trained.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Outcome {
@@ -37,6 +39,7 @@ impl Outcome {
             best: state.best,
             course: state.course,
             history,
+            warnings: Vec::new(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Run<'a> {
     pub log: Log,
     /// Every report so far.
     pub history: Vec<StepReport>,
+    /// Warnings about the data.
+    pub warnings: Vec<String>,
     pub best: Option<(f64, u32)>,
     pub course: Course,
     /// Whether there is a checkpoint.
@@ -116,6 +118,7 @@ impl Run<'_> {
             best: self.best,
             course: self.course,
             history: self.history,
+            warnings: self.warnings,
         }
     }
 

@@ -44,7 +44,8 @@ impl Field {
 }
 
 impl Trained {
-    /// The learned right-hand side at states, one or several one after another, and a time: the velocity in the user's units.
+    /// The learned right-hand side at states, one or several one after another, and a time: the velocity in the user's units. States are
+    /// relative to the model's offset, as for [`Trained::predict`].
     ///
     /// # Errors
     /// If the states do not fit the model, or it maps over fixed steps and has no velocity.

@@ -148,7 +148,8 @@ impl Trained {
     }
 
     /// Predicts states at times of any order in time, forward and backward, from states at `start`: one, or several one after another.
-    /// All are in the user's units.
+    /// All are in the user's units and relative to [`Scaling::offset`](crate::scaling::Scaling::offset), as the values of
+    /// [`Trajectories`](crate::Trajectories) are; most often that is nothing.
     ///
     /// # Errors
     /// If states or times do not fit the model, or a trajectory diverges.
@@ -277,6 +278,11 @@ impl Trained {
     /// The reports of the training, in order; of a loaded run those of its log.
     pub fn history(&self) -> &[StepReport] {
         &self.outcome.history
+    }
+
+    /// Warnings about the training data, if this process trained the model.
+    pub fn warnings(&self) -> &[String] {
+        &self.outcome.warnings
     }
 
     /// The precision of rollouts.

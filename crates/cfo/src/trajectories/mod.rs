@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{Description, Split, Trajectory, TrajectoryError};
+use cfo_data::{Description, Offset, Split, Trajectory, TrajectoryError};
 use rayon::prelude::*;
 
 use crate::error::{CfoError, Result};
@@ -28,6 +28,8 @@ pub struct Trajectories {
     pub trajectories: Vec<Trajectory>,
     /// The part of each.
     pub splits: Vec<Split>,
+    /// Offset of all values, in memory and read later.
+    offset: Offset,
     /// Whether their source says which part each plays; else a recipe may say so.
     named: bool,
     /// Where values are that are not in memory.
@@ -57,8 +59,32 @@ impl Trajectories {
             description.check(trajectory).map_err(|error| misfit(i, &error))?;
         }
         let count = trajectories.len();
-        let splits = by_default(count);
-        Ok(Self { description, trajectories, splits, named: false, file: None, origins: origins(count) })
+        let (splits, offset) = (by_default(count), Offset::NONE);
+        Ok(Self {
+            description,
+            trajectories,
+            splits,
+            offset,
+            named: false,
+            file: None,
+            origins: origins(count),
+        })
+    }
+
+    /// Declares that the values are relative to an offset.
+    #[must_use]
+    pub fn with_offset(self, offset: Offset) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// The offset that all values are relative to; most data have none. See [`Offset`].
+    pub fn offset(&self) -> &Offset {
+        &self.offset
+    }
+
+    /// Warnings about the file.
+    pub fn warnings(&self) -> &[String] {
+        self.file.as_ref().map_or(&[], |file| file.warnings())
     }
 
     /// The same with the part that each plays.
@@ -114,9 +140,9 @@ impl Trajectories {
         let found = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
         let named = found.is_some();
         let splits = found.unwrap_or_else(|| by_default(count));
-        let description = file.description().clone();
+        let (description, offset) = (file.description().clone(), file.offset().clone());
         let file = Some(Arc::new(file));
-        Ok(Self { description, trajectories, splits, named, file, origins: origins(count) })
+        Ok(Self { description, trajectories, splits, offset, named, file, origins: origins(count) })
     }
 
     /// A file, divided as a recipe divides it: by `data.split` and `data.shuffle` if they are set, else as the file says, else 80, 10 and

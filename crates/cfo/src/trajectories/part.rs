@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use cfo_data::store::Held;
-use cfo_data::{Description, Split, Trajectory};
+use cfo_data::{Description, Offset, Split, Trajectory};
 use rayon::prelude::*;
 
 use super::Trajectories;
@@ -57,6 +57,7 @@ impl Trajectories {
             description: self.description.clone(),
             trajectories: indices.iter().map(|&index| self.trajectories[index].clone()).collect(),
             splits: indices.iter().map(|&index| self.splits[index]).collect(),
+            offset: self.offset.clone(),
             named: self.named,
             file: self.file.clone(),
             origins: indices.iter().map(|&index| self.origins[index]).collect(),
@@ -77,6 +78,10 @@ impl Held for Trajectories {
 
     fn trajectories(&self) -> &[Trajectory] {
         &self.trajectories
+    }
+
+    fn offset(&self) -> &Offset {
+        &self.offset
     }
 
     fn split(&self, trajectory: usize) -> Option<Split> {
@@ -122,6 +127,11 @@ impl<'a> Part<'a> {
     /// What holds for all trajectories of the set.
     pub fn description(&self) -> &'a Description {
         &self.set.description
+    }
+
+    /// The offset that all values of the set are relative to.
+    pub fn offset(&self) -> &'a Offset {
+        &self.set.offset
     }
 
     /// The position of each in the set.

@@ -20,6 +20,7 @@ use scan::{Scan, Times};
 /// What was found; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
+    #[serde(serialize_with = "report::path")]
     path: PathBuf,
     layout: String,
     /// Empty when the file does not say.
@@ -67,8 +68,8 @@ struct NonFinite {
 struct ChannelReport {
     name: String,
     unit: Option<String>,
-    min: f32,
-    max: f32,
+    min: f64,
+    max: f64,
     mean: f64,
     deviation: f64,
 }
@@ -132,9 +133,11 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
     let names: Vec<String> = values.iter().map(|channel| channel.name.clone()).collect();
     let (noise, sampling) = match scan.defects.is_empty() {
         true => {
-            let deviation = deviation_of_file(file).context("measuring deviations")?;
-            let noise = Noise::of(file, &deviation, &names).context("estimating the noise")?;
-            let sampling = Sampling::new(file, &deviation, &noise);
+            // As training sees it.
+            let merged = file.merged();
+            let deviation = deviation_of_file(&merged).context("measuring deviations")?;
+            let noise = Noise::of(&merged, &deviation, &names).context("estimating the noise")?;
+            let sampling = Sampling::new(&merged, &deviation, &noise);
             (noise, sampling.context("auditing the sampling")?)
         }
         false => (Vec::new(), None),
@@ -161,24 +164,49 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
             .zip(&scan.parameters)
             .map(|(name, &[min, max])| ParameterReport { name: name.clone(), min, max })
             .collect(),
-        warnings: scan.order.warnings(file),
+        warnings: warnings(file, scan),
         scanned: Scanned { trajectories: scan.trajectories, complete: scan.trajectories == file.len() },
         noise,
         sampling,
     })
 }
 
+/// Warnings about properties of the file that are valid but can mislead.
+fn warnings(file: &TrajectoryFile, scan: &Scan) -> Vec<String> {
+    let mut warnings = file.warnings().to_vec();
+    warnings.extend(scan.order.warnings(file));
+    warnings.extend(merging(scan.times.nearly_equal));
+    warnings.extend(scan.precision.warnings(&file.description().channel_names, file.offset()));
+    warnings
+}
+
+/// The warning about snapshots that are nearly at the time of the previous one.
+pub fn merging(count: usize) -> Option<String> {
+    (count > 0).then(|| {
+        let which = match count {
+            1 => "1 snapshot is".to_owned(),
+            count => format!("{count} snapshots are"),
+        };
+        format!(
+            "{which} nearly at the time of the one before: training merges these into their mean (`data.merge_below` sets the distance)"
+        )
+    })
+}
+
 fn places(scan: &Scan) -> Vec<String> {
     let values = scan.defects.iter().filter_map(|defect| match defect {
-        Defect::Value { place, value } => Some(format!("{place}: {value}")),
+        Defect::Value { place, value } => Some(match value.is_finite() {
+            true => format!("{place}: {value:e}, beyond the range of float32"),
+            false => format!("{place}: {value}"),
+        }),
         Defect::Time { .. } | Defect::Parameter { .. } => None,
     });
     values.take(MOST_PLACES).collect()
 }
 
 fn channels(file: &TrajectoryFile, scan: &Scan) -> Vec<ChannelReport> {
-    let description = file.description();
-    let normalization = scan.statistics.normalization();
+    let (description, offset) = (file.description(), file.offset());
+    let (mean, deviation) = (scan.statistics.normalization().mean, scan.statistics.deviation());
     scan.statistics
         .range()
         .into_iter()
@@ -186,12 +214,20 @@ fn channels(file: &TrajectoryFile, scan: &Scan) -> Vec<ChannelReport> {
         .map(|(channel, [min, max])| ChannelReport {
             name: description.channel_names.get(channel).cloned().unwrap_or_else(|| channel.to_string()),
             unit: description.channel_units.get(channel).filter(|unit| !unit.is_empty()).cloned(),
-            min,
-            max,
-            mean: normalization.mean[channel],
-            deviation: normalization.deviation[channel],
+            min: shown(min, offset.of(channel)),
+            max: shown(max, offset.of(channel)),
+            mean: mean[channel] + offset.of(channel),
+            deviation: deviation[channel],
         })
         .collect()
+}
+
+/// Adds an offset to a value. Without one, the digits are those of single precision.
+fn shown(value: f32, offset: f64) -> f64 {
+    match offset {
+        0.0 => value.to_string().parse().unwrap_or(f64::from(value)),
+        offset => f64::from(value) + offset,
+    }
 }
 
 fn split(file: &TrajectoryFile) -> Option<SplitReport> {

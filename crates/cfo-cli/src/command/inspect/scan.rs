@@ -5,7 +5,8 @@ use std::hash::{DefaultHasher, Hasher};
 
 use anyhow::Result;
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{DataError, Defect, Statistics};
+use cfo_data::{DataError, Defect, Precision, Statistics};
+use cfo_numerics::{groups, nearness};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -30,6 +31,7 @@ pub(super) struct Scan {
     pub frames: (usize, usize),
     pub times: Times,
     pub statistics: Statistics,
+    pub precision: Precision,
     pub parameters: Vec<[f64; 2]>,
     pub order: Order,
     pub non_finite: usize,
@@ -48,6 +50,8 @@ pub(super) struct Times {
     pub shared: bool,
     pub smallest_interval: f64,
     pub largest_interval: f64,
+    /// Snapshots nearly at the time of the previous one, with which training merges them.
+    pub nearly_equal: usize,
     /// Intervals much longer than the trajectory's mean interval.
     pub gaps: usize,
     pub longest_gap: Option<Gap>,
@@ -105,8 +109,11 @@ impl Scan {
                 .collect();
             statistics.add(&finite);
         }
+        let mut precision = Precision::new(channels);
+        precision.add(&statistics);
         Ok(Self {
             trajectories: 1,
+            precision,
             digests: HashSet::from([digest(&trajectory.values)]),
             frames: (trajectory.times.len(), trajectory.times.len()),
             times: Times::new(index, &trajectory.times, first_times),
@@ -124,6 +131,7 @@ impl Scan {
         self.frames = (self.frames.0.min(other.frames.0), self.frames.1.max(other.frames.1));
         self.times.merge(other.times);
         self.statistics.merge(&other.statistics);
+        self.precision.merge(&other.precision);
         for (range, theirs) in self.parameters.iter_mut().zip(other.parameters) {
             *range = [range[0].min(theirs[0]), range[1].max(theirs[1])];
         }
@@ -182,6 +190,7 @@ impl Times {
             shared: times == first_times,
             smallest_interval: intervals().fold(f64::INFINITY, f64::min),
             largest_interval: intervals().fold(0.0, f64::max),
+            nearly_equal: times.len() - groups(times, nearness(times)).len(),
             gaps: intervals().filter(|&interval| is_gap(interval)).count(),
             longest_gap: longest,
         }
@@ -194,6 +203,7 @@ impl Times {
         self.shared &= other.shared;
         self.smallest_interval = self.smallest_interval.min(other.smallest_interval);
         self.largest_interval = self.largest_interval.max(other.largest_interval);
+        self.nearly_equal += other.nearly_equal;
         self.gaps += other.gaps;
         let ratio = |gap: &Option<Gap>| gap.as_ref().map_or(0.0, |gap| gap.ratio);
         if ratio(&other.longest_gap) > ratio(&self.longest_gap) {

@@ -114,7 +114,7 @@ fn values(report: &Report) -> String {
             Some(unit) => format!("{} [{unit}]", channel.name),
             None => channel.name.clone(),
         };
-        let numbers = [f64::from(channel.min), f64::from(channel.max), channel.mean, channel.deviation];
+        let numbers = [channel.min, channel.max, channel.mean, channel.deviation];
         table.push([name].into_iter().chain(numbers.map(|number| format!("{number:.4}"))));
     }
     table.text()

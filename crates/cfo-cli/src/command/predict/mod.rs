@@ -31,6 +31,7 @@ const HELD: usize = 1 << 24;
 /// What was written; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
+    #[serde(serialize_with = "report::path")]
     out: PathBuf,
     trajectories: usize,
     indices: Vec<usize>,
@@ -117,7 +118,7 @@ impl Initial {
             .map(|(name, _)| name)
             .filter(|name| !file.description().parameter_names.contains(name));
         description.parameter_names.extend(new.cloned());
-        let alignment = Alignment::new(model, &description)?;
+        let alignment = Alignment::new(model, &description, file.offset())?;
         let pieces = chosen(arguments, &file, model)?;
         let chosen = starts(arguments, &file, &pieces)?;
         Ok(Self { file, description, alignment, given, chosen })
@@ -153,6 +154,7 @@ fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times:
         layout: layout_of(&arguments.out)?,
         force: arguments.force,
         frames: Some(times.len()),
+        offset: initial.alignment.restored_offset(),
         ..WriteOptions::default()
     };
     let mut writer = TrajectoryWriter::create(&arguments.out, &initial.description, options)?;

@@ -18,11 +18,12 @@ const MOST: usize = 12;
 /// trained on. The predictions go into a file in `folder`.
 pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Path) -> Result<Source> {
     let trained = Trained::load(run)?.on_grid(file.description().shape)?;
-    let alignment = Alignment::new(trained.model(), file.description())?;
+    let alignment = Alignment::new(trained.model(), file.description(), file.offset())?;
     alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
     let chosen = if wanted.is_empty() { held_out(&trained, file)? } else { wanted.to_vec() };
     let path = folder.join("predicted.h5");
-    let mut writer = TrajectoryWriter::create(&path, file.description(), WriteOptions::default())?;
+    let options = WriteOptions { offset: alignment.restored_offset(), ..WriteOptions::default() };
+    let mut writer = TrajectoryWriter::create(&path, file.description(), options)?;
     let (mut of, mut short) = (Vec::new(), 0);
     for index in chosen {
         let times = file.times(index)?;
@@ -51,7 +52,7 @@ pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Pat
     }
     writer.finish()?;
     let label = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Source { label, file: TrajectoryFile::open(&path)?, of: Some(of) })
+    Ok(Source { label, file: TrajectoryFile::open(&path)?.relative_to(file.offset()), of: Some(of) })
 }
 
 /// The first trajectories that the run was not trained on; if the file has none, the first of all.

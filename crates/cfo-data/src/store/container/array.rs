@@ -36,6 +36,24 @@ pub(crate) trait Array: Send + Sync {
     }
 }
 
+/// A type that blocks are read as: `f64` as stored, or rounded to `f32`.
+pub(crate) trait Number: Copy + Default {
+    /// Reads a block.
+    fn read(array: &dyn Array, block: &Block) -> Result<Vec<Self>, DataError>;
+}
+
+impl Number for f32 {
+    fn read(array: &dyn Array, block: &Block) -> Result<Vec<Self>, DataError> {
+        array.read_f32(block)
+    }
+}
+
+impl Number for f64 {
+    fn read(array: &dyn Array, block: &Block) -> Result<Vec<Self>, DataError> {
+        array.read_f64(block)
+    }
+}
+
 /// File and name of an array, for messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {

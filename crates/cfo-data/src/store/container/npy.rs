@@ -81,6 +81,11 @@ impl NpyArray {
         Ok(Self { member, header, start, turned: Mutex::new(None) })
     }
 
+    /// Whether it holds numbers.
+    pub fn has_numbers(&self) -> bool {
+        !matches!(self.header.kind, Kind::Unicode | Kind::Bytes)
+    }
+
     /// The texts of an array of strings, in order.
     pub fn texts(&self) -> Result<Vec<String>, DataError> {
         let bytes = self.member.read_all()?;
@@ -157,7 +162,8 @@ impl NpyArray {
 
 impl Array for NpyArray {
     fn is_double(&self) -> bool {
-        self.header.size > 4
+        let whole = matches!(self.header.kind, Kind::Signed | Kind::Unsigned);
+        self.header.size > if whole { 2 } else { 4 }
     }
 
     fn origin(&self) -> &Origin {

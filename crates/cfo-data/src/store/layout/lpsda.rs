@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Source;
-use crate::store::container::array::{Array, Block, shape_text};
+use crate::store::container::array::{Array, Block, Number, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape, Split};
 
@@ -69,6 +69,11 @@ impl Lpsda {
             trajectory -= rows;
         }
         unreachable!("trajectory numbers are checked against `len`")
+    }
+
+    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+        let (part, row) = self.find(trajectory);
+        T::read(&part.values, &Block::whole(part.values.shape()).narrow(0, row, 1).narrow(1, first, count))
     }
 }
 
@@ -135,8 +140,11 @@ impl Source for Lpsda {
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
-        let (part, row) = self.find(trajectory);
-        part.values.read_f32(&Block::whole(part.values.shape()).narrow(0, row, 1).narrow(1, first, count))
+        self.numbers(trajectory, first, count)
+    }
+
+    fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
+        self.numbers(trajectory, first, count)
     }
 
     fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {

@@ -5,6 +5,7 @@ mod pdebench;
 mod source;
 pub(crate) mod table;
 mod the_well;
+mod unknown;
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Source;
-use crate::store::container::array::{Array, Block, read_all, shape_text};
+use crate::store::container::array::{Array, Block, Number, read_all, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape, Place};
 
@@ -58,6 +58,11 @@ impl Groups {
         }
         Ok(data)
     }
+
+    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+        let data = self.data(trajectory)?;
+        T::read(&data, &Block::whole(data.shape()).narrow(0, first, count))
+    }
 }
 
 impl Source for Groups {
@@ -88,8 +93,11 @@ impl Source for Groups {
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
-        let data = self.data(trajectory)?;
-        data.read_f32(&Block::whole(data.shape()).narrow(0, first, count))
+        self.numbers(trajectory, first, count)
+    }
+
+    fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
+        self.numbers(trajectory, first, count)
     }
 }
 
@@ -194,6 +202,20 @@ impl Fields {
         let fields = fields.into_iter().map(|(_, field, _)| field).collect();
         Ok(Self { path: file.path().to_owned(), fields, widths, times, description, parameters })
     }
+
+    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+        let read = |field: &Hdf5Array| {
+            T::read(field, &Block::whole(field.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
+        };
+        if let [field] = self.fields.as_slice() {
+            return read(field);
+        }
+        let mut mixer = Mixer::new(count * self.description.shape.len(), self.description.shape.channels);
+        for (field, &width) in self.fields.iter().zip(&self.widths) {
+            mixer.add(&read(field)?, width);
+        }
+        Ok(mixer.values)
+    }
 }
 
 impl Source for Fields {
@@ -227,17 +249,11 @@ impl Source for Fields {
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
-        let read = |field: &Hdf5Array| {
-            field.read_f32(&Block::whole(field.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
-        };
-        if let [field] = self.fields.as_slice() {
-            return read(field);
-        }
-        let mut mixer = Mixer::new(count * self.description.shape.len(), self.description.shape.channels);
-        for (field, &width) in self.fields.iter().zip(&self.widths) {
-            mixer.add(&read(field)?, width);
-        }
-        Ok(mixer.values)
+        self.numbers(trajectory, first, count)
+    }
+
+    fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
+        self.numbers(trajectory, first, count)
     }
 
     fn parameters(&self, _trajectory: usize) -> Result<Vec<f64>, DataError> {
@@ -246,19 +262,19 @@ impl Source for Fields {
 }
 
 /// Puts fields that are stored apart side by side, channels last.
-pub(crate) struct Mixer {
-    pub values: Vec<f32>,
+pub(crate) struct Mixer<T> {
+    pub values: Vec<T>,
     channels: usize,
     next: usize,
 }
 
-impl Mixer {
+impl<T: Number> Mixer<T> {
     pub fn new(count: usize, channels: usize) -> Self {
-        Self { values: vec![0.0; count], channels, next: 0 }
+        Self { values: vec![T::default(); count], channels, next: 0 }
     }
 
     /// Add a field with `width` channels of its own at each point.
-    pub fn add(&mut self, field: &[f32], width: usize) {
+    pub fn add(&mut self, field: &[T], width: usize) {
         for (point, own) in self.values.chunks_exact_mut(self.channels).zip(field.chunks_exact(width)) {
             point[self.next..self.next + width].copy_from_slice(own);
         }

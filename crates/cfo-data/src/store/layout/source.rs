@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{DataError, Description, Split};
+use crate::{DataError, Description, Offset, Split};
 
 /// Trajectories in a file. Numbers are in range: [`crate::store::TrajectoryFile`] checks them, and what it reads.
 pub(crate) trait Source: Send + Sync {
@@ -23,6 +23,19 @@ pub(crate) trait Source: Send + Sync {
 
     /// Snapshots `first..first + count` of one, `[count, height, width, channels]`.
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError>;
+
+    /// Snapshots `first..first + count` of one, in double precision.
+    fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError>;
+
+    /// The offset that the source's values are relative to.
+    fn offset(&self) -> Offset {
+        Offset::NONE
+    }
+
+    /// Warnings about valid content, such as arrays that are not used.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
 
     /// The same into a buffer, as long as the snapshots.
     fn values_into(

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Source;
+use super::unknown::{Unknown, warnings};
 use crate::store::container::array::{Array, Block, read_all, read_counts, shape_text};
 use crate::store::container::hdf5::Hdf5;
 use crate::store::container::npy::NpyArray;
@@ -15,6 +16,13 @@ pub(crate) const FORMAT: &str = "cfo-trajectories";
 pub(crate) const VERSION: i64 = 1;
 /// Attribute with the checksum of the texts, which HDF5 keeps in its only structure without one.
 pub(crate) const LABELS_CHECKSUM: &str = "labels_crc32";
+
+/// Arrays of numbers that are read.
+pub(super) const ARRAYS: [&str; 5] = ["values", "times", "lengths", "split", "parameters"];
+/// Attributes with numbers that are read.
+const ATTRIBUTES: [&str; 4] = ["version", "periodic", "domain", LABELS_CHECKSUM];
+/// Array with the positions of scattered points.
+const COORDINATES: &str = "coordinates";
 
 /// The checksum of the texts of a file: its system, and the lists of names in the order given.
 pub(crate) fn labels_checksum(system: &str, lists: [&[String]; 3]) -> i64 {
@@ -40,6 +48,7 @@ pub(crate) struct Table {
     lengths: Option<Vec<usize>>,
     splits: Option<Vec<Split>>,
     parameters: Option<Box<dyn Array>>,
+    warnings: Vec<String>,
 }
 
 /// What a container offers under the agreed names.
@@ -53,6 +62,8 @@ struct Parts {
     split: Option<Box<dyn Array>>,
     parameters: Option<Box<dyn Array>>,
     labels: Labels,
+    /// Numeric arrays and attributes with unknown names.
+    unknown: Vec<Unknown>,
 }
 
 /// What a container says about its numbers.
@@ -98,9 +109,17 @@ impl Table {
             parameter_names,
         };
         labels.check(file)?;
+        let names = file.members("/")?.datasets;
+        let other = |name: &&String| !ARRAYS.contains(&name.as_str());
+        // What is not numbers is nobody's data.
+        let numbers = |name: &String| Some((name.clone(), file.dataset(name).ok()?.shape().to_vec()));
+        let mut unknown: Vec<Unknown> = names.iter().filter(other).filter_map(numbers).collect();
+        let attributes = file.numeric_attributes("/").into_iter();
+        unknown.extend(attributes.filter(|(name, _)| !ATTRIBUTES.contains(&name.as_str())));
         Self::build(Parts {
             path: file.path().to_owned(),
-            names: file.members("/")?.datasets,
+            names,
+            unknown,
             values: array("values")?,
             times: array("times")?,
             lengths: array("lengths")?,
@@ -136,9 +155,14 @@ impl Table {
             |name: &str| take(name).map(|found| found.map(|array| Box::new(array) as Box<dyn Array>));
         let (values, times) = (array("values")?, array("times")?);
         let (lengths, split, parameters) = (array("lengths")?, array("split")?, array("parameters")?);
-        // What nobody asked for must not be damaged either.
-        arrays.into_iter().filter_map(|(_, member)| member).try_for_each(|member| member.check())?;
-        Self::build(Parts { path, names, values, times, lengths, split, parameters, labels })
+        let mut unknown = Vec::new();
+        for member in arrays.into_iter().filter_map(|(_, member)| member) {
+            // What nobody asked for must not be damaged either.
+            member.check()?;
+            let array = NpyArray::open(member).ok().filter(NpyArray::has_numbers);
+            unknown.extend(array.map(|array| (array.origin().name.clone(), array.shape().to_vec())));
+        }
+        Self::build(Parts { path, names, unknown, values, times, lengths, split, parameters, labels })
     }
 
     fn build(parts: Parts) -> Result<Self, DataError> {
@@ -159,6 +183,14 @@ impl Table {
             let needed = format!("[{frames}] or [{rows}, {frames}], as in `values`");
             return Err(times.origin().unfit(shape_text(times.shape()), needed));
         }
+        let axes = shape.len() - 3;
+        if axes > 0 && parts.unknown.iter().any(|(name, _)| name == COORDINATES) {
+            return Err(DataError::Scattered { path: parts.path });
+        }
+        let mut extents = vec![rows, frames, shape[2..2 + axes].iter().product()];
+        extents.extend(&shape[2..2 + axes]);
+        extents.retain(|&extent| extent > 1);
+        let warnings = warnings(&parts.unknown, &extents);
         let lengths = parts.lengths.map(|lengths| read_lengths(&*lengths, rows, frames)).transpose()?;
         let splits = parts.split.map(|split| read_splits(&*split, rows)).transpose()?;
         let parameters = parts.parameters;
@@ -170,7 +202,12 @@ impl Table {
         }
         let width = parameters.as_ref().map_or(0, |parameters| parameters.shape()[1]);
         let description = parts.labels.describe(&parts.path, &shape[2..], width)?;
-        Ok(Self { path: parts.path, description, values, times, lengths, splits, parameters })
+        Ok(Self { path: parts.path, description, values, times, lengths, splits, parameters, warnings })
+    }
+
+    /// The block of consecutive snapshots of a trajectory.
+    fn block(&self, trajectory: usize, first: usize, count: usize) -> Block {
+        Block::whole(self.values.shape()).narrow(0, trajectory, 1).narrow(1, first, count)
     }
 }
 
@@ -289,6 +326,10 @@ impl Source for Table {
         self.values.is_double()
     }
 
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     fn len(&self) -> usize {
         self.values.shape()[0]
     }
@@ -307,8 +348,11 @@ impl Source for Table {
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
-        self.values
-            .read_f32(&Block::whole(self.values.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
+        self.values.read_f32(&self.block(trajectory, first, count))
+    }
+
+    fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
+        self.values.read_f64(&self.block(trajectory, first, count))
     }
 
     fn values_into(
@@ -318,8 +362,7 @@ impl Source for Table {
         count: usize,
         out: &mut [f32],
     ) -> Result<(), DataError> {
-        let rows = Block::whole(self.values.shape()).narrow(0, trajectory, 1);
-        self.values.read_f32_into(&rows.narrow(1, first, count), out)
+        self.values.read_f32_into(&self.block(trajectory, first, count), out)
     }
 
     fn is_sequential(&self) -> bool {

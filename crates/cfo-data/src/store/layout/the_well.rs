@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Source;
 use super::pdebench::{Mixer, domain, leading_times};
-use crate::store::container::array::{Array, Block, shape_text};
+use crate::store::container::array::{Array, Block, Number, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
 
@@ -20,6 +20,8 @@ pub(crate) struct TheWell {
     frames: usize,
     fields: Vec<Field>,
     parameters: Vec<Parameter>,
+    /// Warnings about fields that are not used.
+    warnings: Vec<String>,
 }
 
 struct Field {
@@ -67,13 +69,18 @@ impl TheWell {
             }
         };
         let mut description = describe(file, &axes)?;
-        let mut fields = Vec::new();
+        let (mut fields, mut warnings) = (Vec::new(), Vec::new());
         for (order, group) in ORDERS.iter().enumerate() {
             for name in file.group_texts(group, "field_names")?.unwrap_or_default() {
                 let array = file.dataset(&format!("{group}/{name}"))?;
-                if let Some(field) = Field::open(array, order, [count, frames], &description.shape)? {
-                    description.channel_names.extend(component_names(&name, order, &axes));
-                    fields.push(field);
+                match Field::open(array, order, [count, frames], &description.shape)? {
+                    Some(field) => {
+                        description.channel_names.extend(component_names(&name, order, &axes));
+                        fields.push(field);
+                    }
+                    None => {
+                        warnings.push(format!("the field `{name}` does not vary in time and is not used"))
+                    }
                 }
             }
         }
@@ -85,7 +92,28 @@ impl TheWell {
             });
         }
         let parameters = read_parameters(file, count, &mut description)?;
-        Ok(Self { path: file.path().to_owned(), description, count, times, frames, fields, parameters })
+        Ok(Self {
+            path: file.path().to_owned(),
+            description,
+            count,
+            times,
+            frames,
+            fields,
+            parameters,
+            warnings,
+        })
+    }
+
+    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+        let shape = &self.description.shape;
+        if let [field] = self.fields.as_slice() {
+            return field.read(trajectory, first, count, shape);
+        }
+        let mut mixer = Mixer::new(count * shape.len(), shape.channels);
+        for field in &self.fields {
+            mixer.add(&field.read(trajectory, first, count, shape)?, field.width);
+        }
+        Ok(mixer.values)
     }
 }
 
@@ -213,18 +241,18 @@ impl Field {
     }
 
     /// Some frames, `[count, height, width, components]`, repeated along the axes that are left out.
-    fn read(
+    fn read<T: Number>(
         &self,
         trajectory: usize,
         first: usize,
         count: usize,
         shape: &FieldShape,
-    ) -> Result<Vec<f32>, DataError> {
+    ) -> Result<Vec<T>, DataError> {
         let mut block = Block::whole(self.array.shape());
         if self.by_sample {
             block = block.narrow(0, trajectory, 1);
         }
-        let stored = self.array.read_f32(&block.narrow(usize::from(self.by_sample), first, count))?;
+        let stored = T::read(&self.array, &block.narrow(usize::from(self.by_sample), first, count))?;
         let height = if self.by_axis[0] { shape.height } else { 1 };
         let width = if self.by_axis[1] { shape.width } else { 1 };
         if (height, width) == (shape.height, shape.width) {
@@ -252,6 +280,10 @@ impl Source for TheWell {
         &self.description
     }
 
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     fn is_double(&self) -> bool {
         self.fields.iter().any(|field| field.array.is_double())
     }
@@ -272,15 +304,11 @@ impl Source for TheWell {
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
-        let shape = &self.description.shape;
-        if let [field] = self.fields.as_slice() {
-            return field.read(trajectory, first, count, shape);
-        }
-        let mut mixer = Mixer::new(count * shape.len(), shape.channels);
-        for field in &self.fields {
-            mixer.add(&field.read(trajectory, first, count, shape)?, field.width);
-        }
-        Ok(mixer.values)
+        self.numbers(trajectory, first, count)
+    }
+
+    fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
+        self.numbers(trajectory, first, count)
     }
 
     fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {

@@ -12,6 +12,11 @@ pub(super) trait Hdf5Layout: Send {
     /// Add the next snapshots of the trajectory that was started last.
     fn frames(&mut self, values: &[f32]) -> Result<(), DataError>;
 
+    /// Adds snapshots in double precision. Layouts in single precision round them.
+    fn doubles(&mut self, values: &[f64]) -> Result<(), DataError> {
+        self.frames(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>())
+    }
+
     /// Write what is known only at the end.
     fn complete(&mut self) -> Result<(), DataError>;
 }
@@ -46,6 +51,10 @@ impl<L: Hdf5Layout> Output for Hdf5Writer<L> {
 
     fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
         self.layout.frames(values)
+    }
+
+    fn doubles(&mut self, values: &[f64]) -> Result<(), DataError> {
+        self.layout.doubles(values)
     }
 
     fn finish(self: Box<Self>) -> Result<(), DataError> {

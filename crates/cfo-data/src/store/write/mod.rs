@@ -21,7 +21,7 @@ use tempfile::TempPath;
 
 use crate::store::TrajectoryFile;
 use crate::trajectory::first_not_finite;
-use crate::{DataError, Description, Place, Split, Trajectory, TrajectoryError};
+use crate::{DataError, Description, Offset, Place, Split, Trajectory, TrajectoryError};
 pub use layout::OutputLayout;
 use netcdf::NetcdfOutput;
 use npz::NpzOutput;
@@ -54,6 +54,15 @@ pub struct WriteOptions {
     /// Snapshots of the longest trajectory, when known. Without it the layout `cfo` grows as needed, and the others
     /// take the first trajectory's.
     pub frames: Option<usize>,
+    /// Offset of the values. It is added before they are written: as float64 in the layouts `cfo` and `npz`, else rounded to float32.
+    pub offset: Offset,
+}
+
+impl WriteOptions {
+    /// Whether values are written in double precision.
+    fn is_double(&self) -> bool {
+        !self.offset.is_none() && matches!(self.layout, OutputLayout::Cfo | OutputLayout::Npz)
+    }
 }
 
 /// Writes trajectories one after the other.
@@ -91,6 +100,7 @@ pub struct TrajectoryWriter {
     force: bool,
     description: Description,
     frames: Option<usize>,
+    offset: Offset,
     count: usize,
     /// Snapshots of the trajectory that was started last, and how many of them are written.
     current: (usize, usize),
@@ -118,6 +128,11 @@ pub(crate) trait Output: Send {
 
     /// Add the next snapshots of the trajectory that was started last.
     fn frames(&mut self, values: &[f32]) -> Result<(), DataError>;
+
+    /// Adds snapshots in double precision. Layouts in single precision round them.
+    fn doubles(&mut self, values: &[f64]) -> Result<(), DataError> {
+        self.frames(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>())
+    }
 
     /// Complete the file.
     fn finish(self: Box<Self>) -> Result<(), DataError>;
@@ -147,6 +162,7 @@ impl TrajectoryWriter {
             force: options.force,
             description: description.clone(),
             frames: options.frames,
+            offset: options.offset,
             count: 0,
             current: (0, 0),
             has_splits: None,
@@ -210,7 +226,10 @@ impl TrajectoryWriter {
 
     fn put(&mut self, values: &[f32]) -> Result<(), DataError> {
         let output = self.output.as_mut().expect("the output lives until `finish`");
-        let written = output.frames(values);
+        let written = match self.offset.is_none() {
+            true => output.frames(values),
+            false => output.doubles(&self.offset.absolute(values)),
+        };
         self.failed |= written.is_err();
         self.current.1 += values.len() / self.description.shape.len();
         written
@@ -274,7 +293,7 @@ impl TrajectoryWriter {
         let Some(position) = first_not_finite(values) else { return Ok(()) };
         let mut place = self.description.shape.place(position).in_trajectory(trajectory);
         place.frame = place.frame.map(|frame| frame + first);
-        let (path, value) = (self.target.clone(), values[position]);
+        let (path, value) = (self.target.clone(), f64::from(values[position]));
         Err(DataError::NotFinite { path, place: Box::new(place), value })
     }
 

@@ -21,6 +21,7 @@ pub(crate) struct NpzOutput {
     target: PathBuf,
     description: Description,
     frames: Option<usize>,
+    is_double: bool,
     /// Checksum of the values written so far.
     checksum: crc32fast::Hasher,
     /// Numbers of the row that are still to come, and those that follow for want of snapshots.
@@ -58,6 +59,7 @@ impl NpzOutput {
             target: target.to_owned(),
             description: description.clone(),
             frames: options.frames,
+            is_double: options.is_double(),
             checksum: crc32fast::Hasher::new(),
             awaited: 0,
             padding: 0,
@@ -71,22 +73,29 @@ impl NpzOutput {
         Ok(output)
     }
 
-    fn write_values(&mut self, values: &[f32]) -> io::Result<()> {
-        let bytes = bytes_of(values, f32::to_le_bytes);
-        self.checksum.update(&bytes);
-        self.file.write_all(&bytes)?;
-        self.awaited -= values.len();
+    /// Bytes of a value.
+    fn size(&self) -> usize {
+        if self.is_double { 8 } else { 4 }
+    }
+
+    fn write_values(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let size = self.size();
+        self.checksum.update(bytes);
+        self.file.write_all(bytes)?;
+        self.awaited -= bytes.len() / size;
         if self.awaited > 0 {
             return Ok(());
         }
         // A portion at a time: a short trajectory may have much room after it.
         const PORTION: usize = 1 << 16;
-        let nothing = f32::NAN.to_le_bytes().repeat(PORTION.min(self.padding));
+        let one =
+            if self.is_double { f64::NAN.to_le_bytes().to_vec() } else { f32::NAN.to_le_bytes().to_vec() };
+        let nothing = one.repeat(PORTION.min(self.padding));
         while self.padding > 0 {
-            let portion = &nothing[..4 * self.padding.min(PORTION)];
+            let portion = &nothing[..size * self.padding.min(PORTION)];
             self.checksum.update(portion);
             self.file.write_all(portion)?;
-            self.padding -= portion.len() / 4;
+            self.padding -= portion.len() / size;
         }
         Ok(())
     }
@@ -113,8 +122,8 @@ impl NpzOutput {
         let frames = self.frames.unwrap_or(self.first_times.len());
         let mut shape = vec![count, frames];
         shape.extend(self.description.shape.dimensions());
-        let header = array_header("<f4", &shape);
-        let size = (header.len() + shape.iter().product::<usize>() * 4) as u64;
+        let header = array_header(if self.is_double { "<f8" } else { "<f4" }, &shape);
+        let size = (header.len() + shape.iter().product::<usize>() * self.size()) as u64;
         let mut checksum = crc32fast::Hasher::new();
         checksum.update(&header);
         checksum.combine(&self.checksum);
@@ -247,7 +256,13 @@ impl Output for NpzOutput {
     }
 
     fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
-        self.write_values(values).map_err(|error| DataError::writing(&self.target, error))
+        let bytes = bytes_of(values, f32::to_le_bytes);
+        self.write_values(&bytes).map_err(|error| DataError::writing(&self.target, error))
+    }
+
+    fn doubles(&mut self, values: &[f64]) -> Result<(), DataError> {
+        let bytes = bytes_of(values, f64::to_le_bytes);
+        self.write_values(&bytes).map_err(|error| DataError::writing(&self.target, error))
     }
 
     fn finish(self: Box<Self>) -> Result<(), DataError> {

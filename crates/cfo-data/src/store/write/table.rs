@@ -15,6 +15,7 @@ pub(crate) struct TableOutput {
     /// Frames of every row, when announced; otherwise rows grow.
     frames: Option<usize>,
     compression: Compression,
+    is_double: bool,
     values: Option<Growing>,
     times: Times,
     columns: Columns,
@@ -94,6 +95,7 @@ impl TableOutput {
                 description: description.clone(),
                 frames: options.frames,
                 compression: options.compression,
+                is_double: options.is_double(),
                 values: None,
                 times: Times::None,
                 columns: Columns::default(),
@@ -130,7 +132,10 @@ impl TableOutput {
             let mut row = vec![self.frames.unwrap_or(frames)];
             row.extend(self.description.shape.dimensions());
             let grows = self.frames.is_none();
-            self.values = Some(self.root.growing("values", &row, f32::NAN, grows, self.compression)?);
+            self.values = Some(match self.is_double {
+                true => self.root.growing("values", &row, f64::NAN, grows, self.compression)?,
+                false => self.root.growing("values", &row, f32::NAN, grows, self.compression)?,
+            });
         }
         self.values.as_mut().expect("made above").start(frames)
     }
@@ -170,6 +175,13 @@ impl Hdf5Layout for TableOutput {
     }
 
     fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
+        self.values.as_mut().expect("made with the first trajectory").write(values)
+    }
+
+    fn doubles(&mut self, values: &[f64]) -> Result<(), DataError> {
+        if !self.is_double {
+            return self.frames(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>());
+        }
         self.values.as_mut().expect("made with the first trajectory").write(values)
     }
 

@@ -44,6 +44,12 @@ impl Hdf5Array {
             Datatype::VarLen { .. } => origin.ragged("lists of different lengths"),
             other => origin.unfit(format!("{other:?}"), "real numbers"),
         })?;
+        let header = file.file.get_or_parse_header(dataset.address());
+        let elsewhere = |message: &HdfMessage| matches!(message, HdfMessage::ExternalFiles(_));
+        if header.is_ok_and(|header| header.messages.iter().any(elsewhere)) {
+            let (path, place) = (origin.path.to_path_buf(), Box::new(origin.place()));
+            return Err(DataError::Elsewhere { path, place, kind: "external" });
+        }
         let capacity = file.bytes.saturating_mul(growth(file, &dataset)?);
         let (numbers, filters) = (file.numbers.clone(), file.filters.clone());
         let file = file.file.clone();
@@ -148,7 +154,8 @@ impl Hdf5Array {
 
 impl Array for Hdf5Array {
     fn is_double(&self) -> bool {
-        self.size > 4
+        let whole = !matches!(self.dataset.dtype(), Datatype::FloatingPoint { .. });
+        self.size > if whole { 2 } else { 4 }
     }
 
     fn origin(&self) -> &Origin {

@@ -25,6 +25,9 @@ use crate::{DataError, Place};
 
 const FILTER_LZF: u16 = 32000;
 
+/// Layout class of virtual datasets.
+const VIRTUAL: u8 = 3;
+
 /// The most that a compressed byte can grow: deflate's limit, above LZF's.
 const GROWTH: u64 = 1032;
 
@@ -130,6 +133,15 @@ impl Hdf5 {
         self.group_attribute(group, name)?.map(|attribute| texts(&self.path, &attribute)).transpose()
     }
 
+    /// Names and extents of a group's numeric attributes.
+    pub fn numeric_attributes(&self, group: &str) -> Vec<(String, Vec<usize>)> {
+        let found = self.file.group(group).and_then(|group| group.attributes()).unwrap_or_default();
+        let numbers = found.into_iter().filter(|attribute| number_size(&attribute.datatype).is_some());
+        numbers
+            .map(|attribute| (attribute.name, attribute.shape.iter().map(|&side| side as usize).collect()))
+            .collect()
+    }
+
     fn group_attribute(&self, group: &str, name: &str) -> Result<Option<hdf5_reader::Attribute>, DataError> {
         let found = self.file.group(group).and_then(|group| group.attribute(name));
         match found {
@@ -184,6 +196,9 @@ fn failure(path: &Path, place: Place, error: Error) -> DataError {
             path: path.to_owned(),
             what: format!("the encoding of {place} ({what})"),
         },
+        Error::UnsupportedLayoutClass(VIRTUAL) => {
+            DataError::Elsewhere { path: path.to_owned(), place: Box::new(place), kind: "virtual" }
+        }
         other => {
             DataError::Damaged { path: path.to_owned(), place: Box::new(place), detail: other.to_string() }
         }

@@ -1,0 +1,69 @@
+//! Warnings about arrays of a file that are not read.
+
+use super::table::ARRAYS as KNOWN;
+use crate::store::container::array::shape_text;
+
+/// A named array or attribute, with its extents.
+pub(super) type Unknown = (String, Vec<usize>);
+
+/// Warns of arrays that look like data: one of their sides equals one of the data's extents.
+pub(super) fn warnings(unknown: &[Unknown], extents: &[usize]) -> Vec<String> {
+    let looks_like_data = |(_, shape): &&Unknown| {
+        shape.iter().product::<usize>() > 1 && shape.iter().any(|side| extents.contains(side))
+    };
+    unknown.iter().filter(looks_like_data).map(warning).collect()
+}
+
+fn warning((name, shape): &Unknown) -> String {
+    let near = |known: &&str| {
+        let distance = distance(&name.to_lowercase(), known);
+        distance <= known.len() / 3
+            || name.len() > 2 && (known.starts_with(name.as_str()) || name.starts_with(*known))
+    };
+    let nearest = KNOWN.iter().filter(|known| near(known)).min_by_key(|known| distance(name, known));
+    let advice = match nearest {
+        Some(known) => format!("did you mean `{known}`?"),
+        None => format!("arrays that are used: `{}`", KNOWN.join("`, `")),
+    };
+    format!("`{name}` of {} is not used; {advice}", shape_text(shape))
+}
+
+/// Edit distance of two words.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, own) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *own);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_the_datas_extents_are_named_with_what_they_may_be() {
+        let unknown = |name: &str, shape: &[usize]| (name.to_string(), shape.to_vec());
+        let found = warnings(
+            &[
+                unknown("parameter", &[8, 2]),
+                unknown("statics", &[8, 64]),
+                unknown("note", &[3]),
+                unknown("scale", &[1]),
+            ],
+            &[8, 20, 64, 1],
+        );
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], "`parameter` of shape [8, 2] is not used; did you mean `parameters`?");
+        assert!(
+            found[1].starts_with("`statics` of shape [8, 64] is not used; arrays that are used: `values`"),
+            "{found:?}"
+        );
+    }
+}
