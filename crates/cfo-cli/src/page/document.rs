@@ -45,6 +45,8 @@ pub struct Field {
 pub struct Channel {
     pub name: String,
     pub unit: String,
+    /// Offset of the channel: the page stores values minus this number.
+    pub offset: f64,
 }
 
 #[derive(Debug, Serialize)]

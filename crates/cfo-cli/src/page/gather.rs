@@ -190,7 +190,7 @@ fn read_prediction(
         let error = match common[frame] {
             Some(same) => {
                 let snapshot = truth.frames(index, &[same])?;
-                let error = matching::relative_error(&predicted, &snapshot);
+                let error = matching::relative_error_about(truth.offset(), &predicted, &snapshot);
                 if difference {
                     predicted.iter_mut().zip(&snapshot).for_each(|(p, t)| *p -= t);
                 }
@@ -270,7 +270,7 @@ fn field(
         stride: extract.stride,
         domain: description.domain.clone(),
         periodic: description.periodic.clone(),
-        channels: channels(description),
+        channels: channels(file),
         parameters: description.parameter_names.clone(),
         trajectories,
         times,
@@ -287,10 +287,12 @@ fn part(split: Split) -> &'static str {
 }
 
 /// Names and units; channels without a name are numbered.
-fn channels(description: &Description) -> Vec<Channel> {
+fn channels(file: &TrajectoryFile) -> Vec<Channel> {
+    let description = file.offset().named(file.description());
     let channel = |index: usize| Channel {
         name: description.channel_names.get(index).cloned().unwrap_or_else(|| format!("u{index}")),
         unit: description.channel_units.get(index).cloned().unwrap_or_default(),
+        offset: file.offset().of(index),
     };
     (0..description.shape.channels).map(channel).collect()
 }
@@ -315,7 +317,7 @@ fn notes(files: &[Source], extract: &Extract, scales: &[Vec<Scale>], pairing: &P
         };
         notes.push(format!("every {}th point of {points} along each axis", extract.stride));
     }
-    let names = channels(file.description());
+    let names = channels(file);
     for (Source { label, .. }, scales) in files.iter().zip(scales) {
         let rounded = scales.iter().zip(&names).filter(|(scale, _)| scale.precision() > 0.0);
         let rounded: Vec<String> =

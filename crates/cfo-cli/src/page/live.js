@@ -15,6 +15,17 @@ async function ask(path, body) {
   return answer;
 }
 
+// States, channels last, as the page has them, from those of the server; and back.
+function relative(field, state) {
+  const { channels } = field;
+  return state.map((value, at) => value - channels[at % channels.length].offset);
+}
+
+function absolute(field, state) {
+  const { channels } = field;
+  return Array.from(state, (value, at) => value + channels[at % channels.length].offset);
+}
+
 // The predicted states by time; more are added as the slider asks for them.
 class LiveTrack extends Track {
   constructor(field, truth) {
@@ -30,7 +41,8 @@ class LiveTrack extends Track {
       const at = this.times.length && this.times[place] < time ? place + 1 : place;
       const same = this.times[place] === time;
       this.times.splice(same ? place : at, same ? 1 : 0, time);
-      this.states.splice(same ? place : at, same ? 1 : 0, Float32Array.from(values.slice(index * size, (index + 1) * size)));
+      const state = relative(this.field, values.slice(index * size, (index + 1) * size));
+      this.states.splice(same ? place : at, same ? 1 : 0, Float32Array.from(state));
       this.errors.splice(same ? place : at, same ? 1 : 0, null);
       this.errors[same ? place : at] = this.errorAt(same ? place : at);
     });
@@ -50,7 +62,7 @@ class LiveTrack extends Track {
     for (let channel = 0; channel < this.field.channels.length; channel++) {
       for (let point = 0; point < this.points; point++) {
         const value = this.truth.value(place, point, channel);
-        norm += value * value;
+        norm += (value + this.field.channels[channel].offset) ** 2;
         off += (this.value(frame, point, channel) - value) ** 2;
       }
     }
@@ -65,7 +77,7 @@ function bareField(run) {
   const [height, width] = [axes === 2 ? shape[0] : 1, axes ? shape[axes - 1] : 1];
   return {
     system: run.system, axes, height, width, source: [height, width], stride: 1, domain: run.domain.length ? run.domain : Array(axes).fill([0, 1]), periodic: [],
-    channels: run.channels.map((name) => ({ name, unit: "" })), parameters: [], trajectories: [{ index: 0, split: null, parameters: [] }], times: [], files: [{ label: "predicted" }],
+    channels: run.channels.map((name) => ({ name, unit: "", offset: 0 })), parameters: [], trajectories: [{ index: 0, split: null, parameters: [] }], times: [], files: [{ label: "predicted" }],
   };
 }
 
@@ -193,7 +205,7 @@ class Live {
     if (this.rtol.value) Object.assign(body, { rtol: Number(this.rtol.value), atol: Number(this.rtol.value) / 100 });
     else if (this.steps.value) body.steps = Number(this.steps.value);
     if (this.hasTruth && !this.isEdited()) body.trajectory = page.field.trajectories[page.position].index;
-    else body.initial = Array.from(this.initial());
+    else body.initial = absolute(page.field, this.initial());
     return body;
   }
 
@@ -208,7 +220,7 @@ class Live {
     if (known.length === 0) return body;
     const near = time >= body.start ? known[known.length - 1] : known[0];
     delete body.trajectory;
-    return { ...body, start: near, initial: Array.from(track.states[track.times.indexOf(near)]) };
+    return { ...body, start: near, initial: absolute(this.page.field, track.states[track.times.indexOf(near)]) };
   }
 
   // The first prediction; a page without trajectories is drawn only now.

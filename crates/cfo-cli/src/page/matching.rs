@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 use cfo::CfoError;
-use cfo::data::Description;
 use cfo::data::store::TrajectoryFile;
+use cfo::data::{Description, Offset};
 
 /// Times that differ by less than this share of their span are the same: files may keep them in single precision.
 const SAME_TIME: f64 = 1e-6;
@@ -133,6 +133,18 @@ pub fn channels(description: &Description, other: &Description) -> Vec<usize> {
     }
 }
 
+/// Returns `file` with the offsets of `truth`, matched by channel.
+pub fn about(file: TrajectoryFile, truth: &TrajectoryFile) -> TrajectoryFile {
+    let order = channels(truth.description(), file.description());
+    let mut offset = vec![0.0; file.description().shape.channels];
+    for (channel, &place) in order.iter().enumerate() {
+        if let Some(own) = offset.get_mut(place) {
+            *own = truth.offset().of(channel);
+        }
+    }
+    file.relative_to(&Offset::new(offset))
+}
+
 /// A snapshot with its channels in another order.
 pub fn reordered(snapshot: &[f32], order: &[usize]) -> Vec<f32> {
     snapshot.chunks(order.len()).flat_map(|point| order.iter().map(|&channel| point[channel])).collect()
@@ -140,8 +152,12 @@ pub fn reordered(snapshot: &[f32], order: &[usize]) -> Vec<f32> {
 
 /// The norm of the difference over that of the truth; `None` where the truth is zero.
 pub fn relative_error(predicted: &[f32], truth: &[f32]) -> Option<f64> {
-    let square = |x: f32| f64::from(x) * f64::from(x);
-    let norm: f64 = truth.iter().map(|&x| square(x)).sum();
+    relative_error_about(&Offset::NONE, predicted, truth)
+}
+
+/// Relative error of values that are relative to an offset. The norm is that of the absolute truth.
+pub fn relative_error_about(offset: &Offset, predicted: &[f32], truth: &[f32]) -> Option<f64> {
+    let norm: f64 = offset.absolute(truth).iter().map(|x| x * x).sum();
     let difference: f64 =
         predicted.iter().zip(truth).map(|(&p, &t)| (f64::from(p) - f64::from(t)).powi(2)).sum();
     (norm > 0.0).then(|| (difference / norm).sqrt())

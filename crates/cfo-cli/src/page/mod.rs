@@ -10,7 +10,7 @@ mod run;
 
 pub use document::{Document, RunPart};
 pub use gather::gather;
-pub use matching::Source;
+pub use matching::{Source, about};
 pub use run::read as read_run;
 
 const TEMPLATE: &str = include_str!("index.html");

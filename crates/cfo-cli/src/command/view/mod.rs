@@ -78,7 +78,12 @@ fn open(paths: &[PathBuf], arguments: &args::View) -> Result<Vec<Source>> {
     let mut files = Vec::new();
     for path in paths {
         let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        files.push(Source { label, file: TrajectoryFile::open(path)?, of: None });
+        let file = TrajectoryFile::open(path)?;
+        let file = match files.first() {
+            Some(Source { file: truth, .. }) => page::about(file, truth),
+            None => file,
+        };
+        files.push(Source { label, file, of: None });
     }
     let count = files[0].file.len();
     if let Some(&beyond) = arguments.trajectory.iter().find(|&&index| index >= count) {
