@@ -250,7 +250,8 @@ fn roll_out(
         true => Numbers::Single(states),
         false => Numbers::Double(offset.absolute(&states)),
     };
-    let warnings = Excursion::warning(trained.model(), &found.excursions).into_iter().collect();
+    let beyond = trained.model().beyond_times(&request.start, times);
+    let warnings = beyond.into_iter().chain(Excursion::warning(trained.model(), &found.excursions)).collect();
     Ok(Predicted { values, evaluations: found.evaluations, warnings })
 }
 
