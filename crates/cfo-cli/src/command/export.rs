@@ -63,11 +63,14 @@ pub fn run(arguments: &args::Export) -> Result<()> {
         describe_as_xdmf(&file, &arguments.out, arguments.force)?;
     } else {
         if file.is_double() {
-            left_out.push(match file.offset().is_none() {
-                true => "digits beyond single precision: values are written as float32".to_string(),
-                false => {
+            left_out.push(match (file.offset().is_none(), layout.takes_doubles()) {
+                (true, _) => "digits beyond single precision: values are written as float32".to_string(),
+                (false, true) => {
                     "digits beyond single precision of the distance from each channel's mean".to_string()
                 }
+                (false, false) => format!(
+                    "the variation of channels whose values are large beside it: `{layout}` has float32; `cfo` and `npz` keep it"
+                ),
             });
         }
         check_target(arguments, in_place)?;

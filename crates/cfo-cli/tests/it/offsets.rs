@@ -82,6 +82,8 @@ fn predictions_keep_the_digits() {
         }
         folder.cfo(&format!("export {data}.npz --out {data}-e.h5")).done();
     }
+    let lost = folder.cfo("export offset.npz --out offset.nc").done().stderr;
+    assert!(lost.contains("left out: the variation of channels") && lost.contains("`npz` keep it"), "{lost}");
     let far = said(
         &folder,
         "p, q, h = np.load('offset-p.npz')['values'], np.load('plain-p.npz')['values'], h5py.File('offset-p.h5')['values'][...]

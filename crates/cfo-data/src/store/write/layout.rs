@@ -31,6 +31,11 @@ impl OutputLayout {
     pub const ALL: [Self; 7] =
         [Self::Cfo, Self::Npz, Self::Pdebench, Self::TheWell, Self::Netcdf, Self::Vtkhdf, Self::Xdmf];
 
+    /// Whether values with an offset are written as float64, which keeps their digits.
+    pub fn takes_doubles(self) -> bool {
+        matches!(self, Self::Cfo | Self::Npz)
+    }
+
     /// What the layout has no place for, of what a file has.
     pub fn leaves_out(self, description: &Description, has_split: bool) -> Vec<&'static str> {
         let mut lost = Vec::new();

@@ -61,7 +61,7 @@ pub struct WriteOptions {
 impl WriteOptions {
     /// Whether values are written in double precision.
     fn is_double(&self) -> bool {
-        !self.offset.is_none() && matches!(self.layout, OutputLayout::Cfo | OutputLayout::Npz)
+        !self.offset.is_none() && self.layout.takes_doubles()
     }
 }
 
