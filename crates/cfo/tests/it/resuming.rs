@@ -50,7 +50,7 @@ fn other_data_or_another_recipe_cannot_be_resumed() {
     let mut wider = recipe(80);
     wider.train.batch = 64;
     let other = trained(&wider, &oscillators(12), Some(folder.path()), true).unwrap_err();
-    assert!(other.to_string().contains("recipe"), "{other}");
+    assert!(other.to_string().contains("`train.batch`"), "{other}");
 }
 
 #[test]
