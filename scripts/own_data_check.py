@@ -20,11 +20,11 @@ import numpy as np
 
 from own_data import KINDS, make
 
-# Relative L2 errors against the clean solution that the default recipes must reach.
+# Relative L2 errors against the clean solution that the default recipes must reach. Fronts are one cell wide.
 GOALS = dict(
     ragged=1e-2, line=3e-2, bounded=3e-2, plane=5e-2, noisy=6e-2, parameters=1e-2, forced=1e-2, starts=1e-2, adaptive=1e-2,
     near=1e-2, near_noisy=6e-2, offset=1e-2, scales=1e-2, chaotic=3e-2, single=5e-2, shallow=3e-2, wave=3e-2, transport=3e-2,
-    string=3e-2, front=5e-2,
+    string=3e-2, front=8e-2,
 )  # fmt: skip
 # Differences between the command and Python: the same rollout in another batch.
 SAME = 1e-4
