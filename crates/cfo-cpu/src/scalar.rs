@@ -156,10 +156,10 @@ impl Real for f32 {
     fn tanh(self) -> Self {
         let square = self * self;
         let p = -5.704_988_7e-3;
-        let p = p * square + 2.063_908_9e-2;
+        let p = p * square + 2.063_909e-2;
         let p = p * square - 5.373_971_5e-2;
         let p = p * square + 1.333_144_2e-1;
-        let p = p * square - 3.333_328_2e-1;
+        let p = p * square - 3.333_328e-1;
         let near = self + self * square * p;
         let far = 1.0 - 2.0 / (1.0 + Real::exp(self + self));
         if self.abs() < 0.625 { near } else { far }
