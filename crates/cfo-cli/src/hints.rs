@@ -10,7 +10,8 @@ pub fn hint(error: &CfoError) -> Option<String> {
         CfoError::NoRun { .. } => "`cfo train RECIPE --out RUN` makes one",
         CfoError::NoData => "give `--data FILE`, or set `data.path` or `data.simulate`",
         CfoError::NetworkTooLarge { .. } => {
-            "lower the sizes under `[operator]`; `--dry-run` prints the number of parameters"
+            let general = error.hint()?;
+            return Some(format!("{general}; `--dry-run` prints their number"));
         }
         CfoError::BadCheckpoint { .. } => {
             "`cfo train --resume` continues from the newest intact checkpoint; `--checkpoint step-N` evaluates another"

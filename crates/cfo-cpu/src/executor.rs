@@ -8,6 +8,7 @@ use crate::all_reduce::Reduction;
 use crate::backend::host;
 use crate::buffer::{Buffer, Io, Region};
 use crate::kernel::{run, scratch};
+use crate::room::available_memory;
 use crate::{expression, thread_team};
 
 /// What the CPU says of a graph's operations to the planner.
@@ -258,11 +259,9 @@ impl Executable for Executor {
     }
 }
 
-/// Refuses more bytes than the memory that the system says it can give; where it says nothing, nothing is known.
+/// Refuses more bytes than this process can still take; where the system does not give their number, nothing is refused.
 pub(crate) fn check_fits(needed: u64) -> Result<()> {
-    let table = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
-    match line.and_then(|kibibytes| kibibytes.parse::<u64>().ok()).map(|kibibytes| kibibytes * 1024) {
+    match available_memory() {
         Some(available) if needed > available => Err(EngineError::OutOfMemory { needed, available }),
         _ => Ok(()),
     }

@@ -20,6 +20,7 @@ mod optimizer;
 mod random;
 mod reduce;
 mod resample;
+mod room;
 mod sample_path;
 pub(crate) mod scalar;
 pub(crate) mod simd;
@@ -30,6 +31,7 @@ pub use backend::Cpu;
 pub use buffer::roomy;
 #[doc(hidden)]
 pub use expression::apply;
+pub use room::available_memory;
 #[doc(hidden)]
 pub use simd::Level;
 pub use simd::name as simd_name;

@@ -12,7 +12,7 @@ use cfo_cuda::Cuda;
 use cfo_engine::backend::{Backend, Open};
 use cfo_engine::{EngineError, Memory, Result};
 
-pub use cfo_cpu::roomy;
+pub use cfo_cpu::{available_memory, roomy};
 pub use cfo_cuda::{CudaDevice, CudaLibrary, CudaReport, gpu_count};
 
 /// A device that runs programs.

@@ -100,8 +100,11 @@ impl Memory {
         let numbers = missing.map(|kept| {
             kept.shape.axes().iter().fold(1u128, |count, &extent| count.saturating_mul(extent as u128))
         });
-        let numbers = numbers.fold(0u128, u128::saturating_add);
-        let bytes = numbers.saturating_mul(self.element_bytes(Element::Real) as u128);
+        let (numbers, largest) =
+            numbers.fold((0u128, 0), |(sum, largest), count| (sum.saturating_add(count), count.max(largest)));
+        // Tensors are drawn one after another, in double precision.
+        let drawn = largest.saturating_mul(size_of::<f64>() as u128);
+        let bytes = numbers.saturating_mul(self.element_bytes(Element::Real) as u128).saturating_add(drawn);
         self.backend().check_room(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 }

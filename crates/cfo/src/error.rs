@@ -230,7 +230,10 @@ impl CfoError {
                     _ => format!("`train.batch = {fits}` would fit"),
                 })
             }
-            Self::NetworkTooLarge { .. } => Some("lower the sizes under `[operator]`".into()),
+            Self::NetworkTooLarge { parameters, needed, available } => {
+                let fits = *parameters as f64 * *available as f64 / (*needed).max(1) as f64;
+                Some(format!("lower the sizes under `[operator]`: about {fits:.0} parameters would fit"))
+            }
             Self::Diverged { last_good, .. } => Some(match last_good {
                 Some(name) => format!(
                     "lower `train.learning_rate` or set `train.clip`; `{name}` is the last good checkpoint"

@@ -57,6 +57,11 @@ impl Foreign {
         self.objective = objective;
     }
 
+    /// Whether the objective is one that recipes have no words for.
+    pub(crate) fn has_objective(&self) -> bool {
+        self.objective.is_some()
+    }
+
     /// The network: the user's own, else the recipe's.
     pub(crate) fn operator<'a>(&'a self, recipe: &'a Recipe) -> &'a dyn Operator {
         self.operator.as_deref().unwrap_or_else(|| recipe.operator.operator())

@@ -19,7 +19,7 @@ use crate::selection::{Selection, read_means};
 use crate::smoothing::Denoiser;
 use crate::survey::{Question, Source, Survey};
 use crate::train::{Share, draw};
-use crate::trajectories::{Trajectories, available_memory};
+use crate::trajectories::Trajectories;
 use crate::trust::trust;
 
 /// The tensor of all snapshots.
@@ -344,8 +344,8 @@ fn is_streamed(recipe: &Recipe, set: &Trajectories, bytes: u64, memory: &Memory)
     let device = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
     // Every rank of a machine holds the data for itself.
     let holders = crate::ranks::job().map_or(1, |ranks| ranks.local_size() as u64);
-    let host =
-        set.is_in_file() && available_memory().is_some_and(|available| bytes > available / 10 * 7 / holders);
+    let host = set.is_in_file()
+        && cfo_device::available_memory().is_some_and(|available| bytes > available / 10 * 7 / holders);
     Ok(device || host)
 }
 

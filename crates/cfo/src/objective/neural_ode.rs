@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Batch, Draw, FlowMatching, Integration, Objective, ObjectiveConfig, Point, Unit};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
+use crate::operator::at_most;
 use crate::recipe::{Recipe, choice};
 use crate::rollout::combine;
 
@@ -58,6 +59,10 @@ impl Default for ThroughSolver {
 
 /// Attempted steps of a window before it is given up, as in diffrax.
 const MOST_ATTEMPTS: u64 = 4096;
+/// Operations of a training step's graph at most. Planning them takes some seconds; it grows with their square.
+const MOST_OPERATIONS: usize = 1 << 17;
+/// How often an operation of the network appears in the graph for each evaluation: forward, again on the way back, and its derivatives.
+const APPEARANCES: usize = 4;
 
 impl ThroughSolver {
     /// Whether steps are chosen by tolerances.
@@ -85,7 +90,35 @@ impl ThroughSolver {
                 return invalid(key, "0 must be positive".into());
             }
         }
-        Ok(())
+        at_most(&format!("{section}.checkpoints"), self.checkpoints, MOST_ATTEMPTS as usize)
+    }
+
+    /// Refuses equal steps that make a graph too large to be built, for a network of so many operations.
+    pub(crate) fn check_graph(&self, section: &str, operations: usize) -> Result<()> {
+        if self.is_adaptive() {
+            return Ok(());
+        }
+        let (window, substeps) = (self.window, self.substeps.max(1));
+        let most = MOST_OPERATIONS / (APPEARANCES * self.solver.stages() * operations.max(1));
+        if window.saturating_mul(substeps) <= most.max(1) {
+            return Ok(());
+        }
+        let (key, value, each, other) = match window > substeps {
+            true => ("window", window, substeps, "substeps"),
+            false => ("substeps", substeps, window, "window"),
+        };
+        let largest = most / each;
+        Err(CfoError::invalid(
+            &format!("{section}.{key}"),
+            match largest {
+                0 => format!(
+                    "{value} solver steps are too many for one graph; lower `{section}.{other}` = {each} too"
+                ),
+                _ => format!(
+                    "{value} makes a graph of more than {MOST_OPERATIONS} operations for this network; the largest value is {largest}"
+                ),
+            },
+        ))
     }
 }
 

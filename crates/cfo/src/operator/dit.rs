@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Padding, crop, linear_drawn, sinusoids};
-use super::{Operator, OperatorConfig, OperatorInputs, Setting};
+use super::{MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// Added to the variance in layer normalisation.
@@ -139,7 +139,11 @@ impl Operator for Dit {
                 ),
             });
         }
-        Ok(())
+        at_most("operator.hidden", self.hidden, MOST_FEATURES)?;
+        at_most("operator.depth", self.depth, MOST_BLOCKS)?;
+        at_most("operator.mlp_ratio", self.mlp_ratio, MOST_BLOCKS)?;
+        at_most("operator.patch", self.patch, MOST_BLOCKS)?;
+        at_most("operator.time_features", self.time_features, MOST_FEATURES)
     }
 
     fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {

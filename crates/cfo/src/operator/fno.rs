@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
-use super::{Operator, OperatorConfig, OperatorInputs, Setting};
+use super::{MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// A Fourier neural operator: lift, spectral blocks, head. The time code is added to the lifted field, without weights of its own. The
@@ -55,6 +55,8 @@ impl Operator for Fno {
                 problem: "`modes` and `blocks` must be positive and `width` positive and even".into(),
             });
         }
+        at_most("operator.width", self.width, MOST_FEATURES)?;
+        at_most("operator.blocks", self.blocks, MOST_BLOCKS)?;
         if 2 * self.modes > shortest + 1 {
             return Err(CfoError::BadGrid {
                 operator: "fno",

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
-use super::{Operator, OperatorConfig, OperatorInputs, Setting};
+use super::{MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// A multilayer perceptron: state, time code and conditions side by side, then layers with their activation. The default is the paper's
@@ -78,6 +78,10 @@ impl Operator for Mlp {
         if self.hidden.contains(&0) {
             return invalid("hidden", "a layer needs at least one unit");
         }
+        for &width in &self.hidden {
+            at_most("operator.hidden", width, MOST_CHANNELS)?;
+        }
+        at_most("operator.bands", self.bands, MOST_FEATURES)?;
         if self.time_embedding && self.bands == 0 {
             return invalid(
                 "bands",

@@ -16,7 +16,7 @@ use cfo_engine::{Graph, Node, Parameter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{CfoError, Result};
 use crate::model::StateSpace;
 
 pub use dit::Dit;
@@ -24,6 +24,21 @@ pub use fno::Fno;
 pub use layers::Padding;
 pub use mlp::{Mlp, MlpActivation};
 pub use unet::Unet;
+
+/// Channels of a layer at most. Products of several such sizes can still be counted, and compared with the memory.
+pub(crate) const MOST_CHANNELS: usize = 1 << 24;
+/// Features of a time code and widths of tables that are computed while a network is built, at most.
+pub(crate) const MOST_FEATURES: usize = 1 << 14;
+/// Repeated blocks at most.
+pub(crate) const MOST_BLOCKS: usize = 1 << 10;
+
+/// Refuses a size that no network has, before memory is taken for it.
+pub(crate) fn at_most(key: &str, value: usize, most: usize) -> Result<()> {
+    match value <= most {
+        true => Ok(()),
+        false => Err(CfoError::invalid(key, format!("{value} is too large; the largest value is {most}"))),
+    }
+}
 
 /// What an operator is given.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Boundary, Padding, crop, linear, sinusoids};
-use super::{Operator, OperatorConfig, OperatorInputs, Setting};
+use super::{MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// A U-Net; unset sizes follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
@@ -74,6 +74,11 @@ impl Unet {
                 needed: "it convolves along a line or a plane; `mlp` suits systems of equations".into(),
             });
         }
+        for &width in &channels {
+            at_most("operator.channels", width, MOST_CHANNELS)?;
+        }
+        at_most("operator.time_features", self.time_features.unwrap_or(0), MOST_FEATURES)?;
+        at_most("operator.time_hidden", self.time_hidden.unwrap_or(0), MOST_CHANNELS)?;
         Ok(Scales {
             channels,
             time_features: self.time_features.unwrap_or(if planar { 256 } else { 64 }),

@@ -2,7 +2,7 @@
 
 use crate::error::{CfoError, Result};
 use crate::method::Method;
-use crate::objective::Motion;
+use crate::objective::{Motion, ObjectiveConfig};
 use crate::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
@@ -36,6 +36,12 @@ impl Stage {
         let stages = Self::all(method);
         for stage in &stages {
             let (model, _) = TrainingData::plan(&stage.method, set)?;
+            if let (ObjectiveConfig::NeuralOde(through), false) =
+                (stage.method.recipe.objective, stage.method.foreign.has_objective())
+            {
+                let section = if stage.method.tuning { "finetune" } else { "objective" };
+                through.check_graph(section, model.graph()?.entries().len())?;
+            }
             if stages.len() > 1 && model.objective().motion() != Motion::Velocity {
                 let name = model.objective().name().to_owned();
                 let problem = format!("`{name}` learns no velocity that a solver could integrate");

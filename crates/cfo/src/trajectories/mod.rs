@@ -408,13 +408,6 @@ fn by_default(count: usize) -> Vec<Split> {
     assign(count, default_counts(count), None).into_iter().flatten().collect()
 }
 
-/// Bytes of memory that the system says are available, if it says so.
-pub(crate) fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
-}
-
 /// That a trajectory does not fit the description of its set.
 fn misfit(index: usize, error: &TrajectoryError) -> CfoError {
     CfoError::BadData {
