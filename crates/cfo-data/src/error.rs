@@ -32,6 +32,12 @@ pub enum DataError {
         /// The path as given.
         path: PathBuf,
     },
+    /// The file was changed while it was in use.
+    #[error("`{path}` holds other values than when it was first read", path = path.display())]
+    Changed {
+        /// The path as given.
+        path: PathBuf,
+    },
     /// The output exists and may not be replaced.
     #[error("`{path}` exists already", path = path.display())]
     Exists {
@@ -213,7 +219,7 @@ impl DataError {
     /// Whether the user's input or usage is at fault (exit code 2) rather than work that failed (exit code 1).
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::DiskFull { .. } | Self::Writer { .. } => false,
+            Self::DiskFull { .. } | Self::Writer { .. } | Self::Changed { .. } => false,
             Self::Io { source, .. } => {
                 matches!(
                     source.kind(),
@@ -235,6 +241,9 @@ impl DataError {
             Self::NotAFile { path } if path.is_dir() => "give one of the files in that directory",
             Self::NotAFile { .. } => return None,
             Self::Empty { .. } => "the file was probably never finished; write or download it again",
+            Self::Changed { .. } => {
+                "nothing was trained on the new values: start again with the new file, or put the old one back and resume; write new data under another name"
+            }
             Self::Exists { .. } => "choose another name, or allow it to be replaced",
             Self::UnknownLayout { .. } => {
                 "trajectory files are HDF5 with `/values` and `/times`, `.npz` with the same arrays, PDEBench or The Well"

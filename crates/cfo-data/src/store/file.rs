@@ -9,6 +9,7 @@ use cfo_numerics::{TimeGrid, groups, nearness};
 use super::layout::{self, Layout, Source};
 use super::memory::{Held, Memory};
 use super::merged::Merged;
+use super::stamp::{Stamp, Stamped};
 use crate::sampling::spread;
 use crate::trajectory::{Defect, Defects, first_not_finite};
 use crate::{DataError, Description, Offset, Place, Split, StoredTrajectory, Trajectory};
@@ -31,6 +32,8 @@ pub struct TrajectoryFile {
     source: Arc<dyn Source>,
     /// Offset of the values that are returned.
     offset: Offset,
+    /// The file, to notice that it is changed; `None` for values in memory.
+    stamped: Option<Stamped>,
 }
 
 /// Maximum numbers of trajectories, of snapshots per trajectory, and of values from which offsets are chosen.
@@ -48,8 +51,10 @@ impl TrajectoryFile {
     /// Open a file, recognising its layout by what it holds.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
+        // Looked at first, so that no change after the first byte read is missed. What cannot be opened is refused by the layout.
+        let stamped = Stamped::open(path).ok();
         let (layout, source) = layout::open(path)?;
-        let file = Self::new(layout, source.into())?;
+        let file = Self::new(layout, source.into(), stamped)?;
         let offset = if file.is_double() { file.suiting_offset()? } else { Offset::NONE };
         Ok(Self { offset, ..file })
     }
@@ -64,7 +69,7 @@ impl TrajectoryFile {
     #[must_use]
     pub fn merged(&self) -> Self {
         let source = Arc::new(Merged::new(Arc::clone(&self.source)));
-        Self { layout: self.layout, source, offset: self.offset.clone() }
+        Self { layout: self.layout, source, offset: self.offset.clone(), stamped: None }
     }
 
     /// Number of snapshots, over all trajectories, that [`TrajectoryFile::merged`] merges with the previous one.
@@ -109,10 +114,10 @@ impl TrajectoryFile {
     /// # Errors
     /// If there is none.
     pub fn held(held: Arc<dyn Held>) -> Result<Self, DataError> {
-        Self::new(Layout::Memory, Arc::new(Memory(held)))
+        Self::new(Layout::Memory, Arc::new(Memory(held)), None)
     }
 
-    fn new(layout: Layout, source: Arc<dyn Source>) -> Result<Self, DataError> {
+    fn new(layout: Layout, source: Arc<dyn Source>, stamped: Option<Stamped>) -> Result<Self, DataError> {
         if source.len() == 0 {
             return Err(DataError::Unfit {
                 path: source.path().to_owned(),
@@ -122,12 +127,21 @@ impl TrajectoryFile {
             });
         }
         let offset = source.offset();
-        Ok(Self { layout, source, offset })
+        Ok(Self { layout, source, offset, stamped })
     }
 
     /// The path as it was given.
     pub fn path(&self) -> &Path {
         self.source.path()
+    }
+
+    /// When the file was last changed: as of its opening, and now. `None` for values in memory.
+    ///
+    /// # Errors
+    /// If the file system does not answer.
+    pub fn stamps(&self) -> Result<Option<[Stamp; 2]>, DataError> {
+        let stamps = self.stamped.as_ref().map(Stamped::stamps).transpose();
+        stamps.map_err(|error| DataError::reading(self.path(), error))
     }
 
     /// How the file arranges its trajectories.

@@ -5,9 +5,11 @@ mod file;
 mod layout;
 mod memory;
 mod merged;
+mod stamp;
 mod write;
 
 pub use file::TrajectoryFile;
 pub use layout::Layout;
 pub use memory::Held;
+pub use stamp::Stamp;
 pub use write::{Compression, OutputLayout, TrajectoryWriter, WriteOptions, describe_as_xdmf};

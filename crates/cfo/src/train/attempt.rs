@@ -18,6 +18,7 @@ use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
 use super::wall_time::timed;
+use super::witness::Witness;
 use super::{Ending, Observer, Outcome, WallTime, is_finished, weights};
 use crate::checkpoint::{Course, State};
 use crate::error::{CfoError, Result};
@@ -219,11 +220,9 @@ impl Attempt<'_> {
             time,
         };
         let (steps, ending) = std::thread::scope(|scope| {
-            let supply = match data.is_streamed() {
-                true => Some(Supply::start(scope, (own, data, self.set), memory, step)?),
-                false => None,
-            };
-            run.steps(step, supply, memory)
+            let witness = Witness::new(&own.recipe, self.set, fingerprint);
+            let supply = data.is_streamed().then(|| Supply::start(scope, (own, data), witness, memory, step));
+            run.steps(step, supply.transpose()?, memory)
         })?;
         let mut outcome = run.outcome(steps, ending);
         outcome.seconds += earlier.unwrap_or(0.0);

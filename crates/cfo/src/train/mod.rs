@@ -20,6 +20,7 @@ mod validation;
 mod wall_time;
 mod weights;
 
+mod witness;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

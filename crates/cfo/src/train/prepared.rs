@@ -10,6 +10,7 @@ use super::compiled::CompiledStep;
 use super::solve::{self, SolverStep};
 use super::stage::Stage;
 use super::step::training_step;
+use super::witness::Witness;
 use crate::error::{CfoError, Result};
 use crate::method::Method;
 use crate::model::Model;
@@ -57,6 +58,8 @@ impl Prepared {
             .with_determinism(train.deterministic)
             .with_collective(collective());
         let (model, data, fingerprint) = TrainingData::load(method, set, &mut memory, known)?;
+        // What was read in several passes must be one file's.
+        Witness::new(&method.recipe, set, &fingerprint).read(|| Ok(()))?;
         Self::build(model, data, memory, fingerprint)
     }
 

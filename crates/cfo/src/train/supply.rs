@@ -5,10 +5,10 @@ use std::thread::Scope;
 
 use cfo_engine::{Feed, Memory, Page};
 
+use super::witness::Witness;
 use crate::error::Result;
 use crate::model::Model;
 use crate::training_data::TrainingData;
-use crate::trajectories::Trajectories;
 
 /// Pages between the thread and the device: one being filled, one waiting, one on its way.
 const PAGES: usize = 3;
@@ -24,7 +24,8 @@ impl Supply {
     /// Starts to gather batches from a step on. The thread ends with this value, or after its first failure.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        (model, data, set): (&'scope Model, &'scope TrainingData, &'scope Trajectories),
+        (model, data): (&'scope Model, &'scope TrainingData),
+        mut witness: Witness<'scope>,
         memory: &Memory,
         first: u32,
     ) -> Result<Self> {
@@ -37,7 +38,8 @@ impl Supply {
         scope.spawn(move || {
             for (page, step) in pages.into_iter().zip(first..) {
                 let mut page = page;
-                let outcome = data.fill(step, model, set, page.values());
+                let set = witness.set();
+                let outcome = witness.read(|| data.fill(step, model, set, page.values()));
                 let failed = outcome.is_err();
                 if filled.send(outcome.map(|()| page)).is_err() || failed {
                     return;

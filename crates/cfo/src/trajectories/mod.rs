@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cfo_data::simulate::{self, Equation};
-use cfo_data::store::TrajectoryFile;
+use cfo_data::store::{Stamp, TrajectoryFile};
 use cfo_data::{Description, Offset, Split, Trajectory, TrajectoryError};
 use rayon::prelude::*;
 
@@ -273,6 +273,22 @@ impl Trajectories {
     /// Whether values stay in a file.
     pub fn is_in_file(&self) -> bool {
         self.file.is_some() && (0..self.trajectories.len()).any(|i| self.is_left(i))
+    }
+
+    /// When the file was last changed that values are in: as of its opening, and now.
+    ///
+    /// # Errors
+    /// If the file system does not answer.
+    pub(crate) fn stamps(&self) -> Result<Option<[Stamp; 2]>> {
+        match &self.file {
+            Some(file) if self.is_in_file() => Ok(file.stamps()?),
+            _ => Ok(None),
+        }
+    }
+
+    /// The file that the set was opened from.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| file.path())
     }
 
     /// Whether trajectories are cheap to read only one after another, in their order.
