@@ -6,6 +6,7 @@ use cfo_data::simulate::SimulationError;
 use cfo_engine::EngineError;
 
 use crate::recipe::near;
+use crate::train::Divergence;
 
 /// Every failure of this crate; each says what was found and what was needed.
 #[derive(Debug, thiserror::Error)]
@@ -117,12 +118,14 @@ pub enum CfoError {
         available: u64,
     },
     /// The loss became NaN or infinite, or grew without bound.
-    #[error("the loss became {loss} at step {step}")]
+    #[error("{}", seen.text(*step, *loss))]
     Diverged {
         /// The step.
         step: u32,
         /// The loss.
         loss: f64,
+        /// What else was seen.
+        seen: Box<Divergence>,
         /// The last checkpoint from before.
         last_good: Option<String>,
     },
@@ -234,12 +237,9 @@ impl CfoError {
                 let fits = *parameters as f64 * *available as f64 / (*needed).max(1) as f64;
                 Some(format!("lower the sizes under `[operator]`: about {fits:.0} parameters would fit"))
             }
-            Self::Diverged { last_good, .. } => Some(match last_good {
-                Some(name) => format!(
-                    "lower `train.learning_rate` or set `train.clip`; `{name}` is the last good checkpoint"
-                ),
-                None => "lower `train.learning_rate` or set `train.clip`".into(),
-            }),
+            Self::Diverged { step, loss, seen, last_good } => {
+                Some(seen.hint(*step, *loss, last_good.as_deref()))
+            }
             Self::BadCheckpoint { .. } => Some(
                 "resume the run from the newest checkpoint that is whole, or load another by its name".into(),
             ),

@@ -61,7 +61,7 @@ pub use objective::Objective;
 pub use operator::Operator;
 pub use recipe::Recipe;
 pub use rollout::{Budget, Prediction, Request, Solver, SolverOptions, Watch};
-pub use train::{Ending, Observer, Reply, StepReport, Training, WallTime};
+pub use train::{BatchSize, Divergence, Ending, Observer, Reply, StepReport, Training, WallTime};
 pub use trained::{Loader, ShorterSteps, Solution, Trained};
 pub use trajectories::{Part, Trajectories};
 pub use {cfo_data as data, cfo_numerics as numerics};

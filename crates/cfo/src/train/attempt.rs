@@ -13,7 +13,7 @@ use super::folder::Folder;
 use super::log::{Log, read_log};
 use super::pace::Pace;
 use super::prepared::Prepared;
-use super::run::Run;
+use super::run::{Latest, Run};
 use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
@@ -211,6 +211,7 @@ impl Attempt<'_> {
             warnings: data.warnings.clone(),
             best,
             course,
+            latest: Latest { step, ..Latest::default() },
             saved: earlier.is_some(),
             started,
             since: (started, step),

@@ -3,6 +3,7 @@
 mod attempt;
 mod cautions;
 mod compiled;
+mod divergence;
 mod folder;
 mod log;
 mod observer;
@@ -19,8 +20,8 @@ mod training;
 mod validation;
 mod wall_time;
 mod weights;
-
 mod witness;
+
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -37,6 +38,7 @@ use crate::trained::Trained;
 use crate::trajectories::Trajectories;
 use attempt::Attempt;
 pub use compiled::CompiledStep;
+pub use divergence::{BatchSize, Divergence};
 use folder::Folder;
 use log::Log;
 pub(crate) use log::{read_log, write_log};
@@ -107,8 +109,8 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
             halvings,
         };
         let (step, loss) = match attempt.run(start.take(), &mut *observer, begun) {
-            Err(CfoError::Diverged { step, loss, .. })
-                if halvings < MOST_HALVINGS && is_early(step, recipe) =>
+            Err(CfoError::Diverged { step, loss, seen, .. })
+                if halvings < MOST_HALVINGS && is_early(step, recipe) && seen.depends_on_rate(step) =>
             {
                 (step, loss)
             }
@@ -117,7 +119,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
         halvings += 1;
         let rate = halved.recipe.train.learning_rate / 2.0;
         let notice = format!(
-            "the loss became {loss:.3e} at step {step}: `train.learning_rate` is too high; starting again with {rate}"
+            "the loss became {loss:.3e} at step {step}: `train.learning_rate` may be too high; starting again with {rate}"
         );
         if let Some(folder) = &folder {
             folder.checkpoints.clear()?;

@@ -7,6 +7,7 @@ use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape, Type}
 
 use super::collective;
 use super::compiled::CompiledStep;
+use super::divergence::GRADIENT;
 use super::solve::{self, SolverStep};
 use super::stage::Stage;
 use super::step::training_step;
@@ -112,6 +113,8 @@ impl Prepared {
     pub fn upload(&mut self) -> Result<()> {
         let zero = Data::F32(&[0.0]);
         self.memory.insert_as(Role::Optimizer, "train.loss", Element::Real, Shape::scalar(), zero)?;
+        let zero = Data::F32(&[0.0]);
+        self.memory.insert_as(Role::Scratch, GRADIENT, Element::Real, Shape::scalar(), zero)?;
         self.data.upload(&self.model, &mut self.memory)
     }
 

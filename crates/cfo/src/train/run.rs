@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cfo_engine::{Data, Memory};
 
 use super::compiled::CompiledStep;
+use super::divergence::{Divergence, GRADIENT};
 use super::log::Log;
 use super::pace::{Pace, Signs};
 use super::stage::Stage;
@@ -42,6 +43,8 @@ pub(super) struct Run<'a> {
     pub warnings: Vec<String>,
     pub best: Option<(f64, u32)>,
     pub course: Course,
+    /// What the latest steps had, as far as they are looked at one by one.
+    pub latest: Latest,
     /// Whether there is a checkpoint.
     pub saved: bool,
     pub started: Instant,
@@ -52,6 +55,19 @@ pub(super) struct Run<'a> {
     pub observer: &'a mut dyn Observer,
     /// Where the wall time went so far.
     pub time: WallTime,
+}
+
+/// What was read after the latest steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Latest {
+    /// The step that was looked at last.
+    pub step: u32,
+    /// Its loss, or the mean of those since the look before.
+    pub loss: Option<f64>,
+    /// The norm of its gradient.
+    pub gradient: Option<f64>,
+    /// The sum of losses since the last report.
+    pub sum: f64,
 }
 
 impl Run<'_> {
@@ -70,6 +86,7 @@ impl Run<'_> {
             let begun = Instant::now();
             self.advance(chunk, &mut supply, memory)?;
             step += chunk;
+            self.look(step, memory)?;
             if step == self.stage.first + 1 {
                 self.course.first_loss = memory.read_f64("train.loss")?.first().copied();
             }
@@ -86,7 +103,7 @@ impl Run<'_> {
                 continue;
             }
             let report = self.report(step, validate, memory)?;
-            let improved = self.judge(&report);
+            let improved = self.judge(&report, memory)?;
             let ends = self.observer.report(&report).is_break();
             let ends = ranks::from_first(ends)?;
             let finished = is_finished(step, &self.course, recipe);
@@ -164,18 +181,19 @@ impl Run<'_> {
         let growth = if is_early(step, recipe) { GROWTH[0] } else { GROWTH[1] };
         let bound = growth * self.course.first_loss.get_or_insert(loss).max(1e-6);
         if !loss.is_finite() || loss > bound {
-            let good = self.checkpoints.filter(|checkpoints| checkpoints.exist());
-            let last_good = good.map(|_| "checkpoints/latest".to_owned());
-            return Err(CfoError::Diverged { step, loss, last_good });
+            return Err(self.diverged(step, loss, memory)?);
         }
         self.course.loss = Some(loss);
+        if memory.is_asynchronous() {
+            self.latest = Latest { step, loss: Some(loss), gradient: self.gradient(memory)?, sum: 0.0 };
+        }
+        self.latest.sum = 0.0;
         let steps_per_second = f64::from(step - before) / then.elapsed().as_secs_f64();
         let validation = match validate {
             true => timed(&mut self.time.validation, || self.validation.error(memory))?,
             false => None,
         };
-        let adam = self.stage.method.recipe.train.adam()?;
-        let learning_rate = adam.learning_rate * adam.schedule.factor(step - 1 - self.stage.first);
+        let learning_rate = self.rate(step)?;
         let steps = recipe.total_steps();
         let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
         self.log.write(&report)?;
@@ -184,15 +202,58 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// Whether a validation error is the lowest so far; counts those that are not.
-    fn judge(&mut self, report: &StepReport) -> bool {
-        let Some(error) = report.validation else { return false };
+    /// Looks at the loss after each step, so that the first one that is not finite is known. On the CPU this costs nothing.
+    fn look(&mut self, step: u32, memory: &Memory) -> Result<()> {
+        if memory.is_asynchronous() {
+            return Ok(());
+        }
+        let sum = memory.read_f64("train.loss")?[0];
+        let loss = (sum - self.latest.sum) / f64::from((step - self.latest.step).max(1));
+        if !sum.is_finite() {
+            return Err(self.diverged(step, loss, memory)?);
+        }
+        self.latest = Latest { step, loss: Some(loss), gradient: self.gradient(memory)?, sum };
+        Ok(())
+    }
+
+    /// The learning rate of a step.
+    fn rate(&self, step: u32) -> Result<f64> {
+        let adam = self.stage.method.recipe.train.adam()?;
+        Ok(adam.learning_rate * adam.schedule.factor(step - 1 - self.stage.first))
+    }
+
+    /// The norm of the latest gradient, where gradients are clipped.
+    fn gradient(&self, memory: &Memory) -> Result<Option<f64>> {
+        let clips = self.stage.method.recipe.train.clip > 0.0;
+        clips.then(|| Ok(memory.read_f64(GRADIENT)?[0])).transpose()
+    }
+
+    /// The error of a loss that is not finite or has no bound.
+    fn diverged(&self, step: u32, loss: f64, memory: &Memory) -> Result<CfoError> {
+        let good = self.checkpoints.filter(|checkpoints| checkpoints.exist());
+        let last_good = good.map(|_| "checkpoints/latest".to_owned());
+        let losses = self.history.iter().map(|report| report.loss).chain(self.latest.loss);
+        let mut seen = Divergence {
+            after: self.latest.step.min(step - 1),
+            loss_before: self.latest.loss.filter(|_| self.latest.step < step),
+            lowest_loss: losses.reduce(f64::min),
+            gradient: [self.latest.gradient, self.gradient(memory)?],
+            rate: self.rate(step)?,
+            ..Divergence::default()
+        };
+        seen.count_weights(memory)?;
+        Ok(CfoError::Diverged { step, loss, seen: Box::new(seen), last_good })
+    }
+
+    /// Whether a validation error is the lowest so far, whose weights are kept; counts those that are not.
+    fn judge(&mut self, report: &StepReport, memory: &Memory) -> Result<bool> {
+        let Some(error) = report.validation else { return Ok(false) };
         let improved = error.is_finite() && self.best.is_none_or(|(lowest, _)| error < lowest);
         if improved {
             self.best = Some((error, report.step));
         }
         self.course.stale = if improved { 0 } else { self.course.stale + 1 };
-        improved
+        Ok(improved)
     }
 
     /// Writes a checkpoint, and marks it as the best if it is.

@@ -3,6 +3,7 @@
 use cfo_engine::{Draw, Element, Graph, Node, PathData, PathSample, PathTensors, Shape};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 
+use super::divergence::GRADIENT;
 use super::share::Samples;
 use crate::error::Result;
 use crate::model::Model;
@@ -114,13 +115,13 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     Ok((graph, loss))
 }
 
-/// Appends what a loss and its gradients change: the sum of losses, the weights, the counter.
+/// Appends what a loss and its gradients change: the sum of losses, the weights, the counter, the norm of clipped gradients.
 pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[Node]) -> Result<()> {
     let total = graph.input("train.loss", Shape::scalar())?;
     let sum = graph.add(total, loss)?;
     graph.assign(total, sum)?;
     let (counter, adam) = (graph.counter(COUNTER)?, model.recipe.train.adam()?);
-    match model.tuning {
+    let norm = match model.tuning {
         false => graph.adam_step(gradients, counter, adam)?,
         true => {
             // Batches go on being counted; the optimiser and its schedule begin anew.
@@ -129,6 +130,10 @@ pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[N
             graph.adam_step(gradients, own, adam)?
         }
     };
+    if let Some(norm) = norm {
+        let latest = graph.input(GRADIENT, Shape::scalar())?;
+        graph.assign(latest, norm)?;
+    }
     Ok(())
 }
 

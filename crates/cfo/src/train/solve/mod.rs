@@ -15,6 +15,7 @@ use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::objective::Integration;
 use crate::ranks::job;
+use crate::train::Divergence;
 use crate::training_data::TrainingData;
 use course::Course;
 use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
@@ -275,7 +276,8 @@ impl SolverStep {
     /// The network has become so steep that no step is short enough.
     fn no_end<T>(&self, memory: &Memory) -> Result<T> {
         let step = memory.read_index("train.step")?[0] + 1;
-        Err(CfoError::Diverged { step, loss: f64::INFINITY, last_good: None })
+        let seen = Divergence { after: step - 1, no_step: true, ..Divergence::default() };
+        Err(CfoError::Diverged { step, loss: f64::INFINITY, seen: Box::new(seen), last_good: None })
     }
 }
 
