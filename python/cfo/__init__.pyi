@@ -140,6 +140,8 @@ class Model:
     @property
     def parameters(self) -> int: ...
     @property
+    def warnings(self) -> list[str]: ...
+    @property
     def steps(self) -> int: ...
     @property
     def device(self) -> str: ...
@@ -173,6 +175,7 @@ def train(
     device: str = "auto",
     out: _Path | None = None,
     resume: bool = False,
+    checkpoint: str = "best",
     progress: bool = True,
     callback: Callable[[dict[str, Any]], Any] | None = None,
     set: Mapping[str, Any] | None = None,

@@ -214,8 +214,13 @@ class Model:
         return self._facts["parameters"]
 
     @property
+    def warnings(self) -> list[str]:
+        """Warnings about the training data and about how the training ended, if this process trained the model."""
+        return list(self._facts["warnings"])
+
+    @property
     def steps(self) -> int:
-        """Steps that it was trained."""
+        """Training steps behind the weights: fewer than were made where an earlier validation was the best one."""
         return self._facts["steps"]
 
     @property
@@ -333,9 +338,15 @@ def load(run: str | os.PathLike[str], checkpoint: str = "best", device: str = "a
     Raises:
         FileNotFoundError: If there is no such run.
         ValueError: If there is no such checkpoint or it is damaged, or there is no such device.
+
+    Warns:
+        UserWarning: If `recipe.toml` in the folder is not the recipe that the run was trained with.
     """
     name = None if checkpoint == "best" else str(checkpoint)
-    return Model._of(_native.Model.load(os.fspath(run), name, str(device)))
+    native, note = _native.Model.load(os.fspath(run), name, str(device))
+    if note is not None:
+        warnings.warn(note, stacklevel=2)
+    return Model._of(native)
 
 
 Model.__module__ = load.__module__ = "cfo"

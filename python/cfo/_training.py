@@ -32,6 +32,7 @@ def train(
     device: str = "auto",
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    checkpoint: str = "best",
     progress: bool = True,
     callback: Callable[[dict[str, Any]], Any] | None = None,
     set: Mapping[str, Any] | None = None,
@@ -49,6 +50,8 @@ def train(
         device: `"auto"`, `"cpu"` or `"cuda:N"`.
         out: The folder of the run, for checkpoints and the log; without it nothing is written.
         resume: Whether to go on from the newest checkpoint in `out`, if it has any.
+        checkpoint: Which weights the model has: `"best"`, those with the lowest validation error, which are the latest of a training without
+            validation, or `"latest"`. `cfo.load` makes the same choice.
         progress: Whether to show how it goes: one line that changes on a terminal and in a notebook, plain lines elsewhere.
         callback: Called at each report with a dict (`step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and at times `validation`).
             The training ends where it returns `False`; what it raises is raised here.
@@ -66,6 +69,8 @@ def train(
         raise InputError(f"`data` is a {type(data).__name__}", "give `cfo.Trajectories`, or the name of a file")
     if callback is not None and not callable(callback):
         raise InputError(f"`callback` is a {type(callback).__name__}", "give a function of one dict")
+    if checkpoint not in ("best", "latest"):
+        raise InputError(f"`checkpoint` is {checkpoint!r}", 'give `"best"` or `"latest"`')
     counted = None if steps is None else whole(steps, "steps", 1)
     pairs = _section("operator", operator, "kind") + _section("path", path, "spline") + _section("objective", objective, "kind")
     keywords = {
@@ -83,11 +88,15 @@ def train(
         "device": str(device),
         "out": None if out is None else os.fspath(out),
         "resume": bool(resume),
+        "latest": checkpoint == "latest",
     }
     shown = Progress() if progress else None
 
+    told: list[str] = []
+
     def hear(kind: str, text: str) -> bool:
         if kind == "notice":
+            told.append(text)
             warnings.warn(text, stacklevel=3)
             return True
         report = json.loads(text)
@@ -101,7 +110,11 @@ def train(
     finally:
         if shown is not None:
             shown.close()
-    return Model._of(native)
+    model = Model._of(native)
+    for text in model.warnings:
+        if text not in told:
+            warnings.warn(text, stacklevel=2)
+    return model
 
 
 def _section(name: str, value: Any, short: str) -> list[tuple[str, Any]]:

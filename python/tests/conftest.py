@@ -45,7 +45,7 @@ def lorenz() -> cfo.Trajectories:
 @pytest.fixture(scope="session")
 def model(lorenz) -> cfo.Model:
     network = {"kind": "mlp", "hidden": [32, 32], "time_embedding": False}
-    return cfo.train(lorenz, operator=network, steps=600, batch=128, device="cpu", progress=False)
+    return cfo.train(lorenz, operator=network, steps=600, batch=128, checkpoint="latest", device="cpu", progress=False)
 
 
 @pytest.fixture(scope="session")

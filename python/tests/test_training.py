@@ -49,12 +49,12 @@ def test_the_same_seed_gives_the_bits_of_the_command(tmp_path, run, lorenz, reci
     file = tmp_path / "lorenz.h5"
     lorenz.save(file)
     run("train", recipe, "--data", file, "--out", tmp_path / "theirs", "--device", "cpu")
-    theirs = cfo.load(tmp_path / "theirs", checkpoint="latest", device="cpu")
+    theirs, latest = (cfo.load(tmp_path / "theirs", checkpoint=name, device="cpu") for name in ("best", "latest"))
     arrays = cfo.Trajectories([one.times for one in lorenz], [one.values.astype(float) for one in lorenz], split=lorenz.split)
     for name, data in {"read": cfo.read(file), "left": cfo.read(file, in_memory=False), "held": lorenz, "arrays": arrays}.items():
         ours = cfo.train(data, recipe, device="cpu", out=tmp_path / name, progress=False)
         assert weights(tmp_path / name) == weights(tmp_path / "theirs"), name
-        assert without_rate(ours.history) == without_rate(theirs.history), name
+        assert without_rate(ours.history) == without_rate(latest.history), name
         state = lorenz[0].values[0]
         assert np.array_equal(ours.predict(state, [0.1, 0.3]), theirs.predict(state, [0.1, 0.3])), name
 
@@ -138,11 +138,12 @@ def test_a_callback_hears_every_report_on_the_calling_thread_and_may_stop(lorenz
         threads.add(threading.get_ident())
         return len(heard) < 3
 
-    model = cfo.train(lorenz, recipe, callback=callback, progress=False, device="cpu")
+    last = {"checkpoint": "latest", "progress": False, "device": "cpu"}
+    model = cfo.train(lorenz, recipe, callback=callback, **last)
     assert [report["step"] for report in heard] == [10, 20, 30] and model.steps == 30
     assert heard == model.history and threads == {threading.get_ident()}
     assert set(heard[0]) == {"step", "steps", "loss", "learning_rate", "steps_per_second"} and "validation" in heard[1]
-    assert cfo.train(lorenz, recipe, callback=lambda report: None, progress=False, device="cpu").steps == 60
+    assert cfo.train(lorenz, recipe, callback=lambda report: None, **last).steps == 60
 
 
 def test_what_a_callback_raises_is_raised(lorenz, recipe):
@@ -157,14 +158,53 @@ def test_what_a_callback_raises_is_raised(lorenz, recipe):
 
 
 def test_a_run_is_resumed_to_the_same_bits(tmp_path, lorenz, recipe):
-    whole = cfo.train(lorenz, recipe, out=tmp_path / "whole", progress=False, device="cpu")
-    part = cfo.train(lorenz, recipe, out=tmp_path / "part", callback=lambda r: r["step"] < 30, progress=False, device="cpu")
+    last = {"checkpoint": "latest", "progress": False, "device": "cpu"}
+    whole = cfo.train(lorenz, recipe, out=tmp_path / "whole", **last)
+    part = cfo.train(lorenz, recipe, out=tmp_path / "part", callback=lambda r: r["step"] < 30, **last)
     assert part.steps == 30
     with pytest.raises(ValueError, match="already holds a run"):
         cfo.train(lorenz, recipe, out=tmp_path / "part", progress=False, device="cpu")
-    again = cfo.train(lorenz, out=tmp_path / "part", resume=True, progress=False, device="cpu")
+    again = cfo.train(lorenz, out=tmp_path / "part", resume=True, **last)
     assert again.steps == whole.steps == 60
     assert weights(tmp_path / "part") == weights(tmp_path / "whole")
+
+
+def test_a_training_has_the_weights_that_loading_takes(tmp_path, lorenz):
+    """The best by validation, unless the latest are asked for; with a folder and without one."""
+    keys = {"train.validate_every": 5, "train.report_every": 5, "train.schedule": "constant"}
+    state = lorenz[0].values[0]
+
+    def train(**more):
+        network = {"kind": "mlp", "hidden": [16, 16], "time_embedding": False}
+        return cfo.train(lorenz, operator=network, steps=60, batch=32, learning_rate=0.03, device="cpu", progress=False, set=keys, **more)
+
+    model = train(out=tmp_path / "run")
+    errors = {report["step"]: report["validation"] for report in model.history if "validation" in report}
+    best = min(errors, key=errors.get)
+    assert best != max(errors), "the last weights happen to be the best: choose another learning rate"
+    assert model.evaluate(lorenz.validation)["relative_l2"]["mean"] == pytest.approx(errors[best], rel=1e-6)
+    expected = {name: cfo.load(tmp_path / "run", checkpoint=name, device="cpu").predict(state, [0.1]) for name in ("best", "latest")}
+    assert not np.array_equal(expected["best"], expected["latest"])
+    assert np.array_equal(model.predict(state, [0.1]), expected["best"])
+    assert np.array_equal(train().predict(state, [0.1]), expected["best"])
+    assert np.array_equal(train(checkpoint="latest").predict(state, [0.1]), expected["latest"])
+    # A run that is over is only loaded.
+    assert np.array_equal(cfo.train(lorenz, out=tmp_path / "run", resume=True, device="cpu", progress=False).predict(state, [0.1]), expected["best"])
+    model.save(tmp_path / "copy")
+    copy = cfo.load(tmp_path / "copy", device="cpu")
+    assert np.array_equal(copy.predict(state, [0.1]), expected["best"])
+    assert copy.steps == model.steps == best and without_rate(copy.history) == without_rate(model.history)
+    assert np.array_equal(cfo.load(tmp_path / "copy", checkpoint="latest", device="cpu").predict(state, [0.1]), expected["latest"])
+    with pytest.raises(ValueError, match="checkpoint"):
+        train(checkpoint="step-5")
+
+
+def test_a_training_that_learned_nothing_warns(lorenz):
+    with pytest.warns(UserWarning, match="predicts no change"):
+        model = cfo.train(
+            lorenz, operator="mlp", steps=1, learning_rate=1e-12, device="cpu", progress=False, set={"train.validate_every": 0}
+        )
+    assert model.history[-1]["loss"] > 1 and len(model.warnings) == 1
 
 
 def test_models_are_saved_and_loaded(tmp_path, model, lorenz, run):

@@ -84,15 +84,20 @@ fn json_text(py: Python<'_>, value: serde_json::Result<Value>) -> PyResult<Strin
 
 #[pymethods]
 impl Model {
-    /// Loads a checkpoint of a run.
+    /// Loads a checkpoint of a run, with a warning about the run's folder if there is one.
     #[staticmethod]
-    fn load(py: Python<'_>, run: PathBuf, checkpoint: Option<String>, device: String) -> PyResult<Self> {
+    fn load(
+        py: Python<'_>,
+        run: PathBuf,
+        checkpoint: Option<String>,
+        device: String,
+    ) -> PyResult<(Self, Option<String>)> {
         task::interruptible(py, move |_| {
             let mut loader = Trained::loader(run).device(Device::from_str(&device)?);
             if let Some(name) = checkpoint {
                 loader = loader.checkpoint(name);
             }
-            Ok(Self::new(loader.load()?))
+            Ok((Self::new(loader.load()?), loader.warning()))
         })
     }
 
@@ -248,7 +253,8 @@ impl Model {
                 "first_time": scaling.start,
                 "last_time": scaling.last(),
                 "parameters": model.parameters()?,
-                "steps": trained.steps(),
+                "steps": trained.weights_step(),
+                "warnings": trained.warnings(),
                 "device": trained.device()?.to_string(),
                 "precision": trained.precision().to_string(),
                 "solver": trained.solver().tableau.name,

@@ -33,6 +33,8 @@ pub struct Order {
     device: String,
     out: Option<PathBuf>,
     resume: bool,
+    /// Whether the latest weights are wanted rather than the best.
+    latest: bool,
 }
 
 /// Trains. `hear` is called with `report` or `notice` and a text, and answers whether to go on.
@@ -78,6 +80,7 @@ impl Order {
         let mut training = Training::from_recipe(&recipe)
             .device(device)
             .resume(self.resume)
+            .latest(self.latest)
             .interrupt(&line.interrupt)
             .observer(&mut observer);
         if let Some(folder) = &self.out {

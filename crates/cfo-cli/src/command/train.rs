@@ -12,7 +12,7 @@ use cfo::objective::ObjectiveConfig;
 use cfo::proposal::{Machine, Proposal, warnings_of_file};
 use cfo::ranks;
 use cfo::training::{CompiledStep, Prepared};
-use cfo::{Ending, Model, Recipe, Training, Trajectories, WallTime};
+use cfo::{Ending, Model, Recipe, Trained, Training, Trajectories, WallTime};
 use serde::Serialize;
 
 use super::figures::loss_curves;
@@ -176,28 +176,43 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     {
         plot::write(&curves, &folder, "training")?;
     }
-    let (mut time, model) = (trained.wall_time(), trained.model());
+    let mut time = trained.wall_time();
     time.reading += opening;
     time.close(begun);
-    let report = Report {
-        run: folder,
-        system: model.system.clone(),
-        operator: recipe.operator.name(),
-        objective: recipe.objective.name(),
-        parameters: model.parameters()?,
-        device: device.to_string(),
-        steps: trained.steps(),
-        ending: ending(trained.ending()),
-        loss: trained.loss(),
-        relative: model.has_relative_loss() && recipe.finetune.steps == 0,
-        validation,
-        smoothed: Smoothed::of(model),
-        warnings: trained.warnings().to_vec(),
-        seconds: trained.seconds(),
-        time,
-    };
+    let report = Report { validation, time, ..Report::of(&trained, folder, device)? };
     say(&format!("wall time {time}"));
-    if arguments.json { report::print_json(&report) } else { Ok(report::print(&summary(&report))?) }
+    match arguments.json {
+        true => report::print_json(&report)?,
+        false => report::print(&summary(&report))?,
+    }
+    for doubt in trained.doubts() {
+        say(&format!("warning: {doubt}"));
+    }
+    Ok(())
+}
+
+impl Report {
+    /// What is known of a trained model.
+    fn of(trained: &Trained, run: PathBuf, device: Device) -> Result<Self> {
+        let (model, recipe) = (trained.model(), trained.recipe());
+        Ok(Self {
+            run,
+            system: model.system.clone(),
+            operator: recipe.operator.name(),
+            objective: recipe.objective.name(),
+            parameters: model.parameters()?,
+            device: device.to_string(),
+            steps: trained.steps(),
+            ending: ending(trained.ending()),
+            loss: trained.loss(),
+            relative: model.has_relative_loss() && recipe.finetune.steps == 0,
+            validation: None,
+            smoothed: Smoothed::of(model),
+            seconds: trained.seconds(),
+            time: trained.wall_time(),
+            warnings: trained.warnings(),
+        })
+    }
 }
 
 /// Numbers up to which a file is read once more to judge its times. `cfo init` and `cfo inspect` judge larger ones.

@@ -5,6 +5,7 @@ mod bench;
 mod cautions;
 mod devices;
 mod export;
+mod faults;
 mod foreign;
 mod grids;
 mod held_out_times;

@@ -9,6 +9,7 @@ use cfo_device::Device;
 use cfo_engine::{Memory, Precision};
 
 use super::compiled::CompiledStep;
+use super::divergence::BatchSize;
 use super::folder::Folder;
 use super::log::{Log, read_log};
 use super::pace::Pace;
@@ -18,6 +19,7 @@ use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
 use super::wall_time::timed;
+use super::weights::Kept;
 use super::witness::Witness;
 use super::{Ending, Observer, Outcome, WallTime, is_finished, weights};
 use crate::checkpoint::{Course, State};
@@ -42,10 +44,19 @@ pub(super) struct Attempt<'a> {
     pub device: Device,
     pub interrupt: Option<&'a AtomicBool>,
     pub halvings: u32,
+    /// Whether the weights after the last step are wanted, even where a validation found better ones.
+    pub latest: bool,
 }
 
-/// A stage that is done: what it left, and what it came to.
-type Done = (Prepared, Outcome);
+/// A stage that is done.
+struct Done {
+    /// What it left.
+    prepared: Prepared,
+    /// What it came to.
+    outcome: Outcome,
+    /// The weights of the lowest validation error.
+    kept: Option<Kept>,
+}
 
 /// What a stage goes on from.
 enum Source<'a> {
@@ -83,27 +94,36 @@ impl Attempt<'_> {
             if made >= stage.end && number < last {
                 continue;
             }
-            let (prepared, mut outcome) = self.stage(stage, source, &mut *observer)?;
-            if number == last || outcome.ending != Ending::Complete {
-                if outcome.ending != Ending::Earlier {
-                    outcome.time.close(begun);
+            let mut done = self.stage(stage, source, &mut *observer)?;
+            if number == last || done.outcome.ending != Ending::Complete {
+                if done.outcome.ending != Ending::Earlier {
+                    done.outcome.time.close(begun);
                 }
-                let model = Arc::new(prepared.model.by(self.method));
-                return Trained::new(model, prepared.into_weights()?, outcome);
+                return self.trained(done);
             }
-            source = Source::Stage(Box::new((prepared, outcome)));
+            source = Source::Stage(Box::new(done));
         }
         unreachable!("the last stage returns")
+    }
+
+    /// The model with the weights of the lowest validation error, if there was one and they are wanted, else with the latest.
+    fn trained(&self, done: Done) -> Result<Trained> {
+        let Done { prepared, outcome, kept } = done;
+        let model = Arc::new(prepared.model.by(self.method));
+        let best = kept.filter(|kept| !self.latest && kept.step != outcome.steps);
+        let best =
+            best.map(|kept| Ok::<_, CfoError>((kept.step, kept.beside(&prepared.memory)?))).transpose()?;
+        Trained::new(model, prepared.into_weights()?, best, outcome)
     }
 
     /// Makes the steps of a stage that are left.
     fn stage(&self, stage: &Stage, mut source: Source<'_>, observer: &mut dyn Observer) -> Result<Done> {
         let mut time = match &source {
-            Source::Stage(done) => done.1.time,
+            Source::Stage(done) => done.outcome.time,
             _ => WallTime::default(),
         };
         let prepare = || match &mut source {
-            Source::Stage(done) => done.0.followed(&stage.method, self.set),
+            Source::Stage(done) => done.prepared.followed(&stage.method, self.set),
             source => Prepared::by(&stage.method, self.set, self.device, source.known()),
         };
         let mut prepared = ranks::agree(timed(&mut time.reading, prepare))?;
@@ -120,18 +140,29 @@ impl Attempt<'_> {
             ranks::agree(prepared.initialize())?;
             ranks::share_weights(&prepared.graph, &mut prepared.memory)?;
         }
+        let kept = match &mut source {
+            Source::Fresh => None,
+            Source::Stage(done) => done.kept.take(),
+            Source::Checkpoint((_, State { best: None, .. })) => None,
+            Source::Checkpoint((_, State { best: Some((_, step)), .. })) => {
+                let checkpoints = self.folder.map(|folder| &folder.checkpoints);
+                let seed = self.method.recipe.train.seed;
+                Kept::best(checkpoints, *step, (&prepared.graph, &prepared.memory), seed)?
+            }
+        };
         if let Source::Checkpoint((_, state)) = source
             && is_finished(state.step, &state.course, &self.method.recipe)
         {
             let history = self.folder.map_or_else(Vec::new, |folder| read_log(folder.path, state.step));
-            return Ok((prepared, Outcome::of(state, history)));
+            return Ok(Done { prepared, outcome: Outcome::of(state, history), kept });
         }
         prepared.initialize()?;
         let program = ranks::agree(timed(&mut time.compiling, || prepared.compile(&[])))?;
         // Nothing is written of a training that the device refuses.
         ranks::agree(self.folder.map_or(Ok(()), |folder| folder.write_recipe(self.given)))?;
-        let outcome = self.steps((stage, &model), program, &mut prepared, (source, observer, time))?;
-        Ok((prepared, outcome))
+        let start = Start { source, observer, time, kept };
+        let (outcome, kept) = self.steps((stage, &model), program, &mut prepared, start)?;
+        Ok(Done { prepared, outcome, kept })
     }
 
     /// Puts the first weights into memory where they are not drawn: those of a checkpoint, of another run or of the stage before.
@@ -148,7 +179,9 @@ impl Attempt<'_> {
         }
         let Prepared { data, graph, memory, fingerprint, .. } = prepared;
         match (source, self.folder) {
-            (Source::Stage(done), _) => weights::carry(&done.0.memory, model, graph, (memory, stage.first)),
+            (Source::Stage(done), _) => {
+                weights::carry(&done.prepared.memory, model, graph, (memory, stage.first))
+            }
             (Source::Checkpoint((name, state)), Some(folder)) => {
                 let found = match Hash::of(&state.data_fingerprint) {
                     Some(Hash::NEW) => fingerprint.clone(),
@@ -176,12 +209,12 @@ impl Attempt<'_> {
         (stage, model): (&Stage, &Arc<Model>),
         program: CompiledStep,
         prepared: &mut Prepared,
-        (source, observer, time): (Source<'_>, &mut dyn Observer, WallTime),
-    ) -> Result<Outcome> {
+        start: Start<'_, '_>,
+    ) -> Result<(Outcome, Option<Kept>)> {
+        let Start { source, observer, time, kept } = start;
         let Prepared { model: own, data, memory, fingerprint, .. } = prepared;
         let step = memory.read_index("train.step")?[0];
-        let path = self.folder.map(|folder| folder.path);
-        let started = Instant::now();
+        let (path, started) = (self.folder.map(|folder| folder.path), Instant::now());
         let (history, best, mut course, earlier) = match source {
             Source::Fresh => {
                 (Vec::new(), None, Course { halvings: self.halvings, ..Course::default() }, None)
@@ -191,7 +224,7 @@ impl Attempt<'_> {
                 (history, state.best, state.course, Some(0.0))
             }
             Source::Stage(done) => {
-                let Outcome { history, best, course, seconds, .. } = done.1;
+                let Outcome { history, best, course, seconds, .. } = done.outcome;
                 (history, best, course, Some(seconds))
             }
         };
@@ -199,17 +232,19 @@ impl Attempt<'_> {
             // Its loss is another one.
             course.first_loss = None;
         }
+        let validation = Validation::new(model, self.set.split(Split::Validation), self.interrupt)?;
         let mut run = Run {
             model,
             stage,
             fingerprint: fingerprint.clone(),
             checkpoints: self.folder.map(|folder| &folder.checkpoints),
             program,
-            validation: Validation::new(model, self.set.split(Split::Validation), self.interrupt)?,
+            validation,
             log: Log::open(path, step)?,
             history,
             warnings: data.warnings.clone(),
             best,
+            kept,
             course,
             latest: Latest { step, ..Latest::default() },
             saved: earlier.is_some(),
@@ -220,14 +255,34 @@ impl Attempt<'_> {
             observer,
             time,
         };
-        let (steps, ending) = std::thread::scope(|scope| {
+        let made = std::thread::scope(|scope| {
             let witness = Witness::new(&own.recipe, self.set, fingerprint);
             let supply = data.is_streamed().then(|| Supply::start(scope, (own, data), witness, memory, step));
             run.steps(step, supply.transpose()?, memory)
-        })?;
-        let mut outcome = run.outcome(steps, ending);
+        });
+        let (steps, ending) = made.map_err(|error| with_batch(error, (own, data), memory))?;
+        let (mut outcome, kept) = run.outcome(steps, ending);
         outcome.seconds += earlier.unwrap_or(0.0);
-        Ok(outcome)
+        Ok((outcome, kept))
+    }
+}
+
+/// What the steps of a stage begin with.
+struct Start<'a, 'o> {
+    source: Source<'a>,
+    observer: &'o mut dyn Observer,
+    time: WallTime,
+    kept: Option<Kept>,
+}
+
+/// Adds to a loss that diverged what its batch was, where the step that failed is known. A failure to draw it again changes nothing.
+fn with_batch(error: CfoError, (model, data): (&Model, &TrainingData), memory: &mut Memory) -> CfoError {
+    match error {
+        CfoError::Diverged { step, loss, mut seen, last_good } if seen.after + 1 == step && !seen.no_step => {
+            seen.batch = BatchSize::again(model, data, memory, step).ok();
+            CfoError::Diverged { step, loss, seen, last_good }
+        }
+        other => other,
     }
 }
 

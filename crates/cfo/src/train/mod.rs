@@ -62,6 +62,8 @@ pub(crate) struct Session<'a> {
     pub(crate) folder: Option<&'a Path>,
     /// Whether to go on from the folder's newest checkpoint that is whole, if it has any.
     pub(crate) resume: bool,
+    /// Whether the weights after the last step are wanted, even where a validation found better ones.
+    pub(crate) latest: bool,
     /// Set from outside to stop after the step under way.
     pub(crate) interrupt: Option<&'a AtomicBool>,
     /// Who is told.
@@ -79,7 +81,7 @@ const FIRST_REPORTS: u32 = 3;
 /// If recipe and data do not fit, another process trains in the folder, the disk or the device refuses, the loss diverges,
 /// or the run is interrupted (its latest step is then saved).
 pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -> Result<Trained> {
-    let Session { device, folder, resume, interrupt, observer } = session;
+    let Session { device, folder, resume, latest, interrupt, observer } = session;
     let (recipe, begun) = (&method.recipe, Instant::now());
     require_same_recipe(recipe)?;
     ranks::agree(check_patience(recipe, set).and_then(|()| Stage::check_all(method, set)))?;
@@ -107,6 +109,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
             device,
             interrupt,
             halvings,
+            latest,
         };
         let (step, loss) = match attempt.run(start.take(), &mut *observer, begun) {
             Err(CfoError::Diverged { step, loss, seen, .. })

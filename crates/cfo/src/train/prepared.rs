@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cfo_device::Device;
-use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape, Type};
+use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape};
 
 use super::collective;
 use super::compiled::CompiledStep;
@@ -11,6 +11,7 @@ use super::divergence::GRADIENT;
 use super::solve::{self, SolverStep};
 use super::stage::Stage;
 use super::step::training_step;
+use super::weights;
 use super::witness::Witness;
 use crate::error::{CfoError, Result};
 use crate::method::Method;
@@ -94,15 +95,7 @@ impl Prepared {
         let from = self.memory;
         let mut kept =
             Memory::new(Device::of(&from)?, from.precision())?.with_determinism(from.is_deterministic());
-        for name in from.names_where(|role| role.is_network() || role == Role::Optimizer) {
-            let (role, Type { element, shape }) = (from.role(name)?, from.value_type(name)?.clone());
-            match element {
-                Element::Index => {
-                    kept.insert_as(role, name, element, shape, Data::Index(&from.read_index(name)?))?;
-                }
-                _ => kept.insert_as(role, name, element, shape, Data::F64(&from.read_f64(name)?))?,
-            }
-        }
+        weights::copy(&from, &mut kept, |role| role.is_network() || role == Role::Optimizer)?;
         Ok(kept)
     }
 

@@ -14,6 +14,7 @@ use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
 use super::wall_time::timed;
+use super::weights::Kept;
 use super::{Ending, Observer, Outcome, StepReport, WallTime, is_early, is_finished};
 use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
@@ -42,6 +43,8 @@ pub(super) struct Run<'a> {
     /// Warnings about the data.
     pub warnings: Vec<String>,
     pub best: Option<(f64, u32)>,
+    /// The weights of the lowest validation error.
+    pub kept: Option<Kept>,
     pub course: Course,
     /// What the latest steps had, as far as they are looked at one by one.
     pub latest: Latest,
@@ -125,8 +128,8 @@ impl Run<'_> {
     }
 
     /// What the training came to.
-    pub fn outcome(self, steps: u32, ending: Ending) -> Outcome {
-        Outcome {
+    pub fn outcome(self, steps: u32, ending: Ending) -> (Outcome, Option<Kept>) {
+        let outcome = Outcome {
             steps,
             ending,
             seconds: self.started.elapsed().as_secs_f64(),
@@ -136,7 +139,8 @@ impl Run<'_> {
             course: self.course,
             history: self.history,
             warnings: self.warnings,
-        }
+        };
+        (outcome, self.kept)
     }
 
     /// Whether a stop was asked for from outside, and whether a first checkpoint is due.
@@ -251,6 +255,7 @@ impl Run<'_> {
         let improved = error.is_finite() && self.best.is_none_or(|(lowest, _)| error < lowest);
         if improved {
             self.best = Some((error, report.step));
+            self.kept = Some(Kept::of(memory, report.step)?);
         }
         self.course.stale = if improved { 0 } else { self.course.stale + 1 };
         Ok(improved)

@@ -36,6 +36,7 @@ pub struct Training<'a> {
     device: Option<Device>,
     folder: Option<PathBuf>,
     resume: bool,
+    latest: bool,
     interrupt: Option<&'a AtomicBool>,
     observer: Option<Box<dyn Observer + 'a>>,
 }
@@ -54,7 +55,15 @@ impl<'a> Training<'a> {
     /// By a recipe.
     pub fn from_recipe(recipe: &Recipe) -> Self {
         let method = Method::of(recipe);
-        Self { method, device: None, folder: None, resume: false, interrupt: None, observer: None }
+        Self {
+            method,
+            device: None,
+            folder: None,
+            resume: false,
+            latest: false,
+            interrupt: None,
+            observer: None,
+        }
     }
 
     /// What the network is trained for: one of this crate's objectives or one's own.
@@ -121,6 +130,13 @@ impl<'a> Training<'a> {
         self
     }
 
+    /// Returns the weights after the last step, even where a validation found better ones.
+    #[must_use]
+    pub fn latest(mut self, latest: bool) -> Self {
+        self.latest = latest;
+        self
+    }
+
     /// A flag that, once set from outside, stops the training after the step under way.
     #[must_use]
     pub fn interrupt(mut self, flag: &'a AtomicBool) -> Self {
@@ -144,6 +160,9 @@ impl<'a> Training<'a> {
 
     /// Trains. A learning rate with which the network diverges at once is halved a few times.
     ///
+    /// The model has the weights with the lowest validation error where the training validates, else those after the last step: the
+    /// same that [`Trained::load`] takes from the run's folder.
+    ///
     /// # Errors
     /// If recipe and data do not fit, another process trains in the folder, the disk or the device refuses, the loss diverges,
     /// or the run is interrupted (its latest step is then saved).
@@ -155,6 +174,7 @@ impl<'a> Training<'a> {
             device: self.device.unwrap_or_else(Device::best),
             folder: self.folder.as_deref(),
             resume: self.resume,
+            latest: self.latest,
             interrupt: self.interrupt,
             observer: observer.as_deref_mut().unwrap_or(&mut nobody),
         };

@@ -3,12 +3,80 @@
 use std::path::Path;
 
 use cfo_device::Device;
-use cfo_engine::{Data, Element, Graph, Memory, Precision, Role, Shape};
+use cfo_engine::{Data, Element, Graph, Memory, Precision, Role, Shape, Type};
 
 use super::step::COUNTER;
 use crate::checkpoint::{Checkpoints, State};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
+use crate::ranks;
+
+/// Weights and averages of an earlier step than the last.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The step.
+    pub step: u32,
+    /// On the CPU, whose memory is not planned for each byte.
+    pub memory: Memory,
+}
+
+impl Kept {
+    /// Those that memory holds.
+    pub fn of(memory: &Memory, step: u32) -> Result<Self> {
+        let mut kept = Memory::new(Device::Cpu, host_precision(memory))?;
+        copy(memory, &mut kept, Role::is_network)?;
+        Ok(Self { step, memory: kept })
+    }
+
+    /// Those of a run's best checkpoint, if it is that of this step. Rank 0 alone has the folder and gives them to the others.
+    pub fn best(
+        checkpoints: Option<&Checkpoints>,
+        step: u32,
+        (graph, memory): (&Graph, &Memory),
+        seed: u64,
+    ) -> Result<Option<Self>> {
+        let state = checkpoints.filter(|of| of.has("best")).and_then(|of| of.state("best").ok());
+        let found = checkpoints.zip(state.filter(|state| state.step == step));
+        if !ranks::from_first(found.is_some())? {
+            return Ok(None);
+        }
+        let mut read = Memory::new(Device::Cpu, host_precision(memory))?;
+        ranks::agree(found.map_or(Ok(()), |(of, state)| of.load("best", &state, &mut read, false)))?;
+        if ranks::job().is_some() {
+            // Tensors of the right shapes, to be written over.
+            read.initialize(graph, seed)?;
+            ranks::share_weights(graph, &mut read)?;
+        }
+        Ok(Some(Self::of(&read, step)?))
+    }
+
+    /// The weights where the training ran.
+    pub fn beside(&self, memory: &Memory) -> Result<Memory> {
+        let mut to =
+            Memory::new(Device::of(memory)?, memory.precision())?.with_determinism(memory.is_deterministic());
+        copy(&self.memory, &mut to, Role::is_network)?;
+        Ok(to)
+    }
+}
+
+/// Double precision where a memory has it, else single.
+fn host_precision(memory: &Memory) -> Precision {
+    if memory.precision() == Precision::F64 { Precision::F64 } else { Precision::F32 }
+}
+
+/// Copies the tensors of some roles from one memory into another.
+pub(super) fn copy(from: &Memory, to: &mut Memory, chosen: impl Fn(Role) -> bool) -> Result<()> {
+    for name in from.names_where(chosen) {
+        let (role, Type { element, shape }) = (from.role(name)?, from.value_type(name)?.clone());
+        match element {
+            Element::Index => {
+                to.insert_as(role, name, element, shape, Data::Index(&from.read_index(name)?))?
+            }
+            _ => to.insert_as(role, name, element, shape, Data::F64(&from.read_f64(name)?))?,
+        }
+    }
+    Ok(())
+}
 
 /// Reads all tensors of a run's own checkpoint.
 ///

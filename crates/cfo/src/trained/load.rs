@@ -105,7 +105,9 @@ impl Loader {
         let named: Vec<_> = named.collect();
         let needed = named.iter().map(|(name, shape)| KeptTensor { name, shape, role: Role::Weight });
         checkpoints.check_tensors(&name, needed, &memory)?;
-        let history = read_log(&self.run, state.step);
-        Trained::new(model, memory, Outcome::of(&state, history))
+        // The best checkpoint stands for the whole run, one that was named for the part until then.
+        let last = if self.checkpoint.is_none() { u32::MAX } else { state.step };
+        let history = read_log(&self.run, last);
+        Trained::new(model, memory, None, Outcome::of(&state, history))
     }
 }

@@ -14,7 +14,7 @@ use cfo_data::FieldShape;
 use cfo_device::Device;
 use cfo_engine::{Memory, Precision};
 
-use crate::checkpoint::{Checkpoints, State};
+use crate::checkpoint::{Checkpoints, Course, State};
 use crate::error::{CfoError, Result};
 use crate::evaluate::{Evaluator, Report, batch};
 use crate::model::Model;
@@ -57,18 +57,27 @@ pub struct Trained {
     /// PDE parameters of predictions, for a model that is conditioned on them.
     parameters: Vec<f64>,
     weights: Shared,
+    /// Number of steps behind the weights.
+    weights_step: u32,
     outcome: Arc<Outcome>,
     /// Copies of the weights for other grids with what was compiled for them, the last used last.
     grids: Arc<Mutex<Vec<(FieldShape, Shared)>>>,
 }
 
 impl Trained {
-    /// A model with the weights that memory holds.
-    pub(crate) fn new(model: Arc<Model>, memory: Memory, outcome: Outcome) -> Result<Self> {
+    /// A model with the latest weights, or with the best ones, of an earlier step, where they are others.
+    pub(crate) fn new(
+        model: Arc<Model>,
+        latest: Memory,
+        best: Option<(u32, Memory)>,
+        outcome: Outcome,
+    ) -> Result<Self> {
         let solver = model.recipe.solver()?;
-        let weights = Arc::new(Mutex::new(Weights::new(&model, memory)?));
+        let weights_step = best.as_ref().map_or(outcome.steps, |(step, _)| *step);
+        let best = best.map(|(_, memory)| memory);
+        let weights = Arc::new(Mutex::new(Weights::new(&model, latest, best)?));
         let (outcome, grids) = (Arc::new(outcome), Arc::default());
-        Ok(Self { model, solver, parameters: Vec::new(), weights, outcome, grids })
+        Ok(Self { model, solver, parameters: Vec::new(), weights, weights_step, outcome, grids })
     }
 
     /// Loads a run, on the best device that there is: its best checkpoint, else its latest.
@@ -217,8 +226,9 @@ impl Trained {
         evaluator.run(&self.model, pair, self.solver.budget, part)
     }
 
-    /// Writes the model as the folder of a run: its recipe, a checkpoint, its log. The run can be resumed if this process trained it; of
-    /// a model that was loaded, what the optimiser remembers is not in memory.
+    /// Writes the model as the folder of a run: its recipe, a checkpoint, its log. After a training whose best weights are not the latest
+    /// there are two checkpoints, `best` and `latest`. The run can be resumed if this process trained it; of a model that was loaded, what
+    /// the optimiser remembers is not in memory.
     ///
     /// # Errors
     /// If the folder already holds a run, or the disk refuses.
@@ -229,10 +239,16 @@ impl Trained {
             return Err(CfoError::RunExists { folder: run.into() });
         }
         let weights = self.lock();
-        let Outcome { steps, fingerprint, best, course, .. } = &**outcome;
-        let state = State::new(&self.model, *steps, fingerprint, *best, *course);
+        let Outcome { steps, fingerprint, best: lowest, course, .. } = &**outcome;
+        let state = State::new(&self.model, *steps, fingerprint, *lowest, *course);
         write_log(run, &state.recipe(), &outcome.history)?;
-        checkpoints.save(weights.trained(), state, false)
+        let (latest, best) = weights.both();
+        if let Some((best, &(_, step))) = best.zip(lowest.as_ref()) {
+            let report = outcome.history.iter().find(|report| report.step == step);
+            let course = Course { loss: report.map(|report| report.loss), stale: 0, ..*course };
+            checkpoints.save(best, State::new(&self.model, step, fingerprint, *lowest, course), true)?;
+        }
+        checkpoints.save(latest, state, false)
     }
 
     /// The model: recipe, scaling, shapes and names.
@@ -255,9 +271,25 @@ impl Trained {
         self.outcome.course.loss.unwrap_or(f64::NAN)
     }
 
+    /// What makes the model doubtful, from how its training ended: a loss above that of a network that predicts no change, a last
+    /// validation that diverged or is no better than predicting 0. Empty where nothing does.
+    pub fn doubts(&self) -> Vec<String> {
+        self.outcome.doubts(self.model.has_relative_loss() && self.recipe().finetune.steps == 0)
+    }
+
+    /// Warnings about the training data, which the observer of the training was told, and the [`doubts`](Self::doubts).
+    pub fn warnings(&self) -> Vec<String> {
+        self.outcome.warnings.iter().cloned().chain(self.doubts()).collect()
+    }
+
     /// Steps made, those of earlier sessions included.
     pub fn steps(&self) -> u32 {
         self.outcome.steps
+    }
+
+    /// Steps behind the weights: fewer than were made where an earlier validation was the best one.
+    pub fn weights_step(&self) -> u32 {
+        self.weights_step
     }
 
     /// Why there were no more.
@@ -279,12 +311,6 @@ impl Trained {
     pub fn history(&self) -> &[StepReport] {
         &self.outcome.history
     }
-
-    /// Warnings about the training data, if this process trained the model.
-    pub fn warnings(&self) -> &[String] {
-        &self.outcome.warnings
-    }
-
     /// The precision of rollouts.
     pub fn precision(&self) -> Precision {
         self.lock().memory().precision()

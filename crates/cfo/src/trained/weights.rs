@@ -20,8 +20,10 @@ const KEPT: usize = 16;
 
 /// Weights in memory, with what was compiled for them so far.
 pub(crate) struct Weights {
-    /// As they were trained, the optimiser's tensors with them if this process trained.
+    /// As they were trained: those with the lowest validation error, else the latest.
     trained: Memory,
+    /// The latest with the optimiser's tensors, where others predict.
+    latest: Option<Memory>,
     /// The same in the precision of rollouts, where that is another one.
     rolled: Option<Memory>,
     /// The last used last.
@@ -31,9 +33,14 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    pub(crate) fn new(model: &Model, trained: Memory) -> Result<Self> {
+    /// The latest weights, with the optimiser's tensors if this process trained, and the best ones where they are others.
+    pub(crate) fn new(model: &Model, latest: Memory, best: Option<Memory>) -> Result<Self> {
+        let (trained, latest) = match best {
+            Some(best) => (best, Some(latest)),
+            None => (latest, None),
+        };
         let rolled = for_rollouts(model, &trained)?;
-        Ok(Self { trained, rolled, rollouts: Vec::new(), fields: Vec::new() })
+        Ok(Self { trained, latest, rolled, rollouts: Vec::new(), fields: Vec::new() })
     }
 
     /// A copy for a model that differs in its grid.
@@ -42,12 +49,15 @@ impl Weights {
         let device = Device::of(memory)?;
         let mut copy = Memory::new(device, memory.precision())?.with_determinism(memory.is_deterministic());
         copy_weights(memory, &mut copy)?;
-        Self::new(model, copy)
+        Self::new(model, copy, None)
     }
 
-    /// As they were trained.
-    pub(super) fn trained(&self) -> &Memory {
-        &self.trained
+    /// The latest, and the best ones where they are others.
+    pub(super) fn both(&self) -> (&Memory, Option<&Memory>) {
+        match &self.latest {
+            Some(latest) => (latest, Some(&self.trained)),
+            None => (&self.trained, None),
+        }
     }
 
     /// What rollouts read.

@@ -41,6 +41,54 @@ fn a_resumed_run_ends_in_the_same_bits() {
     assert!(steps.windows(2).all(|pair| pair[0] < pair[1]) && steps.last() == Some(&120), "{steps:?}");
 }
 
+/// The weights with the lowest validation error, after a training as after loading; the latest where they are asked for.
+#[test]
+fn a_training_has_the_weights_that_loading_takes() {
+    let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
+    let recipe = |seed: u64, steps: u32| {
+        let rate = ["learning_rate=0.05", "schedule=\"constant\"", "validate_every=10", "report_every=10"];
+        let keys = rate.iter().map(|key| format!("train.{key}")).chain([format!("train.seed={seed}")]);
+        Recipe::parse(&recipe(steps).to_toml().unwrap(), &keys.collect::<Vec<_>>()).unwrap()
+    };
+    let errors = |model: &Trained| -> Vec<f64> {
+        model.history().iter().filter_map(|report| report.validation).collect()
+    };
+    let best = |errors: &[f64]| errors.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap().0;
+    // At this rate the error goes up and down: a seed is taken whose last weights are not the best.
+    let seed = (0..50)
+        .find(|&seed| best(&errors(&trained(&recipe(seed, 100), &set, None, false).unwrap())) < 9)
+        .expect("the last weights cannot always be the best");
+    let recipe = |steps: u32| recipe(seed, steps);
+    let predicted = |model: &Trained| model.predict(&[0.5, -0.2], 0.0, &[1.0]).unwrap().states;
+    let loaded = |run: &Path, name: &str| {
+        predicted(&Trained::loader(run).checkpoint(name).device(Device::Cpu).load().unwrap())
+    };
+    let run = folder.path().join("whole");
+    let model = trained(&recipe(100), &set, Some(&run), false).unwrap();
+    let [best, latest] = ["best", "latest"].map(|name| loaded(&run, name));
+    assert_ne!(best, latest);
+    assert_eq!(predicted(&model), best);
+    assert_eq!(predicted(&trained(&recipe(100), &set, None, false).unwrap()), best, "without a folder");
+    let asked = Training::from_recipe(&recipe(100)).device(Device::Cpu).latest(true).fit(&set).unwrap();
+    assert_eq!(predicted(&asked), latest);
+    let over = trained(&recipe(100), &set, Some(&run), true).unwrap();
+    assert_eq!((over.ending(), predicted(&over)), (Ending::Earlier, best.clone()));
+
+    // The best of an earlier session comes from its folder.
+    let parts = folder.path().join("parts");
+    trained(&recipe(90), &set, Some(&parts), false).unwrap();
+    assert_eq!(predicted(&trained(&recipe(100), &set, Some(&parts), true).unwrap()), best);
+
+    // A copy has both, and goes on as the run does.
+    let copy = folder.path().join("copy");
+    model.save(&copy).unwrap();
+    assert_eq!((loaded(&copy, "best"), loaded(&copy, "latest")), (best, latest));
+    for run in [&run, &copy] {
+        trained(&recipe(120), &set, Some(run), true).unwrap();
+    }
+    assert_eq!(weights(&run), weights(&copy));
+}
+
 #[test]
 fn other_data_or_another_recipe_cannot_be_resumed() {
     let folder = tempfile::tempdir().unwrap();
