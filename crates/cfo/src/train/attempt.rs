@@ -232,14 +232,13 @@ impl Attempt<'_> {
             // Its loss is another one.
             course.first_loss = None;
         }
-        let validation = Validation::new(model, self.set.split(Split::Validation), self.interrupt)?;
         let mut run = Run {
             model,
             stage,
             fingerprint: fingerprint.clone(),
             checkpoints: self.folder.map(|folder| &folder.checkpoints),
             program,
-            validation,
+            validation: Validation::new(model, self.set.split(Split::Validation), self.interrupt)?,
             log: Log::open(path, step)?,
             history,
             warnings: data.warnings.clone(),

@@ -1,17 +1,17 @@
 //! `cfo train`: trains on trajectories by a recipe and fills a run folder.
 
+mod dry_run;
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use cfo::checkpoint::Checkpoints;
 use cfo::data::store::TrajectoryFile;
-use cfo::data::{Offset, Split};
 use cfo::engine::Device;
 use cfo::objective::ObjectiveConfig;
 use cfo::proposal::{Machine, Proposal, warnings_of_file};
 use cfo::ranks;
-use cfo::training::{CompiledStep, Prepared};
 use cfo::{Ending, Model, Recipe, Trained, Training, Trajectories, WallTime};
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ use crate::interrupt;
 use crate::job;
 use crate::plot;
 use crate::progress;
-use crate::report::{self, Alignment, Table};
+use crate::report;
 
 /// The result of a training run; the JSON document.
 #[derive(Debug, Serialize)]
@@ -86,37 +86,6 @@ fn ending(ending: Ending) -> &'static str {
     }
 }
 
-/// What a training run would do; the JSON document of `--dry-run`.
-#[derive(Debug, Serialize)]
-struct DryRun {
-    system: String,
-    operator: &'static str,
-    objective: &'static str,
-    parameters: usize,
-    device: String,
-    precision: String,
-    training_trajectories: usize,
-    training_snapshots: usize,
-    validation_trajectories: usize,
-    test_trajectories: usize,
-    steps: u32,
-    /// Steps of fine-tuning after them.
-    finetune_steps: u32,
-    batch: usize,
-    shape: [usize; 3],
-    mean: Vec<f64>,
-    deviation: Vec<f64>,
-    velocity: Vec<f64>,
-    smoothed: Vec<Smoothed>,
-    first_time: f64,
-    last_time: f64,
-    operations: usize,
-    arena_bytes: usize,
-    tensor_bytes: usize,
-    /// Warnings about the data.
-    warnings: Vec<String>,
-}
-
 /// The recipe of a training run, with what the options change.
 fn recipe(arguments: &args::Train) -> Result<Recipe> {
     // The folder of a run that goes on may be rank 0's alone.
@@ -151,7 +120,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     let opening = begun.elapsed().as_secs_f64();
     warn_of_sampling(arguments, &recipe, &set)?;
     if arguments.dry_run {
-        return dry_run(&recipe, &set, device, arguments.json);
+        return dry_run::run(&recipe, &set, device, arguments.json);
     }
     let folder = default_folder(arguments);
     let checkpoints = Checkpoints::of(&folder);
@@ -311,94 +280,4 @@ fn summary(report: &Report) -> String {
         report.seconds,
         report.device,
     )
-}
-
-fn dry_run(recipe: &Recipe, set: &Trajectories, device: Device, json: bool) -> Result<()> {
-    let mut prepared = Prepared::new(recipe, set, device)?;
-    prepared.initialize()?;
-    let program = prepared.compile(&[])?;
-    let found = DryRun::new(&prepared, set, device, &program)?;
-    if json {
-        return report::print_json(&found);
-    }
-    found.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    say("nothing was trained (`--dry-run`)");
-    Ok(report::print(&found.table(&prepared.model, &program).text())?)
-}
-
-/// Mean of each channel, including its offset. Wavelet coefficients have no offset.
-fn means(model: &Model) -> Vec<f64> {
-    let channels = model.scaling.mean.len() == model.shape().channels;
-    let offset = if channels { model.scaling.offset() } else { Offset::NONE };
-    model.scaling.mean.iter().enumerate().map(|(channel, mean)| mean + offset.of(channel)).collect()
-}
-
-impl DryRun {
-    fn new(prepared: &Prepared, set: &Trajectories, device: Device, step: &CompiledStep) -> Result<Self> {
-        let Prepared { model, data, memory, .. } = prepared;
-        let recipe = &model.recipe;
-        Ok(Self {
-            system: model.system.clone(),
-            operator: recipe.operator.name(),
-            objective: recipe.objective.name(),
-            parameters: model.parameters()?,
-            device: device.to_string(),
-            precision: memory.precision().to_string(),
-            training_trajectories: data.trajectories(),
-            training_snapshots: data.rows(),
-            validation_trajectories: set.part(Split::Validation).count(),
-            test_trajectories: set.part(Split::Test).count(),
-            steps: recipe.train.steps,
-            finetune_steps: recipe.finetune.steps,
-            batch: recipe.train.batch,
-            shape: model.setting.field,
-            mean: means(model),
-            deviation: model.scaling.deviation.clone(),
-            velocity: model.scaling.velocity.clone(),
-            smoothed: Smoothed::of(model),
-            first_time: model.scaling.start,
-            last_time: model.scaling.last(),
-            operations: step.operations(),
-            arena_bytes: step.arena_bytes(),
-            tensor_bytes: memory.bytes(),
-            warnings: data.warnings.clone(),
-        })
-    }
-
-    /// One line for each property.
-    fn table(&self, model: &Model, step: &CompiledStep) -> Table {
-        let numbers =
-            |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
-        let dimensions: Vec<String> = model.shape().dimensions().iter().map(ToString::to_string).collect();
-        let mut table = Table::new([("what", Alignment::Left), ("found", Alignment::Left)]);
-        let mut push = |what: &str, found: String| table.push([what.into(), found]);
-        push("system", if self.system.is_empty() { "unnamed".into() } else { self.system.clone() });
-        push(
-            "training data",
-            format!("{} trajectories, {} snapshots", self.training_trajectories, self.training_snapshots),
-        );
-        push(
-            "held out",
-            format!("{} for validation, {} for test", self.validation_trajectories, self.test_trajectories),
-        );
-        push("snapshot", format!("{} values", dimensions.join(" x ")));
-        push("times", format!("{} to {}", self.first_time, self.last_time));
-        push("mean", numbers(&self.mean));
-        push("deviation", numbers(&self.deviation));
-        if !self.velocity.is_empty() {
-            push("velocity", format!("{} per unit of normalised time", numbers(&self.velocity)));
-        }
-        if !self.smoothed.is_empty() {
-            push("noise removed", Smoothed::text(&self.smoothed));
-        }
-        push("operator", format!("{} with {} parameters", self.operator, self.parameters));
-        push("objective", format!("{}, {} steps of {} samples", self.objective, self.steps, self.batch));
-        if self.finetune_steps > 0 {
-            push("fine-tuning", format!("through the solver, {} steps", self.finetune_steps));
-        }
-        push("device", format!("{} in {}", self.device, self.precision));
-        push("plan of a step", step.to_string());
-        push("data and weights", report::bytes(self.tensor_bytes as u64));
-        table
-    }
 }

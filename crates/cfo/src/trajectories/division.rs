@@ -1,0 +1,95 @@
+//! Which trajectories, or which of their times, are for training, validation and test.
+
+use std::path::Path;
+
+use cfo_data::{Split, Trajectory};
+
+use super::{Origin, Trajectories};
+use crate::error::Result;
+use crate::partition::{Portions, assign, default_counts, held_out_times};
+use crate::recipe::Recipe;
+
+impl Trajectories {
+    /// A file, divided as a recipe divides it: by `data.split` and `data.shuffle` if they are set, else as the file says, else 80, 10 and
+    /// 10 %. With one or two trajectories and no word of a split, the last times of each are held out instead.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has fewer trajectories than the split asks for.
+    pub fn open_by(recipe: &Recipe, path: &Path) -> Result<Self> {
+        Self::open_with_parts(path)?.divided_by(recipe)
+    }
+
+    /// A file to test a run on, divided as its training divides it, so that nothing is tested that was trained on. Where the run's split
+    /// does not fit the file, or its data were simulated, what the file says comes first.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn open_for_run(recipe: &Recipe, path: &Path) -> Result<Self> {
+        let set = Self::open_with_parts(path)?;
+        let config = &recipe.data;
+        let fits = config.split.is_none_or(|portions| portions.of(set.trajectories.len()).is_ok());
+        if fits && !(set.named && config.simulate.is_some()) {
+            return set.divided_by(recipe);
+        }
+        Ok(set)
+    }
+
+    /// The same, divided as a recipe divides them: see [`Trajectories::open_by`].
+    ///
+    /// # Errors
+    /// If there are fewer trajectories than the split asks for.
+    pub fn divided_by(self, recipe: &Recipe) -> Result<Self> {
+        let config = &recipe.data;
+        let shuffle = config.shuffle.then(|| recipe.data_seed());
+        let count = self.trajectories.len();
+        match config.split {
+            Some(portions) => self.divided(portions, shuffle),
+            None if self.named => Ok(self),
+            None if count <= 2 => Ok(self.with_held_out_times()),
+            None => self.divided(default_counts(count).into(), shuffle),
+        }
+    }
+
+    /// The same with other parts, in the order of the trajectories or as a seed shuffles them; the rest is left out.
+    pub(super) fn divided(mut self, portions: Portions, shuffle: Option<u64>) -> Result<Self> {
+        let count = self.trajectories.len();
+        let parts = assign(count, portions.of(count)?, shuffle);
+        let mut kept = parts.iter().map(Option::is_some);
+        self.trajectories.retain(|_| kept.next().unwrap_or(false));
+        let mut kept = parts.iter().map(Option::is_some);
+        self.origins.retain(|_| kept.next().unwrap_or(false));
+        self.splits = parts.into_iter().flatten().collect();
+        Ok(self)
+    }
+
+    /// Every trajectory cut into three: its first times for training, then some for validation, the last for test.
+    fn with_held_out_times(self) -> Self {
+        let size = self.description.shape.len();
+        let (mut trajectories, mut splits, mut origins) = (Vec::new(), Vec::new(), Vec::new());
+        for (trajectory, origin) in self.trajectories.into_iter().zip(&self.origins) {
+            let frames = trajectory.times.len();
+            let lengths = held_out_times(frames).unwrap_or([frames, 0, 0]);
+            let mut first = 0;
+            for (length, split) in lengths.into_iter().zip(Split::ALL).filter(|(length, _)| *length > 0) {
+                let values = trajectory.values.get(first * size..(first + length) * size);
+                trajectories.push(Trajectory {
+                    times: trajectory
+                        .times
+                        .part(first..first + length)
+                        .expect("parts without times are left out"),
+                    values: values.map(<[f32]>::to_vec).unwrap_or_default(),
+                    parameters: trajectory.parameters.clone(),
+                });
+                splits.push(split);
+                origins.push(Origin { number: origin.number, first: origin.first + first });
+                first += length;
+            }
+        }
+        Self { trajectories, splits, origins, ..self }
+    }
+}
+
+/// The default part of each of `count` trajectories.
+pub(super) fn by_default(count: usize) -> Vec<Split> {
+    assign(count, default_counts(count), None).into_iter().flatten().collect()
+}
