@@ -81,7 +81,9 @@ fn what_is_not_used_is_named() {
         let run = file.replace('.', "-");
         let trained =
             folder.cfo(&format!("train r.toml --data {file} --out {run} --device cpu --json")).done();
-        assert_eq!(trained.json()["warnings"], warnings);
+        // Others are about how so short a training ended.
+        let told = trained.json()["warnings"].as_array().unwrap().clone();
+        assert!(told.starts_with(warnings.as_array().unwrap()), "{told:?}");
         for said in [folder.cfo(&format!("inspect {file}")).done().stdout, trained.stderr] {
             assert!(said.contains("warning: `statics` of shape [8, 50] is not used"), "{said}");
         }

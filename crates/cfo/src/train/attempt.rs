@@ -277,7 +277,10 @@ struct Start<'a, 'o> {
 /// Adds to a loss that diverged what its batch was, where the step that failed is known. A failure to draw it again changes nothing.
 fn with_batch(error: CfoError, (model, data): (&Model, &TrainingData), memory: &mut Memory) -> CfoError {
     match error {
-        CfoError::Diverged { step, loss, mut seen, last_good } if seen.after + 1 == step && !seen.no_step => {
+        // Ranks draw different parts of a batch, but report one error.
+        CfoError::Diverged { step, loss, mut seen, last_good }
+            if seen.after + 1 == step && !seen.no_step && ranks::job().is_none() =>
+        {
             seen.batch = BatchSize::again(model, data, memory, step).ok();
             CfoError::Diverged { step, loss, seen, last_good }
         }

@@ -21,7 +21,7 @@ fn held(memory: &Memory) -> usize {
 
 /// Attempted steps that a rollout of a validation may always make: this many, and this many for each interval of its trajectory. Rollouts of trained
 /// networks take fewer than one for each interval.
-const ATTEMPTS: [u64; 2] = [100, 4];
+const ATTEMPTS: [u64; 2] = [500, 4];
 
 /// Forward passes that a training step costs for each sample of its batch.
 const FORWARD_PASSES: u64 = 3;
@@ -123,7 +123,7 @@ mod tests {
         };
         // Four trajectories of six evaluations an attempt.
         assert_eq!(most("train.batch=64 train.validate_every=500"), Some(3 * 64 * 500 / (4 * 6)));
-        assert_eq!(most("train.batch=1 train.validate_every=1"), Some(100 + 4 * 21));
+        assert_eq!(most("train.batch=1 train.validate_every=1"), Some(500 + 4 * 21));
         assert_eq!(most("evaluate.solver=rk4"), None);
     }
 }
