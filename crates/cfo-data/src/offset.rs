@@ -129,12 +129,8 @@ impl Spread {
     fn offset(&self) -> f64 {
         let deviation = (self.squares / self.count.max(1.0)).sqrt();
         let size = self.mean.abs();
-        let whole_and_small = self.mean.fract() == 0.0 && size < SMALL;
-        if deviation.is_nan()
-            || size > LARGEST
-            || size < LARGE * deviation
-            || whole_and_small && deviation == 0.0
-        {
+        let is_small_constant = deviation == 0.0 && size < SMALL;
+        if deviation.is_nan() || size > LARGEST || size < LARGE * deviation || is_small_constant {
             return 0.0;
         }
         // A channel that is constant in the sample may vary elsewhere.
@@ -159,7 +155,7 @@ mod tests {
         assert!((of(|t| 101_325.0 + 0.02 * t.sin()) - 101_325.0).abs() < 0.01);
         assert!((of(|t| -273.15 + 0.1 * t.cos()) + 273.15).abs() < 0.1);
         for value in
-            [|t: f64| t.sin(), |t: f64| 3.0 + t.cos(), |t: f64| 300.0 + 30.0 * t.sin(), |_| 1.0, |_| 0.0]
+            [|t: f64| t.sin(), |t: f64| 3.0 + t.cos(), |t: f64| 300.0 + 30.0 * t.sin(), |_| 9.81, |_| 0.0]
         {
             assert_eq!(of(value), 0.0);
         }
