@@ -9,7 +9,7 @@ use crate::Description;
 /// Smallest ratio of mean to deviation for which a channel gets an offset. It saves at least two digits.
 const LARGE: f64 = 100.0;
 
-/// Constant whole numbers below this get no offset: single precision keeps half of its digits for unsampled variation.
+/// Constants below this get no offset: single precision keeps half of its digits for variation that the sample does not show.
 const SMALL: f64 = 4096.0;
 
 /// Larger means get no offset, since squares of absolute values would overflow.
