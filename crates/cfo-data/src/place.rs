@@ -28,13 +28,13 @@ impl Place {
         Self { trajectory: Some(index), ..Self::default() }
     }
 
-    /// The same place, in this trajectory.
+    /// Adds the trajectory to the place.
     #[must_use]
     pub fn in_trajectory(self, index: usize) -> Self {
         Self { trajectory: Some(index), ..self }
     }
 
-    /// The same place, at this snapshot.
+    /// Adds the snapshot to the place.
     #[must_use]
     pub fn at_frame(self, frame: usize) -> Self {
         Self { frame: Some(frame), ..self }

@@ -93,7 +93,7 @@ impl ThroughSolver {
         at_most(&format!("{section}.checkpoints"), self.checkpoints, MOST_ATTEMPTS as usize)
     }
 
-    /// Refuses equal steps that make a graph too large to be built, for a network of so many operations.
+    /// Refuses equal steps that make a graph too large to be built, for a network with this number of operations.
     pub(crate) fn check_graph(&self, section: &str, operations: usize) -> Result<()> {
         if self.is_adaptive() {
             return Ok(());

@@ -15,7 +15,7 @@ pub(super) const GRADIENT: &str = "train.gradient";
 const GROWN: f64 = 10.0;
 /// Adam moves every weight by about the learning rate in each step, so that a rate above this ruins any network at once.
 const STEEP_RATE: f64 = 0.1;
-/// Velocities so many times their root mean square are errors of the data rather than motion.
+/// Velocities above this multiple of their root mean square are errors of the data rather than motion.
 const SPIKE: f64 = 1e4;
 
 /// What was seen when the loss became NaN or infinite, or grew without bound.

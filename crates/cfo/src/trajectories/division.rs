@@ -34,7 +34,7 @@ impl Trajectories {
         Ok(set)
     }
 
-    /// The same, divided as a recipe divides them: see [`Trajectories::open_by`].
+    /// Divides the set as a recipe says; see [`Trajectories::open_by`].
     ///
     /// # Errors
     /// If there are fewer trajectories than the split asks for.
@@ -50,7 +50,7 @@ impl Trajectories {
         }
     }
 
-    /// The same with other parts, in the order of the trajectories or as a seed shuffles them; the rest is left out.
+    /// Assigns parts in the order of the trajectories, or shuffled with a seed; trajectories beyond the portions are left out.
     pub(super) fn divided(mut self, portions: Portions, shuffle: Option<u64>) -> Result<Self> {
         let count = self.trajectories.len();
         let parts = assign(count, portions.of(count)?, shuffle);
