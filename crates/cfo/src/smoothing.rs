@@ -181,7 +181,7 @@ impl Denoiser {
 
 impl Denoiser {
     /// What an error of the velocity counts at each snapshot of trajectories one after another, channel by channel, for times in
-    /// units of `span` and knots that are means of `merged` snapshots: `1 / (1 + variance / median)` of what is left to know of the path's velocity there. Snapshots at the ends of a
+    /// units of `span` and knots that are means of `merged` snapshots: `1 / (1 + variance / median)` of the remaining variance of the velocity there. Snapshots at the ends of a
     /// trajectory know the least. `None` for channels without noise, which count alike everywhere.
     pub(crate) fn counts(
         &self,

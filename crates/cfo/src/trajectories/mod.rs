@@ -304,7 +304,7 @@ impl Trajectories {
         }
     }
 
-    /// The same with other parts: `counts` for training, validation and test, in their order; others are left out.
+    /// Divides the trajectories by counts for training, validation and test, in their order; others are left out.
     ///
     /// # Errors
     /// If there are fewer trajectories.
