@@ -124,7 +124,7 @@ P
     done
 }
 
-# The constants of docs/scaling.md: latency and bandwidth of a sum by MPI on this machine.
+# The constants of docs/developers/scaling.md: latency and bandwidth of a sum by MPI on this machine.
 sums() {
     local ranks
     for ranks in $(ranks_up_to 2); do

@@ -91,8 +91,8 @@ def test_the_notebook_runs(tmp_path):
 
 
 def test_the_examples_of_the_docs_run(tmp_path):
-    """Every block of Python in `docs/python.md`, one after another in one namespace."""
-    text = (ROOT / "docs" / "python.md").read_text()
+    """Every block of Python in `docs/reference/python.md`, one after another in one namespace."""
+    text = (ROOT / "docs" / "reference" / "python.md").read_text()
     blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
     assert len(blocks) > 4
     code = "\n".join(blocks)

@@ -18,7 +18,7 @@ pub fn hint(error: &CfoError) -> Option<String> {
         }
         CfoError::Interrupted { .. } => "`--resume` continues from here",
         CfoError::BadRecipe { .. } => {
-            "`docs/recipe.md` lists every key, `recipes/` has examples, and `cfo init FILE` writes one"
+            "`docs/reference/recipe.md` lists every key, `recipes/` has examples, and `cfo init FILE` writes one"
         }
         CfoError::RolloutDiverged { .. } => "train longer, ask for nearer times, or take other steps",
         CfoError::InvalidKey { key, .. } => return Some(key_hint(key)),

@@ -245,7 +245,7 @@ impl CfoError {
             ),
             Self::Interrupted { .. } => Some("resume the run to go on from here".into()),
             Self::BadRecipe { .. } => {
-                Some("`docs/recipe.md` lists every key, and `recipes/` has examples".into())
+                Some("`docs/reference/recipe.md` lists every key, and `recipes/` has examples".into())
             }
             Self::RolloutDiverged { .. } => Some("train longer, or allow more evaluations".into()),
             Self::Engine(error) => engine_hint(error),

@@ -21,7 +21,9 @@ pub struct Init {
 
 /// Train an operator from a recipe
 #[derive(Debug, Args)]
-#[command(after_help = "docs/recipe.md lists every key of a recipe with its type, default and meaning.")]
+#[command(
+    after_help = "docs/reference/recipe.md lists every key of a recipe with its type, default and meaning."
+)]
 pub struct Train {
     /// A recipe in TOML; every key has a default [default: what `cfo init` writes for the data; with --resume the run's own]
     pub recipe: Option<PathBuf>,

@@ -31,7 +31,7 @@ fn data_alone_are_trained_by_the_recipe_for_them() {
     assert!(kept.contains("activation = \"silu\"") && kept.contains("# split is not set"), "{kept}");
     let refused = folder.cfo("train").ended_with(2);
     assert!(refused.stderr.contains("--data FILE"), "{}", refused.stderr);
-    assert!(folder.cfo("train --help").done().stdout.contains("docs/recipe.md"));
+    assert!(folder.cfo("train --help").done().stdout.contains("docs/reference/recipe.md"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How a job of many ranks ends when something goes wrong: each row of the table in docs/scaling.md.
+//! How a job of many ranks ends when something goes wrong: each row of the table in docs/developers/scaling.md.
 
 use std::process::{Command, Stdio};
 

@@ -14,7 +14,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// So many cores of a present-day processor, at the rate of small networks; large ones run at up to twice that (docs/performance.md).
+    /// So many cores of a present-day processor, at the rate of small networks; large ones run at up to twice that (docs/developers/performance.md).
     pub fn cores(count: usize) -> Self {
         // Small steps do not share among many.
         Self { cores: Some(count), rate: 2e10 * count.clamp(1, 16) as f64 }
@@ -119,7 +119,7 @@ fn dit(config: &Dit, setting: &StateSpace) -> f64 {
 mod tests {
     use super::*;
 
-    /// The products of a training step of the paper's networks, as counted for docs/performance.md: 2.46 and 5.13 GFLOP.
+    /// The products of a training step of the paper's networks, as counted for docs/developers/performance.md: 2.46 and 5.13 GFLOP.
     #[test]
     fn counts_agree_with_those_of_the_engine() {
         let setting = |field| StateSpace { field, periodic: [false; 2], conditions: 0 };

@@ -169,7 +169,9 @@ impl Proposal {
         for warning in &self.warnings {
             let _ = writeln!(text, "# warning: {warning}");
         }
-        text.push_str("# Keys that are not here have their defaults; docs/recipe.md lists every one.\n");
+        text.push_str(
+            "# Keys that are not here have their defaults; docs/reference/recipe.md lists every one.\n",
+        );
         let mut section = "";
         for (path, reason) in &self.choices {
             let (of, key) = path.split_once('.').ok_or_else(|| bad(format!("`{path}` has no section")))?;

@@ -42,7 +42,9 @@ pub(super) fn not_a_section(section: &str, value: &toml::Value) -> CfoError {
     let problem = format!("{value} is not a section: `{section}` has keys of its own");
     let hint = match (section, value.as_str()) {
         ("operator" | "objective", Some(word)) => format!("`{section}.kind = \"{word}\"` chooses its kind"),
-        _ => format!("set its keys one by one, as in `{section}.KEY = VALUE`; docs/recipe.md lists them"),
+        _ => format!(
+            "set its keys one by one, as in `{section}.KEY = VALUE`; docs/reference/recipe.md lists them"
+        ),
     };
     CfoError::BadData { problem, hint }
 }

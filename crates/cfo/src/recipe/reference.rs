@@ -1,4 +1,4 @@
-//! Every key of a recipe with its type, default and meaning, read from the types that hold them: `docs/recipe.md`, and what a
+//! Every key of a recipe with its type, default and meaning, read from the types that hold them: `docs/reference/recipe.md`, and what a
 //! run's `recipe.toml` lists although it is not set.
 
 use std::fmt::Write;
@@ -219,7 +219,7 @@ mod tests {
     /// The page is what the types say. `CFO_BLESS=1 cargo test -p cfo reference` writes it anew.
     #[test]
     fn the_page_lists_every_key_as_the_types_have_it() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/recipe.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/recipe.md");
         let made = Recipe::reference();
         if std::env::var_os("CFO_BLESS").is_some() {
             std::fs::write(path, &made).unwrap();
@@ -227,7 +227,7 @@ mod tests {
         let found = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             found == made,
-            "docs/recipe.md is not what the types say; `CFO_BLESS=1 cargo test -p cfo reference` writes it"
+            "docs/reference/recipe.md is not what the types say; `CFO_BLESS=1 cargo test -p cfo reference` writes it"
         );
     }
 
