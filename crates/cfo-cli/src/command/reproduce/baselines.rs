@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         let first = network.runs.first().and_then(Option::as_ref);
         let costs = Costs {
             seconds_per_batch: network.seconds / f64::from(network.steps.max(1)),
-            paper_seconds_per_batch: paper(&network.training, "seconds a batch"),
+            paper_seconds_per_batch: paper(&network.training, "seconds per batch"),
             evaluations: first.map(|report| report.evaluations),
             seconds_per_trajectory: first.map(|report| report.seconds_per_trajectory),
         };

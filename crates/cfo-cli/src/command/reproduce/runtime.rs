@@ -140,7 +140,7 @@ fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Row> {
         parameters: outcome.trained.model().parameters()?,
         batch: train.batch,
         seconds_per_step: outcome.seconds / f64::from(outcome.recipe().total_steps()),
-        paper_seconds_per_step: published::figure("Table 3", system.name(), method, "seconds a batch"),
+        paper_seconds_per_step: published::figure("Table 3", system.name(), method, "seconds per batch"),
         evaluations: found.map(|found| found.evaluations),
         trajectories: outcome.test().len(),
         milliseconds_per_trajectory: found.map(|found| found.milliseconds_per_trajectory),
