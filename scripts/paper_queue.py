@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""Fills the paper's tables on one machine, one training after another, and keeps every figure as soon as it is there.
+"""Computes the cells of the paper's tables on one machine, one training after another, and keeps every result when it is there.
 
     scripts/paper_queue.py run --cfo target/release/cfo --out FOLDER [--targets table1 ks ...] [--seeds 3] [--cells PATTERN ...] [--device cuda:0]
-    scripts/paper_queue.py table FIGURES.jsonl ... > table.md
 
-`cfo reproduce TARGET --scale paper --dry-run` says which trainings there are (`--targets`, table1 unless said). Each is a cell `SYSTEM/RECIPE/TRAINING/SEED`, as in
-`lorenz/ours/cfo-quintic-25/0`. `--cells` chooses cells in order of priority by shell patterns (`@FILE` reads them from a file):
+`cfo reproduce TARGET --scale paper --dry-run` lists the trainings of a target. Each training is a cell `SYSTEM/RECIPE/TRAINING/SEED`, such as
+`lorenz/ours/cfo-quintic-25/0`. `--cells` selects cells by shell patterns, in order of priority (`@FILE` reads the patterns from a file):
 
     --cells '*/*/cfo-quintic-100/0' 'lorenz/*' 'burgers/*' '*/*/*/0'
 
-Each system is simulated once. A cell is `cfo train`, then `cfo evaluate`, in processes of their own; systems without a plane of cells are
-small and several run side by side, the others alone (but for the evaluation of the one before). Each finished cell appends one line to FOLDER/figures.jsonl, which may be copied
-at any moment. A queue that was killed goes on where it was when started again; `--figures FILE` takes cells of another stretch as
-done, so that stretches on fresh machines add up. `--minutes` ends a stretch: trainings under way are saved, evaluations come to their end. `--limit 'PATTERN=SECONDS'` stops
-trainings after so long and evaluates what they have learned; their lines say after how many steps.
+Each system is simulated once. A cell is `cfo train` followed by `cfo evaluate`, in separate processes. Cells of small systems run side by
+side; cells of 2D systems run alone, except for the evaluation of the cell before. Each finished cell appends one line to
+FOLDER/figures.jsonl, which may be copied at any time. A queue that was interrupted continues when it is started again. `--figures FILE`
+skips the cells of an earlier queue, so that several machines can share the work. `--minutes` ends the queue: running trainings are saved,
+evaluations finish. `--limit 'PATTERN=SECONDS'` stops trainings after that time and evaluates them; their lines state the number of steps.
 
-`table` merges stretches: mean and deviation over seeds, by the paper's recipe and by ours, beside the paper's figures.
+`scripts/results.py print FOLDER/figures.jsonl ...` prints the results as a table.
 """
 import argparse
 import ctypes
@@ -33,11 +32,6 @@ import time
 import tomllib
 from pathlib import Path
 
-CAVEAT = (
-    "† At most 81 trajectories of the radial dam break differ, so that nearly every test trajectory also stands in the training part; "
-    "no two of `shallow-water-varied` are alike."
-)
-TUNED = "‡"
 PLANES = ("diffusion-reaction", "shallow-water", "shallow-water-varied")
 SYSTEMS = ("lorenz", "burgers", *PLANES, "kuramoto-sivashinsky")
 # The exit code of `timeout` when the time was up.
@@ -146,6 +140,7 @@ class Queue:
         self.started = time.time()
         self.simulating = {system: threading.Lock() for system in SYSTEMS}
         self.commit = options.commit or commit()
+        self.machine = machine(options.cfo)
         self.environment = dict(os.environ)
 
     # -- what is left
@@ -305,6 +300,7 @@ class Queue:
             "wall": {part: round(seconds, 2) for part, seconds in wall.items()},
             "side_by_side": self.options.side_by_side if cell.small else 1,
             "device": trained.get("device", self.options.device),
+            "machine": self.machine,
             "set": self.options.set,
             "commit": self.commit,
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -324,7 +320,7 @@ class Queue:
             parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in line["wall"].items() if seconds >= 0.05)
             paper = f" (paper {line['paper']:.2e})" if line["paper"] else ""
             error = "diverged" if line["relative_l2"] is None else f"{line['relative_l2']:.3e}"
-            say(f"{cell.key}: {error}{paper}; {line['ms_per_step']:.3f} ms a step; {line['wall_seconds']:.1f} s: {parts}")
+            say(f"{cell.key}: {error}{paper}; {line['ms_per_step']:.3f} ms per step; {line['wall_seconds']:.1f} s: {parts}")
         except (Failed, KeyError, OSError, ValueError) as failure:
             # That a training was stopped is no news; that an evaluation failed is.
             if not self.stopping or (cell in self.evaluating and not self.leaving):
@@ -345,7 +341,7 @@ class Queue:
 
     def run(self):
         pending, total = self.pending()
-        say(f"{total - len(pending)} of {total} cells are done; commit {self.commit}; figures in {self.figures}")
+        say(f"{total - len(pending)} of {total} cells are done; commit {self.commit}; results in {self.figures}")
         threading.Thread(target=self.prepare, args=[list(pending)], daemon=True).start()
         deadline = self.started + 60 * self.options.minutes
         with mps(self):
@@ -396,121 +392,17 @@ def say(text):
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 
+def machine(cfo):
+    """The processor and the GPUs, as `cfo devices` lists them."""
+    done = subprocess.run([cfo, "devices", "--json"], capture_output=True, text=True)
+    devices = json.loads(done.stdout)["devices"] if done.returncode == 0 else []
+    return ", ".join(" ".join(filter(None, [device.get("model"), device.get("simd")])) for device in devices) or "unknown"
+
+
 def commit():
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
-
-
-# -- the table
-
-
-def merged(files):
-    """The newest line of each cell, those of one place in the table together; what `--set` changed has a place of its own."""
-    newest = {}
-    for line in sorted((line for file in files for line in read_lines(file)), key=lambda line: line["time"]):
-        newest[line["cell"], changes(line)] = line
-    rows = {}
-    for line in newest.values():
-        name = line["cell"].split("/")[2]
-        place = (line["system"], line["method"], line["operator"], line["prediction"], line["spline"], line["keep_rate"], name, changes(line))
-        rows.setdefault(place, {}).setdefault(line["recipe"], []).append(line)
-    return rows
-
-
-def changes(line):
-    """What `--set` changed of the recipe."""
-    return " ".join(sorted(line.get("set", [])))
-
-
-def mean(lines):
-    """Mean, deviation (sample) and number over seeds; no mean if one diverged."""
-    errors = [line["relative_l2"] for line in lines]
-    if not errors or any(error is None for error in errors):
-        return None, None, len(errors)
-    return statistics.fmean(errors), statistics.stdev(errors) if len(errors) > 1 else None, len(errors)
-
-
-def number(value):
-    if value is None:
-        return "-"
-    mantissa, exponent = f"{value:.2e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
-def cell(lines):
-    if not lines:
-        return "-"
-    middle, deviation, count = mean(lines)
-    if middle is None:
-        return f"diverged ({count})"
-    mark = f" {TUNED}" if any(line.get("finetune_steps") for line in lines) else ""
-    mark += "".join(f", {line['steps_done']} of {line['steps']} steps" for line in lines if line.get("stopped"))
-    return number(middle) + (f" ± {number(deviation)}" if deviation is not None else "") + f" ({count}){mark}"
-
-
-def label(place):
-    _, method, operator, prediction, spline, keep_rate, name, changed = place
-    apart = f", `{changed}`" if changed else ""
-    if method == "autoregressive":
-        return f"autoregressive {operator}, {prediction.replace('-', ' ')}{apart}"
-    plain = method == "cfo" and name == f"cfo-{spline}-{100 * keep_rate:.0f}"
-    return (f"CFO, {spline}" if plain else name) + apart
-
-
-def order(place):
-    system, method, operator, prediction, spline, keep_rate, name, changed = place
-    return SYSTEMS.index(system), method, operator, prediction or "", spline or "", -keep_rate, name, changed
-
-
-def table(files):
-    rows = merged(files)
-    every = [line for by_recipe in rows.values() for lines in by_recipe.values() for line in lines]
-    text = ["| system | method | times | paper | by the paper's recipe | by our recipe | ± trajectories | ms a step |"]
-    text.append("|---|---|---:|---:|---:|---:|---:|---:|")
-    for place in sorted(rows, key=order):
-        paper, ours = rows[place].get("paper", []), rows[place].get("ours", [])
-        best = ours or paper
-        figure = next((line["paper"] for line in best if line["paper"] is not None), None)
-        deviations = [line["std_trajectories"] for line in best if line["std_trajectories"] is not None]
-        system = place[0] + (" †" if place[0] == "shallow-water" else "")
-        text.append(
-            f"| {system} | {label(place)} | {100 * place[5]:.0f} % | {number(figure)} | {cell(paper)} | {cell(ours)} "
-            f"| {number(statistics.fmean(deviations)) if deviations else '-'} | {statistics.median(line['ms_per_step'] for line in best):.3g} |"
-        )
-    text.append("\nMean ± deviation over runs with different seeds of the training (their number in brackets); ± trajectories is the deviation over test")
-    text.append("trajectories in the last recipe given. Milliseconds are of that recipe too, several small trainings side by side.")
-    if any(place[0] == "shallow-water" for place in rows):
-        text.append("\n" + CAVEAT)
-    if any(line.get("finetune_steps") for line in every):
-        text.append(f"\n{TUNED} Fine-tuned through the solver in its last steps.")
-    text += ["", *verdicts(rows)]
-    for name in ("commit", "device"):
-        text.append(f"\n{name.capitalize()}: " + ", ".join(sorted({str(line[name]) for line in every})) + ".")
-    return "\n".join(text)
-
-
-def verdicts(rows):
-    """Figures worse than the paper's, and where predicting the change beats CFO on all times."""
-    for recipe, whose in (("paper", "the paper's recipe"), ("ours", "our recipe")):
-        worse = []
-        for place in sorted(rows, key=order):
-            lines = rows[place].get(recipe, [])
-            paper = next((line["paper"] for line in lines if line["paper"] is not None), None)
-            middle, _, _ = mean(lines)
-            if lines and paper is not None and (middle is None or middle > paper):
-                worse.append(f"{place[0]} {label(place)} on {100 * place[5]:.0f} %")
-        yield f"\nWorse than the paper's figure by {whose}: {'; '.join(worse) or 'none'}."
-        for system in dict.fromkeys(place[0] for place in sorted(rows, key=order)):
-            def least(chosen):
-                found = [mean(rows[place].get(recipe, []))[0] for place in rows if place[0] == system and chosen(place)]
-                return min((error for error in found if error is not None), default=None)
-
-            change = least(lambda place: place[3] == "change")
-            flow = least(lambda place: label(place) == "CFO, quintic" and place[5] == 1.0)
-            if change is not None and flow is not None:
-                verdict = "is better than" if change < flow else "is no better than"
-                yield f"\n{system}, {whose}: predicting the change on all times ({number(change)}) {verdict} quintic CFO on all times ({number(flow)})."
 
 
 def main():
@@ -518,29 +410,24 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="train and evaluate cells")
     run.add_argument("--cfo", required=True, help="the binary")
-    run.add_argument("--out", required=True, help="folder of runs and figures")
+    run.add_argument("--out", required=True, help="folder of runs and results")
     run.add_argument("--data", help="folder of the simulated data [default: OUT/data]")
     run.add_argument("--data-seed", type=int, default=0)
     run.add_argument("--targets", nargs="+", default=["table1"], metavar="TARGET", help="of `cfo reproduce`")
-    run.add_argument("--limit", action="append", default=[], metavar="PATTERN=SECONDS", help="stop such trainings after so long")
-    run.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN", help="which, in order of priority")
-    run.add_argument("--figures", nargs="*", default=[], metavar="FILE", help="figures of earlier stretches, not to be made again")
+    run.add_argument("--limit", action="append", default=[], metavar="PATTERN=SECONDS", help="stop these trainings after this time")
+    run.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN", help="which cells, in order of priority")
+    run.add_argument("--figures", nargs="*", default=[], metavar="FILE", help="results of earlier queues, whose cells are skipped")
     run.add_argument("--any-recipe", action="store_true", help="a cell whose recipe has changed since counts as done")
     run.add_argument("--seeds", type=int, default=1)
     run.add_argument("--device", default="auto")
-    run.add_argument("--side-by-side", type=int, default=4, metavar="N", help="small trainings at once")
+    run.add_argument("--side-by-side", type=int, default=4, metavar="N", help="number of small trainings at once")
     run.add_argument("--mps", action="store_true", help="share the GPU through NVIDIA's MPS if it is there")
-    run.add_argument("--minutes", type=float, default=float("inf"), help="end the stretch after so long")
+    run.add_argument("--minutes", type=float, default=float("inf"), help="end the queue after this time")
     run.add_argument("--scale", default="paper", choices=["paper", "smoke"])
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the recipes of the chosen cells")
     run.add_argument("--simulate", action="append", default=[], metavar="SYSTEM=OPTIONS", help="of `cfo simulate SYSTEM`")
     run.add_argument("--commit", help="of the binary [default: of this folder]")
-    merge = commands.add_parser("table", help="merge figures into a Markdown table")
-    merge.add_argument("files", nargs="+")
     options = parser.parse_args()
-    if options.command == "table":
-        print(table(options.files))
-        return
     queue = Queue(options)
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, queue.leave)
