@@ -1,4 +1,4 @@
-//! The driver and its libraries: found, opened, called; kernels compiled, kept and captured; batches to and fro.
+//! The driver and its libraries: found, opened, called; kernels compiled, kept and captured; batches copied in and out.
 
 pub(crate) mod compile;
 pub(crate) mod drain;
