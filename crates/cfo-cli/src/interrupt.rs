@@ -22,7 +22,6 @@ pub fn flag() -> Result<&'static AtomicBool> {
             say("stopping; press Ctrl-C again to stop at once");
         })
         .context("cannot listen for Ctrl-C")?;
-        #[cfg(unix)]
         signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&INTERRUPTED))
             .context("cannot listen for SIGUSR1")?;
     }

@@ -366,7 +366,6 @@ fn write_until_full() {
 }
 
 /// A limit on file sizes stands in for a full disk: the kernel refuses the write in the same way.
-#[cfg(unix)]
 #[test]
 fn a_full_disk_is_reported_and_leaves_nothing() {
     for layout in ["cfo", "npz", "pdebench"] {

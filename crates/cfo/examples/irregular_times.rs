@@ -46,7 +46,7 @@ pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
         parameter_names: vec![],
     };
     let data = Trajectories::new(description, trajectories)?;
-    let recipe = Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[])?;
+    let recipe = Recipe::parse(include_str!("../recipes/own-data.toml"), &[])?;
     let trained = Training::from_recipe(&recipe).steps(steps).fit(&data)?;
 
     // Any times will do: here a thousand of them, from a start that was never seen.

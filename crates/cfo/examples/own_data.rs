@@ -42,7 +42,7 @@ pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
     let data =
         Trajectories::new(description, trajectories.collect::<Result<_, Box<dyn std::error::Error>>>()?)?;
 
-    let recipe = Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[])?;
+    let recipe = Recipe::parse(include_str!("../recipes/own-data.toml"), &[])?;
     let show = |report: &StepReport| eprintln!("step {} loss {:.3e}", report.step, report.loss);
     let trained = Training::from_recipe(&recipe).steps(steps).observe(show).fit(&data)?;
     let report = trained.evaluate(data.test())?;

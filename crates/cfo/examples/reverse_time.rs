@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
     let lorenz = Lorenz { frames: 201, horizon: 1.0, ..Lorenz::default() };
     let data = Trajectories::simulate(&lorenz, 300, 1, &false.into())?;
-    let recipe = Recipe::parse(include_str!("../../../recipes/own-data.toml"), &[])?;
+    let recipe = Recipe::parse(include_str!("../recipes/own-data.toml"), &[])?;
     let trained = Training::from_recipe(&recipe).steps(steps).fit(&data)?;
 
     // From the state a fifth of the time before the end, back to where it was a fifth of the time earlier.

@@ -51,8 +51,8 @@ pub const OUR_TRANSFORMER_RATE: f64 = 3e-4;
 macro_rules! recipes {
     ($name:literal) => {
         (
-            include_str!(concat!("../../../recipes/", $name, ".toml")),
-            Some(include_str!(concat!("../../../recipes/ours/", $name, ".toml"))),
+            include_str!(concat!("../recipes/", $name, ".toml")),
+            Some(include_str!(concat!("../recipes/ours/", $name, ".toml"))),
         )
     };
 }
@@ -130,10 +130,10 @@ fn parsed(text: &str) -> Recipe {
 
 /// Our recipes for a share of the times, by system.
 const SPARSE: [(&str, &str); 4] = [
-    ("diffusion-reaction", include_str!("../../../recipes/ours/diffusion-reaction-50.toml")),
-    ("diffusion-reaction", include_str!("../../../recipes/ours/diffusion-reaction-25.toml")),
-    ("shallow-water", include_str!("../../../recipes/ours/shallow-water-50.toml")),
-    ("shallow-water", include_str!("../../../recipes/ours/shallow-water-25.toml")),
+    ("diffusion-reaction", include_str!("../recipes/ours/diffusion-reaction-50.toml")),
+    ("diffusion-reaction", include_str!("../recipes/ours/diffusion-reaction-25.toml")),
+    ("shallow-water", include_str!("../recipes/ours/shallow-water-50.toml")),
+    ("shallow-water", include_str!("../recipes/ours/shallow-water-25.toml")),
 ];
 
 /// Of the Kuramoto-Sivashinsky equation.
@@ -143,7 +143,7 @@ const OTHER_DATA: &str = "The paper does not say how its data were made, and the
 /// The recipe of a method on a system.
 macro_rules! other {
     ($method:literal, $system:literal) => {
-        ($method, $system, include_str!(concat!("../../../recipes/", $method, "/", $system, ".toml")))
+        ($method, $system, include_str!(concat!("../recipes/", $method, "/", $system, ".toml")))
     };
 }
 
@@ -184,7 +184,7 @@ pub static SYSTEMS: [System; 6] = [
         ..System::new(
             "kuramoto-sivashinsky",
             "Kuramoto-Sivashinsky",
-            (include_str!("../../../recipes/kuramoto-sivashinsky.toml"), None),
+            (include_str!("../recipes/kuramoto-sivashinsky.toml"), None),
             || Box::new(simulate::KuramotoSivashinsky::default()),
         )
     },

@@ -121,7 +121,6 @@ fn rounded_doubles_are_said() {
 }
 
 /// A disk that fills and a signal in the middle leave nothing behind, in any layout.
-#[cfg(unix)]
 #[test]
 fn an_export_that_fails_leaves_nothing() {
     let folder = Folder::new();

@@ -122,7 +122,6 @@ fn datasets_that_are_elsewhere_are_called_so() {
 }
 
 /// File names are arbitrary bytes on Unix, but a recipe is text.
-#[cfg(unix)]
 #[test]
 fn names_that_are_not_text_are_taken() {
     use std::ffi::OsStr;
@@ -236,7 +235,6 @@ fn an_order_that_misleads_is_pointed_out() {
 }
 
 /// A terminal of any width shows one line that is drawn over; what wraps would stay.
-#[cfg(unix)]
 #[test]
 fn progress_fits_the_terminal() {
     const SCRIPT: &str = "\

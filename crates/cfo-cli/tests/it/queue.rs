@@ -115,7 +115,6 @@ fn a_long_training_is_stopped_and_evaluated() {
 }
 
 /// When time is up a training that is done is still evaluated: its work would be lost on a machine that goes back.
-#[cfg(unix)]
 #[test]
 fn an_evaluation_comes_to_its_end_when_time_is_up() {
     use std::os::unix::fs::PermissionsExt;

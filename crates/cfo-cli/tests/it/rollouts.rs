@@ -242,7 +242,6 @@ fn a_report_that_cannot_be_written_is_still_printed() {
 }
 
 /// SIGTERM ends a rollout between two steps, wherever it runs.
-#[cfg(unix)]
 #[test]
 fn a_rollout_is_interrupted_within_a_second_or_two() {
     let Some(folder) = prepared() else { return };

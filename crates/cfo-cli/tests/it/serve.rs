@@ -232,7 +232,6 @@ fn a_run_is_served_without_its_data() {
 }
 
 /// A training that still runs: its history grows, and `latest` is what it has become.
-#[cfg(unix)]
 #[test]
 fn a_training_is_watched_while_it_runs() {
     let folder = Folder::new();
@@ -268,7 +267,6 @@ fn a_training_is_watched_while_it_runs() {
 }
 
 /// A short storm; `scripts/serve_load.py` alone makes a long one.
-#[cfg(unix)]
 #[test]
 fn a_storm_of_requests_is_weathered_and_the_end_is_clean() {
     let Some(python) = python() else { return };

@@ -157,7 +157,6 @@ fn options_out_of_range_are_refused_before_anything_is_written() {
 }
 
 /// A limit on the size of files is the full disk that every machine has.
-#[cfg(unix)]
 #[test]
 fn a_full_disk_fails_and_leaves_nothing() {
     let folder = Folder::new();
@@ -175,7 +174,6 @@ fn a_full_disk_fails_and_leaves_nothing() {
 }
 
 /// Ctrl-C while trajectories are being written: no file, no rest of one, exit code 1.
-#[cfg(unix)]
 #[test]
 fn an_interrupted_simulation_leaves_nothing() {
     use std::process::Stdio;

@@ -27,7 +27,6 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, text
 sys.stdout.buffer.write(text)
 ";
 
-#[cfg(unix)]
 #[test]
 fn pictures_are_shown_where_a_terminal_can() {
     let Some(python) = python() else { return };

@@ -154,7 +154,6 @@ fn a_killed_run_resumes_to_the_same_bits() {
 }
 
 /// A limit on the size of files is the full disk that every machine has.
-#[cfg(unix)]
 #[test]
 fn a_full_disk_leaves_the_last_checkpoint_whole() {
     let folder = prepared();

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -11,7 +12,7 @@ pub struct Stamp {
     length: u64,
     modified: Option<SystemTime>,
     /// When content or attributes changed, which no program can set back.
-    changed: Option<(i64, i64)>,
+    changed: (i64, i64),
 }
 
 /// A file held open to ask for its stamp. A file of another name that takes its place is not looked at.
@@ -39,13 +40,7 @@ impl Stamped {
 impl Stamp {
     fn of(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        #[cfg(unix)]
-        let changed = {
-            use std::os::unix::fs::MetadataExt;
-            Some((metadata.ctime(), metadata.ctime_nsec()))
-        };
-        #[cfg(not(unix))]
-        let changed = None;
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
         Ok(Self { length: metadata.len(), modified: metadata.modified().ok(), changed })
     }
 }

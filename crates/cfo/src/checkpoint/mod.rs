@@ -263,10 +263,7 @@ impl Checkpoints {
     fn point(&self, link: &str, name: &str) -> Result<()> {
         let temporary = self.folder.join(format!(".{link}.tmp"));
         let _ = fs::remove_file(&temporary);
-        #[cfg(unix)]
         fs_err::os::unix::fs::symlink(name, &temporary)?;
-        #[cfg(not(unix))]
-        fs::write(&temporary, name)?;
         fs::rename(&temporary, self.folder.join(link))?;
         sync_folder(&self.folder)
     }
@@ -315,11 +312,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn sync_folder(folder: &Path) -> Result<()> {
-    #[cfg(unix)]
-    fs::File::open(folder)?.sync_all()?;
-    #[cfg(not(unix))]
-    let _ = folder;
-    Ok(())
+    Ok(fs::File::open(folder)?.sync_all()?)
 }
 
 /// Writes a file so that it appears whole or not at all.

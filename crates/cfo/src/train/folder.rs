@@ -106,7 +106,6 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
 }
 
 /// Whether an open file is the one under its name.
-#[cfg(unix)]
 fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let number = |found: std::fs::Metadata| (found.dev(), found.ino());
@@ -116,16 +115,10 @@ fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
     }
 }
 
-/// Elsewhere an open file cannot be removed.
-#[cfg(not(unix))]
-fn is_still_there(_file: &std::fs::File, _path: &Path) -> bool {
-    true
-}
-
 /// The machine's name, if the system tells it.
 fn host() -> String {
     let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let told = told.or_else(|| std::env::var("HOSTNAME").ok()).or_else(|| std::env::var("COMPUTERNAME").ok());
+    let told = told.or_else(|| std::env::var("HOSTNAME").ok());
     told.map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "an unknown host".into())

@@ -101,7 +101,7 @@ fn lengths_and_steps_are_told_to_the_network() {
         ..Default::default()
     };
     let set = Trajectories::simulate(&equation, 12, 0, &AtomicBool::new(false)).unwrap();
-    let shipped = include_str!("../../../../recipes/kuramoto-sivashinsky.toml");
+    let shipped = include_str!("../../recipes/kuramoto-sivashinsky.toml");
     let recipe = |more: &[&str]| {
         let small = ["operator.channels=[8,16]", "train.steps=8", "train.batch=4", "train.validate_every=0"];
         let all: Vec<String> = small.iter().chain(more).map(ToString::to_string).collect();

@@ -329,18 +329,18 @@ fn the_recipes_of_neural_odes_are_those_of_their_systems() {
         (ThroughSolver::default(), ThroughSolver { solver: RK4, substeps: 1, ..ThroughSolver::default() });
     let recipes = [
         (
-            include_str!("../../../../recipes/lorenz.toml"),
-            include_str!("../../../../recipes/neural-ode/lorenz.toml"),
+            include_str!("../../recipes/lorenz.toml"),
+            include_str!("../../recipes/neural-ode/lorenz.toml"),
             papers,
         ),
         (
-            include_str!("../../../../recipes/burgers.toml"),
-            include_str!("../../../../recipes/neural-ode/burgers.toml"),
+            include_str!("../../recipes/burgers.toml"),
+            include_str!("../../recipes/neural-ode/burgers.toml"),
             papers,
         ),
         (
-            include_str!("../../../../recipes/kuramoto-sivashinsky.toml"),
-            include_str!("../../../../recipes/neural-ode/kuramoto-sivashinsky.toml"),
+            include_str!("../../recipes/kuramoto-sivashinsky.toml"),
+            include_str!("../../recipes/neural-ode/kuramoto-sivashinsky.toml"),
             equal,
         ),
     ];

@@ -76,37 +76,12 @@ impl Spool {
     }
 }
 
-#[cfg(unix)]
 pub(crate) fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, out, offset)
 }
 
-#[cfg(unix)]
 fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
-}
-
-#[cfg(windows)]
-pub(crate) fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !out.is_empty() {
-        let length = std::os::windows::fs::FileExt::seek_read(file, out, offset)?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        out = &mut out[length..];
-        offset += length as u64;
-    }
-    Ok(())
-}
-
-#[cfg(windows)]
-fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let length = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
-        bytes = &bytes[length..];
-        offset += length as u64;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

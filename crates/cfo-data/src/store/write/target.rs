@@ -75,7 +75,6 @@ pub(super) fn temporary_beside(target: &Path) -> std::io::Result<TempPath> {
     let prefix = format!(".{name}.");
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix).suffix(".partial");
-    #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder.tempfile_in(directory_of(target)).map(tempfile::NamedTempFile::into_temp_path)
 }
