@@ -266,13 +266,13 @@ fn a_training_is_watched_while_it_runs() {
     training.wait().unwrap();
 }
 
-/// A short storm; `scripts/serve_load.py` alone makes a long one.
+/// A short run of the load test; `benchmarks/serve_load.py` makes longer ones.
 #[test]
 fn a_storm_of_requests_is_weathered_and_the_end_is_clean() {
     let Some(python) = python() else { return };
     let folder = trained();
     let mut server = Server::start(&folder, "");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/serve_load.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/serve_load.py");
     let mut command = Command::new(python);
     command.arg(script).arg(format!("http://{}", server.address));
     command.args(["--clients", "16", "--seconds", "2"]);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What calling from Python costs, beside the command: run with a Python that has the package installed.
+"""The cost of calling cfo from Python, beside the command. Run it with a Python that has the package installed.
 
-    python scripts/python_cost.py [--cfo target/release/cfo]
+    python benchmarks/python_cost.py [--cfo target/release/cfo]
 
-Prints the time of `predict` of 64 Lorenz states at one time and of `velocity`, how long Ctrl-C takes in a training, and steps a second of
-the same training from Python and from the command, one after the other several times. Ratios are of best times: other programs only make it slower.
+Prints the time of `predict` for 64 Lorenz states at one time, of `velocity`, the delay of Ctrl-C in a training, and
+training steps per second from Python and from the command, in turn. Ratios are of the best times of each.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def interrupted(data):
 
 
 def rate(history):
-    """Steps a second of the best report."""
+    """Steps per second of the best report."""
     return max(report["steps_per_second"] for report in history[1:])
 
 
@@ -84,14 +84,16 @@ def main():
             run = folder / f"command{round_}"
             words = [command, "train", "recipe.toml", "--data", "a.npz", "--out", run, "--device", "cpu"]
             subprocess.run(words, cwd=folder, check=True, capture_output=True)
-            rates["command"].append(rate([json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]))
+            rates["command"].append(
+                rate([json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()])
+            )
         states = np.array([one.values[0] for one in data[:64]])
         print("predict of 64 states at one time:", microseconds(lambda: model.predict(states, [0.005], start=0.0)))
         print("velocity of 64 states:", microseconds(lambda: model.velocity(states, 0.0)))
         print("velocity of one state:", microseconds(lambda: model.velocity(states[0], 0.0)))
         print("Ctrl-C:", ", ".join(f"{interrupted(data):.0f} ms" for _ in range(5)))
         best = {name: max(found) for name, found in rates.items()}
-        print("steps a second:", {name: [round(one) for one in found] for name, found in rates.items()})
+        print("steps per second:", {name: [round(one) for one in found] for name, found in rates.items()})
         print(f"Python against the command: {best['python'] / best['command']:.3f}")
 
 

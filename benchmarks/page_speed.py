@@ -1,6 +1,8 @@
-"""How many frames a second a page of `cfo view` draws while its time moves, in a headless Chromium.
+"""Frames per second of a page of `cfo view` while its time slider moves, in a headless Chromium.
 
-Usage: page_speed.py PAGE.html [SECONDS]; needs playwright and a Chromium (`CFO_BROWSER`, else `chromium`).
+    python benchmarks/page_speed.py PAGE.html [SECONDS]
+
+Needs playwright and a Chromium (`CFO_BROWSER`, else `chromium`).
 """
 
 import os
@@ -37,5 +39,5 @@ with sync_playwright() as playwright:
     tab.goto(Path(sys.argv[1]).resolve().as_uri())
     tab.wait_for_function("window.cfo && window.cfo.ready")
     rate, median, late = tab.evaluate(MEASURE, float(sys.argv[2]) if len(sys.argv) > 2 else 3.0)
-    print(f"{rate:.1f} frames a second; a frame takes {median:.1f} ms, 95 % of them less than {late:.1f} ms")
+    print(f"{rate:.1f} frames per second; median {median:.1f} ms per frame, 95 % below {late:.1f} ms")
     browser.close()

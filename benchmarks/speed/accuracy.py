@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Accuracy per budget: ours and the JAX peer on the same data, network, steps, batch and learning rate, three seeds each.
+"""Accuracy per budget: cfo and the JAX program on the same data, network, steps, batch and learning rate.
 
-    scripts/accuracy.py --cfo target/release/cfo --peers FOLDER [--device cuda:0] [--jobs 6] [--out FOLDER] [options]
+    accuracy.py [--cfo CFO] [--device cuda:0] [--jobs 6] [--out FOLDER] [options]
 
-The trajectories are simulated once by `cfo simulate` and read by both programs. Both standardise the values, draw their own
-random times where a keep rate is given, train in float32 (or `--precision tf32`) with Adam (0.9, 0.99) at a constant rate, and
-roll out the test trajectories from the first snapshot with one RK4 step a snapshot; the last weights count. Runs are
-processes of their own, `--jobs` at a time. Finished runs in `--out` are not made again. Prints a Markdown table.
-"""
+`cfo simulate` makes the trajectories, which both programs read. Both standardise the values, keep their own random
+snapshots where a keep rate is given, train with Adam (0.9, 0.99) at a constant rate, and roll out the test
+trajectories from the first snapshot with one RK4 step per snapshot, with the weights of the last step. Every run is a
+process, `--jobs` of them at a time; finished runs in `--out` are not repeated. Prints a Markdown table."""
+
 import argparse
 import concurrent.futures
 import json
@@ -19,10 +19,12 @@ import subprocess
 import sys
 import time
 
+HERE = pathlib.Path(__file__).resolve().parent
 OPERATORS = {
     "lorenz": 'kind = "mlp"\nhidden = [128, 256, 256, 256, 128]\nbands = 16\n',
     "burgers": 'kind = "unet"\nchannels = [64, 128]\ntime_features = 64\ntime_hidden = 128\n',
 }
+NETWORKS = {"lorenz": "mlp", "burgers": "unet1d"}
 RECIPE = """[data]
 keep_rate = {keep}
 [path]
@@ -44,8 +46,7 @@ checkpoint_every = 1000000
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cfo", default="target/release/cfo", help="our program")
-    parser.add_argument("--peers", required=True, help="folder of jax_cfo.py and common.py")
+    parser.add_argument("--cfo", default=HERE.parent.parent / "target/release/cfo")
     parser.add_argument("--python", default=sys.executable, help="interpreter that has JAX")
     parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
     parser.add_argument("--jobs", type=int, default=1)
@@ -54,7 +55,10 @@ def arguments():
     parser.add_argument("--keep", default="1,0.25", help="keep rates")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--precision", choices=["f32", "tf32"], default="f32")
-    for system, train, test, steps, batch, rate in [("lorenz", 1000, 100, 2000, 512, 1e-3), ("burgers", 200, 20, 300, 32, 1e-3)]:
+    for system, train, test, steps, batch, rate in [
+        ("lorenz", 1000, 100, 2000, 512, 1e-3),
+        ("burgers", 200, 20, 300, 32, 1e-3),
+    ]:
         parser.add_argument(f"--{system}-trajectories", default=f"{train},{test}", help="training,test")
         parser.add_argument(f"--{system}-steps", type=int, default=steps)
         parser.add_argument(f"--{system}-batch", type=int, default=batch)
@@ -63,45 +67,77 @@ def arguments():
 
 
 def call(command, log, environment=None):
-    """Standard output of a command; what it says goes to a file, whose end is shown if it fails."""
+    """Standard output of a command. Its messages go to a file, whose end is shown if it fails."""
+    command = [str(word) for word in command]
     with open(log, "w") as stream:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stream, text=True, env=environment)
     if done.returncode != 0:
         tail = pathlib.Path(log).read_text().strip().splitlines()[-3:]
-        raise RuntimeError(f"{' '.join(map(str, command))}: {' | '.join(tail)}")
+        raise RuntimeError(f"{' '.join(command)}: {' | '.join(tail)}")
     return done.stdout
 
 
 def ours(options, job, folder):
     system, keep, seed, data, test = job
     recipe, run = folder / "recipe.toml", folder / "run"
-    recipe.write_text(RECIPE.format(
-        keep=keep, operator=OPERATORS[system], steps=getattr(options, f"{system}_steps"), batch=getattr(options, f"{system}_batch"),
-        rate=getattr(options, f"{system}_rate"), precision=options.precision, seed=seed))
+    recipe.write_text(
+        RECIPE.format(
+            keep=keep,
+            operator=OPERATORS[system],
+            steps=getattr(options, f"{system}_steps"),
+            batch=getattr(options, f"{system}_batch"),
+            rate=getattr(options, f"{system}_rate"),
+            precision=options.precision,
+            seed=seed,
+        )
+    )
     resume = ["--resume"] if (run / "checkpoints" / "latest").exists() else []
-    trained = json.loads(call([options.cfo, "train", recipe, "--data", data, "--out", run, "--device", options.device, "--json", *resume],
-                              folder / "train.log"))
-    found = json.loads(call([options.cfo, "evaluate", run, "--data", data, "--device", options.device, "--checkpoint", "latest", "--json"],
-                            folder / "evaluate.log"))
+    trained = json.loads(
+        call(
+            [options.cfo, "train", recipe, "--data", data, "--out", run, "--device", options.device, "--json", *resume],
+            folder / "train.log",
+        )
+    )
+    found = json.loads(
+        call(
+            [
+                options.cfo,
+                "evaluate",
+                run,
+                "--data",
+                data,
+                "--device",
+                options.device,
+                "--checkpoint",
+                "latest",
+                "--json",
+            ],
+            folder / "evaluate.log",
+        )
+    )
     return dict(error=found["relative_l2"]["mean"], seconds=trained["seconds"], parameters=trained["parameters"])
 
 
 def jax(options, job, folder):
     system, keep, seed, data, test = job
-    command = [options.python, f"{options.peers}/jax_cfo.py", "--system", system, "--data", data, "--n-test", str(test), "--normalize",
-               "--steps", str(getattr(options, f"{system}_steps")), "--batch", str(getattr(options, f"{system}_batch")),
-               "--lr", str(getattr(options, f"{system}_rate")), "--seed", str(seed), "--precision", {"f32": "fp32", "tf32": "tf32"}[options.precision]]
-    if keep < 1:
-        command += ["--keep", str(keep)]
-    if options.device != "cpu":
-        command += ["--chunk", "100"]
+    command = [options.python, HERE / "peers/jax_cfo.py", "--network", NETWORKS[system], "--data", data, "--test", test]
+    command += ["--steps", getattr(options, f"{system}_steps"), "--batch", getattr(options, f"{system}_batch")]
+    command += [
+        "--rate",
+        getattr(options, f"{system}_rate"),
+        "--seed",
+        seed,
+        "--precision",
+        options.precision,
+        "--keep",
+        keep,
+    ]
     environment = dict(os.environ, XLA_PYTHON_CLIENT_PREALLOCATE="false")
     if options.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
     elif ":" in options.device:
         environment["CUDA_VISIBLE_DEVICES"] = options.device.split(":")[1]
-    found = json.loads(call(command, folder / "jax.log", environment).strip().splitlines()[-1])
-    return dict(error=found["rel_l2"], seconds=found["train_s"], parameters=found["params"])
+    return json.loads(call(command, folder / "jax.log", environment).strip().splitlines()[-1])
 
 
 def perform(options, method, job):
@@ -109,7 +145,10 @@ def perform(options, method, job):
     system, keep, seed = job[:3]
     program = {"cfo": ours, "jax": jax}[method]
     budget = [getattr(options, f"{system}_{key}") for key in ("trajectories", "steps", "batch", "rate")]
-    tag = "-".join(str(part).replace(",", "+") for part in (method, system, keep, seed, *budget, options.precision, options.device.split(":")[0]))
+    tag = "-".join(
+        str(part).replace(",", "+")
+        for part in (method, system, keep, seed, *budget, options.precision, options.device.split(":")[0])
+    )
     folder = pathlib.Path(options.out) / tag
     folder.mkdir(parents=True, exist_ok=True)
     result = folder / "result.json"
@@ -123,10 +162,10 @@ def perform(options, method, job):
 def verdict(mine, theirs):
     """Not worse if the means differ by less than twice the standard error of their difference."""
     if len(mine) < 2:
-        return "one seed says nothing"
+        return "one seed only"
     difference = statistics.mean(mine) - statistics.mean(theirs)
     noise = 2 * math.sqrt((statistics.variance(mine) + statistics.variance(theirs)) / len(mine))
-    return "better" if difference < -noise else "worse" if difference > noise else "the same within noise"
+    return "better" if difference < -noise else "worse" if difference > noise else "equal within noise"
 
 
 def main():
@@ -138,7 +177,20 @@ def main():
         train, test = map(int, getattr(options, f"{system}_trajectories").split(","))
         data = out / f"{system}-{train}-{test}.npz"
         if not data.exists():
-            call([options.cfo, "simulate", system, "--samples", str(train + test), "--split", f"{train},0,{test}", "--out", data], out / "simulate.log")
+            call(
+                [
+                    options.cfo,
+                    "simulate",
+                    system,
+                    "--samples",
+                    str(train + test),
+                    "--split",
+                    f"{train},0,{test}",
+                    "--out",
+                    data,
+                ],
+                out / "simulate.log",
+            )
         for keep in map(float, options.keep.split(",")):
             for seed in range(options.seeds):
                 jobs += [(method, (system, keep, seed, data, test)) for method in ("jax", "cfo")]
@@ -155,17 +207,28 @@ def main():
             except Exception as error:  # one run that fails leaves the others their row
                 failures.append(key)
                 print(f"{time.time() - started:6.1f} s  {key}: {error}", file=sys.stderr, flush=True)
-    print(f"Relative L2 error, mean and deviation over {options.seeds} seeds; {options.precision} on {options.device}, {options.jobs} processes at a time.\n")
-    print("| system | times | trajectories | steps x batch | ours | JAX | ours / JAX | verdict |\n|---|---:|---:|---:|---:|---:|---:|---|")
+    print(
+        f"Relative L2 error, mean and deviation over {options.seeds} seeds; {options.precision} on {options.device}.\n"
+    )
+    print("| system | times | trajectories | steps x batch | cfo | JAX | cfo / JAX | verdict |")
+    print("|---|---:|---:|---:|---:|---:|---:|---|")
     for system, keep in sorted({(key[1], key[2]) for key in waiting.values()}, reverse=True):
-        mine, theirs = ([results[key]["error"] for key in sorted(results) if key[:3] == (method, system, keep)] for method in ("cfo", "jax"))
-        if not mine or len(mine) != len(theirs):
+        errors = [
+            [results[key]["error"] for key in sorted(results) if key[:3] == (method, system, keep)]
+            for method in ("cfo", "jax")
+        ]
+        if not errors[0] or len(errors[0]) != len(errors[1]):
             print(f"| {system} | {100 * keep:.0f} % | | | | | | incomplete |")
             continue
-        cell = lambda errors: f"{statistics.mean(errors):.3e} ± {statistics.stdev(errors) if len(errors) > 1 else 0:.1e}"
-        print(f"| {system} | {100 * keep:.0f} % | {getattr(options, f'{system}_trajectories').split(',')[0]} | "
-              f"{getattr(options, f'{system}_steps')} x {getattr(options, f'{system}_batch')} | {cell(mine)} | {cell(theirs)} | "
-              f"{statistics.mean(mine) / statistics.mean(theirs):.2f} | {verdict(mine, theirs)} |")
+        mean, deviation = [], []
+        for found in errors:
+            mean.append(statistics.mean(found))
+            deviation.append(statistics.stdev(found) if len(found) > 1 else 0.0)
+        cells = [f"{a:.3e} ± {b:.1e}" for a, b in zip(mean, deviation)]
+        trajectories, steps, batch = (getattr(options, f"{system}_{key}") for key in ("trajectories", "steps", "batch"))
+        budget = f"{trajectories.split(',')[0]} | {steps} x {batch}"
+        ratio = f"{mean[0] / mean[1]:.2f} | {verdict(*errors)}"
+        print(f"| {system} | {100 * keep:.0f} % | {budget} | {' | '.join(cells)} | {ratio} |")
     sys.exit(1 if failures else 0)
 
 

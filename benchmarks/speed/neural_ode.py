@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""A training step of a neural ODE, ours and diffrax's in turn: neural_ode_bench.py [CFO] [--device cpu|cuda:0] [--peers FOLDER] [--rounds N] [--only PART]
+"""A training step of a neural ODE, cfo and diffrax in turn.
 
-CFO is the release binary (target/release/cfo); FOLDER holds jax_cfo.py, whose networks are the paper's. Run it with a Python that has jax, diffrax, equinox
-and optax (with jax's CUDA plugin for cuda:0), on a quiet machine. Both sides draw a batch of neighbouring snapshots of the same data, integrate each sample
-from one to the next by Tsit5 (rtol 1e-4, atol 1e-6, first step from two evaluations, steps of its own), go back through the accepted steps and take a step of Adam.
-diffrax: `vmap` of `diffeqsolve` with `RecursiveCheckpointAdjoint`, all in one `jit`; `shared` is one `diffeqsolve` for the whole batch, whose steps are common.
-Each round times all one after another, so that noise hits them alike; the table has each one's best median over the rounds."""
+    neural_ode.py [--cfo CFO] [--device cpu|cuda:0] [--rounds N] [--only PART]
+
+Needs the packages of requirements.txt and, for `cuda:0`, JAX's CUDA plugin. Both sides draw a batch of neighbouring
+snapshots, integrate each sample from one to the next with Tsit5 (rtol 1e-4, atol 1e-6, first step from two
+evaluations, steps per sample), differentiate through the accepted steps and take a step of Adam. diffrax is `vmap` of
+`diffeqsolve` with `RecursiveCheckpointAdjoint` in one `jit`; `shared` is one `diffeqsolve` for the whole batch, whose
+samples share their steps. Each round times all programs once; the table has the smallest median over the rounds."""
+
 import argparse
 import json
 import math
@@ -17,18 +20,29 @@ import time
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# name: our arguments, system, network of the peers, shape, batch on the CPU and on a GPU
+# name: network, system, shape, batch on the CPU and on a GPU
 ROWS = {
-    "Lorenz, MLP": ("mlp", "lorenz", "mlp", (3,), 2048, 2048),
-    "Lorenz, MLP without time": ("mlp", "lorenz", "mlp", (3,), 2048, 2048),
-    "Burgers, U-Net": ("unet1d", "burgers", "unet1d", (100, 1), 32, 256),
+    "Lorenz, MLP": ("mlp", "lorenz", (3,), 2048, 2048),
+    "Lorenz, MLP without time": ("mlp", "lorenz", (3,), 2048, 2048),
+    "Burgers, U-Net": ("unet1d", "burgers", (100, 1), 32, 256),
 }
 
 
 def ours(arguments, model, batch, timed, repetitions):
     keys = ["objective.kind=neural-ode"] + ([] if timed else ["operator.time_embedding=false"])
-    command = [arguments.binary, "bench", "train-step", "--model", model, "--batch", str(batch), "--device", arguments.device, "--json"]
-    command += ["--precision", "f32", "--repetitions", str(repetitions), *[word for key in keys for word in ("--set", key)]]
+    command = [
+        arguments.cfo,
+        "bench",
+        "train-step",
+        "--model",
+        model,
+        "--batch",
+        str(batch),
+        "--device",
+        arguments.device,
+    ]
+    command += ["--json", "--precision", "f32", "--repetitions", str(repetitions)]
+    command += [word for key in keys for word in ("--set", key)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     if done.returncode != 0:
         sys.exit(f"failed: {' '.join(command)}\n{done.stderr[-400:]}")
@@ -36,7 +50,7 @@ def ours(arguments, model, batch, timed, repetitions):
 
 
 class Diffrax:
-    """A jitted step on the trajectories of a file."""
+    """A compiled training step on some trajectories."""
 
     def __init__(self, jax, network, values, times, batch, shared):
         import diffrax
@@ -45,13 +59,18 @@ class Diffrax:
 
         values, times = jnp.asarray(values), jnp.asarray(times)
         init, apply = network
-        # As `cfo` measures them: outputs in units of the velocity's root mean square, errors in units of the change's.
+        # As in `cfo`: outputs in units of the velocity's root mean square, errors in units of the change's.
         change = jnp.sqrt(jnp.mean((values[:, 1:] - values[:, :-1]) ** 2, tuple(range(values.ndim - 1))))
         gap = (times[:, 1:] - times[:, :-1]).reshape(*times[:, 1:].shape, *[1] * (values.ndim - 2))
         speed = jnp.sqrt(jnp.mean(((values[:, 1:] - values[:, :-1]) / gap) ** 2, tuple(range(values.ndim - 1))))
         control = diffrax.PIDController(rtol=1e-4, atol=1e-6)
         adjoint = diffrax.RecursiveCheckpointAdjoint()
-        steps = {"saveat": diffrax.SaveAt(t1=True), "stepsize_controller": control, "adjoint": adjoint, "max_steps": 4096}
+        steps = {
+            "saveat": diffrax.SaveAt(t1=True),
+            "stepsize_controller": control,
+            "adjoint": adjoint,
+            "max_steps": 4096,
+        }
 
         def alone(params, t0, t1, y0):
             field = diffrax.ODETerm(lambda t, y, p: apply(p, t[None], y[None])[0] * speed)
@@ -82,7 +101,9 @@ class Diffrax:
             change, state = optimiser.update(gradient, state)
             return optax.apply_updates(params, change), state, key, value, count
 
-        self.params = init(network_keys(jax))
+        import jax_networks
+
+        self.params = init(jax_networks.Keys(jax.random.PRNGKey(0)))
         self.step, self.state, self.key = step, optimiser.init(self.params), jax.random.PRNGKey(1)
         started = time.perf_counter()
         self.run()
@@ -102,19 +123,13 @@ class Diffrax:
         return sorted(times)[len(times) // 2]
 
 
-def network_keys(jax):
-    import jax_cfo
-
-    return jax_cfo.Keys(jax.random.PRNGKey(0))
-
-
 def trajectories(arguments, system, shape):
     """Normalised snapshots and times of some simulated trajectories."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "data.npz")
-        command = [arguments.binary, "simulate", system, "--out", path, "--samples", "8", "--split", "8,0,0"]
+        command = [arguments.cfo, "simulate", system, "--out", path, "--samples", "8", "--split", "8,0,0"]
         subprocess.run(command, check=True, capture_output=True)
         with np.load(path) as data:
             values, times = data["values"].astype(np.float32), data["times"].astype(np.float32)
@@ -127,43 +142,46 @@ def trajectories(arguments, system, shape):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary", nargs="?", default=os.path.join(HERE, "..", "target", "release", "cfo"))
-    parser.add_argument("--peers", default=os.path.join(HERE, "..", "..", "shared", "peers"))
+    parser.add_argument("--cfo", default=os.path.join(HERE, "../../target/release/cfo"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each measurement")
     parser.add_argument("--only", default="", help="part of a row's name")
     parser.add_argument("--batch", type=int, help="another batch")
-    parser.add_argument("--without-shared", action="store_true", help="leave out the form with common steps, which takes as long to compile")
+    parser.add_argument("--without-shared", action="store_true", help="without the form with shared steps")
     arguments = parser.parse_args()
     on_cpu = arguments.device == "cpu"
     if on_cpu:
         os.environ["JAX_PLATFORMS"] = "cpu"
-    sys.path.insert(0, arguments.peers)
+    sys.path.insert(0, os.path.join(HERE, "peers"))
     import jax
-    import jax_cfo
+    import jax_networks
 
     if not on_cpu:
         jax.config.update("jax_default_matmul_precision", "float32")
     print(f"jax {jax.__version__} on {jax.devices()[0]}", file=sys.stderr)
-    print("| | cfo, ms (attempts) | diffrax, ms (steps) | diffrax, shared steps, ms (steps) | diffrax / cfo | shared / cfo |\n|---|---:|---:|---:|---:|---:|", flush=True)
-    for name, (model, system, network, shape, few, many) in ROWS.items():
+    print("| | cfo, ms (attempts) | diffrax, ms (steps) | shared steps, ms (steps) | diffrax / cfo | shared / cfo |")
+    print("|---|---:|---:|---:|---:|---:|", flush=True)
+    for name, (model, system, shape, few, many) in ROWS.items():
         if arguments.only.lower() not in name.lower():
             continue
         batch, timed = arguments.batch or (few if on_cpu else many), "without" not in name
         values, times = trajectories(arguments, system, shape)
-        settings = types.SimpleNamespace(shape=shape, model=network, padding="circular", time_scale=1000.0)
-        made = getattr(jax_cfo, "mlp" if network == "mlp" else "unet")(settings, jax.numpy.float32, timed)
-        peers = [Diffrax(jax, made, values, times, batch, shared) for shared in ((False,) if arguments.without_shared else (False, True))]
+        settings = types.SimpleNamespace(shape=shape, padding="circular")
+        made = (jax_networks.mlp if model == "mlp" else jax_networks.unet)(settings, jax.numpy.float32, timed)
+        forms = (False,) if arguments.without_shared else (False, True)
+        peers = [Diffrax(jax, made, values, times, batch, shared) for shared in forms]
         best, counts = [math.inf] * 3, {}
-        print(f"{name}: diffrax took {', '.join(f'{peer.first:.0f} s' for peer in peers)} to the end of its first step", file=sys.stderr)
+        first = ", ".join(f"{peer.first:.0f} s" for peer in peers)
+        print(f"{name}: diffrax compiled and took its first step in {first}", file=sys.stderr)
         for _ in range(arguments.rounds):
             expected = best[0] / 1e3 if math.isfinite(best[0]) else arguments.seconds / 5
             found = ours(arguments, model, batch, timed, max(5, int(arguments.seconds / expected)))
             best[0], counts = min(best[0], found["median_ms"]), found.get("solver", {})
             for i, peer in enumerate(peers, 1):
                 best[i] = min(best[i], peer.median_ms(arguments.seconds))
-        cells = [f"{best[0]:.1f} ({counts.get('attempts', '?')})", *[f"{best[i]:.1f} ({peer.count})" for i, peer in enumerate(peers, 1)]]
+        cells = [f"{best[0]:.1f} ({counts.get('attempts', '?')})"]
+        cells += [f"{best[i]:.1f} ({peer.count})" for i, peer in enumerate(peers, 1)]
         cells += ["-"] * (3 - len(cells))
         ratios = [f"{best[i] / best[0]:.2f}" if i <= len(peers) else "-" for i in (1, 2)]
         print(f"| {name}, batch {batch} | {' | '.join([*cells, *ratios])} |", flush=True)

@@ -1,9 +1,9 @@
-"""Many clients at once against `cfo serve`: good requests, and random, huge, malformed, slow and foreign ones.
+"""Many clients at once against `cfo serve`: valid requests, and random, huge, malformed, slow and foreign ones.
 
-Usage: serve_load.py http://127.0.0.1:PORT [--clients 64] [--seconds 60] [--pid PID] [--seed 0]
+    python benchmarks/serve_load.py http://127.0.0.1:PORT [--clients 64] [--seconds 60] [--pid PID] [--seed 0]
 
-Every good request has to be answered with what was asked for, every other refused with the status that says why. With
-the process' number its memory is watched too. Prints a line for each kind and ends with 1 if anything was wrong.
+Every valid request must be answered, every other one refused with the matching status. With the process number of the
+server its memory is watched too. Prints a line per kind of request, and exits with 1 if anything was wrong.
 """
 
 import argparse
@@ -34,7 +34,9 @@ class Client(threading.Thread):
         self.seen, self.wrong, self.slowest = Counter(), [], 0.0
 
     def run(self):
-        kinds = [self.predict] * 8 + [self.initial] * 4 + [self.facts, self.page, self.huge, self.malformed, self.nonsense]
+        kinds = (
+            [self.predict] * 8 + [self.initial] * 4 + [self.facts, self.page, self.huge, self.malformed, self.nonsense]
+        )
         kinds += [self.foreign, self.rebound, self.unknown, self.silent]
         while time.time() < self.until:
             kind = self.random.choice(kinds)
@@ -57,7 +59,9 @@ class Client(threading.Thread):
         connection.close()
         assert response.status in expected, f"{response.status} instead of {expected}: {content[:200]!r}"
         self.seen[f"status {response.status}"] += 1
-        answer = json.loads(content) if response.getheader("Content-Type", "").startswith("application/json") else content
+        answer = (
+            json.loads(content) if response.getheader("Content-Type", "").startswith("application/json") else content
+        )
         if response.status >= 400:
             assert answer["error"] and "hint" in answer, answer
             return None
@@ -87,7 +91,7 @@ class Client(threading.Thread):
             size *= extent
         times = self.times()
         body = {"initial": [self.random.uniform(-1, 1) for _ in range(size)], "times": times, "solver": "rk4"}
-        # States that the network never saw may diverge, which is said.
+        # States far from the training data may diverge, which is reported.
         self.check(self.ask("POST", "/api/predict", json.dumps(body), expected=(200, 422)), times)
 
     def facts(self):
@@ -104,16 +108,27 @@ class Client(threading.Thread):
             pass  # Refused while it was still being sent.
 
     def malformed(self):
-        body = self.random.choice([b"{", b"[]", b'{"times": "soon"}', b'{"trajectory": 0, "times": [1e999]}', b"\xff\xfe", b'{"nonsense": 1}'])
+        body = self.random.choice(
+            [b"{", b"[]", b'{"times": "soon"}', b'{"trajectory": 0, "times": [1e999]}', b"\xff\xfe", b'{"nonsense": 1}']
+        )
         self.ask("POST", "/api/predict", body, expected=(400,))
-        wrong = self.random.choice([{"times": [0]}, {"trajectory": 10**9, "times": [0]}, {"trajectory": 0, "times": []}, {"initial": [1], "times": [0]}])
+        wrong = self.random.choice(
+            [
+                {"times": [0]},
+                {"trajectory": 10**9, "times": [0]},
+                {"trajectory": 0, "times": []},
+                {"initial": [1], "times": [0]},
+            ]
+        )
         self.ask("POST", "/api/predict", json.dumps(wrong), expected=(422,))
 
     def nonsense(self):
         with socket.create_connection(self.address, timeout=60) as stream:
             stream.sendall(bytes(self.random.randrange(256) for _ in range(200)) + b"\r\n\r\n")
             answer = stream.recv(65536)
-            assert not answer or b" 400 " in answer.split(b"\r\n")[0] or b" 431 " in answer.split(b"\r\n")[0], answer[:80]
+            assert not answer or b" 400 " in answer.split(b"\r\n")[0] or b" 431 " in answer.split(b"\r\n")[0], answer[
+                :80
+            ]
 
     def foreign(self):
         body = json.dumps({"trajectory": 0, "times": [0]})
@@ -127,7 +142,7 @@ class Client(threading.Thread):
         self.ask("GET", "/api/predict", expected=(405,))
 
     def silent(self):
-        """Half a request, drop by drop; the others must not notice."""
+        """Half a request, byte by byte; other requests must not be delayed."""
         with socket.create_connection(self.address, timeout=60) as stream:
             for byte in b"POST /api/predict HTTP/1.1\r\nHost: ":
                 if time.time() > self.until:

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Velocities of noisy series, ours beside PyNumDiff's: smoothing_bench.py --smooth target/release/examples/smooth
+"""Velocities of noisy series, cfo's smoothing beside PyNumDiff's methods.
 
-The signals are PyNumDiff's own (pynumdiff.utils.simulate), at its default step and length, with normal noise of a share of the
-clean signal's deviation; a figure is the mean over seeds of the root mean square error of the velocity, in units of the
-root mean square of the true velocity. Ours is told nothing. Theirs are tuned by PyNumDiff's optimizer twice: without the truth, told
-the frequency below which 95 % of the true velocity's power lies ("told"), and on the true velocity itself ("truth"), which no user has.
+    pip install numpy scipy pynumdiff cvxpy
+    cargo build --release -p cfo-numerics --example smooth
+    python benchmarks/smoothing.py --smooth target/release/examples/smooth
 
-pip install numpy scipy pynumdiff cvxpy; cargo build --release -p cfo-numerics --example smooth"""
+The signals are PyNumDiff's own (pynumdiff.utils.simulate) at its default step and length, with normal noise whose
+deviation is a share of the clean signal's. A number is the root mean square error of the velocity, averaged over
+seeds, in units of the root mean square of the true velocity. Ours has no settings. PyNumDiff's optimizer tunes the
+others twice: without the truth, given the frequency below which 95 % of the true velocity's power lies ("told"), and
+on the true velocity itself ("truth"), which no user has."""
+
 import argparse
 import contextlib
 import io
