@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Ragged trajectories of the Van der Pol oscillator, as a user's own data: make_van_der_pol.py OUT.npz
 
-120 trajectories with 60 to 100 snapshots each at irregular times of their own, padded to a common length; `lengths`
-says how many count. NumPy alone, fourth-order Runge-Kutta with small steps."""
+120 trajectories with 60 to 100 snapshots each at irregular times, padded to a common length; `lengths` has the numbers
+of snapshots that count. NumPy alone, fourth-order Runge-Kutta with small steps."""
 import sys
 
 import numpy as np

@@ -143,7 +143,7 @@ class Queue:
         self.machine = machine(options.cfo)
         self.environment = dict(os.environ)
 
-    # -- what is left
+    # -- the remaining cells
 
     def pending(self):
         lines = [line for file in [self.figures, *self.options.figures] for line in read_lines(file)]

@@ -92,7 +92,7 @@ mixed() {
     fi
 }
 
-# Samples a second of ranks of one thread against one rank of as many threads, on the U-Net 1D, and where the rest of a step goes: each
+# Samples per second of ranks of one thread against one rank of as many threads, on the U-Net 1D, and where the rest of a step goes: each
 # rank's own computation, its wait for sums, and the same computation by as many processes that do not sum (what the cores, the caches
 # and the memory take from each other). The rank that computes longest waits for the sums alone; the others wait for it too.
 cpu() {
