@@ -88,13 +88,3 @@ def test_the_notebook_runs(tmp_path):
     # The progress of the training is one output that changed to its last line.
     shown = [output["data"]["text/plain"] for output in text if output.output_type == "display_data" and "step " in output["data"].get("text/plain", "")]
     assert len(shown) == 1 and shown[0].split(":")[0].split("/")[0].split()[-1] == shown[0].split(":")[0].split("/")[1]
-
-
-def test_the_examples_of_the_docs_run(tmp_path):
-    """Every block of Python in `docs/reference/python.md`, one after another in one namespace."""
-    text = (ROOT / "docs" / "reference" / "python.md").read_text()
-    blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
-    assert len(blocks) > 4
-    code = "\n".join(blocks)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@
 mod bench;
 mod cautions;
 mod devices;
+mod documents;
 mod export;
 mod faults;
 mod foreign;
