@@ -43,7 +43,8 @@ impl Page {
         self.blocks.iter().any(|block| block.info == "python")
     }
 
-    fn commands(&self) -> impl Iterator<Item = &Block> {
+    /// The `sh` blocks, those that are not run included.
+    fn shell(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|block| block.info.split(' ').next() == Some("sh"))
     }
 }
@@ -92,7 +93,8 @@ fn blocks(page: &str, name: &str) -> Vec<Block> {
         let fence = line.trim_start().strip_prefix("```");
         match (&mut open, fence) {
             (None, Some(info)) => {
-                let block = Block { info: info.trim().into(), line: number + 1, text: String::new(), follows };
+                let block =
+                    Block { info: info.trim().into(), line: number + 1, text: String::new(), follows };
                 open = Some((block, line.len() - line.trim_start().len()));
             }
             (None, None) => follows &= line.trim().is_empty(),
@@ -120,7 +122,9 @@ enum Token {
 
 /// Splits a text into numbers and what is between them, without white space.
 fn tokens(text: &str) -> Vec<Token> {
-    text.split_whitespace().flat_map(|word| if word == "..." { vec![Token::Any] } else { parts(word) }).collect()
+    text.split_whitespace()
+        .flat_map(|word| if word == "..." { vec![Token::Any] } else { parts(word) })
+        .collect()
 }
 
 fn parts(word: &str) -> Vec<Token> {
@@ -208,7 +212,8 @@ fn run(page: &Page) -> Result<(), String> {
         let mut bash = Command::new("bash");
         bash.args(["-euo", "pipefail", "-c", &script]).env("PATH", &path).current_dir(folder.path(""));
         let output = bash.stdin(Stdio::null()).output().unwrap();
-        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let place = format!("{}:{}", page.name, block.line);
         if !output.status.success() {
             return Err(format!("{place}: this block failed\n{}\n{stdout}\n{stderr}", block.text));
@@ -225,7 +230,10 @@ fn run(page: &Page) -> Result<(), String> {
 #[test]
 fn the_commands_of_every_page_run() {
     let pages: Vec<Page> = pages().into_iter().filter(|page| !page.has_python()).collect();
-    assert!(pages.iter().any(|page| page.blocks.iter().any(|block| block.info == "sh")), "no `sh` block was found");
+    assert!(
+        pages.iter().any(|page| page.blocks.iter().any(|block| block.info == "sh")),
+        "no `sh` block was found"
+    );
     let (queue, failures) = (Mutex::new(pages), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
@@ -244,23 +252,27 @@ fn the_commands_of_every_page_run() {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
-/// The words of the `cfo` commands of a script: what follows the word `cfo`, up to a comment, a pipe or a redirection.
+/// The `cfo` commands of a script, alone or behind a launcher, with the number of their line: what follows the word `cfo`, up to
+/// a comment, a pipe or a redirection.
 fn commands(script: &str) -> Vec<(usize, Vec<String>)> {
-    let joined = script.replace("\\\n", "\u{1f}");
-    let mut line = 0;
+    const JOINED: char = '\u{1f}';
+    let script = script.replace("\\\n", &JOINED.to_string());
+    let mut number = 0;
     let mut found = Vec::new();
-    for text in joined.lines() {
-        let words = text.split([' ', '\u{1f}']).filter(|word| !word.is_empty()).map(|word| word.replace(['"', '\''], ""));
+    for line in script.lines() {
+        let words = line.split([' ', JOINED]).filter(|word| !word.is_empty());
         let command: Vec<String> = words
             .take_while(|word| !word.starts_with('#'))
-            .skip_while(|word| word != "cfo")
+            .skip_while(|word| *word != "cfo")
             .skip(1)
-            .take_while(|word| !["|", ">", ">>", "2>", "&", "&&", "||", ";", "<"].contains(&word.as_str()))
+            .take_while(|word| !["|", ">", ">>", "2>", "<", "&", "&&", "||", ";"].contains(word))
+            .map(|word| word.replace(['"', '\''], ""))
             .collect();
-        if !command.is_empty() {
-            found.push((line, command));
+        let first = line.split(' ').next().unwrap_or_default();
+        if !command.is_empty() && ["cfo", "mpiexec", "srun"].contains(&first) {
+            found.push((number, command));
         }
-        line += 1 + text.matches('\u{1f}').count();
+        number += 1 + line.matches(JOINED).count();
     }
     found
 }
@@ -269,26 +281,30 @@ fn commands(script: &str) -> Vec<(usize, Vec<String>)> {
 #[test]
 fn every_command_of_the_docs_exists() {
     let folder = Folder::new();
-    let mut count = 0;
+    let (mut count, mut failures) = (0, String::new());
     for page in pages() {
-        for block in page.commands() {
+        for block in page.shell() {
             for (line, words) in commands(&block.text) {
                 let mut command = folder.command("");
                 let output = command.args(&words).arg("--help").output().unwrap();
-                let place = format!("{}:{}", page.name, block.line + 1 + line);
-                let refused = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{place}: `cfo {}`\n{refused}", words.join(" "));
                 count += 1;
+                if !output.status.success() {
+                    let refused = String::from_utf8_lossy(&output.stderr);
+                    let (name, line) = (&page.name, block.line + 1 + line);
+                    failures += &format!("{name}:{line}: `cfo {}`\n{refused}\n", words.join(" "));
+                }
             }
         }
     }
     assert!(count > 0, "no command was found");
+    assert!(failures.is_empty(), "{failures}");
 }
 
 #[test]
 fn the_rust_of_the_docs_is_in_the_sources() {
     let lines = |text: &str| text.lines().map(|line| line.trim().to_owned() + "\n").collect::<String>();
-    let sources = files(&root().join("crates"), "rs").into_iter().map(|file| std::fs::read_to_string(file).unwrap());
+    let sources =
+        files(&root().join("crates"), "rs").into_iter().map(|file| std::fs::read_to_string(file).unwrap());
     let sources: Vec<String> = sources.map(|text| lines(&text)).collect();
     for page in pages() {
         for block in page.blocks.iter().filter(|block| block.info == "rust") {
@@ -309,13 +325,17 @@ fn shown_and_printed_numbers_may_differ_in_their_last_digits() {
     assert!(!agree("10 trajectories", "10 snapshots"));
     assert!(!agree("a\n...\nb", "a\nc"));
     assert!(!agree("a", "a b") && !agree("a b", "a") && agree("", ""));
-    assert_eq!(parts("step-10:"), [Token::Word("step-".into()), Token::Number(10.0, 1.0), Token::Word(":".into())]);
+    assert_eq!(
+        parts("step-10:"),
+        [Token::Word("step-".into()), Token::Number(10.0, 1.0), Token::Word(":".into())]
+    );
 }
 
 #[test]
 fn commands_end_at_comments_and_pipes() {
-    let script = "cfo inspect a.h5 # shows it\nsrun cfo train \\\n  r.toml --set 'a.b=1'\n\ncfo init a.h5 > b.toml";
+    let script = "cfo inspect a.h5 # shows it\ncargo run -p cfo -- x\nsrun cfo train \\\n  r.toml --set 'a.b=1'\n\ncfo init a.h5 > b.toml";
     let found = commands(script);
-    let words: Vec<String> = found.iter().map(|(line, words)| format!("{line} {}", words.join(" "))).collect();
-    assert_eq!(words, ["0 inspect a.h5", "1 train r.toml --set a.b=1", "4 init a.h5"]);
+    let words: Vec<String> =
+        found.iter().map(|(line, words)| format!("{line} {}", words.join(" "))).collect();
+    assert_eq!(words, ["0 inspect a.h5", "2 train r.toml --set a.b=1", "5 init a.h5"]);
 }
