@@ -140,6 +140,7 @@ class Python:
         return printed[:-1].decode()
 
     def close(self) -> None:
+        """Ends the interpreter, which leaves its loop where its input ends."""
         self.process.communicate(timeout=60)
         self.errors.close()
 
@@ -158,17 +159,22 @@ def test_the_examples_of_a_page_run(page, command, tmp_path):
     programs = f"{Path(command).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PATH": programs, "MPLBACKEND": "agg"}
     python = Python(tmp_path, environment)
-    for block in blocks(page):
-        place = f"{page.relative_to(ROOT)}:{block.line}"
-        if block.info == "python":
-            printed = python.run(place, block)
-        elif block.info == "sh":
-            printed = run_in_bash(tmp_path, environment, place, block)
-        else:
-            continue
-        if block.shown is not None:
-            assert agree(block.shown, printed), f"{place}: the page shows\n{block.shown}\nand the block prints\n{printed}"
-    python.close()
+    try:
+        for block in blocks(page):
+            check(block, f"{page.relative_to(ROOT)}:{block.line}", python, tmp_path, environment)
+    finally:
+        python.close()
+
+
+def check(block: Block, place: str, python: Python, folder: Path, environment: dict[str, str]) -> None:
+    if block.info == "python":
+        printed = python.run(place, block)
+    elif block.info == "sh":
+        printed = run_in_bash(folder, environment, place, block)
+    else:
+        return
+    if block.shown is not None:
+        assert agree(block.shown, printed), f"{place}: the page shows\n{block.shown}\nand the block prints\n{printed}"
 
 
 def test_readme_and_the_reference_have_examples():
