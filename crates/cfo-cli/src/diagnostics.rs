@@ -1,8 +1,7 @@
 //! How a command ends: its exit code and its message on stderr.
 //!
-//! 0 done, 1 the work failed, 2 wrong usage or bad input. Every error prints as its chain of causes, then the first
-//! hint that the chain offers; under `--json` also as a document on stdout, unless there is one already. Library errors
-//! know what happened; only this file knows what that means for a script.
+//! 0 success, 1 the work failed, 2 wrong usage or bad input. Every error prints as its chain of causes, then the first
+//! hint of the chain; with `--json` also as a document on stdout, unless there is one already.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +70,7 @@ impl Failure {
     }
 }
 
-/// Says what is wrong with the command line, or prints the help asked for.
+/// Prints the error of an invalid command line, or the help that was asked for.
 pub fn refuse_usage(error: &clap::Error) -> u8 {
     if !job::is_quiet() {
         let _ = error.print();
@@ -84,7 +83,7 @@ pub fn refuse_usage(error: &clap::Error) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(BAD_INPUT)
 }
 
-/// What is wrong with a command line, and what to do.
+/// Returns the problem of an invalid command line, and a hint.
 pub fn usage(error: &clap::Error) -> (String, String) {
     let text = error.render().to_string();
     let first = text.lines().next().unwrap_or_default();
@@ -100,7 +99,7 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
         let text = information.payload_as_str().unwrap_or("no message");
         speak(&format!("error: internal error{}: {text}", place.unwrap_or_default()));
         speak(
-            "\nhint: this is a bug in `cfo`, not a fault of your input; please report it with the command you ran",
+            "\nhint: this is a bug in `cfo`, not an error in your input; please report it with the command you ran",
         );
     }));
     match panic::catch_unwind(command) {
@@ -120,7 +119,7 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
             let code = code(&error);
             Failure { error: chain(&error), hint }.print();
             job::let_first_speak();
-            // Who stops because another does has nothing to add.
+            // A rank that stops because another one failed has nothing to add.
             job::fail(if matches!(error.downcast_ref(), Some(CfoError::Elsewhere)) { "" } else { &text });
             code
         }
@@ -133,7 +132,7 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
     }
 }
 
-/// Writes a line to stderr, unless another process of the job does the talking; a closed stderr is ignored.
+/// Writes a line to stderr, unless another process of the job prints messages; a closed stderr is ignored.
 pub fn say(line: &str) {
     if !job::is_quiet() {
         speak(line);
@@ -188,10 +187,10 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 /// The hint for a data error: one that names options where there is one, else the library's own.
 fn data_hint(error: &DataError) -> Option<String> {
     let own = match error {
-        DataError::Missing { .. } => "check the path, or make a file with `cfo simulate`",
-        DataError::Exists { .. } => "choose another name or pass `--force` to replace it",
+        DataError::Missing { .. } => "check the path, or create an example file with `cfo simulate`",
+        DataError::Exists { .. } => "choose another name, or replace the file with `--force`",
         DataError::NotFinite { value, .. } if !value.is_finite() => {
-            "`cfo inspect` lists all such places; cut or drop these trajectories"
+            "`cfo inspect` lists all such places; shorten or remove these trajectories"
         }
         other => return other.hint(),
     };
@@ -201,11 +200,11 @@ fn data_hint(error: &DataError) -> Option<String> {
 fn io_hint(error: &io::Error) -> Option<String> {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => {
-            Some("free some space, or write to another disk; existing files are untouched".into())
+            Some("free some space, or write to another disk; existing files were not changed".into())
         }
         io::ErrorKind::PermissionDenied => Some("check the permissions of the path".into()),
         io::ErrorKind::NotFound => {
-            Some("check the path; the project's folder `recipes` has recipes to start from".into())
+            Some("check the path; the folder `recipes` of the source tree has examples of recipes".into())
         }
         _ => None,
     }

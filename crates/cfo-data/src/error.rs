@@ -1,4 +1,4 @@
-//! What can go wrong with trajectory files, with the place where it did.
+//! Errors of trajectory files, with the place of the error in the file.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,9 @@ use thiserror::Error;
 
 use crate::{Defect, Place, TrajectoryError};
 
-/// An error about a trajectory file.
+/// An error of a trajectory file.
 ///
-/// [`DataError::is_bad_input`] says whether the input is at fault or the work failed, and [`DataError::hint`] what to
-/// change.
+/// [`DataError::is_bad_input`] tells whether the input is at fault or the work failed, [`DataError::hint`] what to change.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// There is no such file.
@@ -33,26 +32,26 @@ pub enum DataError {
         path: PathBuf,
     },
     /// The file was changed while it was in use.
-    #[error("`{path}` holds other values than when it was first read", path = path.display())]
+    #[error("the values of `{path}` have changed since it was first read", path = path.display())]
     Changed {
         /// The path as given.
         path: PathBuf,
     },
     /// The output exists and may not be replaced.
-    #[error("`{path}` exists already", path = path.display())]
+    #[error("`{path}` already exists", path = path.display())]
     Exists {
         /// The path as given.
         path: PathBuf,
     },
-    /// The content is none of the layouts that are read.
-    #[error("`{path}` holds no trajectories that can be recognised: {found}", path = path.display())]
+    /// The content has no known layout.
+    #[error("`{path}` has no known layout of trajectories: {found}", path = path.display())]
     UnknownLayout {
         /// The path as given.
         path: PathBuf,
         /// What the file holds instead.
         found: String,
     },
-    /// The bytes contradict themselves or their format.
+    /// The content contradicts itself or its format.
     #[error("`{path}` is damaged at {place}: {detail}", path = path.display())]
     Damaged {
         /// The path as given.
@@ -77,7 +76,7 @@ pub enum DataError {
     },
     /// Values at scattered points instead of a grid.
     #[error(
-        "`{path}` has `coordinates`: its values are at scattered points, which are not supported; they are no line of points",
+        "`{path}` has `coordinates`: its values are at scattered points, which are not supported",
         path = path.display()
     )]
     Scattered {
@@ -85,7 +84,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A dataset or attribute that must be there is not.
-    #[error("`{path}` has no `{name}`; it has {found}", path = path.display(), found = listed(found))]
+    #[error("`{path}` has no `{name}`; found {found}", path = path.display(), found = listed(found))]
     Absent {
         /// The path as given.
         path: PathBuf,
@@ -94,7 +93,7 @@ pub enum DataError {
         /// The names of what is there.
         found: Vec<String>,
     },
-    /// An array holds Python objects or lists of their own lengths.
+    /// An array holds Python objects or lists of different lengths.
     #[error("`{path}`: {place} holds {found}; needed: one array of real numbers", path = path.display())]
     Ragged {
         /// The path as given.
@@ -126,7 +125,7 @@ pub enum DataError {
         /// What is wrong with them.
         source: TimeGridError,
     },
-    /// A trajectory that was to be written does not fit its file.
+    /// A trajectory to be written does not fit the file.
     #[error("`{path}`: {place}: {source}", path = path.display())]
     Misfit {
         /// The output as given.
@@ -136,7 +135,7 @@ pub enum DataError {
         /// What does not fit.
         source: TrajectoryError,
     },
-    /// Numbers given by a program make no trajectory.
+    /// Numbers given by a program are not a valid trajectory.
     #[error(transparent)]
     Trajectory(#[from] TrajectoryError),
     /// A value is NaN, infinite or beyond single precision.
@@ -179,8 +178,8 @@ pub enum DataError {
         /// The feature.
         what: String,
     },
-    /// No room is left to write.
-    #[error("no room left to write `{path}`", path = path.display())]
+    /// The disk is full.
+    #[error("the disk is full: `{path}` cannot be written", path = path.display())]
     DiskFull {
         /// The output as given.
         path: PathBuf,
@@ -216,7 +215,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// Whether the user's input or usage is at fault (exit code 2) rather than work that failed (exit code 1).
+    /// Returns whether the input or usage is at fault (exit code 2) and not the work itself (exit code 1).
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::DiskFull { .. } | Self::Writer { .. } | Self::Changed { .. } => false,
@@ -234,50 +233,50 @@ impl DataError {
         }
     }
 
-    /// What the user can change.
+    /// Returns advice on what to change, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Missing { .. } => "check the path",
             Self::NotAFile { path } if path.is_dir() => "give one of the files in that directory",
             Self::NotAFile { .. } => return None,
-            Self::Empty { .. } => "the file was probably never finished; write or download it again",
+            Self::Empty { .. } => "the file was probably not finished; write or download it again",
             Self::Changed { .. } => {
-                "nothing was trained on the new values: start again with the new file, or put the old one back and resume; write new data under another name"
+                "training has not used the new values: restore the old file and resume, or start a new run with the new file; write new data under another name"
             }
-            Self::Exists { .. } => "choose another name, or allow it to be replaced",
+            Self::Exists { .. } => "choose another name, or allow the file to be replaced",
             Self::UnknownLayout { .. } => {
                 "trajectory files are HDF5 with `/values` and `/times`, `.npz` with the same arrays, PDEBench or The Well"
             }
             Self::Damaged { .. } => "the file is probably truncated or corrupted; write or download it again",
             Self::Elsewhere { .. } => {
-                "copy the numbers into one file, as by `h5py`: `new[\"values\"] = old[\"values\"][...]`"
+                "copy the numbers into one file, for example with h5py: `new[\"values\"] = old[\"values\"][...]`"
             }
             Self::Scattered { .. } => {
-                "interpolate the values onto a grid with one or two axes, or give each point as a channel, `[trajectories, frames, channels]`"
+                "interpolate the values to a grid with one or two axes, or store each point as a channel, `[trajectories, frames, channels]`"
             }
             Self::Absent { .. } => {
-                "call the arrays `values` ([trajectories, frames, (space...,) channels]) and `times` ([frames] or [trajectories, frames])"
+                "name the arrays `values` ([trajectories, frames, (space...,) channels]) and `times` ([frames] or [trajectories, frames])"
             }
             Self::Ragged { .. } => {
-                "pad the trajectories to the longest, in one array, and store how long each is as `lengths`, one whole number a trajectory"
+                "pad the trajectories to the length of the longest in one array, and store the length of each in `lengths`, one whole number per trajectory"
             }
-            Self::Parameter { .. } => "correct the parameter, or leave the trajectory out",
+            Self::Parameter { .. } => "correct the parameter, or remove the trajectory",
             Self::Trajectory(source) | Self::Misfit { source, .. } => return source.hint(),
             Self::Unfit { .. } | Self::OutOfRange { .. } | Self::Argument { .. } => return None,
             Self::Times { source: TimeGridError::NotIncreasing { value, previous, .. }, .. }
                 if value == previous && f64::from(*value as f32) == *value =>
             {
-                "store `times` as float64, where float32 has rounded two times to the same number; else drop one of the two snapshots"
+                "store `times` as float64 if float32 has rounded two times to the same number; otherwise remove one of the two snapshots"
             }
             Self::Times { .. } => {
-                "sort each trajectory by time and drop repeated frames; if trajectories differ in length, store `lengths`"
+                "sort each trajectory by time and remove repeated frames; if trajectories differ in length, store `lengths`"
             }
             Self::NotFinite { value, .. } if value.is_finite() => {
-                "rescale the channel, for example to other units, in which its values are below 1e38"
+                "use other units for the channel, in which its values are below 1e38"
             }
-            Self::NotFinite { .. } => "cut or drop the trajectories with such values",
+            Self::NotFinite { .. } => "shorten or remove the trajectories with such values",
             Self::Unsupported { .. } => "convert the file to the layout `cfo`",
-            Self::DiskFull { .. } => "free some space or choose another directory; nothing was left behind",
+            Self::DiskFull { .. } => "free some space or choose another directory; no partial file remains",
             Self::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
                 "check the permissions"
             }
@@ -352,7 +351,7 @@ fn dataset_of(place: &Place) -> String {
 fn unusable(value: f64) -> String {
     match value.is_finite() {
         true => format!(
-            "{value:e}; values about their channel's mean must be in the range of float32, up to 3.4e38"
+            "{value:e}; after subtraction of the channel's mean, values must be in the range of float32, up to 3.4e38"
         ),
         false => format!("{value}; values must be finite"),
     }

@@ -170,7 +170,7 @@ impl TrajectoryError {
             Self::Times(error) => error.hint(),
             Self::Values { .. } => Some("values are flattened `[frames, height, width, channels]`".into()),
             Self::Parameters { .. } => Some("give each trajectory one number for each name".into()),
-            Self::Parameter { .. } => Some("correct the parameter, or leave the trajectory out".into()),
+            Self::Parameter { .. } => Some("correct the parameter, or remove the trajectory".into()),
         }
     }
 }

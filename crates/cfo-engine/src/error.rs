@@ -55,7 +55,7 @@ pub enum EngineError {
         found: Shape,
     },
     /// An operation on the way from the loss to a parameter has no derivative.
-    #[error("`{operation}` has no derivative, but a gradient was asked through it")]
+    #[error("`{operation}` has no derivative, but the gradient goes through it")]
     NotDifferentiable {
         /// The operation.
         operation: &'static str,
@@ -87,7 +87,7 @@ pub enum EngineError {
         needed: String,
     },
     /// A program, feed or drain meets tensors that it was not made for.
-    #[error("it was made for the tensors of another memory")]
+    #[error("the program was compiled for the tensors of another memory")]
     OtherMemory,
     /// The plan does not fit the memory that there is.
     #[error("{} of memory are needed, but {} are free", mebibytes(*needed), mebibytes(*available))]
@@ -128,12 +128,12 @@ impl EngineError {
             Self::LossNotScalar { .. } => {
                 Some("reduce the loss with `mean` or `sum` over all axes first".into())
             }
-            Self::OutOfMemory { .. } => Some("compute on less at once, or end what holds the memory".into()),
+            Self::OutOfMemory { .. } => Some("use a smaller batch, or end other programs that use the memory".into()),
             Self::TensorMissing { .. } => {
-                Some("initialise parameters, or insert the tensor before the run".into())
+                Some("initialise the parameters, or insert the tensor before the program runs".into())
             }
             Self::OtherMemory => {
-                Some("use the memory that it was compiled for, or compile it for this one".into())
+                Some("use the memory that it was compiled for, or compile it for this memory".into())
             }
             Self::DeviceUnavailable { .. } => Some("the CPU is always available".into()),
             _ => None,

@@ -41,7 +41,7 @@ impl FromStr for Precision {
             "bf16" => Ok(Self::Bf16),
             _ => Err(EngineError::BadAttribute {
                 operation: "precision",
-                problem: format!("`{name}` is none of `f32`, `f64`, `tf32`, `bf16`"),
+                problem: format!("unknown precision `{name}`; known are `f32`, `f64`, `tf32`, `bf16`"),
             }),
         }
     }

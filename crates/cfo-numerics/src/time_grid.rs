@@ -25,7 +25,7 @@ pub struct TimeGrid {
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TimeGridError {
     /// No time at all.
-    #[error("there is no time; a trajectory needs at least one snapshot")]
+    #[error("there are no times; a trajectory needs at least one snapshot")]
     Empty,
     /// A time that is NaN or infinite.
     #[error("frame {index} has time {value}; times must be finite")]
@@ -59,13 +59,13 @@ impl TimeGridError {
     /// What to do about it, in one line.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Empty => Some("leave out trajectories without snapshots".into()),
-            Self::NotFinite { .. } => Some("leave out the snapshots without a time".into()),
+            Self::Empty => Some("remove trajectories without snapshots".into()),
+            Self::NotFinite { .. } => Some("remove the snapshots without a finite time".into()),
             Self::NotIncreasing { value, previous, .. } if value == previous => {
-                Some("drop one of the two snapshots that share a time".into())
+                Some("remove one of the two snapshots with the same time".into())
             }
             Self::NotIncreasing { .. } => {
-                Some("sort the snapshots by time, each trajectory by itself".into())
+                Some("sort the snapshots of each trajectory by time".into())
             }
             Self::TooWide { .. } => Some("measure time in larger units".into()),
         }

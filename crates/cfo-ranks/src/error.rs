@@ -16,7 +16,7 @@ pub enum RanksError {
         install: &'static str,
     },
     /// A launcher started several processes, and this work would be done by each of them.
-    #[error("`{launcher}` started {}, which would each do the same work", processes(*size))]
+    #[error("`{launcher}` started {}, each of which would do the same work", processes(*size))]
     NotJoined {
         /// Who started the process.
         launcher: &'static str,
@@ -44,7 +44,7 @@ pub enum RanksError {
         library: PathBuf,
     },
     /// Ranks run different versions of the program, or differ in something else that must be the same.
-    #[error("rank {rank} on {host} has {what} {found}, and rank 0 {expected}")]
+    #[error("rank {rank} on {host} has {what} {found}, but rank 0 has {expected}")]
     Different {
         /// The first rank that differs.
         rank: usize,
@@ -58,7 +58,7 @@ pub enum RanksError {
         expected: String,
     },
     /// A call of MPI failed.
-    #[error("`{call}` failed with MPI's error {code}")]
+    #[error("`{call}` failed with MPI error {code}")]
     Call {
         /// The function.
         call: &'static str,
@@ -79,17 +79,17 @@ impl RanksError {
     pub fn hint(&self) -> String {
         match self {
             Self::NoMpi { install, .. } => format!(
-                "{install}, or name the library by `CFO_MPI=/path/to/libmpi.so`; `CFO_MPI=off` lets every process work alone"
+                "{install}, or set `CFO_MPI=/path/to/libmpi.so`; with `CFO_MPI=off` every process works alone"
             ),
             Self::NotJoined { launcher, .. } => format!(
-                "train on all of them with the command, `{launcher} ... cfo train RECIPE`; `CFO_MPI=off` lets every process work alone"
+                "train on all of them with the command, `{launcher} ... cfo train RECIPE`; with `CFO_MPI=off` every process works alone"
             ),
             Self::BadLibrary { .. } => {
-                "name another library by `CFO_MPI=/path/to/libmpi.so`, one that belongs to the launcher".into()
+                "set `CFO_MPI=/path/to/libmpi.so` to the library that belongs to the launcher".into()
             }
             Self::OtherLauncher { .. } => {
-                "library and launcher must belong together: name the launcher's by `CFO_MPI=/path/to/libmpi.so`; under SLURM \
-                 choose its interface by `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)"
+                "library and launcher must belong together: set `CFO_MPI=/path/to/libmpi.so` to the library of the launcher; under \
+                 SLURM choose the interface with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)"
                     .into()
             }
             Self::Different { what: "version", .. } => "install the same `cfo` on every machine".into(),
@@ -97,12 +97,12 @@ impl RanksError {
                 "`cfo devices` under the launcher lists what each rank has; `--device cpu` trains on all CPUs".into()
             }
             Self::Different { what: "weights", .. } => {
-                "that machine computes wrongly, or MPI does: look at its memory and its logs; `--resume` goes on from the latest \
+                "that machine or MPI gives wrong results: check its memory and its logs; `--resume` continues from the latest \
                  checkpoint"
                     .into()
             }
             Self::Different { .. } => "give every rank the same files and the same command line".into(),
-            Self::Call { .. } => "the launcher's own messages say more; `mpiexec -n 2 hostname` must work".into(),
+            Self::Call { .. } => "the messages of the launcher have details; check that `mpiexec -n 2 hostname` works".into(),
         }
     }
 }

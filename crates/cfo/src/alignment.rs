@@ -38,11 +38,11 @@ impl Alignment {
             if theirs.len() < count {
                 return Err(CfoError::BadData {
                     problem: format!(
-                        "the file comes with {} PDE parameters, but the model takes {count}{}",
+                        "the file has {} PDE parameters, but the model takes {count}{}",
                         theirs.len(),
                         listed(&model.parameter_names)
                     ),
-                    hint: "add `/parameters` to the file".into(),
+                    hint: "add the array `parameters` to the file".into(),
                 });
             }
             alignment.parameters = alignment.places("parameters", &model.parameter_names, theirs, count)?;
@@ -64,8 +64,8 @@ impl Alignment {
         let named = |names: &[String]| !names.is_empty() && names.iter().enumerate().all(own);
         if !named(mine) || !named(theirs) {
             if named(mine) != named(theirs) {
-                let whose = if named(mine) { "the file does" } else { "the run does" };
-                self.notes.push(format!("{whose} not name its {what}; they are taken in their order"));
+                let whose = if named(mine) { "the file" } else { "the run" };
+                self.notes.push(format!("{whose} has no names for its {what}; they are used in their order"));
             }
             // Positions are all there is: as many as the model takes.
             return Ok(None);
@@ -85,7 +85,7 @@ impl Alignment {
                     let unused: Vec<String> =
                         theirs.iter().filter(|name| !mine.contains(name)).cloned().collect();
                     self.notes
-                        .push(format!("the model does not know the file's parameters{}", listed(&unused)));
+                        .push(format!("the model does not use these parameters of the file:{}", listed(&unused)));
                 }
                 Ok(Some(places))
             }
@@ -96,7 +96,7 @@ impl Alignment {
                     listed(mine)
                 ),
                 hint: format!(
-                    "{what} are matched by name, in any order: rename those of the file, or take their names out"
+                    "{what} are matched by name, in any order: rename those of the file, or remove their names"
                 ),
             }),
         }
@@ -108,7 +108,7 @@ impl Alignment {
         let trained = &model.setting.periodic[2 - axes..];
         if description.periodic != trained {
             self.notes.push(format!(
-                "the file says that its space axes are periodic: {:?}; the model was trained on {trained:?}",
+                "`periodic` of the space axes is {:?} in the file, but {trained:?} in the training data",
                 description.periodic
             ));
         }
@@ -201,7 +201,7 @@ impl Model {
                 return None;
             }
             let name = self.parameter_names.get(i).cloned().unwrap_or_else(|| format!("parameter {i}"));
-            Some(format!("`{name}` is {value}; the model was trained on {least} to {greatest}"))
+            Some(format!("`{name}` is {value}, but the model was trained on {least} to {greatest}"))
         })
     }
 }

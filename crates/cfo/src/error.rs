@@ -1,4 +1,4 @@
-//! What can go wrong between a recipe and a prediction.
+//! The error type of this crate.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,13 @@ use cfo_engine::EngineError;
 use crate::recipe::near;
 use crate::train::Divergence;
 
-/// Every failure of this crate; each says what was found and what was needed.
+/// The error of this crate's functions.
+///
+/// The message tells what was found and what was needed, [`CfoError::hint`] what to do next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CfoError {
-    /// The recipe is not what the format asks for.
+    /// The recipe is not valid TOML, or its structure is wrong.
     #[error("the recipe is not valid: {problem}")]
     BadRecipe {
         /// What is wrong.
@@ -23,7 +25,7 @@ pub enum CfoError {
     UnknownKey {
         /// What was found.
         found: String,
-        /// The most similar word that exists.
+        /// The most similar key or choice.
         nearest: Option<String>,
     },
     /// A key has a value out of range.
@@ -34,17 +36,17 @@ pub enum CfoError {
         /// What is wrong.
         problem: String,
     },
-    /// A key has a word that stands for nothing.
-    #[error("`{key}`: `{found}` is none of `{}`", known.join("`, `"))]
+    /// A key has an unknown choice.
+    #[error("`{key}`: unknown choice `{found}`; known are `{}`", known.join("`, `"))]
     UnknownChoice {
         /// Its path.
         key: String,
         /// What was found.
         found: String,
-        /// The words that there are.
+        /// The known choices.
         known: Vec<String>,
     },
-    /// The data do not fit what was asked of them.
+    /// The data cannot be used as asked.
     #[error("{problem}")]
     BadData {
         /// What was found and what was needed.
@@ -52,31 +54,31 @@ pub enum CfoError {
         /// What to do.
         hint: String,
     },
-    /// A folder is to hold a new run and has one already.
+    /// The folder for a new run already holds a run.
     #[error("`{}` already holds a run", folder.display())]
     RunExists {
         /// The folder.
         folder: PathBuf,
     },
     /// Another process trains in the folder.
-    #[error("`{}` is being trained in by {holder}", folder.display())]
+    #[error("{holder} is training in `{}`", folder.display())]
     RunBusy {
         /// The folder.
         folder: PathBuf,
         /// Which process, on which machine.
         holder: String,
     },
-    /// A folder that is to be a run's has no checkpoint.
+    /// The folder has no checkpoint, so it is not the folder of a run.
     #[error("`{}` is not the folder of a run: it has no checkpoint", folder.display())]
     NoRun {
         /// The folder.
         folder: PathBuf,
     },
-    /// A recipe says nothing of its data, and nobody else does.
-    #[error("the recipe names no data")]
+    /// Neither the recipe nor the caller names data.
+    #[error("no data were given: the recipe has neither `data.path` nor `data.simulate`")]
     NoData,
-    /// The network cannot take the data's grid.
-    #[error("operator `{operator}` cannot take {found}: {needed}")]
+    /// The network cannot be built for the grid of the data.
+    #[error("operator `{operator}` does not support {found}: {needed}")]
     BadGrid {
         /// Which network.
         operator: &'static str,
@@ -85,7 +87,7 @@ pub enum CfoError {
         /// What it takes.
         needed: String,
     },
-    /// A run's file is missing, torn or of another version.
+    /// A file of a run is missing, damaged or of another version.
     #[error("{}: {problem}", path.display())]
     BadCheckpoint {
         /// Which file.
@@ -93,8 +95,12 @@ pub enum CfoError {
         /// What is wrong.
         problem: String,
     },
-    /// The step does not fit the device.
-    #[error("a batch of {batch} needs {needed} bytes on the device, but {available} are free")]
+    /// The training step does not fit into the memory of the device.
+    #[error(
+        "a batch of {batch} needs {} of device memory, but {} are free",
+        gibibytes(*needed),
+        gibibytes(*available)
+    )]
     BatchTooLarge {
         /// The batch asked for.
         batch: usize,
@@ -103,16 +109,16 @@ pub enum CfoError {
         /// Bytes that the device has free.
         available: u64,
     },
-    /// The weights do not fit the machine.
+    /// The weights do not fit into memory.
     #[error(
-        "a network of {parameters} parameters needs {} for its weights and their training, but {} are free",
+        "a network with {parameters} parameters needs {} for weights, gradients and optimiser, but {} are free",
         gibibytes(*needed),
         gibibytes(*available)
     )]
     NetworkTooLarge {
         /// Trainable numbers.
         parameters: usize,
-        /// Bytes that they need, with what the optimiser keeps for each.
+        /// Bytes that they need, with gradients and the state of the optimiser.
         needed: u64,
         /// Bytes that there are.
         available: u64,
@@ -129,42 +135,42 @@ pub enum CfoError {
         /// The last checkpoint from before.
         last_good: Option<String>,
     },
-    /// A rollout did not arrive.
+    /// A rollout stopped before the last time asked for.
     #[error("the integration of trajectory {trajectory} {halt} after time {time}")]
     RolloutDiverged {
         /// Which trajectory of those asked for.
         trajectory: usize,
         /// The last time that was reached, in the user's units.
         time: f64,
-        /// Why it went no further.
+        /// Why it stopped.
         halt: crate::rollout::Halt,
     },
-    /// A rollout was stopped from outside.
+    /// A rollout was interrupted.
     #[error("interrupted during a rollout")]
     RolloutInterrupted,
-    /// The work was stopped from outside.
+    /// Training was interrupted.
     #[error("interrupted at step {step}")]
     Interrupted {
         /// The step reached.
         step: u32,
     },
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// The engine refused.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A simulator refused.
+    /// An error of a simulator.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
-    /// A trajectory file refused.
+    /// An error of a trajectory file.
     #[error(transparent)]
     Data(#[from] cfo_data::DataError),
-    /// This process cannot work with the others of its job.
+    /// An error between the processes (ranks) of a job.
     #[error(transparent)]
     Ranks(#[from] cfo_ranks::RanksError),
-    /// Another process of the job failed; it says why.
-    #[error("another rank could not go on")]
+    /// Another process of the job failed and reported its error.
+    #[error("another rank failed")]
     Elsewhere,
 }
 
@@ -194,7 +200,7 @@ impl CfoError {
         }
     }
 
-    /// The known word that may be meant by one that stands for nothing. Names of solvers are too alike to tell.
+    /// Returns the known key or choice that is most similar to an unknown one. Names of solvers are too similar for a suggestion.
     pub fn nearest(&self) -> Option<&str> {
         match self {
             Self::UnknownKey { nearest, .. } => nearest.as_deref(),
@@ -206,7 +212,7 @@ impl CfoError {
         }
     }
 
-    /// What to do next, where that can be said.
+    /// Returns advice on what to do next, if there is any.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
@@ -219,15 +225,15 @@ impl CfoError {
             Self::Ranks(error) => Some(error.hint()),
             Self::RunExists { .. } => Some("resume it, or choose another folder".into()),
             Self::RunBusy { .. } => Some("wait until it ends, or choose another folder".into()),
-            Self::NoRun { .. } => Some("train into the folder first".into()),
+            Self::NoRun { .. } => Some("check the path, or train a run in this folder first".into()),
             Self::NoData => Some("set `data.path` or `data.simulate`".into()),
-            Self::BadGrid { .. } => Some("choose another operator or its sizes, or resample the data".into()),
+            Self::BadGrid { .. } => Some("choose another operator or other sizes under `[operator]`, or resample the data".into()),
             Self::BatchTooLarge { batch, needed, available } => {
                 // A plan grows with the batch; 5 % are left to what does not.
                 let fits = (0.95 * *batch as f64 * *available as f64 / (*needed).max(1) as f64) as usize;
                 Some(match fits {
                     _ if fits >= *batch => {
-                        "other programs hold the memory; on a GPU `nvidia-smi` lists them".into()
+                        "other programs use the memory; on a GPU `nvidia-smi` lists them".into()
                     }
                     0 => "not even one sample fits: choose a smaller network, or the CPU".into(),
                     _ => format!("`train.batch = {fits}` would fit"),
@@ -241,9 +247,9 @@ impl CfoError {
                 Some(seen.hint(*step, *loss, last_good.as_deref()))
             }
             Self::BadCheckpoint { .. } => Some(
-                "resume the run from the newest checkpoint that is whole, or load another by its name".into(),
+                "resume the run from its newest intact checkpoint, or load another checkpoint by its name".into(),
             ),
-            Self::Interrupted { .. } => Some("resume the run to go on from here".into()),
+            Self::Interrupted { .. } => Some("resume the run to continue from this step".into()),
             Self::BadRecipe { .. } => {
                 Some("`docs/reference/recipe.md` lists every key, and `recipes/` has examples".into())
             }
@@ -255,7 +261,7 @@ impl CfoError {
         }
     }
 
-    /// Whether the fault lies in what the user gave rather than in the work itself.
+    /// Returns whether the input is at fault (exit code 2 of the command) and not the work itself (exit code 1).
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Diverged { .. }
@@ -270,14 +276,14 @@ impl CfoError {
     }
 }
 
-/// What to do about an error of the engine, which knows nothing of batches.
+/// Returns advice for an error of the engine.
 fn engine_hint(error: &EngineError) -> Option<String> {
     match error {
         EngineError::OutOfMemory { needed, available } if 20 * available > 19 * needed => {
-            Some("other programs hold the rest; on a GPU `nvidia-smi` lists them".into())
+            Some("other programs use the rest; on a GPU `nvidia-smi` lists them".into())
         }
         EngineError::OutOfMemory { needed, available } => Some(format!(
-            "a batch about {:.0} % as large would fit, if other programs hold nothing (`nvidia-smi` lists those of a GPU)",
+            "a batch of about {:.0} % of this size would fit, if no other program uses the memory (`nvidia-smi` lists those on a GPU)",
             95.0 * *available as f64 / *needed as f64
         )),
         other => other.hint(),
@@ -288,20 +294,20 @@ fn gibibytes(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// What a key is to look like.
+/// Returns advice for a key with an invalid value.
 fn key_hint(key: &str) -> String {
     match key {
         "evaluate.nfe" => {
-            "raise it, set it to 0 for steps that the solver chooses, or choose a method with fewer stages"
+            "raise it, set it to 0 so that the solver chooses its steps, or choose a solver with fewer stages"
                 .into()
         }
-        "nfe" => "raise it, or choose a method with fewer stages".into(),
-        "rtol" => "as in `rtol = 1e-4` and `atol = 1e-6`".into(),
+        "nfe" => "raise it, or choose a solver with fewer stages".into(),
+        "rtol" => "write `rtol = 1e-4` and `atol = 1e-6`, for example".into(),
         "solver" | "evaluate.solver" => {
-            "`tsit5`, `dopri5` and `heun` choose their steps by tolerances; `rk4` and `euler` take equal ones"
+            "`tsit5`, `dopri5` and `heun` can choose their steps by tolerances; `rk4` and `euler` take equal steps"
                 .into()
         }
-        key => format!("change `{key}` of the recipe"),
+        key => format!("change `{key}` in the recipe; `docs/reference/recipe.md` lists all keys"),
     }
 }
 

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CfoError, Result};
 use crate::model::StateSpace;
 
-/// A space of its own that the network works in.
+/// Whether the network works on wavelet coefficients of the states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LatentConfig {
-    /// The wavelet whose coefficients the network works on: `haar` or `daubechies4`. Not set: on the states themselves.
+    /// Wavelet whose coefficients the network works on: `haar` or `daubechies4`. If not set, it works on the states themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wavelet: Option<LatentWavelet>,
-    /// How often the sides of the grid are halved.
+    /// Number of levels of the wavelet transform; each halves the sides of the grid.
     pub levels: usize,
 }
 

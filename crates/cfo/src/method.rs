@@ -96,7 +96,7 @@ fn differ(what: &str, needed: &Option<String>, given: &Option<String>) -> Result
         (needed, given) if needed == given => return Ok(()),
         (Some(needed), None) => (
             format!(
-                "the run was trained with an {what} of its own, `{needed}`, which this program does not know"
+                "the run was trained with a user-defined {what}, `{needed}`, which this program does not have"
             ),
             format!("load it from Rust with `Trained::loader` and the {what}"),
         ),
@@ -105,7 +105,7 @@ fn differ(what: &str, needed: &Option<String>, given: &Option<String>) -> Result
             format!("give the {what} that trained it"),
         ),
         (None, _) => (
-            format!("the run was trained with the {what} of its recipe, not with one of its own"),
+            format!("the run was trained with the {what} of its recipe, not with a user-defined one"),
             format!("load it without an {what} of your own"),
         ),
     };

@@ -137,8 +137,8 @@ const SPARSE: [(&str, &str); 4] = [
 ];
 
 /// Of the Kuramoto-Sivashinsky equation.
-const OTHER_DATA: &str = "The paper does not say how its data were made, and they could not be read: ours are of the kind that they most likely are (on the attractor, lengths and time \
-                          steps vary by 10 %), so that the paper's errors are of other trajectories.";
+const OTHER_DATA: &str = "The paper does not describe its data, and they were not available. Ours start on the attractor, and lengths and time steps vary by 10 %, which is the most \
+                          likely setting. The paper's errors are therefore errors on other trajectories.";
 
 /// The recipe of a method on a system.
 macro_rules! other {
@@ -160,8 +160,8 @@ const OTHERS: [(&str, &str, &str); 8] = [
 ];
 
 /// Of the radial dam break.
-const FEW_TRAJECTORIES: &str = "At most 81 trajectories of the radial dam break differ on 128 x 128 cells, so that nearly every test trajectory also stands \
-                                in the training part: its errors say how well trajectories are remembered. No two of `shallow-water-varied` are alike.";
+const FEW_TRAJECTORIES: &str = "At most 81 trajectories of the radial dam break are distinct on 128 x 128 cells, so nearly every test trajectory is also a \
+                                training trajectory: the errors measure memorisation. All trajectories of `shallow-water-varied` are distinct.";
 
 /// Every system, in the order of the paper's tables.
 pub static SYSTEMS: [System; 6] = [

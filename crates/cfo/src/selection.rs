@@ -38,7 +38,7 @@ impl Selection {
                     problem: format!(
                         "trajectory {trajectory} has {count} snapshots; training needs at least 2"
                     ),
-                    hint: "leave it out, or set `data.drop_first = false`".into(),
+                    hint: "remove it, or set `data.drop_first = false`".into(),
                 });
             }
             let kept = thin::kept(count, config.keep_rate, seed, set.number(trajectory));
@@ -49,9 +49,9 @@ impl Selection {
             if groups.len() < 2 {
                 return Err(CfoError::BadData {
                     problem: format!(
-                        "all snapshots of trajectory {trajectory} are nearer in time than `data.merge_below`"
+                        "all snapshots of trajectory {trajectory} are closer in time than `data.merge_below`"
                     ),
-                    hint: "lower `data.merge_below`, or leave the trajectory out".into(),
+                    hint: "lower `data.merge_below`, or remove the trajectory".into(),
                 });
             }
             let counts = groups.iter().filter(|_| merged).map(|group| group.len() as u32).collect();
@@ -128,7 +128,7 @@ impl Selection {
             |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
         (merged > 0).then(|| {
             format!(
-                "{} in {} nearly at the time of the one before: merged into their mean (`data.merge_below` sets the distance)",
+                "{} in {} at nearly the same time as the previous one: merged into their mean (`data.merge_below` sets the distance)",
                 plural(merged, "snapshot", "snapshots"),
                 plural(trajectories, "training trajectory is", "training trajectories are"),
             )

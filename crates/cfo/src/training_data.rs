@@ -329,7 +329,7 @@ fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
                 selection.len(),
                 intervals + 1
             ),
-            hint: "shorten the window, leave the trajectory out, or keep more snapshots (`data.keep_rate`)"
+            hint: "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)"
                 .into(),
         }),
     }

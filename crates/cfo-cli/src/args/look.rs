@@ -5,24 +5,24 @@ use std::path::PathBuf;
 use cfo_data::store::OutputLayout;
 use clap::{Args, ValueEnum};
 
-/// Convert a trajectory file for another program: ParaView, xarray, NumPy, PDEBench, The Well
+/// Convert a trajectory file to the format of another program: ParaView, xarray, NumPy, PDEBench, The Well
 #[derive(Debug, Args)]
 pub struct Export {
-    /// HDF5 or `.npz`; the layout is recognised by the content
+    /// Trajectory file: HDF5 or `.npz`; the layout is recognised by the content
     pub file: PathBuf,
     /// File to write; the extension selects the layout: `.vtkhdf`, `.xdmf` (with an `.h5` beside it), `.nc`, `.npz`, `.h5`
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Layout to write, whatever the extension
+    /// Layout to write, instead of the one that the extension selects
     #[arg(long, value_enum, value_name = "LAYOUT")]
     pub to: Option<ExportLayout>,
-    /// Only this trajectory, counted from 0; may be repeated
+    /// Write only this trajectory, counted from 0; may be repeated
     #[arg(long, value_name = "I")]
     pub trajectory: Vec<usize>,
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -32,17 +32,17 @@ pub struct Export {
 pub enum ExportLayout {
     /// One trajectory as an image over time, for ParaView
     Vtkhdf,
-    /// An XML file for ParaView and others beside an HDF5 file of our layout
+    /// An XML file for ParaView and others, with the numbers in an HDF5 file of the layout `cfo`
     Xdmf,
     /// NetCDF-4 with CF axes, for xarray
     Netcdf,
-    /// NumPy's archive
+    /// A NumPy archive
     Npz,
-    /// Our HDF5 layout
+    /// HDF5, as `cfo simulate` writes it
     Cfo,
-    /// What PDEBench's loaders read
+    /// HDF5 for the loaders of PDEBench
     Pdebench,
-    /// What The Well's loader reads
+    /// HDF5 for the loader of The Well
     TheWell,
 }
 
@@ -60,48 +60,48 @@ impl From<ExportLayout> for OutputLayout {
     }
 }
 
-/// Make an HTML page that shows trajectory files, predictions and a run
+/// Write an HTML page that shows trajectory files, predictions and a run
 #[derive(Debug, Args)]
 pub struct View {
-    /// Trajectory files: the truth first, then predictions of it. The folder of a run adds its training curves and its
-    /// evaluation; with a single file it adds the run's predictions of that file
+    /// Trajectory files: first the data, then predictions of them. The folder of a run adds its training curves and its
+    /// evaluation, and with a single file the run's predictions of that file
     #[arg(required = true, value_name = "FILE|RUN")]
     pub paths: Vec<PathBuf>,
     /// Page to write
     #[arg(long, value_name = "PAGE.html")]
     pub out: PathBuf,
-    /// Only this trajectory of the first file, counted from 0; may be repeated
+    /// Show only this trajectory of the first file, counted from 0; may be repeated
     #[arg(long, value_name = "I")]
     pub trajectory: Vec<usize>,
-    /// Title of the page [default: the names of what it shows]
+    /// Title of the page [default: the names of the files and the run]
     #[arg(long)]
     pub title: Option<String>,
     /// Replace the page if it exists
     #[arg(long)]
     pub force: bool,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// Serve a run over HTTP: a page with predictions to any time, and an API for scripts
+/// Serve a run over HTTP: a page with predictions at any time, and an API for scripts
 #[derive(Debug, Args)]
 pub struct Serve {
     /// Folder of a run
     pub run: PathBuf,
-    /// Trajectories to start from and to compare with [default: those that the run was trained on]
+    /// Trajectories to start predictions from and to compare them with [default: the data of the run]
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Port [default: 8421, or a free one if that is taken]
+    /// Port [default: 8421, or a free port if 8421 is in use]
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
-    /// Address to listen on; any other than a loopback address needs `--token`
+    /// Address to listen on; all but loopback addresses need `--token`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub host: String,
-    /// Token that every request must carry; at least 8 letters, digits, `-` or `_`
+    /// Token that every request must contain: at least 8 letters, digits, `-` or `_`
     #[arg(long)]
     pub token: Option<String>,
-    /// `auto`, `cpu` or `cuda:N`
+    /// Device: `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
 }

@@ -15,19 +15,19 @@ pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict,
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
 
 const AFTER_HELP: &str = "\
-Numbers and tables go to stdout, progress and messages to stderr.
-Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.";
+Results are printed to stdout, progress and messages to stderr.
+Exit codes: 0 success, 1 the work failed, 2 wrong usage or bad input.";
 
-/// Learn the continuous-time dynamics of PDEs and ODEs from trajectories sampled at irregular times
+/// Learn du/dt = f(u) from snapshots at irregular times, and integrate f to any time
 #[derive(Debug, Parser)]
 #[command(name = "cfo", version, after_help = AFTER_HELP)]
 pub struct Arguments {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The verbs, one file each under `command/`.
+/// The subcommands, one file each under `command/`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Devices(Devices),
@@ -44,26 +44,26 @@ pub enum Command {
     Bench(Bench),
 }
 
-/// List the devices that this machine can compute on
+/// List the CPU and the GPUs of this machine, and the libraries that were found
 #[derive(Debug, Args)]
 pub struct Devices {
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// Describe a trajectory file: its contents, its defects, and whether its times are dense enough
+/// Describe a trajectory file: contents, defects, noise, and whether its times are dense enough
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// HDF5 or `.npz`; the layout is recognised by the content
+    /// Trajectory file: HDF5 or `.npz`; the layout is recognised by the content
     pub file: PathBuf,
-    /// Read every value of the file; without it at most 4 GiB are read
+    /// Read every value of the file; otherwise at most 4 GiB are read
     #[arg(long)]
     pub full: bool,
-    /// Show the first trajectory as a small picture, on a terminal that has colours
+    /// Show the first trajectory as a small plot, on a terminal with colours
     #[arg(long, conflicts_with = "json")]
     pub plot: bool,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }

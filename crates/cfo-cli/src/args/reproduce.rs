@@ -7,46 +7,46 @@ use cfo::paper::Edition;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// Repeat one of the paper's experiments: its table with the paper's figures beside ours
+/// Repeat an experiment of the paper and write a report with the paper's numbers beside the measured ones
 #[derive(Clone, Debug, Args)]
 pub struct Reproduce {
-    /// Which experiment
+    /// Experiment to run
     pub target: Target,
-    /// How much of the paper's budget to spend
+    /// Scale of the experiment
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     pub scale: Scale,
     /// Folder for the report; an existing report is replaced [default: runs/TARGET]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Folder for the training runs, shared by all experiments: finished runs are reused, interrupted ones continue
+    /// Folder for the training runs, shared by all experiments: finished runs are reused, interrupted runs are continued
     #[arg(long, value_name = "DIR", default_value = "runs/trainings")]
     pub runs: PathBuf,
-    /// The paper's recipe, ours, or both [default: both for table1, else the paper's]
+    /// Recipes to train with [default: both for table1, else paper]
     #[arg(long, value_enum)]
     pub recipe: Option<Editions>,
-    /// Number of training runs on the same data, with consecutive seeds from `--seed`; the report gives mean and deviation
-    /// over the runs [default: 3 for quickstart, else 1]
+    /// Number of training runs on the same data, with consecutive seeds from `--seed`; the report has their mean and standard
+    /// deviation [default: 3 for quickstart, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
-    /// Only list the networks that would be trained, with their recipes
+    /// List the networks that would be trained, with their recipes, without training
     #[arg(long)]
     pub dry_run: bool,
-    /// Only this system of the experiment; may be repeated
+    /// Run only this system of the experiment; may be repeated
     #[arg(long, value_name = "SYSTEM")]
     pub system: Vec<String>,
-    /// Override a key of every recipe by its path, as in `train.steps=2000`; may be repeated
+    /// Override a key of every recipe, as in `train.steps=2000`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Only do the I-th of N equal shares of the training runs, and write no report; for several processes with the same `--runs`
+    /// Do only the I-th of N equal shares of the training runs and write no report; for several processes with the same `--runs`
     #[arg(long, value_name = "I/N")]
     pub share: Option<Share>,
-    /// `auto`, `cpu` or `cuda:N`
+    /// Device: `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// Seed of the data and of the first training run
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
     /// Whether `all` makes this report: `all` then prints its contents, and systems that it does not have are not an error.
@@ -55,13 +55,13 @@ pub struct Reproduce {
 }
 
 impl Reproduce {
-    /// The recipes to train with.
+    /// Returns the recipes to train with.
     pub fn editions(&self) -> Editions {
         let usual = if matches!(self.target, Target::Table1) { Editions::Both } else { Editions::Paper };
         self.recipe.unwrap_or(usual)
     }
 
-    /// Seeds of the training runs.
+    /// Returns the seeds of the training runs.
     pub fn training_seeds(&self) -> Vec<u64> {
         let usual = if matches!(self.target, Target::Quickstart) { 3 } else { 1 };
         (0..self.seeds.unwrap_or(usual)).map(|k| self.seed.wrapping_add(k)).collect()
@@ -71,40 +71,40 @@ impl Reproduce {
 /// Experiments of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Target {
-    /// Velocity error of linear and quintic splines on Lorenz, with its order
+    /// Velocity error of linear and quintic splines on Lorenz, and its order of convergence
     SplineOrder,
-    /// Errors of splines and stencils at keep rates 100, 50 and 25 %, and which to choose
+    /// Errors of splines and stencils at keep rates 100, 50 and 25 %, and which one is recommended
     SplineChoice,
-    /// The paper's main claim in minutes, on Lorenz: CFO trained on a quarter of the times against next-step prediction trained on all
+    /// The paper's main claim in minutes, on Lorenz: CFO on a quarter of the times and an autoregressive model on all times
     Quickstart,
-    /// Rollout errors on four systems at keep rates 100, 50 and 25 %, beside the autoregressive baseline
+    /// Rollout errors of CFO on four systems at keep rates 100, 50 and 25 %, and of the autoregressive model
     Table1,
-    /// Error against network evaluations, for Euler, Heun and RK4
+    /// Error over the number of network evaluations, for Euler, Heun and RK4
     Nfe,
-    /// Error against the amplitude of the path's noise
+    /// Error over the amplitude of the noise around the spline
     Noise,
-    /// Burgers' equation backward in time, with noise in the last snapshot
+    /// Burgers' equation backward in time, with noise in the initial snapshot
     Reverse,
-    /// Train on the first half of the horizon, roll out over all of it
+    /// Training on the first half of the horizon, rollouts over the whole horizon
     Extrapolation,
-    /// CFO with each of the networks that the paper compares
+    /// Errors of CFO with each network that the paper compares
     Backbones,
-    /// Time of training steps and of rollouts
+    /// Times of training steps and rollouts
     Runtime,
-    /// Other methods beside CFO, with seconds a batch: neural ODE, PDE-Refiner, conditional flow matching
+    /// Errors and seconds per batch of CFO, neural ODE, PDE-Refiner and conditional flow matching
     Baselines,
-    /// CFO in the coefficients of wavelets, beside CFO on the states
+    /// Errors of CFO on wavelet coefficients and on the states themselves
     Latent,
     /// Errors and training times on the Kuramoto-Sivashinsky equation
     Ks,
-    /// CFO and other methods side by side on single trajectories, and their training losses
+    /// Single trajectories of CFO and other methods side by side, and their training losses
     Figures,
-    /// Every table and figure of the paper on one page; an interrupted run continues
+    /// Every table and figure of the paper on one page; an interrupted command can be repeated and continues
     All,
 }
 
 impl Target {
-    /// As typed.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::SplineOrder => "spline-order",
@@ -126,19 +126,19 @@ impl Target {
     }
 }
 
-/// Which recipes to train with.
+/// The recipes to train with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Editions {
-    /// The paper's
+    /// The paper's hyperparameters
     Paper,
-    /// Ours: the paper's data and network, at most its steps and batch; all else is our choice
+    /// The paper's data and network, at most its steps and batch; all other keys are our choice
     Ours,
     /// Both, side by side
     Both,
 }
 
 impl Editions {
-    /// As typed.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Paper => "paper",
@@ -147,7 +147,7 @@ impl Editions {
         }
     }
 
-    /// The editions that it stands for.
+    /// Returns the editions.
     pub fn list(self) -> &'static [Edition] {
         match self {
             Self::Paper => &[Edition::Paper],
@@ -157,18 +157,18 @@ impl Editions {
     }
 }
 
-/// How much of the paper's budget to spend.
+/// The scale of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// Minutes on two CPU cores
+    /// Reduced: minutes on two CPU cores
     Smoke,
-    /// All of it
+    /// The paper's data, networks and training steps
     Paper,
 }
 
 impl Scale {
-    /// As typed.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Smoke => "smoke",
@@ -199,7 +199,7 @@ impl FromStr for Share {
         let parsed = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
         match parsed {
             Some((index, count)) if 1 <= index && index <= count => Ok(Self { index, count }),
-            _ => Err("not of the form I/N with 1 <= I <= N, as in `2/6`".into()),
+            _ => Err("needed: I/N with 1 <= I <= N, as in `2/6`".into()),
         }
     }
 }

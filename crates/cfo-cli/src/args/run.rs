@@ -6,10 +6,10 @@ use std::str::FromStr;
 use cfo::SolverOptions;
 use clap::{Args, ValueEnum};
 
-/// Write a recipe that fits a trajectory file, with a comment on each choice
+/// Write a recipe for a trajectory file, with a reason for each choice
 #[derive(Debug, Args)]
 pub struct Init {
-    /// HDF5 or `.npz`; the layout is recognised by the content
+    /// Trajectory file: HDF5 or `.npz`; the layout is recognised by the content
     pub file: PathBuf,
     /// Recipe to write [default: stdout]
     #[arg(long, value_name = "RECIPE")]
@@ -19,13 +19,13 @@ pub struct Init {
     pub force: bool,
 }
 
-/// Train an operator from a recipe
+/// Train a network with a recipe
 #[derive(Debug, Args)]
 #[command(
     after_help = "docs/reference/recipe.md lists every key of a recipe with its type, default and meaning."
 )]
 pub struct Train {
-    /// A recipe in TOML; every key has a default [default: what `cfo init` writes for the data; with --resume the run's own]
+    /// Recipe in TOML; keys that are left out have defaults [default: what `cfo init` writes for the data; with --resume that of the run]
     pub recipe: Option<PathBuf>,
     /// Trajectory file; overrides the recipe's `data.path`
     #[arg(long, value_name = "FILE")]
@@ -33,10 +33,10 @@ pub struct Train {
     /// Folder of the run [default: runs/NAME-OF-RECIPE, or runs/NAME-OF-DATA without a recipe]
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
-    /// `auto`, `cpu` or `cuda:N`
+    /// Device: `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Override a key of the recipe by its path, as in `train.steps=2000`; may be repeated
+    /// Override a key of the recipe, as in `train.steps=2000`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Start from the weights of another run; its network must have the same shapes
@@ -45,24 +45,25 @@ pub struct Train {
     /// Continue from the run's latest checkpoint, or start if there is none
     #[arg(long)]
     pub resume: bool,
-    /// Print plan, parameters, memory and data statistics without training
+    /// Print the plan, the parameters, the memory and statistics of the data, without training
     #[arg(long)]
     pub dry_run: bool,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// How a trained operator is integrated; the recipe sets what is not given
+/// How a trained network is integrated; the recipe of the run sets the rest
 #[derive(Debug, Clone, Args)]
 pub struct Integration {
-    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`. Alone, `heun`, `dopri5` and `tsit5` choose their steps by the recipe's tolerances
+    /// Solver: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`. Without `--steps` and `--nfe`, `heun`, `dopri5` and `tsit5` choose their
+    /// steps by the tolerances
     #[arg(long)]
     pub solver: Option<String>,
-    /// Exactly this many equal steps from the first to the last time of a trajectory
+    /// Number of equal steps from the first to the last time of a trajectory
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
-    /// At most this many network evaluations over the horizon of the training data
+    /// Largest number of network evaluations over the horizon of the training data
     #[arg(long)]
     pub nfe: Option<usize>,
     /// Relative tolerance of an adaptive solver
@@ -71,26 +72,26 @@ pub struct Integration {
     /// Absolute tolerance of an adaptive solver, in normalised units
     #[arg(long)]
     pub atol: Option<f64>,
-    /// `best`, `latest` or `step-N` [default: best, else latest]
+    /// Checkpoint: `best`, `latest` or `step-N` [default: best, else latest]
     #[arg(long)]
     pub checkpoint: Option<String>,
-    /// `auto`, `cpu` or `cuda:N`
+    /// Device: `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Precision: `f32`, `tf32`, `bf16`, or `same` for that of training
+    /// Precision: `f32`, `tf32`, `bf16`, or `same` for the precision of training
     #[arg(long)]
     pub precision: Option<String>,
 }
 
 impl Integration {
-    /// The options of the solver.
+    /// Returns the options of the solver.
     pub fn solver_options(&self) -> SolverOptions {
         let Self { solver, steps, nfe, rtol, atol, .. } = self.clone();
         SolverOptions { solver, steps, nfe, rtol, atol }
     }
 }
 
-/// Compare a trained operator's rollouts with trajectories
+/// Compare rollouts of a trained network with trajectories, and write a report
 #[derive(Debug, Args)]
 pub struct Evaluate {
     /// Folder of a run
@@ -106,7 +107,7 @@ pub struct Evaluate {
     /// Folder for the report [default: RUN/evaluation]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -114,17 +115,17 @@ pub struct Evaluate {
 /// A part of a trajectory file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Part {
-    /// Trajectories to train on
+    /// Training trajectories
     Train,
-    /// Trajectories watched during training
+    /// Validation trajectories, on which the `best` checkpoint is chosen
     Validation,
-    /// Trajectories held out for the report
+    /// Test trajectories, which training does not use
     Test,
     /// Every trajectory
     All,
 }
 
-/// Integrate a trained operator from given states to given times
+/// Integrate a trained network from given states to given times
 #[derive(Debug, Args)]
 pub struct Predict {
     /// Folder of a run
@@ -132,14 +133,14 @@ pub struct Predict {
     /// Trajectory file with the initial states
     #[arg(long, value_name = "FILE")]
     pub initial: PathBuf,
-    /// `0,0.1,0.25` or `start:stop:count` or `@FILE` with numbers, in the data's units and any order; times before the start are
-    /// integrated backward
+    /// Times, as `0,0.1,0.25`, `start:stop:count` or `@FILE` with numbers, in the data's unit and any order; times before the start are
+    /// reached by backward integration
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub times: String,
     /// Trajectory file to write: `.h5` or `.npz`
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Time of the initial states [default: the time of each in the file]
+    /// Time of the initial states [default: their times in the file]
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     pub from: Option<f64>,
     /// Predict only from this trajectory of the file; may be repeated
@@ -151,7 +152,7 @@ pub struct Predict {
     /// Snapshot to predict from: `first`, `last` or its number, counted from 0
     #[arg(long, value_name = "N", default_value = "first")]
     pub frame: Frame,
-    /// PDE parameters to predict with instead of the file's, as in `nu=0.05,length=64`
+    /// PDE parameters to use instead of those in the file, as in `nu=0.05,length=64`
     #[arg(long, value_name = "NAME=VALUE,...", allow_hyphen_values = true)]
     pub parameters: Option<String>,
     #[command(flatten)]
@@ -159,7 +160,7 @@ pub struct Predict {
     /// Replace the output file if it exists
     #[arg(long)]
     pub force: bool,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -183,48 +184,48 @@ impl FromStr for Frame {
             number => number
                 .parse()
                 .map(Self::Number)
-                .map_err(|_| "neither `first`, `last` nor a whole number from 0 on".into()),
+                .map_err(|_| "needed: `first`, `last` or a whole number, 0 or more".into()),
         }
     }
 }
 
-/// Time the parts of training and inference
+/// Measure the speed of the parts of training and inference
 #[derive(Clone, Debug, Args)]
 pub struct Bench {
-    /// What to time
+    /// Part to measure
     #[arg(value_enum)]
     pub what: Work,
-    /// One of the paper's networks, with the recipe (`recipes/`) and the trajectories of its system
+    /// Network of the paper, with the recipe (`recipes/`) and the trajectories of its system
     #[arg(long, value_enum, default_value_t = Network::Mlp)]
     pub model: Network,
-    /// `auto`, `cpu` or `cuda:N`
+    /// Device: `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// `f32`, `tf32` or `bf16` [default: the recipe's]
+    /// Precision: `f32`, `tf32` or `bf16` [default: the recipe's]
     #[arg(long)]
     pub precision: Option<String>,
     /// Samples per step [default: the recipe's]
     #[arg(long)]
     pub batch: Option<usize>,
-    /// Points along each side [default: the paper's]
+    /// Points along each side of the grid [default: the paper's]
     #[arg(long)]
     pub grid: Option<usize>,
-    /// Override a key of the network's recipe by its path, as in `train.ema=0.999`; may be repeated
+    /// Override a key of the recipe, as in `train.ema=0.999`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Training trajectories held in memory
+    /// Number of training trajectories in memory
     #[arg(long, default_value_t = 16)]
     pub trajectories: usize,
-    /// For `rollout`: time whole rollouts with this number of network evaluations instead of one step
+    /// For `rollout`: measure whole rollouts with this number of network evaluations instead of one step
     #[arg(long)]
     pub nfe: Option<usize>,
-    /// For `train-step`: stream each batch's snapshots from host memory, ahead of the step
+    /// For `train-step`: load the snapshots of each batch from host memory, ahead of the step
     #[arg(long)]
     pub stream: bool,
-    /// Timed repetitions
+    /// Number of measured repetitions
     #[arg(long, default_value_t = 30)]
     pub repetitions: usize,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -232,32 +233,32 @@ pub struct Bench {
 /// A part of training or inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Work {
-    /// Draw a batch, forward pass, backward pass, Adam update
+    /// A training step: sampling of a batch, forward pass, backward pass, Adam update
     TrainStep,
-    /// The network alone
+    /// The forward pass of the network
     Forward,
-    /// One RK4 step of every trajectory of the batch
+    /// One RK4 step for every trajectory of the batch
     Rollout,
-    /// Draw a batch
+    /// Sampling of a batch
     Sampler,
-    /// The time that the training loop and the sampler add to the bare step
+    /// The time that the training loop and the sampler add to the training step
     Overhead,
-    /// A sum over all ranks by MPI, for messages of several sizes
+    /// An MPI sum over all ranks, for messages of several sizes
     AllReduce,
 }
 
 /// One of the paper's networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Network {
-    /// Lorenz
+    /// MLP on Lorenz
     Mlp,
-    /// Burgers
+    /// U-Net on Burgers
     Unet1d,
-    /// Burgers
+    /// FNO on Burgers
     Fno,
-    /// Diffusion-reaction
+    /// U-Net on diffusion-reaction
     Unet2d,
-    /// Diffusion-reaction
+    /// DiT on diffusion-reaction
     Dit,
     /// Each in turn; on the CPU with smaller batches and grids
     All,

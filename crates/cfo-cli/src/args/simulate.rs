@@ -1,6 +1,6 @@
-//! `cfo simulate` as typed: the options that all systems share, and those of each system.
+//! Arguments of `simulate`: the options that all systems share, and those of each system.
 //!
-//! Defaults are taken from the simulators, so that they are written once; they are the paper's.
+//! The defaults are those of the simulators, which are the paper's.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use std::str::FromStr;
 use cfo_data::simulate;
 use clap::{Args, Subcommand, ValueEnum};
 
-/// Simulate one of the paper's systems and write a trajectory file
+/// Simulate a system of the paper and write a trajectory file
 #[derive(Debug, Args)]
 pub struct Simulate {
-    /// Which system.
+    /// System to simulate.
     #[command(subcommand)]
     pub system: System,
 }
@@ -29,25 +29,25 @@ pub enum System {
 /// Options of every system: how much to simulate and where to write it.
 #[derive(Debug, Args)]
 pub struct Output {
-    /// File to write: HDF5, or a NumPy archive if the name ends in `.npz`
+    /// Trajectory file to write: HDF5, or a NumPy archive if the name ends with `.npz`
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Number of trajectories [default: the paper's]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// Seed; trajectory i of a seed does not depend on the number of samples or threads
+    /// Seed; trajectory i does not depend on the number of samples or threads
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Layout of the file
     #[arg(long, value_enum, default_value_t = Layout::Cfo)]
     pub layout: Layout,
-    /// Numbers of trajectories to train, to validate and to test on [default: in the paper's proportions]
+    /// Numbers of trajectories for training, validation and test [default: the paper's proportions]
     #[arg(long, value_name = "TRAIN,VALIDATION,TEST")]
     pub split: Option<SplitCounts>,
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
-    /// Print one JSON document alone on stdout
+    /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -55,9 +55,9 @@ pub struct Output {
 /// Layouts that `--layout` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
-    /// Our own
+    /// The layout of this program
     Cfo,
-    /// What PDEBench's loaders read
+    /// The layout of PDEBench
     Pdebench,
 }
 
@@ -76,7 +76,7 @@ impl FromStr for SplitCounts {
         let counts: Result<Vec<usize>, _> = text.split(',').map(|part| part.trim().parse()).collect();
         match counts.as_deref() {
             Ok(&[train, validation, test]) => Ok(Self { train, validation, test }),
-            _ => Err("needed: three whole numbers separated by commas, as in `900,50,50`".to_owned()),
+            _ => Err("needed: three whole numbers with commas, as in `900,50,50`".to_owned()),
         }
     }
 }
@@ -93,26 +93,26 @@ impl SplitCounts {
 pub struct Lorenz {
     #[command(flatten)]
     pub output: Output,
-    /// Stored times, equally spaced, both ends included
+    /// Number of stored times, equally spaced, both ends included
     #[arg(long, default_value_t = simulate::Lorenz::default().frames)]
     pub frames: usize,
     /// Last time
     #[arg(long, value_name = "TIME", default_value_t = simulate::Lorenz::default().horizon)]
     pub horizon: f64,
-    /// Half the side of the cube in which trajectories start
+    /// Half the side of the cube of initial states
     #[arg(long, value_name = "SIZE", default_value_t = simulate::Lorenz::default().spread)]
     pub spread: f64,
 }
 
-/// Burgers' equation: one periodic space axis, random smooth initial states
+/// Burgers' equation: one periodic space axis, smooth random initial states
 #[derive(Debug, Args)]
 pub struct Burgers {
     #[command(flatten)]
     pub output: Output,
-    /// Stored points
+    /// Number of stored points
     #[arg(long, default_value_t = simulate::Burgers::default().grid)]
     pub grid: usize,
-    /// Stored times, equally spaced, both ends included
+    /// Number of stored times, equally spaced, both ends included
     #[arg(long, default_value_t = simulate::Burgers::default().frames)]
     pub frames: usize,
     /// Last time
@@ -126,37 +126,37 @@ pub struct Burgers {
     pub sigma: f64,
 }
 
-/// Diffusion and reaction of two substances on a square, as PDEBench computes it
+/// Diffusion and reaction of two substances on a square, as in PDEBench
 #[derive(Debug, Args)]
 pub struct DiffusionReaction {
     #[command(flatten)]
     pub output: Output,
-    /// Cells along each side
+    /// Number of cells along each side
     #[arg(long, default_value_t = simulate::DiffusionReaction::default().grid)]
     pub grid: usize,
-    /// Stored times, equally spaced, both ends included
+    /// Number of stored times, equally spaced, both ends included
     #[arg(long, default_value_t = simulate::DiffusionReaction::default().frames)]
     pub frames: usize,
     /// Last time
     #[arg(long, value_name = "TIME", default_value_t = simulate::DiffusionReaction::default().horizon)]
     pub horizon: f64,
-    /// Relative tolerance of a step: 0.001 as in PDEBench, 0.000001 for an error of about 3e-8
+    /// Relative tolerance of the solver: 0.001 as in PDEBench, 0.000001 for an error of about 3e-8
     #[arg(long, default_value_t = simulate::DiffusionReaction::default().tolerance)]
     pub tolerance: f64,
 }
 
-/// Shallow-water equations on a square after a dam break, as PDEBench computes it
+/// Shallow-water equations on a square after a dam break, as in PDEBench
 #[derive(Debug, Args)]
 pub struct ShallowWater {
     #[command(flatten)]
     pub output: Output,
-    /// Initial states: `dam-break` as in PDEBench, which has only 81 distinct ones, or `varied`, all distinct
+    /// Initial states: `dam-break` as in PDEBench (only 81 are distinct), or `varied` (all are distinct)
     #[arg(long, default_value_t = simulate::Variant::default())]
     pub variant: simulate::Variant,
-    /// Cells along each side
+    /// Number of cells along each side
     #[arg(long, default_value_t = simulate::ShallowWater::default().grid)]
     pub grid: usize,
-    /// Stored times, equally spaced, both ends included
+    /// Number of stored times, equally spaced, both ends included
     #[arg(long, default_value_t = simulate::ShallowWater::default().frames)]
     pub frames: usize,
     /// Last time
@@ -169,10 +169,10 @@ pub struct ShallowWater {
 pub struct KuramotoSivashinsky {
     #[command(flatten)]
     pub output: Output,
-    /// Stored points
+    /// Number of stored points
     #[arg(long, default_value_t = simulate::KuramotoSivashinsky::default().grid)]
     pub grid: usize,
-    /// Stored times
+    /// Number of stored times
     #[arg(long, default_value_t = simulate::KuramotoSivashinsky::default().frames)]
     pub frames: usize,
     /// Mean time from the first to the last stored frame

@@ -79,7 +79,7 @@ impl SimulationError {
         match self {
             Self::Option { name, need, .. } => Some(format!("set `{name}` to {need}")),
             Self::TooLarge { .. } => Some("lower `frames` or `grid`".into()),
-            Self::Seed { .. } => Some("choose another seed than 0, or fewer samples than 4294967296".into()),
+            Self::Seed { .. } => Some("choose a seed other than 0, or fewer than 4294967296 samples".into()),
             Self::Diverged { .. } => Some(
                 "move the system's parameters closer to their defaults, or lower the step or the tolerance"
                     .into(),

@@ -90,7 +90,7 @@ impl Operation for Fold {
             return Err(EngineError::BadShape {
                 operation: "fold",
                 found: inputs[0].shape.clone(),
-                needed: format!("height and width must exceed the margins {margins:?}"),
+                needed: format!("height and width must exceed the padding {margins:?}"),
             });
         }
         Ok(vec![Type::real([batch, height - margins[0], width - margins[1], channels])])
@@ -332,7 +332,7 @@ impl Graph {
                     operation: "conv_transpose",
                     left: self.shape(x).clone(),
                     right: self.shape(w).clone(),
-                    needed: format!("with stride {stride:?} and padding {amount:?} nothing is left"),
+                    needed: format!("with stride {stride:?} and padding {amount:?} the result would be empty"),
                 });
             }
             if mode != PadMode::Zero {

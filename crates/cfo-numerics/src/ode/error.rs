@@ -19,7 +19,7 @@ pub enum OdeError {
     },
     /// An output time is not finite, or turns back on the way from the initial time through the output times.
     #[error(
-        "output time {index} is `{time}` after `{previous}`; times must be finite and run one way from `{start}`"
+        "output time {index} is `{time}` after `{previous}`; times must be finite and in one direction from `{start}`"
     )]
     OutputTimes {
         /// Its place.
@@ -89,12 +89,12 @@ impl OdeError {
             Self::InvalidStep { .. } | Self::NoSteps => return None,
             Self::InvalidTolerance { .. } => "1e-4 relative and 1e-6 absolute are a good start",
             Self::NoErrorEstimate { .. } => "use `tsit5` or `dopri5`, or give a fixed step",
-            Self::Diverged { .. } => "take smaller steps; if that does not help the field itself diverges",
+            Self::Diverged { .. } => "take smaller steps; if that does not help, the field itself diverges",
             Self::StepTooSmall { .. } => {
-                "the field may be stiff or diverge there; loosen the tolerance or end earlier"
+                "the field may be stiff or diverge there; loosen the tolerances or end earlier"
             }
             Self::TooManySteps { .. } => {
-                "the field may be stiff; loosen the tolerance or raise the limit on steps"
+                "the field may be stiff; loosen the tolerances or raise the limit on steps"
             }
         };
         Some(hint.into())

@@ -53,7 +53,7 @@ impl Checkpoints {
             Ok(_) if self.has("best") => Ok("best"),
             Ok(_) => Err(CfoError::BadData {
                 problem: format!(
-                    "`{}` points at a checkpoint that is missing",
+                    "`{}` points to a checkpoint that is missing",
                     self.folder.join("best").display()
                 ),
                 hint: format!(

@@ -249,7 +249,7 @@ fn request(model: &Model, trajectories: &[(usize, &Trajectory)]) -> Result<Reque
                     trajectory.times.len(),
                     first + 2
                 ),
-                hint: "leave it out of the test set".into(),
+                hint: "remove it from the test set".into(),
             });
         }
         request.start.push(trajectory.times[first]);

@@ -28,12 +28,12 @@ pub struct ConditionalFlowMatching {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConditionalFlowKeys {
-    /// Number of equally spaced times, from the first to the last of a trajectory, at which it is generated.
+    /// Number of equally spaced times, from the first to the last of a trajectory, at which states are generated.
     pub frames: usize,
-    /// Share of the samples whose first snapshot is withheld, so that the network also learns the flow without it.
+    /// Share of the training samples without the first snapshot as an input, for classifier-free guidance.
     pub drop_rate: f64,
-    /// Weight of classifier-free guidance: the velocity without the first snapshot, plus this number times the difference that the
-    /// snapshot makes. 1 uses only the velocity with the snapshot, which takes half the evaluations.
+    /// Weight w of classifier-free guidance: v = v(without first snapshot) + w (v(with) - v(without)). With 1 only the velocity with the
+    /// snapshot is evaluated, which halves the number of network evaluations.
     pub guidance: f64,
 }
 

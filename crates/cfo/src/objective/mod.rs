@@ -319,20 +319,20 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ObjectiveConfig {
-    /// To match the velocity of the spline.
+    /// Flow matching: the network learns the velocity of the spline.
     #[default]
     FlowMatching,
-    /// To predict the next snapshot of a uniform grid.
+    /// The autoregressive model: the network learns the next snapshot on a uniform time grid.
     Autoregressive {
-        /// Whether the change is predicted rather than the next state.
+        /// Whether the network predicts the change (residual autoregressive model) instead of the next state.
         #[serde(default)]
         residual: bool,
     },
-    /// To predict the next snapshot of a uniform grid and to refine the prediction by removing noise.
+    /// PDE-Refiner: the network learns the next snapshot on a uniform time grid, and to refine the prediction by removing noise.
     PdeRefiner(PdeRefiner),
-    /// To generate a whole trajectory from noise, given its first snapshot.
+    /// Conditional flow matching: the network learns to generate a whole trajectory from noise, given its first snapshot.
     ConditionalFlowMatching(ConditionalFlowKeys),
-    /// To match the next snapshots when integrated by a solver.
+    /// The neural ODE: the network is integrated by a solver, and the loss compares the result with the next snapshots.
     NeuralOde(ThroughSolver),
 }
 

@@ -14,29 +14,29 @@ use crate::operator::at_most;
 use crate::recipe::{Recipe, choice};
 use crate::rollout::combine;
 
-/// How a network is integrated in training.
+/// The solver through which a network is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThroughSolver {
-    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    /// Solver: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<Tableau>")]
     pub solver: Tableau,
-    /// Equal steps from snapshot to snapshot; 0 for steps as long as the tolerances allow, for solvers that estimate their error, and one for others.
+    /// Equal solver steps per interval between snapshots. With 0, solvers that estimate their error choose steps by the tolerances, and the others take one.
     pub substeps: usize,
-    /// Relative tolerance.
+    /// Relative tolerance of adaptive steps.
     pub rtol: f64,
-    /// Absolute tolerance, in normalised units.
+    /// Absolute tolerance of adaptive steps, in normalised units.
     pub atol: f64,
-    /// P, I and D coefficients of the step-size controller.
+    /// P, I and D coefficients of the step-size controller of adaptive steps.
     pub pid: [f64; 3],
-    /// Intervals that are integrated from a true snapshot; the loss compares the prediction with every snapshot on the way.
+    /// Number of intervals between snapshots in a window, which starts from a true snapshot. The loss compares the prediction with every later snapshot of the window.
     pub window: usize,
-    /// Whether gradients go through the whole window; otherwise they stop at the start of each interval.
+    /// Whether gradients go back through the whole window. Otherwise they stop at the start of each interval.
     pub through_time: bool,
-    /// States that are stored for the backward pass if steps are chosen by tolerances; others are recomputed.
+    /// Number of states that are stored for the backward pass of adaptive steps; the others are recomputed.
     pub checkpoints: usize,
-    /// Whether equal steps are recomputed in the backward pass instead of stored: memory for one step rather than for all.
+    /// Whether to recompute equal steps in the backward pass instead of storing them: this needs memory for one step instead of all.
     pub recompute: bool,
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn advanced(
 
 fn windows(batch: &Batch) -> Result<WindowTimes> {
     batch.window.ok_or_else(|| CfoError::BadData {
-        problem: "`neural-ode` was given a batch without windows".into(),
+        problem: "the batch has no windows, which `neural-ode` needs".into(),
         hint: "draw what `Objective::draw` says".into(),
     })
 }

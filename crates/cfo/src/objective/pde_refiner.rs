@@ -18,17 +18,17 @@ use crate::trajectories::Trajectories;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PdeRefiner {
-    /// Refinements of a prediction. Each is one more evaluation of the network.
+    /// Number of refinements of a prediction. Each is one more network evaluation.
     pub refinements: usize,
-    /// Standard deviation of the noise of the last refinement, in units of the predicted quantity; refinement k of K has this number to the power k / K.
+    /// Standard deviation of the noise in the last refinement, in units of the predicted quantity. Refinement k of K has this number to the power k / K.
     pub deviation: f64,
-    /// Whether the change is predicted, in units of its root mean square, rather than the next state.
+    /// Whether the network predicts the change (residual), in units of its root mean square, instead of the next state.
     pub residual: bool,
-    /// What the network predicts at a step of refinement.
+    /// Quantity that the network predicts in a refinement: the `noise`, as in the paper's pseudo-code, or the `velocity` of a diffusion, as in the authors' program.
     pub form: RefinerForm,
 }
 
-/// What the network of PDE-Refiner predicts at a step of refinement.
+/// The quantity that the network of PDE-Refiner predicts in a refinement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefinerForm {

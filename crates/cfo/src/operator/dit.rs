@@ -14,23 +14,23 @@ use crate::error::{CfoError, Result};
 /// Added to the variance in layer normalisation.
 const EPSILON: f64 = 1e-6;
 
-/// A diffusion transformer; the default is the paper's, 13.6 M trainable parameters on a plane with two channels.
+/// A diffusion transformer (DiT). The default is the paper's network: 13.6 M parameters on a plane with two channels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dit {
-    /// Side of a patch.
+    /// Points along the side of a patch.
     pub patch: usize,
-    /// Width of a token.
+    /// Number of features of a token.
     pub hidden: usize,
-    /// Blocks.
+    /// Number of transformer blocks.
     pub depth: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: usize,
-    /// Width of the perceptron inside a block, in units of `hidden`.
+    /// Width of the MLP inside a block, as a multiple of `hidden`.
     pub mlp_ratio: usize,
-    /// Features of the time code.
+    /// Number of features of the time embedding.
     pub time_features: usize,
-    /// Whether the network sees the time.
+    /// Whether time is an input of the network. Set it to `false` for autonomous systems.
     pub time_embedding: bool,
 }
 

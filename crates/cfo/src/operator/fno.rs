@@ -8,18 +8,18 @@ use super::layers::{linear, sinusoids};
 use super::{MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
 use crate::error::{CfoError, Result};
 
-/// A Fourier neural operator: lift, spectral blocks, head. The time code is added to the lifted field, without weights of its own. The
-/// default is the paper's, 591,105 parameters on a line with a complex weight counted once.
+/// A Fourier neural operator (FNO): lift, spectral blocks, head. The time embedding is added to the lifted field, without weights of its
+/// own. The default is the paper's network: 591,105 parameters on a line, with a complex weight counted once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fno {
-    /// Channels inside.
+    /// Number of channels inside the network.
     pub width: usize,
-    /// Spectral blocks.
+    /// Number of spectral blocks.
     pub blocks: usize,
-    /// Fourier modes kept along each axis.
+    /// Number of Fourier modes kept along each axis.
     pub modes: usize,
-    /// Whether the network sees the time.
+    /// Whether time is an input of the network. Set it to `false` for autonomous systems.
     pub time_embedding: bool,
 }
 

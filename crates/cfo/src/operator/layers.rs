@@ -50,7 +50,7 @@ pub(super) fn sinusoids(graph: &mut Graph, time: Node, features: usize) -> Resul
     graph.cos(shifted)
 }
 
-/// What a convolution finds beyond the edges.
+/// The padding of convolutions at the edges of the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Padding {
@@ -59,7 +59,7 @@ pub enum Padding {
     Auto,
     /// Zeros.
     Zeros,
-    /// The field again.
+    /// The field continued periodically.
     Circular,
     /// The nearest value.
     Replicate,
@@ -97,7 +97,7 @@ impl Boundary {
         self.pad(graph, x, [0, 0], [rows, columns])
     }
 
-    /// Margins around height and width, each by its own mode; nothing where there are none.
+    /// Appends padding around height and width, each in its own mode; nothing where the amount is 0.
     fn pad(
         self,
         graph: &mut Graph,
@@ -120,7 +120,7 @@ impl Boundary {
         Ok(x)
     }
 
-    /// A convolution after margins of `amount`. Along an axis that the stride does not divide the margin at its end is wider,
+    /// Appends a convolution after padding of `amount`. Along an axis that the stride does not divide the padding at its end is wider,
     /// so that the result has a place for every position: its length is that of the field over the stride, rounded up.
     pub(super) fn conv(
         self,

@@ -1,4 +1,4 @@
-//! The multilayer perceptron: for ODE systems and small one-dimensional fields.
+//! The MLP: for ODE systems and small one-dimensional fields.
 
 use cfo_engine::{Activation, Graph, Node};
 use schemars::JsonSchema;
@@ -8,18 +8,18 @@ use super::layers::{linear, sinusoids};
 use super::{MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
 use crate::error::{CfoError, Result};
 
-/// A multilayer perceptron: state, time code and conditions side by side, then layers with their activation. The default is the paper's
-/// for Lorenz, 202,499 parameters.
+/// An MLP on the whole state, concatenated with the time embedding and the PDE parameters. The default is the paper's network for Lorenz
+/// (202,499 parameters).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mlp {
     /// Widths of the hidden layers.
     pub hidden: Vec<usize>,
-    /// What follows each hidden layer.
+    /// Activation after each hidden layer. `silu` and `gelu` give a smooth field; with `relu`, the paper's choice, the field has kinks.
     pub activation: MlpActivation,
-    /// Frequencies of the time code, each a sine and a cosine.
+    /// Number of frequencies in the time embedding, each with a sine and a cosine.
     pub bands: usize,
-    /// Whether the network sees the time; switch it off for autonomous systems.
+    /// Whether time is an input of the network. Set it to `false` for autonomous systems.
     pub time_embedding: bool,
 }
 
@@ -34,8 +34,9 @@ impl Default for Mlp {
     }
 }
 
-/// What follows a hidden layer of the perceptron. With `relu`, the paper's, the learned field has kinks, at which a solver of high order loses it; with the
-/// others it is smooth.
+/// The activation after a hidden layer of an [`Mlp`].
+///
+/// With `relu`, the paper's choice, the learned field has kinks, at which solvers lose their high order; with the others it is smooth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MlpActivation {
@@ -85,7 +86,7 @@ impl Operator for Mlp {
         if self.time_embedding && self.bands == 0 {
             return invalid(
                 "bands",
-                "0 bands cannot code the time; set `operator.time_embedding = false` instead",
+                "with 0 bands there is no time embedding; set `operator.time_embedding = false` instead",
             );
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! Operators: networks that append themselves to a graph.
+//! Operators: the networks that are trained.
 //!
-//! An operator maps a field, a time and conditions to a field. What its input and its output mean is the objective's business: for flow
-//! matching a state and its velocity, for next-step prediction a state and the next one.
+//! An operator maps a field, a time and PDE parameters to a field. The objective decides what input and output mean: for flow matching
+//! a state and its velocity, for an autoregressive model a state and the next one.
 
 mod dit;
 mod fno;
@@ -25,11 +25,11 @@ pub use layers::Padding;
 pub use mlp::{Mlp, MlpActivation};
 pub use unet::Unet;
 
-/// Channels of a layer at most. Products of several such sizes can still be counted, and compared with the memory.
+/// Largest number of channels of a layer. Products of several such sizes can still be counted, and compared with the memory.
 pub(crate) const MOST_CHANNELS: usize = 1 << 24;
-/// Features of a time code and widths of tables that are computed while a network is built, at most.
+/// Largest number of features of a time embedding, and of the width of tables that are computed while a network is built.
 pub(crate) const MOST_FEATURES: usize = 1 << 14;
-/// Repeated blocks at most.
+/// Largest number of repeated blocks.
 pub(crate) const MOST_BLOCKS: usize = 1 << 10;
 
 /// Refuses a size that no network has, before memory is taken for it.
@@ -40,7 +40,7 @@ pub(crate) fn at_most(key: &str, value: usize, most: usize) -> Result<()> {
     }
 }
 
-/// What an operator is given.
+/// The inputs of a network, as nodes of its graph.
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorInputs {
     /// `[batch]`: times in [0, 1]; `None` for a network that does not see time.
@@ -51,7 +51,7 @@ pub struct OperatorInputs {
     pub conditions: Option<Node>,
 }
 
-/// A network: a function that appends nodes. A user's own architecture is one more implementor; `examples/own_operator.rs` trains one.
+/// A network architecture. To use your own network, implement this trait; `examples/own_operator.rs` trains one.
 ///
 /// ```
 /// use cfo::engine::{Activation, Graph, Initial, Node};
@@ -73,78 +73,78 @@ pub struct OperatorInputs {
 /// # let _ = Matrix;
 /// ```
 pub trait Operator: Send + Sync {
-    /// Its name in reports and checkpoints. A run is loaded only with an operator of the name that trained it.
+    /// Returns the name in reports and checkpoints. A run is loaded only with an operator of the name that trained it.
     fn name(&self) -> &str;
 
-    /// Appends itself; the result is `[batch, height, width, outputs]`.
+    /// Appends the network to `graph` and returns its output, `[batch, height, width, outputs]`.
     ///
     /// # Errors
-    /// If it cannot take the setting.
+    /// If the network cannot be built for `setting`.
     fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node>;
 
-    /// Refuses data or sizes that it cannot take, before anything is built.
+    /// Checks that the network can be built for `setting`, before anything is built. The default accepts everything.
     ///
     /// # Errors
-    /// What was found and what it takes.
+    /// If the network cannot take the grid or its own sizes are out of range.
     fn check(&self, _setting: &Setting) -> Result<()> {
         Ok(())
     }
 
-    /// Whether it is given the time.
+    /// Returns whether time is an input of the network.
     fn sees_time(&self) -> bool {
         true
     }
 
-    /// Whether the same weights serve grids of any size.
+    /// Returns whether the same weights work on grids of any size.
     fn takes_any_grid(&self) -> bool {
         false
     }
 
-    /// How a recipe spells it; `None` if recipes have no words for it.
+    /// Returns the `[operator]` section of a recipe that describes this network; `None` for networks that recipes cannot describe.
     fn config(&self) -> Option<OperatorConfig> {
         None
     }
 }
 
-/// What an operator must know of what it is given and what is wanted of it.
+/// Shapes an operator is built for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Height and width of the grid: 1 x width on a line, 1 x 1 for a system of equations.
+    /// Height and width of the grid: 1 x width on a line, 1 x 1 for an ODE system.
     pub grid: [usize; 2],
-    /// Channels of the field that it is given.
+    /// Number of channels of the input field.
     pub inputs: usize,
-    /// Channels of the field that it returns.
+    /// Number of channels of the output field.
     pub outputs: usize,
     /// Whether each of the two axes is periodic.
     pub periodic: [bool; 2],
-    /// PDE parameters that it is conditioned on.
+    /// Number of PDE parameters that are inputs of the network; 0 for none.
     pub conditions: usize,
 }
 
 impl Setting {
-    /// For data of a shape, whose space axes are periodic or not.
+    /// Creates the setting for states of a shape.
     pub fn new(shape: FieldShape, periodic: &[bool], conditions: usize) -> Self {
         let StateSpace { field, periodic, conditions } = StateSpace::new(shape, periodic, conditions);
         Self::square(field, periodic, conditions)
     }
 
-    /// For an operator that returns as many channels as it is given.
+    /// Creates a setting with as many output as input channels.
     pub fn square([height, width, channels]: [usize; 3], periodic: [bool; 2], conditions: usize) -> Self {
         Self { grid: [height, width], inputs: channels, outputs: channels, periodic, conditions }
     }
 }
 
-/// The choice of network with its sizes.
+/// A network with its sizes, as in the section `[operator]` of a recipe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OperatorConfig {
-    /// A multilayer perceptron on the whole state.
+    /// An MLP on the whole state: for ODE systems and small fields on a line.
     Mlp(Mlp),
-    /// A Fourier neural operator.
+    /// A Fourier neural operator (FNO): for fields on a line or a plane; works on grids of any size.
     Fno(Fno),
-    /// A U-Net.
+    /// A U-Net: for fields on a line or a plane; works on grids of any size.
     Unet(Unet),
-    /// A diffusion transformer.
+    /// A diffusion transformer (DiT): for fields on a plane.
     Dit(Dit),
 }
 
@@ -155,7 +155,7 @@ impl Default for OperatorConfig {
 }
 
 impl OperatorConfig {
-    /// The network that it describes.
+    /// Returns the network that these sizes describe.
     pub fn operator(&self) -> &dyn Operator {
         match self {
             Self::Mlp(mlp) => mlp,
@@ -165,7 +165,7 @@ impl OperatorConfig {
         }
     }
 
-    /// Its name in recipes and reports.
+    /// Returns the name in recipes and reports.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Mlp(_) => "mlp",
@@ -175,13 +175,13 @@ impl OperatorConfig {
         }
     }
 
-    /// Whether the network sees the time.
+    /// Returns whether time is an input of the network.
     pub fn time_embedding(&self) -> bool {
         self.operator().sees_time()
     }
 }
 
-/// Trainable numbers of a graph's parameters; the two halves of a complex weight count as one.
+/// Returns the number of trainable parameters of a graph; the two halves of a complex weight count as one.
 pub fn parameter_count(graph: &Graph) -> usize {
     graph.parameters().iter().map(Parameter::count).sum()
 }

@@ -15,25 +15,25 @@ use super::layers::{Boundary, Padding, crop, linear, sinusoids};
 use super::{MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
 use crate::error::{CfoError, Result};
 
-/// A U-Net; unset sizes follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
+/// A U-Net. Sizes that are not set follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
 /// on a plane (8.16 M).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Unet {
-    /// Channels of each scale; each halves the grid, rounded up.
+    /// Number of channels at each scale. Each scale halves the grid, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<usize>>,
-    /// Features of the time code.
+    /// Number of features of the time embedding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_features: Option<usize>,
-    /// Width of the hidden layer between time code and blocks.
+    /// Width of the hidden layer between the time embedding and the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_hidden: Option<usize>,
-    /// Groups of the normalisation.
+    /// Number of groups of the group normalisation.
     pub groups: usize,
-    /// What lies beyond the edges; `auto` is circular where the data are periodic and replicate elsewhere.
+    /// Padding at the edges of the grid. `auto` is circular along periodic axes and replicate along the others.
     pub padding: Padding,
-    /// Whether the network sees the time.
+    /// Whether time is an input of the network. Set it to `false` for autonomous systems.
     pub time_embedding: bool,
 }
 
@@ -71,7 +71,7 @@ impl Unet {
             return Err(CfoError::BadGrid {
                 operator: "unet",
                 found: "a state without space".into(),
-                needed: "it convolves along a line or a plane; `mlp` suits systems of equations".into(),
+                needed: "it needs one or two space axes; use `mlp` for ODE systems".into(),
             });
         }
         for &width in &channels {

@@ -71,7 +71,7 @@ impl Proposal {
             self.recipe.data.condition = true;
             self.say(
                 "data.condition",
-                format!("the network is given `{names}`, which differs between trajectories"),
+                format!("`{names}` differs between trajectories and is an input of the network"),
             );
         } else if !survey.parameters.is_empty() {
             self.say("data.condition", format!("`{names}` is the same in all trajectories"));
@@ -84,28 +84,28 @@ impl Proposal {
             let Path { spline, stencil } = SamplingAudit::SMOOTHED;
             (self.recipe.path.spline, self.recipe.path.stencil) = (spline, stencil);
             self.recipe.path.smoothing = Smoothing::Auto;
-            self.say("path.spline", "suits smoothed snapshots");
-            self.say("path.stencil", "snapshots that estimate a velocity");
+            self.say("path.spline", "suited to smoothed snapshots");
+            self.say("path.stencil", "number of snapshots from which a velocity is estimated");
             let share = 100.0 * most;
             self.say(
                 "path.smoothing",
-                format!("takes off the noise, up to {share:.1} % of a channel's deviation"),
+                format!("removes the noise, up to {share:.1} % of a channel's standard deviation"),
             );
             return;
         }
         let Some(best) = survey.audit.recommended() else {
-            self.say("path.spline", "too few snapshots to compare splines: the paper's");
+            self.say("path.spline", "the paper's; there are too few snapshots to compare splines");
             return;
         };
         let error = format!("{:.1e}", best.curve_error);
         self.recipe.path.spline = best.path.spline;
         self.say(
             "path.spline",
-            format!("interpolates left-out snapshots best: error {error} of the deviation"),
+            format!("interpolates left-out snapshots best: error {error} of the standard deviation"),
         );
         if best.path.spline.smoothness() > 0 {
             self.recipe.path.stencil = best.path.stencil;
-            self.say("path.stencil", "snapshots that estimate a velocity; chosen with the spline");
+            self.say("path.stencil", "number of snapshots from which a velocity is estimated; chosen with the spline");
         }
     }
 
@@ -121,17 +121,17 @@ impl Proposal {
         let seconds = network.seconds(machine);
         let (steps, batch) = (network.steps, network.batch);
         let visits = f64::from(steps) * batch as f64 / survey.snapshots.max(1) as f64;
-        self.say("train.steps", format!("about {} on {machine}, by counting operations", duration(seconds)));
-        self.say("train.batch", format!("with these steps each snapshot is visited about {visits:.0} times"));
+        self.say("train.steps", format!("about {} on {machine}, estimated from the number of operations", duration(seconds)));
+        self.say("train.batch", format!("with these steps each snapshot is used about {visits:.0} times"));
         self.say("train.learning_rate", "halve it if the loss jumps");
-        self.say("train.schedule", "falls to 0 at the end, which is worth more than more steps");
-        self.say("train.warmup", "steps until the rate is reached");
-        self.say("train.ema", "evaluates an average over the last hundred steps or so");
-        self.say("train.clip", "no single batch moves the weights far");
+        self.say("train.schedule", "the rate falls to 0 at the end, which helps more than additional steps");
+        self.say("train.warmup", "steps until the learning rate is reached");
+        self.say("train.ema", "evaluation uses an average over about the last hundred steps");
+        self.say("train.clip", "limits the effect of a single batch");
         self.say("train.report_every", "steps between lines of the log");
-        self.say("train.validate_every", "five looks at held-out trajectories; the best is kept");
-        self.say("train.validate_trajectories", "at most, so that looking stays cheap");
-        self.say("train.checkpoint_every", "no more than a tenth is lost to a crash");
+        self.say("train.validate_every", "five validations; the checkpoint with the lowest error is kept as `best`");
+        self.say("train.validate_trajectories", "at most, so that validation is cheap");
+        self.say("train.checkpoint_every", "at most a tenth of the training is lost in a crash");
     }
 
     /// The default, whose steps by tolerances suit every field, and which leaves a fine-tuned network its own steps. Where snapshots were taken as the field
@@ -142,7 +142,7 @@ impl Proposal {
             true => {
                 let [short, long] = survey.pace.intervals;
                 format!(
-                    "`tsit5`, which chooses its steps, as the solver behind the data did: intervals of {short:.2e} where the field is fast, of {long:.2e} where it is slow"
+                    "`tsit5`, which chooses its steps; so did the solver of the data: intervals are {short:.2e} where the field is fast and {long:.2e} where it is slow"
                 )
             }
             false => "`tsit5`, which chooses its steps by tolerances".into(),
@@ -170,7 +170,7 @@ impl Proposal {
             let _ = writeln!(text, "# warning: {warning}");
         }
         text.push_str(
-            "# Keys that are not here have their defaults; docs/reference/recipe.md lists every one.\n",
+            "# All other keys have their defaults; docs/reference/recipe.md lists every key.\n",
         );
         let mut section = "";
         for (path, reason) in &self.choices {

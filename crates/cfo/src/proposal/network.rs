@@ -95,8 +95,8 @@ fn perceptrons(survey: &Survey, time_embedding: bool) -> Vec<OperatorConfig> {
 fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(&'static str, String)> {
     let mut reasons = match operator {
         OperatorConfig::Mlp(_) => vec![
-            ("kind", "no space axes: a perceptron on the whole state".to_owned()),
-            ("hidden", "layers; wider for states of many numbers".into()),
+            ("kind", "no space axes: an MLP on the whole state".to_owned()),
+            ("hidden", "widths of the layers; larger for states with many components".into()),
             ("activation", "a smooth field, on which solvers keep their order".into()),
         ],
         _ => {
@@ -105,11 +105,11 @@ fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(&'s
                 format!("a field on {place}; predicts on other resolutions too. Try `unet` for shocks");
             vec![
                 ("kind", kind),
-                ("width", "channels inside; the most that this machine trains in a minute or two".into()),
+                ("width", "channels inside; as many as this machine trains in a minute or two".into()),
                 ("blocks", "more for fields with fine detail".into()),
                 (
                     "modes",
-                    "waves along each axis that all points share; no more than a third of the points".into(),
+                    "Fourier modes along each axis; at most a third of the points".into(),
                 ),
             ]
         }

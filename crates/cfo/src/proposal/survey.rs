@@ -92,26 +92,26 @@ impl Survey {
             return match is_single {
                 true => (
                     false,
-                    "one trajectory: a network that is given the time cannot predict past its end".into(),
+                    "one trajectory: a network with time as an input cannot predict past its end".into(),
                 ),
-                false => (true, "too few snapshots to tell whether the velocity depends on the time".into()),
+                false => (true, "too few snapshots to tell whether the velocity depends on time".into()),
             };
         };
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let (without, with) = (percent(found.without_time), percent(found.with_time));
-        let fits = format!("a fit leaves {without} of its variance without the time, {with} with it");
+        let fits = format!("a fit leaves {without} of its variance unexplained without time, {with} with time");
         match found.is_explicit() {
             true if is_single && found.with_time > EXPLAINED => {
-                (false, format!("one trajectory, and the time explains too little of the velocity: {fits}"))
+                (false, format!("one trajectory, and time explains too little of the velocity: {fits}"))
             }
             true if is_single => (
                 true,
                 format!(
-                    "the velocity depends on the time: {fits}. Predictions past the end of the record extrapolate in time"
+                    "the velocity depends on time: {fits}. Predictions past the end of the record extrapolate in time"
                 ),
             ),
-            true => (true, format!("the velocity depends on the time: {fits}")),
-            false => (false, format!("the time does not help to predict the velocity: {fits}")),
+            true => (true, format!("the velocity depends on time: {fits}")),
+            false => (false, format!("time does not help to predict the velocity: {fits}")),
         }
     }
 
@@ -139,7 +139,7 @@ impl Survey {
         let shares = shares.join(", ");
         let also = match self.shape.axes {
             0 => "",
-            _ => ", a law that reaches farther than neighbouring points",
+            _ => ", a law that involves more than neighbouring points",
         };
         Some(format!(
             "the state may not determine its velocity: a fit leaves much of the variance unexplained ({shares}). Possible causes: a hidden \
@@ -168,14 +168,14 @@ fn sampling_warnings(audit: &SamplingAudit, noise: &[ChannelNoise], names: &[Str
     if let (Some(Verdict::TooSparse), Some(best)) = (audit.verdict(noisy), audit.recommended()) {
         let share = 100.0 * best.curve_error;
         warnings.push(format!(
-            "the times are too sparse: left-out snapshots are interpolated to {share:.0} % of the standard deviation. The velocities that the \
-             network learns have errors of that size; take snapshots more often where the state changes fast"
+            "the times are too sparse: left-out snapshots are interpolated with an error of {share:.0} % of the standard deviation. The velocities \
+             that the network learns have errors of that size; take snapshots more often where the state changes fast"
         ));
     }
     let steps = noise.iter().zip(names).filter(|(noise, _)| noise.stepwise);
     warnings.extend(steps.map(|(_, name)| {
         format!(
-            "channel `{name}` moves in steps and is constant between them, as a control or another input does. The state cannot predict its \
+            "channel `{name}` is piecewise constant, as a control or another input is. The state does not determine its \
              steps: split the records where it changes and store its value in `parameters`"
         )
     }));

@@ -1,4 +1,4 @@
-//! Where trajectories come from and what is kept of them.
+//! The section `[data]`: the source of the trajectories and what is used of them.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,43 @@ use serde::{Deserialize, Serialize};
 use crate::partition::Portions;
 use crate::scaling::Normalize;
 
-/// Where trajectories come from and what is kept of them.
+/// The source of the trajectories, and which snapshots are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
-    /// A trajectory file.
+    /// Trajectory file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// A system to simulate instead: `lorenz`, `burgers`, ...
+    /// System to simulate instead of reading a file: `lorenz`, `burgers`, ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulate: Option<String>,
-    /// Trajectories to simulate.
+    /// Number of trajectories to simulate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
-    /// Share of each training trajectory's snapshots that is kept, drawn at random; the first and the last are always kept.
+    /// Share of the snapshots of each training trajectory that is kept, drawn at random. The first and the last snapshot are always kept.
     pub keep_rate: f64,
-    /// Whether each trajectory's first snapshot is dropped.
+    /// Whether to drop the first snapshot of each trajectory.
     pub drop_first: bool,
-    /// Snapshots of a training trajectory nearer in time than this, in the data's unit, are merged into their mean; 0 merges none. By
-    /// default a millionth of the trajectory's median interval, or the rounding of times that are float32 numbers.
+    /// Snapshots of a training trajectory that are closer in time than this are merged into their mean; 0 merges none. The unit is that of
+    /// the times. Default: a millionth of the trajectory's median interval, or the rounding error of times that are float32 numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge_below: Option<f64>,
-    /// Trajectories for training, validation and test: counts as `[900, 50, 50]` or shares as `[0.8, 0.1, 0.1]`; by default what
-    /// the file says, else 80, 10 and 10 %. With one or two trajectories the last fifth of their times is held out instead.
+    /// Trajectories for training, validation and test, as counts (`[900, 50, 50]`) or shares (`[0.8, 0.1, 0.1]`). Default: the split of
+    /// the file, else 80, 10 and 10 %. With one or two trajectories the last fifth of their times is held out instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<Portions>,
-    /// Whether trajectories are shuffled before they are split, rather than taken in the order of the file.
+    /// Whether to shuffle the trajectories before they are split.
     pub shuffle: bool,
-    /// Seed of the data: of a simulation, of thinning and of the shuffle; by default `train.seed`.
+    /// Seed for simulation, thinning and shuffling. Default: `train.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// How each channel is shifted and scaled: `standard` to mean 0 and deviation 1 of the training data, `center` to
-    /// mean 0 in its own unit, `range` to [0, 1], `none` not at all.
+    /// How each channel is normalised: `standard` to mean 0 and standard deviation 1 over the training data, `center` to mean 0 without
+    /// scaling, `range` to [0, 1], `none` not at all.
     pub normalize: Normalize,
-    /// Whether the network is given each trajectory's PDE parameters.
+    /// Whether the PDE parameters of a trajectory are an input of the network.
     pub condition: bool,
-    /// Whether the snapshots of a batch are gathered ahead of the step that needs them, from the file if there is one,
-    /// instead of keeping all on the device; by default only if they do not fit. The batches are the same.
+    /// Whether to load the snapshots of each batch ahead of its step, from the file if there is one, instead of keeping all snapshots on the
+    /// device. Default: only if they do not fit. The batches do not depend on this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
 }

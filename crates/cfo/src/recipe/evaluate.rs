@@ -1,4 +1,4 @@
-//! How a trained network is integrated.
+//! The section `[evaluate]`: how a trained network is integrated.
 
 use cfo_engine::Precision;
 use cfo_numerics::ode::Tableau;
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 use super::choice;
 use crate::error::{CfoError, Result};
 
-/// How a trained network is integrated.
+/// How a trained network is integrated by default; options of commands and arguments of functions override these keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluateConfig {
-    /// `auto`, `euler`, `heun`, `rk4`, `dopri5` or `tsit5`. For a network that was fine-tuned or trained through a solver, `auto` is that solver with its
-    /// steps. Otherwise it is `tsit5`, and `rk4` for conditional flow matching.
+    /// Solver: `auto`, `euler`, `heun`, `rk4`, `dopri5` or `tsit5`. For a network that was fine-tuned or trained through a solver, `auto` is that
+    /// solver with its steps. Otherwise it is `tsit5`, and `rk4` for conditional flow matching.
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<RolloutSolver>")]
     pub solver: RolloutSolver,
-    /// Network evaluations for the horizon of the training data, at most. With 0, methods that estimate their error choose steps by the tolerances; the others
-    /// take one step per output interval.
+    /// Largest number of network evaluations over the horizon of the training data. With 0, solvers that estimate their error choose steps by
+    /// the tolerances, and the others take one step per output interval.
     pub nfe: usize,
-    /// Relative tolerance of adaptive solvers.
+    /// Relative tolerance of adaptive steps.
     pub rtol: f64,
-    /// Absolute tolerance of adaptive solvers.
+    /// Absolute tolerance of adaptive steps, in normalised units.
     pub atol: f64,
     /// Precision of rollouts: `f32`, `tf32`, `bf16`, or `same` for that of training.
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<RolloutPrecision>")]
     pub precision: RolloutPrecision,
-    /// Seed of the random numbers that rollouts draw, where the objective draws any.
+    /// Seed of rollouts, for objectives whose rollouts draw random numbers.
     pub seed: u64,
 }
 
@@ -63,9 +63,9 @@ pub enum RolloutSolver {
 /// The precision of rollouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RolloutPrecision {
-    /// That of training.
+    /// The precision of training.
     #[default]
     Same,
-    /// One of its own.
+    /// The given precision.
     Own(Precision),
 }

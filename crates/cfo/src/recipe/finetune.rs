@@ -1,4 +1,4 @@
-//! Fine-tuning through the solver, after the steps of the objective.
+//! The section `[finetune]`: fine-tuning through the solver, after the steps of the objective.
 
 use cfo_numerics::ode::{RK4, Tableau};
 use schemars::JsonSchema;
@@ -8,33 +8,33 @@ use super::{Recipe, choice};
 use crate::error::{CfoError, Result};
 use crate::objective::{ObjectiveConfig, ThroughSolver, check_precision};
 
-/// Fine-tuning through the solver, after the steps of `[train]`: the network goes on from its weights (from their averages, where there are any), is
-/// integrated over short windows and learns from the mismatch, as a neural ODE does.
+/// Fine-tuning through the solver, after the steps of `[train]`. Training continues from the weights (from their EMA with `train.ema`): the
+/// network is integrated over short windows, and the loss compares the result with the snapshots, as for a neural ODE.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneConfig {
     /// Optimiser steps after those of `train.steps`; 0 for no fine-tuning.
     pub steps: u32,
-    /// Windows a step; by default `train.batch`.
+    /// Windows per step. Default: `train.batch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
-    /// Highest learning rate; by default a tenth of `train.learning_rate`. Its course is that of `train.schedule`, over these steps.
+    /// Highest learning rate; `train.schedule` is applied over the steps of fine-tuning. Default: a tenth of `train.learning_rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
-    /// Intervals that are integrated from a true snapshot on.
+    /// Number of intervals between snapshots in a window, which starts from a true snapshot.
     pub window: usize,
-    /// `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    /// Solver: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<Tableau>")]
     pub solver: Tableau,
-    /// Equal steps from snapshot to snapshot, enough of them to follow the solution: what they miss the network learns to undo. 0 for steps by tolerances, for
-    /// solvers that estimate their error.
+    /// Equal solver steps per interval. Use enough of them to resolve the solution, or the network learns to compensate the solver's error.
+    /// With 0, solvers that estimate their error choose steps by the tolerances.
     pub substeps: usize,
-    /// Relative tolerance.
+    /// Relative tolerance of adaptive steps.
     pub rtol: f64,
-    /// Absolute tolerance, in normalised units.
+    /// Absolute tolerance of adaptive steps, in normalised units.
     pub atol: f64,
-    /// Whether gradients go through the whole window; otherwise each interval starts from where the one before it ended, taken as given.
+    /// Whether gradients go back through the whole window. Otherwise they stop at the start of each interval.
     pub through_time: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The recipe of a run: one TOML file, every key with a default that is the paper's.
+//! Training configurations that can be stored as TOML. Every key has a default, which is the paper's value.
 
 pub(crate) mod choice;
 mod data;
@@ -36,25 +36,25 @@ pub use path::{NoiseConfig, PathConfig};
 pub(crate) use problem::{near, nearest};
 pub use train::{LearningRateSchedule, TrainConfig};
 
-/// Everything that a run depends on besides its data.
+/// A training configuration that can be stored as TOML: everything that a run depends on besides its data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
-    /// Where trajectories come from and what is kept of them.
+    /// The source of the trajectories, and which snapshots are used.
     pub data: DataConfig,
-    /// The spline and its noise.
+    /// The spline through the snapshots, the noise around it, and how training points are sampled.
     pub path: PathConfig,
-    /// The space that the network works in.
+    /// The space in which the network works: the states themselves, or wavelet coefficients.
     pub latent: LatentConfig,
     /// The network.
     pub operator: OperatorConfig,
     /// What the network is trained for.
     pub objective: ObjectiveConfig,
-    /// The training loop.
+    /// The training loop: steps, optimiser (Adam), validation, checkpoints.
     pub train: TrainConfig,
-    /// Fine-tuning through the solver, after it.
+    /// Fine-tuning through the solver, after the steps of `[train]`.
     pub finetune: FinetuneConfig,
-    /// How a trained network is integrated.
+    /// How a trained network is integrated by default; options of commands and arguments of functions override these keys.
     pub evaluate: EvaluateConfig,
 }
 
@@ -74,7 +74,7 @@ fn collect_keys(path: &str, value: &toml::Value, found: &mut BTreeMap<String, to
 }
 
 impl Recipe {
-    /// The precision of rollouts on a device; `train.precision` where it is to be the same.
+    /// Returns the precision of rollouts on `device`: `evaluate.precision`, or `train.precision` if that is `same`.
     pub fn rollout_precision_on(&self, device: Device) -> Precision {
         match self.evaluate.precision {
             RolloutPrecision::Same => self.train.precision_on(device),
@@ -82,7 +82,7 @@ impl Recipe {
         }
     }
 
-    /// Reads a recipe from TOML text, with `key=value` overrides applied by their path.
+    /// Parses TOML text, and applies `key=value` overrides by their path.
     ///
     /// # Errors
     /// If the text is not TOML, or a key is unknown or has a value of the wrong kind.
@@ -112,7 +112,7 @@ impl Recipe {
         known.is_ok_and(|known| known.get(name).is_some_and(toml::Value::is_table))
     }
 
-    /// Keys, by their path, whose values differ between two recipes.
+    /// Returns the paths of the keys whose values differ between two recipes.
     pub fn differing_keys(&self, other: &Self) -> Vec<String> {
         let keys = |recipe: &Self| {
             let mut keys = BTreeMap::new();
@@ -137,12 +137,12 @@ impl Recipe {
         if overrides.is_empty() { Ok(self.clone()) } else { Self::parse(&self.to_toml()?, overrides) }
     }
 
-    /// The seed of the data.
+    /// Returns the seed of the data: `data.seed`, or `train.seed` if it is not set.
     pub fn data_seed(&self) -> u64 {
         self.data.seed.unwrap_or(self.train.seed)
     }
 
-    /// The resolved recipe as TOML: every key, those that are not set as comments.
+    /// Returns the resolved recipe as TOML: every key, those that are not set as comments.
     ///
     /// # Errors
     /// Never for a recipe that was parsed.
@@ -187,7 +187,7 @@ impl Recipe {
         Err(CfoError::invalid("path.clock", problem))
     }
 
-    /// Checks what types cannot.
+    /// Checks the values of all keys.
     ///
     /// # Errors
     /// If a number is out of range or a choice unknown.

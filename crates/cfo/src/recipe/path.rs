@@ -1,4 +1,4 @@
-//! The spline through the snapshots, and its noise.
+//! The section `[path]`: the spline through the snapshots, and its noise.
 
 use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
@@ -8,43 +8,43 @@ use super::choice;
 use crate::error::{CfoError, Result};
 use crate::smoothing::Smoothing;
 
-/// The spline and its noise.
+/// The spline through the snapshots, the noise around it, and how training points are sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathConfig {
-    /// `linear`, `cubic`, `quintic`, or `hermite-N` with an odd degree N.
+    /// Spline: `linear`, `cubic`, `quintic`, or `hermite-N` with an odd degree N.
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<Spline>")]
     pub spline: Spline,
-    /// Snapshots that estimate the derivatives at a knot.
+    /// Number of snapshots from which the derivatives at a snapshot are estimated (finite differences).
     pub stencil: usize,
-    /// Which points of a trajectory's path are drawn alike: `times`, as in the paper; `intervals` between snapshots, of which long ones then count no more than short
-    /// ones, for snapshots that lie denser where more happens; `snapshots`, with the velocity that the stencil estimates there, for data so sparse that
-    /// the path is wrong between them.
+    /// How training points are sampled: `times`, uniformly in time, as in the paper; `intervals`, each interval between snapshots with the same
+    /// probability, for snapshots that are denser where the state changes faster; `snapshots`, at snapshots only, with the velocity that the stencil
+    /// estimates there, for data so sparse that the spline is wrong between snapshots.
     #[serde(with = "choice", skip_serializing_if = "is_by_time")]
     #[schemars(schema_with = "choice::schema::<DrawBy>")]
     pub draw: DrawBy,
-    /// Whether the network's output is multiplied by the root mean square of the path's velocity, channel by channel, and the loss
-    /// taken in its units.
+    /// Whether to multiply the network's output by the root mean square of the spline's velocity, channel by channel. The loss is then in
+    /// units of this velocity.
     pub scale_velocity: bool,
-    /// If set, the output is also multiplied by the typical speed at each time, and the loss divides an error by that speed to this
-    /// power: 0 weights errors equally at all times, 1 relative to the speed at their time. For networks that have time as an input.
+    /// If set, the output is also multiplied by the typical speed at each time, and the loss divides each error by that speed to this
+    /// power: 0 weights errors equally at all times, 1 relative to the speed at their time. Needs a network with time as an input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_balance: Option<f64>,
-    /// If set, the network's time runs fast at first and ever slower, as a logarithm: at this share of the horizon at half its first speed. Paths,
-    /// velocities and steps of solvers then follow fields that change fast at first and slowly later; at sparse times most. For networks that have
-    /// time as an input.
+    /// If set, time is transformed logarithmically, so that early times are stretched; the value is the share of the horizon after which the
+    /// transformed time runs at half its initial rate. Splines, velocities and solver steps use the transformed time. For fields that
+    /// change fast at first and slowly later, at sparse times above all. Needs a network with time as an input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<f64>,
-    /// If set, a velocity has less weight in the loss where snapshots are so far apart that its error, estimated from the data, exceeds
-    /// this share of its size; velocities at similar times with smaller errors get more weight. For data so sparse that paths
-    /// miss what happens between snapshots; on dense data 0.01 changes nothing.
+    /// If set, a spline velocity has less weight in the loss where its error, estimated from the data, exceeds this share of its
+    /// size; velocities at similar times with smaller errors get more weight. For data so sparse that the spline misses changes between
+    /// snapshots; on dense data 0.01 has no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<f64>,
-    /// Noise that is removed from the training snapshots before the path is fitted: `none`, `auto` for the noise that is estimated
-    /// in each channel, or a standard deviation of the noise as a share of each channel's.
+    /// Measurement noise to remove from the training snapshots before the spline is fitted: `none`, `auto` (estimated for each channel),
+    /// or the standard deviation of the noise as a share of each channel's standard deviation.
     pub smoothing: Smoothing,
-    /// The noise between knots.
+    /// Noise added to training points between snapshots.
     pub noise: NoiseConfig,
 }
 
@@ -64,13 +64,13 @@ impl Default for PathConfig {
     }
 }
 
-/// Not written where it is the default: figures are known by the keys of their recipe, and most are older than this one.
+/// The default is not written, so that recipes with it keep the digest under which their results are stored.
 fn is_by_time(draw: &DrawBy) -> bool {
     *draw == DrawBy::Time
 }
 
 impl PathConfig {
-    /// The path that these keys describe.
+    /// Returns the path that these keys describe.
     pub fn path(&self) -> Path {
         Path { spline: self.spline, stencil: self.stencil }
     }
@@ -92,7 +92,7 @@ impl PathConfig {
         self.smoothing.check()
     }
 
-    /// The noise schedule that these keys describe.
+    /// Returns the noise schedule that these keys describe.
     pub fn schedule(&self) -> NoiseSchedule {
         let NoiseConfig { amplitude, exponent, decay } = self.noise;
         NoiseSchedule { amplitude, exponent, decay }
@@ -103,12 +103,12 @@ impl PathConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NoiseConfig {
-    /// Its height, in normalised units.
+    /// Amplitude of the noise, in normalised units.
     pub amplitude: f64,
-    /// Its exponent; 0 is noise that does not vanish at the snapshots.
+    /// Exponent of the noise profile between two snapshots; with 0 the noise does not vanish at the snapshots.
     pub exponent: u32,
-    /// Rate at which it fades along the path, per unit of normalised time: the learned velocity leads states back to the path. For
-    /// chaotic fields on fine grids.
+    /// Rate k at which noise fades along the spline, per unit of normalised time. The learned field then damps perturbations that do not
+    /// look like data at rate k. For chaotic fields on fine grids.
     pub decay: f64,
 }
 

@@ -1,9 +1,9 @@
-//! What the parser refuses, said with the key at fault and the words that are known.
+//! Translation of the TOML parser's errors into errors that name the key and the known choices.
 
 use super::overrides::takes;
 use crate::error::CfoError;
 
-/// Turns the parser's message about a key or choice of a recipe into one that names it, and the nearest known one if any is near.
+/// Converts the parser's message about a key or choice into one that names it, and the most similar known one if there is one.
 pub(super) fn bad_recipe(error: &toml::de::Error, recipe: &toml::Table) -> CfoError {
     let message = error.message();
     let key = key(error).map(|key| within(recipe, &key).unwrap_or(key));

@@ -1,5 +1,5 @@
-//! Every key of a recipe with its type, default and meaning, read from the types that hold them: `docs/reference/recipe.md`, and what a
-//! run's `recipe.toml` lists although it is not set.
+//! The reference of recipes: every key with its type, default and meaning, generated from the types. It is `docs/reference/recipe.md`, and
+//! the source of the unset keys in a run's `recipe.toml`.
 
 use std::fmt::Write;
 
@@ -29,13 +29,17 @@ struct Section {
 }
 
 impl Recipe {
-    /// Every key with its type, default and meaning, as Markdown.
+    /// Returns the reference of recipes as Markdown: every key with its type, default and meaning.
     pub fn reference() -> String {
         let mut text = String::from(
             "# Recipe\n\n\
-             Every key of a recipe, made from the types that hold them (`crates/cfo/src/recipe/`, `operator/`); a test compares. A key that is\n\
-             left out has its default. `cfo init FILE` writes a recipe for a file, `--set section.key=VALUE` overrides a key, the `recipe.toml` of a\n\
-             run lists every one. `--set operator.kind=KIND` takes that kind's defaults and keeps the keys that both kinds have.\n",
+             A recipe is a training configuration in TOML. This page lists every key with its type, default and meaning. It is\n\
+             generated from the types in `crates/cfo/src/recipe/`.\n\n\
+             - A key that is left out has its default. The defaults are the paper's values.\n\
+             - `cfo init FILE` writes a recipe for a trajectory file, with a reason for each choice.\n\
+             - `--set section.key=VALUE` overrides a key. `--set operator.kind=KIND` uses the defaults of that kind and keeps the\n\
+             \x20 keys that both kinds have.\n\
+             - The `recipe.toml` in the folder of a run lists every key.\n",
         );
         for section in sections() {
             let kind = section.kind.as_ref().map(|kind| format!(" with `kind = \"{kind}\"`"));
@@ -47,7 +51,7 @@ impl Recipe {
                 section.meaning
             );
             if section.keys.is_empty() {
-                text.push_str("It has no keys of its own.\n");
+                text.push_str("This kind has no keys.\n");
                 continue;
             }
             text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");

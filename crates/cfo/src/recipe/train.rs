@@ -1,4 +1,4 @@
-//! The training loop: steps, optimiser, reports.
+//! The section `[train]`: steps, optimiser, reports.
 
 use std::path::PathBuf;
 
@@ -10,48 +10,49 @@ use serde::{Deserialize, Serialize};
 use super::choice;
 use crate::error::{CfoError, Result};
 
-/// The training loop.
+/// The training loop: steps, optimiser (Adam), validation, checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// Optimiser steps.
+    /// Number of optimiser steps.
     pub steps: u32,
     /// Samples per step.
     pub batch: usize,
     /// Highest learning rate.
     pub learning_rate: f64,
-    /// How the learning rate changes over the steps: `constant`, `warmup` rises to it, `cosine` rises and then falls to 0.
+    /// Schedule of the learning rate: `constant`; `warmup`, a rise and then constant; `cosine`, a rise and then a fall to 0.
     pub schedule: LearningRateSchedule,
-    /// Steps over which the rate rises, for `cosine` and `warmup`.
+    /// Number of steps over which the learning rate rises, for `cosine` and `warmup`.
     pub warmup: u32,
     /// Adam's decay rates.
     pub betas: [f64; 2],
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Decay of the moving average of the weights, which is then used for evaluation; 0 for none.
+    /// Decay of the exponential moving average (EMA) of the weights, which is then used for evaluation; 0 for none.
     pub ema: f64,
-    /// Global gradient norm to which gradients are clipped; 0 for none.
+    /// Largest global norm of the gradient, to which larger ones are clipped; 0 for no clipping.
     pub clip: f64,
-    /// `f32`, `tf32` or `bf16`; the CPU computes in `f32` whichever is named.
+    /// Precision on a GPU: `f32`, `tf32` or `bf16`. The CPU always computes in `f32`.
     #[serde(with = "choice")]
     #[schemars(schema_with = "choice::schema::<Precision>")]
     pub precision: Precision,
-    /// Whether a GPU gives the same bits in every run, and the CPU for any number of ranks, at some cost in speed.
+    /// Whether results are bit-identical in every run on a GPU and for any number of ranks on CPUs, at some cost in speed.
     pub deterministic: bool,
     /// Seed of the weights and of the batches, and of the data unless `data.seed` is set.
     pub seed: u64,
     /// Steps between reports.
     pub report_every: u32,
-    /// Steps between validation rollouts, of which one is after the last step; 0 for none, and for no `best` checkpoint.
+    /// Steps between validation rollouts; there is always one after the last step. 0 disables validation completely: there is then no
+    /// `best` checkpoint.
     pub validate_every: u32,
-    /// Most validation trajectories that are rolled out; by default all.
+    /// Largest number of validation trajectories to roll out. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validate_trajectories: Option<usize>,
-    /// Steps between checkpoints; the first is always written within seconds.
+    /// Steps between checkpoints. The first is always written within seconds.
     pub checkpoint_every: u32,
-    /// Training ends after this many validations in a row without a new lowest error; 0 to train for all steps.
+    /// Number of validations in a row without a new lowest error after which training ends; 0 to train for all steps.
     pub patience: u32,
-    /// A run whose weights initialise the network, instead of random ones; its network must have the same shapes.
+    /// Folder of a run whose weights initialise the network. Its network must have the same shapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
 }

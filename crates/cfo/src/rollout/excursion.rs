@@ -36,11 +36,11 @@ impl Excursion {
         let name = name.map_or_else(|| format!("channel {channel}"), |name| format!("`{name}`"));
         let others = match excursions.len() - 1 {
             0 => String::new(),
-            1 => "; one more trajectory does too".into(),
-            count => format!("; {count} more trajectories do too"),
+            1 => "; so does one more trajectory".into(),
+            count => format!("; so do {count} more trajectories"),
         };
         Some(format!(
-            "trajectory {trajectory} leaves the range of the training data at time {time}: {name} reaches {value:.2e}, trained on {low:.2e} to {high:.2e}{others}"
+            "trajectory {trajectory} leaves the range of the training data at time {time}: {name} reaches {value:.2e}, the training data have {low:.2e} to {high:.2e}{others}"
         ))
     }
 }

@@ -177,7 +177,7 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     if conditions > 0 && request.conditions[i].len() != conditions {
         return bad(
             format!(
-                "trajectory {i} comes with {} PDE parameters; the model takes {conditions}",
+                "trajectory {i} has {} PDE parameters; the model takes {conditions}",
                 request.conditions[i].len()
             ),
             "give those of the training data, in their order",
@@ -186,8 +186,8 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     let (start, times) = (request.start[i], &request.times[i]);
     if let Some(time) = times.iter().chain([&start]).find(|time| !time.is_finite()) {
         return bad(
-            format!("{time} is asked for as a time of trajectory {i}"),
-            "times are finite numbers, in the units of the training data",
+            format!("a requested time of trajectory {i} is {time}"),
+            "times must be finite numbers, in the unit of the training data",
         );
     }
     let direction = times.last().map_or(0.0, |last| (last - start).signum());
@@ -195,8 +195,8 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     let mut turns = before.zip(times).map(|(before, &time)| (time - before) * direction);
     if turns.any(|way| way < 0.0) {
         return bad(
-            format!("the times of trajectory {i} do not run one way from its start at {start}"),
-            "ask for earlier and for later times in two requests",
+            format!("the times of trajectory {i} are not in one direction from its start at {start}"),
+            "request earlier and later times separately",
         );
     }
     match model.objective().motion() {
@@ -211,7 +211,7 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
                 "time {} is {far:.1e} times the horizon of the training data away from the start at {start}",
                 times[times.len() - 1]
             ),
-            "times are in the units of the training data; ask for nearer ones",
+            "check the unit, which is that of the training data, or request nearer times",
         );
     }
     Ok(())
@@ -243,10 +243,10 @@ fn check_steps(model: &Model, (start, times): (f64, &[f64]), conditions: Option<
             let [interval, next, last] = [interval, start + interval, start + 2.0 * interval].map(shown);
             return Err(CfoError::BadData {
                 problem: format!(
-                    "the model predicts snapshot after snapshot, {interval} apart, and no other times: {time} comes after {before}"
+                    "the model predicts only snapshots that are {interval} apart: {time} comes after {before}"
                 ),
                 hint: format!(
-                    "ask for {next}, {last}, ...; a model trained by flow matching predicts any times"
+                    "request {next}, {last}, ...; a model trained by flow matching predicts any times"
                 ),
             });
         }
@@ -267,10 +267,10 @@ fn check_horizon(model: &Model, i: usize, start: f64, times: &[f64]) -> Result<(
         None => Ok(()),
         Some(time) => Err(CfoError::BadData {
             problem: format!(
-                "trajectory {i} is wanted at {time}, but the model makes trajectories from their start at {start} to {}",
+                "trajectory {i} is requested at time {time}, but the model generates trajectories from their start at {start} to {}",
                 start + horizon
             ),
-            hint: "ask for times within the horizon of the training data; a model trained by flow matching goes on beyond it".into(),
+            hint: "request times within the horizon of the training data; a model trained by flow matching also predicts beyond it".into(),
         }),
     }
 }

@@ -144,13 +144,13 @@ impl Solver {
     pub fn adaptive(tableau: Tableau, rtol: f64, atol: f64) -> Result<Self> {
         let positive = |value: f64| value >= 0.0 && value.is_finite();
         if !positive(rtol) || !positive(atol) || rtol + atol <= 0.0 {
-            let problem = format!("the tolerances {rtol} and {atol} are not positive numbers");
+            let problem = format!("the tolerances are {rtol} and {atol}, but must be positive");
             return Err(CfoError::invalid("rtol", problem));
         }
         if !tableau.estimates_error() {
             return Err(CfoError::BadData {
-                problem: format!("`{}` does not estimate its error, so it takes no tolerances", tableau.name),
-                hint: "take `tsit5`, `dopri5` or `heun`, or give the number of steps".into(),
+                problem: format!("`{}` does not estimate its error, so it cannot use tolerances", tableau.name),
+                hint: "choose `tsit5`, `dopri5` or `heun`, or give the number of steps".into(),
             });
         }
         let controller = Controller { max_steps: u64::MAX, ..Controller::new(rtol, atol) };
@@ -196,7 +196,7 @@ impl SolverOptions {
         };
         if rtol.is_some() || atol.is_some() {
             return refuse(
-                &format!("`{number}` sets the number of steps, and tolerances choose it"),
+                &format!("`{number}` sets the number of steps, but with tolerances the solver chooses it"),
                 &format!("give `{number}`, or `rtol` and `atol`"),
             );
         }
@@ -233,6 +233,6 @@ impl Recipe {
 pub(super) fn too_few(key: &str, evaluations: usize, (needed, name): (usize, &str)) -> CfoError {
     CfoError::invalid(
         key,
-        format!("a budget of {evaluations} allows no step of `{name}`, which takes {needed}"),
+        format!("{evaluations} evaluations are too few for one step of `{name}`, which needs {needed}"),
     )
 }

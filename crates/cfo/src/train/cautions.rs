@@ -33,7 +33,7 @@ fn changed_keys(method: &Method, state: &State) -> Option<String> {
     let mut keys = method.recipe.differing_keys(&state.recipe());
     keys.retain(|key| key != "data.path");
     let keys = (!keys.is_empty()).then(|| keys.join("`, `"))?;
-    Some(format!("continuing with other values of `{keys}` than the checkpoint was trained with"))
+    Some(format!("training continues with values of `{keys}` that differ from those in the checkpoint"))
 }
 
 /// Says which times of a record are held out where nobody chose a split.
@@ -50,8 +50,8 @@ fn held_out_times(set: &Trajectories) -> Option<String> {
     };
     let [train, validation, test] = Split::ALL.map(snapshots);
     Some(format!(
-        "the data are {records} and `data.split` is not set: training sees the first {train} snapshots, validation the next {validation}, \
-         test the last {test}"
+        "the data are {records} and `data.split` is not set: the first {train} snapshots are used for training, the next {validation} for \
+         validation, the last {test} for the test"
     ))
 }
 

@@ -117,14 +117,14 @@ impl Divergence {
         let clip =
             if self.gradient[0].or(self.gradient[1]).is_some() { "" } else { " or set `train.clip = 1`" };
         let advice = match self.cause(step, loss) {
-            Cause::Data => "look at the data: `cfo inspect FILE` shows values that are not finite, jumps, and times that nearly \
-                            coincide; repair or leave out those snapshots. A large `path.noise.amplitude` has the same effect"
+            Cause::Data => "check the data: `cfo inspect FILE` shows values that are not finite, jumps, and times that nearly \
+                            coincide; correct or remove those snapshots. A large `path.noise.amplitude` has the same effect"
                 .to_owned(),
             Cause::Rate => format!("lower `train.learning_rate`{clip}"),
             Cause::Steep => format!("lower `train.learning_rate`{clip}, or loosen the solver's tolerances"),
-            Cause::Unknown => "neither the loss nor the gradient had grown, so the learning rate is hardly the cause: try \
-                               `train.precision = \"f32\"` if it is lower and another `train.seed`; please report it with the \
-                               recipe if it comes again"
+            Cause::Unknown => "neither the loss nor the gradient had grown, so the learning rate is probably not the cause: try \
+                               `train.precision = \"f32\"` if it is lower, and another `train.seed`; if it happens again, please \
+                               report it with the recipe"
                 .to_owned(),
         };
         match last_good {
@@ -137,7 +137,7 @@ impl Divergence {
     pub(crate) fn text(&self, step: u32, loss: f64) -> String {
         if self.no_step {
             return format!(
-                "the solver found no step short enough at step {step}: the network has become too steep{self}"
+                "the solver found no step size small enough at training step {step}: the learned field has become too steep{self}"
             );
         }
         let place = match step.saturating_sub(self.after) {
@@ -169,7 +169,7 @@ impl fmt::Display for Divergence {
         }
         match self.batch {
             Some(BatchSize { finite: false, .. }) => {
-                facts.push("the batch holds numbers that are not finite".into())
+                facts.push("the batch has numbers that are not finite".into())
             }
             Some(BatchSize { velocity: Some(velocity), .. }) => {
                 facts.push(format!(

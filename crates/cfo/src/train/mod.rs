@@ -122,7 +122,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
         halvings += 1;
         let rate = halved.recipe.train.learning_rate / 2.0;
         let notice = format!(
-            "the loss became {loss:.3e} at step {step}: `train.learning_rate` may be too high; starting again with {rate}"
+            "the loss became {loss:.3e} at step {step}: `train.learning_rate` may be too high; training restarts with {rate}"
         );
         if let Some(folder) = &folder {
             folder.checkpoints.clear()?;

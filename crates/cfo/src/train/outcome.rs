@@ -45,26 +45,26 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// What makes a trained model doubtful. A loss that is relative is 1 for a network that predicts no change.
+    /// Returns warnings about a trained model. A relative loss is 1 for a network that predicts no change.
     pub(crate) fn doubts(&self, relative: bool) -> Vec<String> {
         let loss = self.course.loss.filter(|loss| relative && *loss > 1.0).map(|loss| {
             format!(
-                "the training ended with a loss of {loss:.3e}, but a network that predicts no change has 1: nothing was learned. \
-                 Look at the data with `cfo inspect`, train for more steps or lower `train.learning_rate`"
+                "training ended with a loss of {loss:.3e}, but a network that predicts no change has 1: nothing was learned. \
+                 Check the data with `cfo inspect`, train for more steps or lower `train.learning_rate`"
             )
         });
         let last = self.history.iter().rev().find_map(|report| report.validation);
         // A relative error of 1 is that of predicting 0 everywhere.
         let validation = last.filter(|error| error.is_nan() || *error >= 1.0).map(|error| {
             let found = match error.is_finite() {
-                true => format!("the last validation error is {error:.3e} of the states' size"),
+                true => format!("the last relative validation error is {error:.3e}"),
                 false => "a rollout of the last validation became infinite".to_owned(),
             };
             let best = match self.best {
                 Some((lowest, step)) if lowest < 1.0 => {
                     format!("the lowest error was {lowest:.3e} after step {step}, whose weights are the best checkpoint")
                 }
-                _ => "predictions of this model are useless over the whole horizon".to_owned(),
+                _ => "predictions of this model over the whole horizon are useless".to_owned(),
             };
             format!("{found}: {best}")
         });

@@ -148,7 +148,7 @@ pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<
             misfits.join("; ")
         ),
         hint: format!(
-            "use the `[operator]` section of `{}`, with data of as many channels and parameters",
+            "use the `[operator]` section of `{}`, and data with the same number of channels and parameters",
             run.join("recipe.toml").display()
         ),
     })

@@ -253,8 +253,8 @@ impl Trajectories {
         }
         if out.iter().fold(false, |bad, value| bad | !value.is_finite()) {
             return Err(CfoError::BadData {
-                problem: format!("trajectory {index} holds a value that is not finite"),
-                hint: "leave it out, or leave out the snapshots from there on".into(),
+                problem: format!("trajectory {index} has a value that is not finite"),
+                hint: "remove it, or remove its snapshots from there on".into(),
             });
         }
         Ok(())
@@ -329,7 +329,7 @@ impl Trajectories {
                 problem: format!(
                     "the set has {count} trajectories, {splits} parts and had {origins} trajectories at first"
                 ),
-                hint: "make another set by `Trajectories::new` and `Trajectories::with_splits`".into(),
+                hint: "create another set with `Trajectories::new` and `Trajectories::with_splits`".into(),
             });
         }
         for (i, trajectory) in self.trajectories.iter().enumerate() {
