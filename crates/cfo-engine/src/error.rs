@@ -128,7 +128,9 @@ impl EngineError {
             Self::LossNotScalar { .. } => {
                 Some("reduce the loss with `mean` or `sum` over all axes first".into())
             }
-            Self::OutOfMemory { .. } => Some("use a smaller batch, or end other programs that use the memory".into()),
+            Self::OutOfMemory { .. } => {
+                Some("use a smaller batch, or end other programs that use the memory".into())
+            }
             Self::TensorMissing { .. } => {
                 Some("initialise the parameters, or insert the tensor before the program runs".into())
             }

@@ -64,9 +64,7 @@ impl TimeGridError {
             Self::NotIncreasing { value, previous, .. } if value == previous => {
                 Some("remove one of the two snapshots with the same time".into())
             }
-            Self::NotIncreasing { .. } => {
-                Some("sort the snapshots of each trajectory by time".into())
-            }
+            Self::NotIncreasing { .. } => Some("sort the snapshots of each trajectory by time".into()),
             Self::TooWide { .. } => Some("measure time in larger units".into()),
         }
     }

@@ -5,7 +5,7 @@ use cfo_data::{Description, Offset, Trajectory};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 
-/// Where in a file the channels and parameters of a model stand.
+/// The mapping between the channels and parameters of a model and those of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Alignment {
     /// For each channel of the model its place in the file; `None` if all are in place.
@@ -14,7 +14,7 @@ pub struct Alignment {
     parameters: Option<Vec<usize>>,
     /// Offsets of the model and of the file, both in the model's channel order.
     offsets: [Offset; 2],
-    /// What a user should know, though nothing is wrong.
+    /// Warnings for the user.
     pub notes: Vec<String>,
 }
 
@@ -84,8 +84,10 @@ impl Alignment {
                 if theirs.len() > count {
                     let unused: Vec<String> =
                         theirs.iter().filter(|name| !mine.contains(name)).cloned().collect();
-                    self.notes
-                        .push(format!("the model does not use these parameters of the file:{}", listed(&unused)));
+                    self.notes.push(format!(
+                        "the model does not use these parameters of the file:{}",
+                        listed(&unused)
+                    ));
                 }
                 Ok(Some(places))
             }
@@ -126,7 +128,7 @@ impl Alignment {
         }
     }
 
-    /// Whether channels and parameters are in place already.
+    /// Returns whether model and file have the same order and offset.
     pub fn is_identity(&self) -> bool {
         self.channels.is_none() && self.parameters.is_none() && self.offsets[0] == self.offsets[1]
     }
@@ -144,7 +146,7 @@ impl Alignment {
         trajectory.parameters = self.parameters(&trajectory.parameters);
     }
 
-    /// The description of a file whose channels are brought into the model's order.
+    /// Returns the description of a file with its channels in the model's order.
     pub fn describe(&self, file: &Description) -> Description {
         let mut description = file.clone();
         if let Some(places) = &self.channels {
@@ -157,7 +159,7 @@ impl Alignment {
         description
     }
 
-    /// A trajectory's parameters in the model's order.
+    /// Returns a trajectory's parameters in the model's order.
     pub fn parameters(&self, file: &[f64]) -> Vec<f64> {
         match &self.parameters {
             Some(places) => places.iter().map(|&place| file[place]).collect(),
@@ -178,7 +180,7 @@ impl Alignment {
 }
 
 impl Alignment {
-    /// The model's offset in the file's channel order.
+    /// Returns the model's offset in the file's channel order.
     pub fn restored_offset(&self) -> Offset {
         let mine = &self.offsets[0];
         let Some(places) = self.channels.as_ref().filter(|_| !mine.is_none()) else { return mine.clone() };
@@ -189,7 +191,7 @@ impl Alignment {
 }
 
 impl Model {
-    /// The first parameter, in the model's order, that lies outside what the model was trained on, in words.
+    /// Returns a warning about the first parameter, in the model's order, that is outside the range of the training data.
     pub fn beyond_training(&self, parameters: &[f64]) -> Option<String> {
         if self.setting.conditions == 0 {
             return None;
@@ -207,8 +209,8 @@ impl Model {
 }
 
 impl Model {
-    /// A warning where a prediction leaves the times that training saw: those of a network that is given the time, else the length of its
-    /// longest trajectory. Each start is one of a trajectory to all times.
+    /// Returns a warning if a prediction extrapolates: beyond the times of the training data if time is an input of the network, else beyond the
+    /// length of its longest trajectory. Every start is combined with all times.
     pub fn beyond_times(&self, starts: &[f64], times: &[f64]) -> Option<String> {
         let scaling = &self.scaling;
         let (first, last, room) = (scaling.start, scaling.last(), 1e-9 * scaling.span);

@@ -227,7 +227,9 @@ impl CfoError {
             Self::RunBusy { .. } => Some("wait until it ends, or choose another folder".into()),
             Self::NoRun { .. } => Some("check the path, or train a run in this folder first".into()),
             Self::NoData => Some("set `data.path` or `data.simulate`".into()),
-            Self::BadGrid { .. } => Some("choose another operator or other sizes under `[operator]`, or resample the data".into()),
+            Self::BadGrid { .. } => {
+                Some("choose another operator or other sizes under `[operator]`, or resample the data".into())
+            }
             Self::BatchTooLarge { batch, needed, available } => {
                 // A plan grows with the batch; 5 % are left to what does not.
                 let fits = (0.95 * *batch as f64 * *available as f64 / (*needed).max(1) as f64) as usize;
@@ -247,7 +249,8 @@ impl CfoError {
                 Some(seen.hint(*step, *loss, last_good.as_deref()))
             }
             Self::BadCheckpoint { .. } => Some(
-                "resume the run from its newest intact checkpoint, or load another checkpoint by its name".into(),
+                "resume the run from its newest intact checkpoint, or load another checkpoint by its name"
+                    .into(),
             ),
             Self::Interrupted { .. } => Some("resume the run to continue from this step".into()),
             Self::BadRecipe { .. } => {

@@ -1,7 +1,7 @@
-//! Learn the continuous-time dynamics of PDEs and ODEs by flow matching on temporal splines.
+//! Learns du/dt = f(u) from snapshots at irregular times, without backpropagating through an ODE solver, and integrates f to any time.
 //!
-//! [`Trajectories`] are read, simulated or made from one's own arrays. A [`Training`] takes an [`Operator`] (the network) and an
-//! [`Objective`] (what it is trained for) and makes a [`Trained`] model of them: one value that predicts, evaluates, saves and loads.
+//! [`Trajectories`] are read from files, simulated or made from arrays. A [`Training`] fits an [`Operator`] (the network) to them with an
+//! [`Objective`] (the loss). The result is a [`Trained`] model, which predicts, evaluates, saves and loads.
 //!
 //! ```no_run
 //! use cfo::{Trained, Training, Trajectories, objective::FlowMatching, operator::Mlp};
@@ -12,7 +12,7 @@
 //!     .steps(6000)
 //!     .batch(512)
 //!     .folder("runs/own")
-//!     .observe(|report| println!("{} {:.2e}", report.step, report.loss)) // may stop the training
+//!     .observe(|report| println!("{} {:.2e}", report.step, report.loss)) // may end training
 //!     .fit(&data)?;
 //! println!("relative L2 error {:.2e}", trained.evaluate(data.test())?.relative_l2.mean);
 //! let solution = Trained::load("runs/own")?.predict(&[2.0, 0.0], 0.0, &[0.1, 0.75, 3.0])?;
@@ -20,8 +20,9 @@
 //! # Ok::<(), cfo::CfoError>(())
 //! ```
 //!
-//! Operators are in [`operator`], objectives in [`objective`], solvers and rollouts in [`rollout`]. A [`Recipe`] says the same as a
-//! training in a file; its keys are in [`recipe`]. The crates below are [`data`], [`numerics`] and [`engine`].
+//! Operators are in [`operator`], objectives in [`objective`], solvers and rollouts in [`rollout`]. A [`Recipe`] is a training
+//! configuration that can be stored as TOML; its sections are in [`recipe`]. The crates [`data`], [`numerics`] and [`engine`] are
+//! re-exported.
 
 mod alignment;
 pub mod checkpoint;
@@ -66,13 +67,13 @@ pub use trained::{Loader, ShorterSteps, Solution, Trained};
 pub use trajectories::{Part, Trajectories};
 pub use {cfo_data as data, cfo_numerics as numerics};
 
-/// The engine with the devices that it runs on.
+/// Re-exports the engine and the devices that it runs on.
 pub mod engine {
     pub use cfo_device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, gpu_count};
     pub use cfo_engine::*;
 }
 
-/// A training step by hand: what benchmarks time and dry runs describe.
+/// A single compiled training step, for benchmarks and dry runs.
 pub mod training {
     pub use crate::train::{CompiledStep, Counts, Prepared, sampler};
     pub use crate::training_data::TrainingData;

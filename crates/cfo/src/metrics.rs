@@ -10,34 +10,35 @@ const CORRELATION: f64 = 0.8;
 /// A prediction is of use while its error is below this share of the truth's norm.
 const VALIDITY: f64 = 0.4;
 
-/// Errors of rollouts in the user's units, means over times and channels; the exact first snapshot does not count. The definitions are
-/// those of [`FieldErrors`], with a domain of length 1 as in PDEBench.
+/// Errors of rollouts in the user's units, means over times and channels without the first snapshot.
+///
+/// [`FieldErrors`] has the definitions; the domain has length 1, as in PDEBench.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Root mean square error.
     pub rmse: f64,
-    /// Root mean square error relative to the truth's root mean square.
+    /// Root mean square error relative to the root mean square of the data.
     pub nrmse: f64,
     /// Root mean square error of the sum over space, which many systems conserve.
     pub crmse: f64,
     /// Largest error, over trajectories and points.
     pub max: f64,
-    /// Root mean square error on the boundary; none without space axes.
+    /// Root mean square error on the boundary; `None` without space axes.
     pub brmse: Option<f64>,
-    /// Error in Fourier space; none without space axes.
+    /// Error in Fourier space; `None` without space axes.
     pub frmse: Option<Bands>,
-    /// Root mean square error relative to the truth's deviation in space; none without space axes.
+    /// Root mean square error relative to the standard deviation of the data in space; `None` without space axes.
     pub vrmse: Option<f64>,
-    /// Mean time until the error first exceeds 0.4 of the truth's root mean square norm over time, from the first snapshot; the whole
-    /// length where it never does.
+    /// Mean time, from the first snapshot, until the error exceeds 0.4 times the root mean square norm of the data over time; the whole
+    /// length if it never does.
     pub valid_time: f64,
-    /// Share of the trajectories whose error never does.
+    /// Share of the trajectories whose error never exceeds this limit.
     pub valid_throughout: f64,
-    /// Mean time until the correlation of predicted and true fields first falls below 0.8; none without space axes.
+    /// Mean time until the correlation of predicted and true fields falls below 0.8; `None` without space axes.
     pub correlation_time: Option<f64>,
 }
 
-/// Error in Fourier space by frequency; none for a band that the grid does not resolve.
+/// Error in Fourier space by frequency; `None` for a band that the grid does not resolve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bands {
     /// Frequencies 0 to 3.
@@ -48,16 +49,16 @@ pub struct Bands {
     pub high: Option<f64>,
 }
 
-/// Error of one channel in the user's units. An error over all channels hides those with small values.
+/// The error of one channel in the user's units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChannelReport {
     /// Name of the channel.
     pub name: String,
-    /// Root mean square error over all compared values; the exact first snapshot does not count.
+    /// Root mean square error over all snapshots but the first.
     pub rmse: f64,
-    /// Standard deviation of the truth over the same values.
+    /// Standard deviation of the data over the same snapshots.
     pub deviation: f64,
-    /// Error relative to the deviation: 1 is the error of a prediction that is always the mean. None where the truth is constant.
+    /// Error relative to the standard deviation; always predicting the mean has 1. `None` for a constant channel.
     pub relative: Option<f64>,
 }
 

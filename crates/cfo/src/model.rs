@@ -22,28 +22,28 @@ use crate::trajectories::Trajectories;
 /// A network with everything needed to train it further or to predict with it, except its weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// The recipe it was made by.
+    /// The recipe of the model.
     pub recipe: Recipe,
     /// Name of the system.
     pub system: String,
-    /// Space axes of the data.
+    /// Number of space axes of the data.
     pub axes: usize,
-    /// What the network must know of the data.
+    /// Shapes that the network is built for.
     pub setting: StateSpace,
-    /// Between the user's units and the network's.
+    /// The conversion between the user's units and the network's.
     pub scaling: Scaling,
-    /// What takes the noise off the training snapshots, where the recipe asks for it and there is any.
+    /// Removes noise from the training snapshots, if the recipe asks for it and there is noise.
     #[serde(default)]
     pub denoiser: Option<Denoiser>,
     /// Names of the channels; empty when unknown.
     pub channel_names: Vec<String>,
-    /// Names of the PDE parameters of the training data; empty in runs of earlier versions.
+    /// Names of the PDE parameters of the training data.
     #[serde(default)]
     pub parameter_names: Vec<String>,
-    /// Least and greatest value of each PDE parameter in training; empty in runs of earlier versions.
+    /// Smallest and largest value of each PDE parameter in the training data.
     #[serde(default)]
     pub parameter_ranges: Vec<[f64; 2]>,
-    /// Lower and upper end of each space axis of the training data; empty in runs of earlier versions.
+    /// Lower and upper end of each space axis of the training data.
     #[serde(default)]
     pub domain: Vec<[f64; 2]>,
     /// What the recipe has no words for.
@@ -54,14 +54,14 @@ pub struct Model {
     pub(crate) tuning: bool,
 }
 
-/// The shape of the states and what else the data say of them.
+/// The shape of the states, the periodicity of their axes and the number of PDE parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateSpace {
     /// Height, width and channels of a snapshot.
     pub field: [usize; 3],
     /// Whether each of the two axes is periodic.
     pub periodic: [bool; 2],
-    /// PDE parameters that the network is conditioned on.
+    /// Number of PDE parameters that are inputs of the network.
     pub conditions: usize,
 }
 
@@ -74,10 +74,10 @@ impl StateSpace {
 }
 
 impl Model {
-    /// A model for a data set.
+    /// Creates a model for a data set; its scaling is measured on the training trajectories.
     ///
     /// # Errors
-    /// If the data do not suit the recipe.
+    /// If data and recipe do not fit each other.
     pub fn new(recipe: &Recipe, set: &Trajectories) -> Result<Self> {
         let mut model = Self::unmeasured(&Method::of(recipe), set)?;
         let selections = Selection::of_set(recipe, set)?;
@@ -131,7 +131,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Shape of a snapshot, as the data have it.
+    /// Returns the shape of a snapshot.
     pub fn shape(&self) -> FieldShape {
         let field = self.setting.field;
         let [height, width, channels] = self.latent().map_or(field, |latent| latent.original(field));
@@ -159,10 +159,10 @@ impl Model {
         self.scaling.normalize_in_place(states);
     }
 
-    /// The same model for snapshots of another grid, if its weights do not depend on the grid: those of a Fourier neural operator.
+    /// Returns the model for snapshots on another grid, if its weights do not depend on the grid.
     ///
     /// # Errors
-    /// If the network is bound to its grid, or the snapshots differ in more than that.
+    /// If the network works on one grid only, or the snapshots differ in channels or axes.
     pub fn on_grid(&self, found: FieldShape) -> Result<Self> {
         let needed = self.shape();
         if found == needed {
@@ -190,12 +190,12 @@ impl Model {
         Ok(model)
     }
 
-    /// The network.
+    /// Returns the network.
     pub fn operator(&self) -> &dyn Operator {
         self.foreign.operator(&self.recipe)
     }
 
-    /// What it is trained for.
+    /// Returns the objective.
     pub fn objective(&self) -> Arc<dyn Objective> {
         self.foreign.objective(&self.recipe)
     }
@@ -249,12 +249,12 @@ impl Model {
         Clock::of(self.recipe.path.clock.filter(|_| follows))
     }
 
-    /// What the network must know.
+    /// Returns the shapes that the network is built for.
     pub fn operator_setting(&self) -> Setting {
         self.objective().setting(&self.setting)
     }
 
-    /// Whether the network is told the time of the data.
+    /// Returns whether the time of the data is an input of the network.
     pub fn is_timed(&self) -> bool {
         self.sees_time() && !self.objective().has_own_time()
     }
@@ -264,7 +264,7 @@ impl Model {
         self.operator().sees_time() && self.objective().sees_time()
     }
 
-    /// Whether the loss is relative: 1 for a network whose output is 0, which predicts that nothing changes.
+    /// Returns whether the loss is relative: 1 for a network that predicts no change.
     pub fn has_relative_loss(&self) -> bool {
         let objective = self.objective();
         if let Draw::Window { intervals } = objective.draw() {
@@ -323,7 +323,7 @@ impl Model {
         }
     }
 
-    /// Appends what the network, on the state alone, moves it to: the velocity in normalised units, or the state a step later.
+    /// Appends the network's prediction for a state: its velocity in normalised units, or the state one step later.
     ///
     /// # Errors
     /// If the network cannot take the state.
@@ -357,10 +357,10 @@ impl Model {
         }))
     }
 
-    /// Trainable numbers, a complex weight counted once.
+    /// Returns the number of trainable parameters; a complex weight counts once.
     ///
     /// # Errors
-    /// If the grid does not suit the network.
+    /// If the network cannot be built for the grid.
     pub fn parameters(&self) -> Result<usize> {
         Ok(parameter_count(&self.graph()?))
     }

@@ -1,4 +1,4 @@
-//! The paper's systems: how each is simulated, and the recipes that it is trained by.
+//! The paper's systems: their simulators and recipes.
 //!
 //! The values live in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours; `SYSTEM-50.toml` and `SYSTEM-25.toml` for a half and a quarter of the times), which are compiled in: commands, tests
 //! and benchmarks that ask for a system here train what `cfo train recipes/NAME.toml` trains.
@@ -9,18 +9,18 @@ use serde::Serialize;
 use crate::error::{CfoError, Result};
 use crate::recipe::{Recipe, nearest};
 
-/// Whose recipe a network is trained by.
+/// The origin of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edition {
-    /// The paper's.
+    /// The paper's hyperparameters.
     Paper,
-    /// Ours: the paper's data and network, at most its steps and batch, everything else free.
+    /// The paper's data and network, at most its steps and batch; all other keys are our choice.
     Ours,
 }
 
 impl Edition {
-    /// In file names and reports.
+    /// Returns the name in file names and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Paper => "paper",
@@ -29,14 +29,14 @@ impl Edition {
     }
 }
 
-/// A system of the paper, or one that we set beside it.
+/// A system of the paper, or a variant of one.
 #[derive(Debug)]
 pub struct System {
-    /// As files and the command line spell it.
+    /// Name in files and on the command line.
     pub name: &'static str,
-    /// For people.
+    /// Name in reports.
     pub label: &'static str,
-    /// What a reader of its errors must know.
+    /// Note on errors for this system.
     pub caveat: Option<&'static str>,
     recipe: &'static str,
     /// Absent where the paper leaves so much open that its recipe is ours.
@@ -67,10 +67,10 @@ impl System {
         Self { name, label, caveat: None, recipe, ours, equation }
     }
 
-    /// The system of a name.
+    /// Returns the system with this name.
     ///
     /// # Errors
-    /// If there is none; the nearest name is then given.
+    /// If the name is unknown; the error suggests the most similar one.
     pub fn find(name: &str) -> Result<&'static Self> {
         SYSTEMS.iter().find(|system| system.name == name).ok_or_else(|| {
             let names: Vec<&str> = SYSTEMS.iter().map(|system| system.name).collect();
@@ -78,17 +78,17 @@ impl System {
         })
     }
 
-    /// Its simulator, with the paper's grid and times.
+    /// Returns the simulator, with the paper's grid and times.
     pub fn equation(&self) -> Box<dyn Equation> {
         (self.equation)()
     }
 
-    /// Whether it has a recipe of ours beside the paper's.
+    /// Returns whether there is a recipe of this edition.
     pub fn has(&self, edition: Edition) -> bool {
         edition == Edition::Paper || self.ours.is_some()
     }
 
-    /// The recipe that it is trained by; the paper's where there is none of ours.
+    /// Returns the recipe of an edition, or the paper's if there is no other.
     pub fn recipe(&self, edition: Edition) -> Recipe {
         parsed(match edition {
             Edition::Paper => self.recipe,
@@ -96,7 +96,7 @@ impl System {
         })
     }
 
-    /// The recipe that it is trained by on a share of the times: ours may have one of its own for that share.
+    /// Returns the recipe of an edition for a share of the times, which may differ from the recipe for all times.
     pub fn recipe_at(&self, edition: Edition, keep_rate: f64) -> Recipe {
         let own = SPARSE.iter().filter(|(name, _)| edition == Edition::Ours && *name == self.name);
         let own = own.map(|(_, text)| parsed(text)).find(|recipe| recipe.data.keep_rate == keep_rate);
@@ -107,13 +107,13 @@ impl System {
         })
     }
 
-    /// The recipe of another of the paper's methods on it, if the paper has that.
+    /// Returns the recipe of another method of the paper, if the paper applies it to this system.
     pub fn recipe_by(&self, method: &str) -> Option<Recipe> {
         let (.., text) = OTHERS.iter().find(|(other, system, _)| *other == method && *system == self.name)?;
         Some(parsed(text))
     }
 
-    /// Trajectories for training, validation and test.
+    /// Returns the numbers of trajectories for training, validation and test.
     pub fn counts(&self) -> [usize; 3] {
         self.recipe(Edition::Paper)
             .data

@@ -1,4 +1,4 @@
-//! How a set is divided into training, validation and test.
+//! Splits of a set into training, validation and test.
 
 use cfo_data::Split;
 use cfo_numerics::Philox;
@@ -13,13 +13,13 @@ const STREAM: u64 = 0x7061_7274 << 32;
 /// What shares may exceed 1 by, since they are rounded.
 const ROUNDING: f64 = 1e-9;
 
-/// How much is for training, validation and test.
+/// The sizes of training, validation and test set.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Portions {
-    /// So many trajectories each; the rest is left out.
+    /// Numbers of trajectories; the rest is left out.
     Counts([usize; 3]),
-    /// Such shares of the trajectories; what they lack to 1 is left out.
+    /// Shares of the trajectories; if their sum is below 1 the rest is left out.
     Shares([f64; 3]),
 }
 
@@ -30,7 +30,7 @@ impl From<[usize; 3]> for Portions {
 }
 
 impl Portions {
-    /// The counts, unless shares were given.
+    /// Returns the numbers, or `None` for shares.
     pub fn counts(&self) -> Option<[usize; 3]> {
         match *self {
             Self::Counts(counts) => Some(counts),
@@ -38,10 +38,10 @@ impl Portions {
         }
     }
 
-    /// Trajectories of each part of so many; a part with a share has at least one as long as there are enough.
+    /// Returns the number of trajectories in each part, for `count` trajectories. A part with a share has at least one if there are enough.
     ///
     /// # Errors
-    /// If there are too few for the counts, or shares make no sense.
+    /// If there are too few trajectories, or the shares are out of range.
     pub fn of(&self, count: usize) -> Result<[usize; 3]> {
         let shares = match *self {
             Self::Counts(counts) => {
@@ -70,7 +70,7 @@ impl Portions {
         Ok([train, validation, test])
     }
 
-    /// Checks what types cannot.
+    /// Checks the shares.
     ///
     /// # Errors
     /// If a share is not between 0 and 1, or they exceed 1 together.

@@ -1,4 +1,4 @@
-//! This process among others that run the same command: what they must share to train as one.
+//! Communication between the processes (ranks) of a job that trains one model.
 
 use cfo_engine::{Data, Element, Graph, Memory, Role, Shape};
 use xxhash_rust::xxh3::Xxh3;
@@ -12,15 +12,15 @@ pub(crate) fn job() -> Option<&'static Ranks> {
     world().filter(|ranks| ranks.size() > 1)
 }
 
-/// Whether this process is the one that talks and writes.
+/// Returns whether this is rank 0, which prints and writes files, or the only process.
 pub fn is_first() -> bool {
     job().is_none_or(Ranks::is_first)
 }
 
-/// The outcome of some work that every rank does, or rank 0 for all: if one fails none goes on.
+/// Returns the result of work on this rank, or an error if the work failed on any rank.
 ///
 /// # Errors
-/// This rank's own, or that there is one elsewhere.
+/// The error of this rank, or [`CfoError::Elsewhere`].
 pub fn agree<T, E: From<CfoError>>(outcome: std::result::Result<T, E>) -> std::result::Result<T, E> {
     let Some(ranks) = job() else { return outcome };
     let failed = ranks.gather(&[u8::from(outcome.is_err())]).iter().any(|answer| answer[0] != 0);
@@ -30,10 +30,10 @@ pub fn agree<T, E: From<CfoError>>(outcome: std::result::Result<T, E>) -> std::r
     }
 }
 
-/// What rank 0 alone computes, on every rank.
+/// Computes a value on rank 0 and returns it on every rank.
 ///
 /// # Errors
-/// Rank 0's, which the others only hear of.
+/// The error of rank 0; the other ranks return [`CfoError::Elsewhere`].
 pub fn by_first<T, E>(compute: impl FnOnce() -> std::result::Result<T, E>) -> std::result::Result<T, E>
 where
     T: serde::Serialize + serde::de::DeserializeOwned + Default,
@@ -43,10 +43,10 @@ where
     Ok(from_first(agree(computed)?)?)
 }
 
-/// What rank 0 has, as text; that of other ranks is not looked at.
+/// Returns the value of rank 0 on every rank.
 ///
 /// # Errors
-/// If it cannot be written or read as text.
+/// If it cannot be serialised or deserialised.
 pub fn from_first<T: serde::Serialize + serde::de::DeserializeOwned>(value: T) -> Result<T> {
     let Some(ranks) = job() else { return Ok(value) };
     let text = serde_json::to_vec(&value).map_err(|error| CfoError::Io(error.into()))?;
@@ -57,10 +57,10 @@ pub fn from_first<T: serde::Serialize + serde::de::DeserializeOwned>(value: T) -
     }
 }
 
-/// What every rank has, by rank, as text.
+/// Returns the values of all ranks in the order of ranks.
 ///
 /// # Errors
-/// If it cannot be written or read as text.
+/// If a value cannot be serialised or deserialised.
 pub fn from_all<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> Result<Vec<T>> {
     let text = serde_json::to_vec(value).map_err(|error| CfoError::Io(error.into()))?;
     let all = job().map_or_else(|| vec![text.clone()], |ranks| ranks.gather(&text));

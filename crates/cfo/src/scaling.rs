@@ -1,4 +1,4 @@
-//! Between the user's units and the network's: values, times and velocities, measured on what training sees.
+//! Conversion of values, times and velocities between the user's units and the network's.
 
 use cfo_data::{Normalization, Offset, scale, unscale};
 use cfo_numerics::Clock;
@@ -14,7 +14,7 @@ pub use crate::smoothing::{Denoiser, RemovedNoise};
 use crate::survey::Survey;
 use crate::trajectories::Trajectories;
 
-/// How the values of each channel are shifted and scaled.
+/// How the values of each channel are normalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalize {
@@ -23,7 +23,7 @@ pub enum Normalize {
     Standard,
     /// To mean 0, in the data's own unit.
     Center,
-    /// Least and greatest value to 0 and 1.
+    /// To the range from 0 to 1.
     Range,
     /// Not at all.
     None,
@@ -62,17 +62,17 @@ impl<'de> Deserialize<'de> for Normalize {
     }
 }
 
-/// Between the user's units and the network's. Everything is measured on the snapshots that training sees: after dropping
-/// the first one and after thinning, where the recipe says so.
+/// The conversion between the user's units and the network's. It is measured on the training snapshots, after `data.drop_first` and
+/// `data.keep_rate` are applied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
     /// Offset of each channel, subtracted in double precision before values are stored in single precision; empty for most data. States
     /// that a model takes and returns are relative to it; see [`Scaling::relative`] and [`Scaling::absolute`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offset: Vec<f64>,
-    /// What is subtracted from each channel after that: its mean, or its least value if it is scaled to a range.
+    /// Number subtracted from each channel after that: its mean, or its smallest value if it is scaled to a range.
     pub mean: Vec<f64>,
-    /// What each channel is divided by: its deviation, or its range, or 1 where it keeps its unit.
+    /// Number by which each channel is divided: its standard deviation, its range, or 1 if it keeps its unit.
     pub deviation: Vec<f64>,
     /// Root mean square of the change between neighbouring snapshots of each channel, in normalised units.
     pub change: Vec<f64>,
@@ -80,13 +80,13 @@ pub struct Scaling {
     /// multiplied. Empty where it is not: in runs of earlier versions, if the recipe turns it off, and for other objectives.
     #[serde(default)]
     pub velocity: Vec<f64>,
-    /// How the velocity's size changes over time, where the recipe asks for it.
+    /// The typical speed over time, if `path.time_balance` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// Where the network's time does not run evenly, the share of the span after which it runs at half its first speed.
+    /// `path.clock`, if it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<f64>,
-    /// Time that becomes 0: the first that training sees.
+    /// Time that is converted to 0: the first time of the training data.
     pub start: f64,
     /// Time that becomes one unit: from the first to the last that training sees; for a network that is not told the
     /// time, the longest trajectory.
@@ -94,12 +94,12 @@ pub struct Scaling {
     /// Time from `start` to the last that training sees; 0 in runs of earlier versions, where it is `span`.
     #[serde(default)]
     pub duration: f64,
-    /// Time that the longest training trajectory takes, in the user's units.
+    /// Duration of the longest training trajectory, in the user's units.
     pub horizon: f64,
     /// Mean time between neighbouring snapshots before thinning, in the user's units; 0 in runs of earlier versions.
     #[serde(default)]
     pub interval: f64,
-    /// Least and greatest value of each channel of the data, in the user's units.
+    /// Smallest and largest value of each channel of the data, in the user's units.
     pub range: Vec<[f64; 2]>,
     /// Mean and deviation of each PDE parameter.
     pub conditions: Vec<[f64; 2]>,
@@ -150,7 +150,7 @@ impl Scaling {
         }
     }
 
-    /// The offset of the model's states.
+    /// Returns the offset of the model's states.
     pub fn offset(&self) -> Offset {
         Offset::new(self.offset.clone())
     }
@@ -167,33 +167,33 @@ impl Scaling {
         self.offset().absolute(states)
     }
 
-    /// PDE parameters in the network's units.
+    /// Converts PDE parameters to the network's units.
     pub(crate) fn conditions(&self, parameters: &[f64]) -> Vec<f32> {
         let scaled = parameters.iter().zip(&self.conditions);
         scaled.map(|(value, [mean, deviation])| ((value - mean) / deviation) as f32).collect()
     }
 
-    /// How the network's time runs.
+    /// Returns the transformation of time.
     fn clock(&self) -> Clock {
         Clock::of(self.clock)
     }
 
-    /// A time in the network's units.
+    /// Converts a time to the network's units.
     pub fn time(&self, time: f64) -> f64 {
         self.clock().reading((time - self.start) / self.span)
     }
 
-    /// A time in the user's units.
+    /// Converts a time to the user's units.
     pub fn restore_time(&self, time: f64) -> f64 {
         self.clock().share(time) * self.span + self.start
     }
 
-    /// What a unit of the user's time is in the network's at a time of the user's: velocities there are multiplied by it.
+    /// Returns the derivative of the network's time by the user's time, by which velocities are multiplied.
     pub fn time_rate(&self, time: f64) -> f64 {
         self.clock().rate((time - self.start) / self.span) / self.span
     }
 
-    /// The horizon of the training data in the network's units.
+    /// Returns the horizon of the training data in the network's units.
     pub(crate) fn horizon(&self) -> f64 {
         self.time(self.start + self.horizon)
     }
@@ -204,24 +204,24 @@ impl Scaling {
         length * self.clock().rate(self.clock().share(latest)) / self.span
     }
 
-    /// The last time that training sees.
+    /// Returns the last time of the training data.
     pub fn last(&self) -> f64 {
         self.start + if self.duration > 0.0 { self.duration } else { self.span }
     }
 
-    /// Values, relative to the offset, in the network's units.
+    /// Converts values, relative to the offset, to the network's units.
     pub fn normalize(&self, values: &[f32]) -> Vec<f32> {
         let mut scaled = values.to_vec();
         self.normalize_in_place(&mut scaled);
         scaled
     }
 
-    /// The same where they stand.
+    /// Converts values in place.
     pub(crate) fn normalize_in_place(&self, values: &mut [f32]) {
         scale(values, &self.mean, &self.deviation);
     }
 
-    /// Values in the user's units, relative to the offset.
+    /// Converts values to the user's units, relative to the offset.
     pub fn restore(&self, values: &[f32]) -> Vec<f32> {
         let mut restored = values.to_vec();
         unscale(&mut restored, &self.mean, &self.deviation);

@@ -15,23 +15,24 @@ use crate::trajectories::Trajectories;
 /// Points of a field that are smoothed side by side.
 const BLOCK: usize = 64;
 
-/// Noise that is taken off the training snapshots.
+/// Measurement noise that is removed from the training snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema)]
 #[schemars(rename_all = "kebab-case")]
 pub enum Smoothing {
-    /// None: the path goes through the snapshots.
+    /// No removal: the spline passes through the snapshots.
     #[default]
     None,
-    /// As much as is found in each channel.
+    /// The noise that is estimated in each channel.
     Auto,
-    /// Of this deviation, as a share of each channel's.
+    /// Noise with this standard deviation, as a share of each channel's standard deviation.
     #[schemars(untagged)]
     Noise(f64),
 }
 
 impl Smoothing {
-    /// What a recipe may say.
-    const EXPECTED: &'static str = "`none`, `auto` or the noise as a share of each channel's deviation";
+    /// The values in a recipe.
+    const EXPECTED: &'static str =
+        "`none`, `auto` or the noise as a share of each channel's standard deviation";
 
     /// Whether it can be done.
     ///
@@ -92,28 +93,28 @@ impl<'de> Deserialize<'de> for Smoothing {
     }
 }
 
-/// The noise of a data set's channels, and the smoothing that takes it off.
+/// The noise of a data set's channels, and the smoothing that removes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Denoiser {
-    /// Time that the smoothing takes as one: the mean interval of the snapshots.
+    /// Unit of time of the smoothing: the mean interval of the snapshots.
     pub unit: f64,
-    /// Of each channel; `None` where the snapshots stay as they are.
+    /// The noise of each channel; `None` if its snapshots are not changed.
     pub channels: Vec<Option<RemovedNoise>>,
 }
 
-/// The noise that is taken off a channel.
+/// The noise that is removed from a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemovedNoise {
-    /// Its deviation, in the user's units.
+    /// Standard deviation, in the user's units.
     pub deviation: f64,
-    /// The same as a share of the channel's deviation.
+    /// Standard deviation as a share of the channel's standard deviation.
     pub relative: f64,
     /// Intensity of the curves' third derivative over the noise's variance, for [`Smoother::new`].
     pub ratio: f64,
 }
 
 impl Denoiser {
-    /// For the snapshots that training sees; nothing if there is no noise to take off.
+    /// Estimates the noise of the training snapshots; `None` if there is no noise to remove.
     ///
     /// # Errors
     /// If the values cannot be read.

@@ -25,7 +25,7 @@ use crate::trust::trust;
 /// The tensor of all snapshots.
 const VALUES: &str = "data.values";
 
-/// What batches are drawn from.
+/// The training data, from which batches are sampled.
 #[derive(Clone, Debug)]
 pub struct TrainingData {
     /// Whether the values stay in the set and those of a batch are gathered when they are needed; else they are in memory.
@@ -127,7 +127,7 @@ impl TrainingData {
         !self.streamed && name == VALUES
     }
 
-    /// Hash of what a recipe takes from a set, to notice that a run is resumed on other data.
+    /// Returns a hash of the training data, with which resuming on other data is detected.
     ///
     /// # Errors
     /// If the values cannot be read.
@@ -143,7 +143,7 @@ impl TrainingData {
         Ok(Survey::with_hash(hash, question, Source::plain(set), &selections, None)?.fingerprint)
     }
 
-    /// Whether a run whose data had this fingerprint was trained on what a recipe takes from a set.
+    /// Returns whether the training data have this hash.
     ///
     /// # Errors
     /// If the values cannot be read.
@@ -192,22 +192,22 @@ impl TrainingData {
         data
     }
 
-    /// Snapshots of all trajectories.
+    /// Returns the number of snapshots of all trajectories.
     pub fn rows(&self) -> usize {
         self.times.len()
     }
 
-    /// Trajectories.
+    /// Returns the number of trajectories.
     pub fn trajectories(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// Snapshots of the longest trajectory.
+    /// Returns the number of snapshots of the longest trajectory.
     pub fn longest(&self) -> usize {
         self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
     }
 
-    /// Whether batches are gathered one by one.
+    /// Returns whether the snapshots of each batch are loaded ahead of its step.
     pub fn is_streamed(&self) -> bool {
         self.streamed
     }

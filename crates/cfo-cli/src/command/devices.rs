@@ -91,14 +91,14 @@ impl Job {
         text += &match &self.nccl {
             Some(nccl) => format!("NCCL: {} ({})\n", nccl.version, nccl.library.display()),
             None => {
-                "NCCL: not found; gradients of GPUs go through the host; `pip install nvidia-nccl-cu13`\n"
+                "NCCL: not found, so gradients of GPUs are summed on the host; install it with `pip install nvidia-nccl-cu13`\n"
                     .into()
             }
         };
         for rank in self.ranks.iter().filter(|rank| rank.shares_with.iter().any(|&other| other > rank.rank)) {
             let others: Vec<String> = rank.shares_with.iter().map(ToString::to_string).collect();
             text += &format!(
-                "warning: rank {} shares `{}` of {} with rank {}: their gradients go through the host; start one rank a GPU\n",
+                "warning: rank {} shares `{}` of {} with rank {}: their gradients are summed on the host; start one rank per GPU\n",
                 rank.rank,
                 rank.device,
                 rank.host,

@@ -111,7 +111,7 @@ fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
 fn too_long(found: &ShorterSteps) -> Option<String> {
     let nfe = 2 * found.evaluations[0];
     Some(format!(
-        "{}; `--solver tsit5` chooses its steps, `--nfe {nfe}` makes more of them, `evaluate.solver` and `evaluate.nfe` of the recipe also for validation",
+        "{}; use `--solver tsit5`, which chooses its steps, or `--nfe {nfe}`, or set `evaluate.solver` and `evaluate.nfe` in the recipe, also for validation",
         found.problem()?
     ))
 }
@@ -208,7 +208,7 @@ pub(super) fn part(set: &Trajectories, part: Part) -> Result<cfo::Part<'_>> {
 /// What was compared, in a sentence.
 fn setting(document: &Document) -> String {
     format!(
-        "`{}`, checkpoint `{}`, rolled out from the first snapshot of {} trajectories of `{}` by `{}` and compared at all their times",
+        "`{}`, checkpoint `{}`: rollouts from the first snapshot of {} trajectories of `{}` with `{}`, compared at all their times",
         document.run.display(),
         document.checkpoint,
         document.trajectories,
@@ -235,7 +235,7 @@ fn table(document: &Document) -> Table {
         }
     }
     push("relative L2 error", scientific(error.mean), &of);
-    push("", scientific(error.std), "deviation over trajectories");
+    push("", scientific(error.std), "standard deviation over trajectories");
     push("", scientific(error.final_time), "mean at the final time");
     push_channels(&mut push, &report.channels);
     if let Some(metrics) = &report.metrics {
@@ -244,7 +244,7 @@ fn table(document: &Document) -> Table {
     push(
         "evaluations",
         report.evaluations.to_string(),
-        &format!("of the network for one trajectory by `{}`", document.solver),
+        &format!("of the network for one trajectory with `{}`", document.solver),
     );
     push(
         "milliseconds",
@@ -269,7 +269,7 @@ fn push_channels(push: &mut impl FnMut(&str, String, &str), channels: &[ChannelR
         let ChannelReport { name, rmse, deviation, relative } = &channels[channel];
         let (value, of) = match relative {
             Some(relative) => {
-                (*relative, format!("`{name}`: error relative to its deviation of {deviation:.3e}"))
+                (*relative, format!("`{name}`: error relative to its standard deviation of {deviation:.3e}"))
             }
             None => (*rmse, format!("`{name}`: root mean square error; the channel is constant")),
         };

@@ -69,7 +69,7 @@ pub fn run(arguments: &args::Export) -> Result<()> {
                     "digits beyond single precision of the distance from each channel's mean".to_string()
                 }
                 (false, false) => format!(
-                    "the variation of channels whose values are large beside it: `{layout}` has float32; `cfo` and `npz` keep it"
+                    "small variations of channels with large values: `{layout}` has float32; the layouts `cfo` and `npz` keep them"
                 ),
             });
         }
@@ -116,14 +116,14 @@ fn chosen(
     if !arguments.trajectory.is_empty() {
         bail!(CfoError::InvalidKey {
             key: "--trajectory".into(),
-            problem: format!("the layout `vtkhdf` has room for one trajectory, not for {}", indices.len()),
+            problem: format!("the layout `vtkhdf` can store one trajectory, not {}", indices.len()),
         });
     }
     let rest = match file.len() - 1 {
         1 => "trajectory 1".to_string(),
         last => format!("trajectories 1 to {last}"),
     };
-    let said = format!("{rest}: the layout `vtkhdf` has room for one, which `--trajectory` chooses");
+    let said = format!("{rest}: the layout `vtkhdf` can store one, which `--trajectory` selects");
     Ok((vec![0], vec![said]))
 }
 
@@ -169,7 +169,7 @@ fn write(
         let all: Vec<usize> = (0..times.len()).collect();
         for some in all.chunks(portion) {
             if interrupt.load(Ordering::Relaxed) {
-                bail!("stopped before the end; nothing was written");
+                bail!("interrupted; nothing was written");
             }
             let values = &mut values[..some.len() * size];
             file.frames_into(index, some, values)?;
@@ -192,7 +192,7 @@ fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
         _ => Err(DataError::Argument {
             what: "the name of the output file",
             found: format!("`{}`", path.display()),
-            needed: "one that ends in `.vtkhdf`, `.xdmf`, `.nc`, `.npz` or `.h5`, or a layout in `--to`"
+            needed: "a name that ends with `.vtkhdf`, `.xdmf`, `.nc`, `.npz` or `.h5`, or a layout in `--to`"
                 .to_owned(),
         }),
     }

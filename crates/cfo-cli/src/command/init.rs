@@ -15,7 +15,7 @@ pub fn run(arguments: &args::Init) -> Result<()> {
     if let Some(out) = arguments.out.as_ref().filter(|out| out.exists() && !arguments.force) {
         bail!(CfoError::BadData {
             problem: format!("`{}` already exists", out.display()),
-            hint: "`--force` replaces it".into(),
+            hint: "choose another name, or replace the file with `--force`".into(),
         });
     }
     let file = TrajectoryFile::open(&arguments.file)?;

@@ -17,7 +17,7 @@ pub(super) fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
         _ => Err(DataError::Argument {
             what: "the name of the output file",
             found: format!("`{}`", path.display()),
-            needed: "one that ends in `.h5`, `.hdf5` or `.npz`".to_owned(),
+            needed: "a name that ends with `.h5`, `.hdf5` or `.npz`".to_owned(),
         }),
     }
 }

@@ -238,7 +238,7 @@ fn layout(output: &Output) -> Result<OutputLayout, DataError> {
         (Layout::Pdebench, OutputLayout::Npz) => Err(DataError::Argument {
             what: "the name of the file",
             found: format!("`{}`", output.out.display()),
-            needed: "one that does not end in `.npz`: PDEBench's layout is HDF5".to_owned(),
+            needed: "a name that does not end with `.npz`: PDEBench's layout is HDF5".to_owned(),
         }),
         (Layout::Pdebench, _) => Ok(OutputLayout::Pdebench),
     }
@@ -248,8 +248,8 @@ fn text(report: &Report) -> String {
     let shape: Vec<String> = report.shape.iter().map(ToString::to_string).collect();
     let repeats = report.distinct.map_or_else(String::new, |distinct| {
         format!(
-            "at most {distinct} of them are distinct, so that test repeats trajectories of training; \
-             `--variant varied` makes all of them distinct\n"
+            "at most {distinct} of them are distinct, so test trajectories are also training trajectories; \
+             with `--variant varied` all are distinct\n"
         )
     });
     format!(

@@ -30,7 +30,7 @@ impl Guard {
             ));
         };
         if self.address.ip().is_loopback() && !self.is_own(host) {
-            return Err(refused("this server does not answer to that name"));
+            return Err(refused("the request is for another host name than this server's"));
         }
         if let Some(origin) = request.header("origin") {
             let same = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));

@@ -88,7 +88,7 @@ fn listen(arguments: &args::Serve) -> Result<TcpListener> {
     if !host.is_loopback() && arguments.token.is_none() {
         bail!(refused(
             format!("other machines could use `{host}` without a token"),
-            "add `--token TOKEN`, or leave `--host` out to serve this machine alone",
+            "add `--token TOKEN`, or leave out `--host` to serve only this machine",
         ));
     }
     if let Some(token) = &arguments.token {

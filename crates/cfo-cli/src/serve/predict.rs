@@ -76,7 +76,7 @@ fn refuse(error: impl Into<String>, hint: &str) -> Response {
 pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Result<Response, Response> {
     let malformed = |error: &dyn std::fmt::Display| {
         let hint = "send {\"trajectory\": 0} or {\"initial\": [...]}, and \"times\": [...]";
-        Response::error(400, &format!("the body is not what a prediction needs: {error}"), hint)
+        Response::error(400, &format!("the body is not a valid request for a prediction: {error}"), hint)
     };
     let document: Value = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     if !document.is_object() {
@@ -114,7 +114,7 @@ fn check(question: &Question) -> Result<(), Response> {
     let Question { times, trajectory, initial, .. } = question;
     if times.is_empty() || times.len() > MOST_TIMES {
         return Err(refuse(
-            format!("{} times; 1 to {MOST_TIMES} can be asked for", times.len()),
+            format!("{} times were requested; 1 to {MOST_TIMES} are allowed", times.len()),
             "set `times`",
         ));
     }
@@ -122,13 +122,13 @@ fn check(question: &Question) -> Result<(), Response> {
         return Err(refuse(format!("{time} is not a time"), "times are finite numbers"));
     }
     if trajectory.is_some() == initial.is_some() {
-        return Err(refuse("a prediction starts from `trajectory` or from `initial`", "send one of them"));
+        return Err(refuse("the request needs `trajectory` or `initial`, and not both", "send one of them"));
     }
     for (name, count) in [("steps", question.steps), ("nfe", question.nfe)] {
         if count.is_some_and(|count| count == 0 || count > MOST_STEPS) {
             return Err(refuse(
-                format!("`{name}` is not from 1 to {MOST_STEPS}"),
-                "choose fewer, or leave it out",
+                format!("`{name}` must be from 1 to {MOST_STEPS}"),
+                "choose a smaller number, or leave it out",
             ));
         }
     }
@@ -144,7 +144,7 @@ fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> R
                 "{} times of {size} numbers; a response has at most {MOST_NUMBERS}",
                 question.times.len()
             ),
-            "ask for fewer times at once",
+            "request fewer times at once",
         ));
     }
     let mut start = match (&question.initial, question.trajectory) {
@@ -211,7 +211,9 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
         alignment.align(&mut one);
         Ok(Start { time, state: one.values, parameters: one.parameters, alignment: Some(alignment) })
     };
-    read().map_err(|error| Response::error(500, &format!("{error:#}"), "`cfo inspect` says what is wrong"))
+    read().map_err(|error| {
+        Response::error(500, &format!("{error:#}"), "`cfo inspect FILE` describes the problem")
+    })
 }
 
 /// What a rollout found, at the times in the order of the request.
@@ -238,7 +240,7 @@ fn roll_out(
     let mut found = trained.predict_each(&request, &watch).map_err(|error| from(&error))?;
     if let Some(divergence) = found.diverged.first() {
         let problem = format!("the prediction {} after time {}", divergence.halt, divergence.time);
-        return Err(refuse(problem, "ask for nearer times, more steps or another solver"));
+        return Err(refuse(problem, "request nearer times, more steps or another solver"));
     }
     let mut states = found.states.pop().unwrap_or_default();
     let mut offset = trained.model().scaling.offset();
@@ -258,6 +260,6 @@ fn roll_out(
 /// An error of the library as a response.
 fn from(error: &CfoError) -> Response {
     let status = if error.is_bad_input() { 422 } else { 503 };
-    let hint = error.hint().unwrap_or_else(|| "ask for less, or for nearer times".into());
+    let hint = error.hint().unwrap_or_else(|| "request less, or nearer times".into());
     Response::error(status, &error.to_string(), &hint)
 }

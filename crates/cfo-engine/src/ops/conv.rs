@@ -332,7 +332,9 @@ impl Graph {
                     operation: "conv_transpose",
                     left: self.shape(x).clone(),
                     right: self.shape(w).clone(),
-                    needed: format!("with stride {stride:?} and padding {amount:?} the result would be empty"),
+                    needed: format!(
+                        "with stride {stride:?} and padding {amount:?} the result would be empty"
+                    ),
                 });
             }
             if mode != PadMode::Zero {

@@ -1,4 +1,4 @@
-//! Checkpoints: a folder that appears whole or not at all, and is refused if a bit of it changed.
+//! Checkpoints: folders that are written atomically and verified by checksums when they are read.
 
 mod state;
 mod tensors;
@@ -29,25 +29,25 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Those of a run.
+    /// Returns the checkpoints of a run.
     pub fn of(run: &Path) -> Self {
         Self { folder: run.join("checkpoints") }
     }
 
-    /// Whether there is any.
+    /// Returns whether there is a checkpoint.
     pub fn exist(&self) -> bool {
         !self.names().is_empty()
     }
 
-    /// Whether there is one of that name: `latest`, `best` or `step-N`.
+    /// Returns whether there is a checkpoint with this name: `latest`, `best` or `step-N`.
     pub fn has(&self, name: &str) -> bool {
         self.folder.join(name).join(STATE).exists()
     }
 
-    /// The one that is meant where none is named: `best` if there is one, else `latest`.
+    /// Returns the name of the default checkpoint: `best` if there is one, else `latest`.
     ///
     /// # Errors
-    /// If `best` points at a checkpoint that is gone.
+    /// If `best` points to a checkpoint that is missing.
     pub fn preferred(&self) -> Result<&'static str> {
         match fs::symlink_metadata(self.folder.join("best")) {
             Ok(_) if self.has("best") => Ok("best"),
@@ -65,7 +65,7 @@ impl Checkpoints {
         }
     }
 
-    /// What is odd about `recipe.toml` of the run beside these checkpoints, which each hold the recipe that they were made by.
+    /// Returns a warning if `recipe.toml` of the run differs from the recipe in the checkpoints.
     pub fn recipe_warning(&self) -> Option<String> {
         let path = self.folder.with_file_name("recipe.toml");
         let trained = self.state("latest").ok()?.recipe();
@@ -132,10 +132,10 @@ impl Checkpoints {
         named.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// The newest one that is whole, and what is wrong with those after it.
+    /// Returns the newest intact checkpoint, and the errors of the newer ones.
     ///
     /// # Errors
-    /// If none is; what is wrong with the newest.
+    /// If no checkpoint is intact: the error of the newest.
     pub fn newest_whole(&self) -> Result<(String, Vec<CfoError>)> {
         let mut problems = Vec::new();
         for name in self.names() {
@@ -148,10 +148,11 @@ impl Checkpoints {
         Err(problems.into_iter().next().unwrap_or_else(missing))
     }
 
-    /// Writes `step-N`, makes it the latest and, if asked, the best, then removes those that are neither, but for the one before.
+    /// Writes `step-N` and makes it the latest and, with `best`, the best checkpoint. Older checkpoints are removed, except the best and the
+    /// previous one.
     ///
     /// # Errors
-    /// If the disk refuses; the earlier checkpoints are then untouched.
+    /// If it cannot be written; earlier checkpoints are then unchanged.
     pub fn save(&self, memory: &Memory, mut state: State, best: bool) -> Result<()> {
         fs::create_dir_all(&self.folder)?;
         let name = format!("step-{}", state.step);
@@ -236,7 +237,7 @@ impl Checkpoints {
     /// Reads a checkpoint's tensors into memory; the optimiser's only if asked.
     ///
     /// # Errors
-    /// If a file is missing, torn or changed since it was written.
+    /// If a file is missing, incomplete or changed since it was written.
     pub fn load(&self, name: &str, state: &State, memory: &mut Memory, optimizer: bool) -> Result<()> {
         let files = self.files(name, state, optimizer)?;
         files
@@ -315,10 +316,10 @@ fn sync_folder(folder: &Path) -> Result<()> {
     Ok(fs::File::open(folder)?.sync_all()?)
 }
 
-/// Writes a file so that it appears whole or not at all.
+/// Writes a file atomically.
 ///
 /// # Errors
-/// If the disk refuses; an earlier file is then untouched.
+/// If it cannot be written; an earlier file is then unchanged.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let temporary = path.with_file_name(format!(".{name}.tmp"));

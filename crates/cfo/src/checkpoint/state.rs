@@ -8,13 +8,13 @@ use super::VERSION;
 use crate::model::Model;
 use crate::recipe::Recipe;
 
-/// Everything of a run but its tensors.
+/// The state of a run without its tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
     version: u32,
     /// Version of the program that wrote it.
     pub program: String,
-    /// Optimiser steps made.
+    /// Number of optimiser steps made.
     pub step: u32,
     /// The model.
     pub model: Model,
@@ -22,36 +22,36 @@ pub struct State {
     pub data_fingerprint: String,
     /// Lowest validation error so far, with its step.
     pub best: Option<(f64, u32)>,
-    /// What the training loop remembers besides.
+    /// State of the training loop.
     #[serde(default)]
     pub course: Course,
     /// SHA-256 of the tensor files, by name.
     pub(super) files: HashMap<String, String>,
 }
 
-/// How a run went so far, as far as its going on depends on it.
+/// The state of the training loop that a resumed run needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Course {
-    /// Loss of the first step: what later ones are measured by.
+    /// Loss of the first step, with which later losses are compared.
     pub first_loss: Option<f64>,
     /// Mean loss of the last report.
     pub loss: Option<f64>,
-    /// Validations since the best one.
+    /// Number of validations since the best one.
     pub stale: u32,
-    /// How often the learning rate was halved because the network diverged at once.
+    /// Number of times that the learning rate was halved because training diverged at once.
     pub halvings: u32,
 }
 
 impl State {
-    /// The recipe as it was given: with the learning rate before it was halved.
+    /// Returns the recipe as it was given, with the learning rate before it was halved.
     pub fn recipe(&self) -> Recipe {
         let mut recipe = self.model.recipe.clone();
         recipe.train.learning_rate *= f64::from(self.course.halvings).exp2();
         recipe
     }
 
-    /// The state of a run at a step.
+    /// Creates the state of a run at a step.
     pub fn new(
         model: &Model,
         step: u32,

@@ -1,4 +1,4 @@
-//! Evaluation: rollouts of whole trajectories from their first snapshot, and how far they are from the truth.
+//! Evaluation: errors of rollouts of whole trajectories from their first snapshot.
 
 mod comparison;
 mod joined;
@@ -32,17 +32,17 @@ pub(crate) fn batch(model: &Model, memory: &Memory, count: usize) -> usize {
     count.clamp(1, (values / moving).clamp(1, MOST))
 }
 
-/// Errors over a set of trajectories.
+/// Relative L2 errors over a set of trajectories.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RelativeL2 {
-    /// Mean over the trajectories that arrived.
+    /// Mean over the trajectories that did not diverge.
     pub mean: f64,
-    /// Standard deviation over them.
+    /// Standard deviation over these trajectories.
     pub std: f64,
     /// Index of each trajectory in its set or file.
     #[serde(default)]
     pub indices: Vec<usize>,
-    /// Of each trajectory over all its snapshots, the first included; none for one that diverged.
+    /// Error of each trajectory over all its snapshots, including the first; `None` if it diverged.
     pub per_trajectory: Vec<Option<f64>>,
     /// Mean at the last snapshot alone.
     pub final_time: f64,
@@ -59,41 +59,40 @@ pub struct TimeError {
     pub worst: f64,
 }
 
-/// What evaluation finds.
+/// The result of an evaluation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// The paper's metric.
     pub relative_l2: RelativeL2,
-    /// Its course over time: at each snapshot if all trajectories share their times, else over as many equal spans of time as
-    /// the longest has snapshots.
+    /// The error over time: at each snapshot if all trajectories share their times, else in equal spans of time, as many as the longest
+    /// trajectory has snapshots.
     pub per_time: Vec<TimeError>,
     /// Network evaluations for one trajectory.
     pub evaluations: usize,
-    /// Seconds of integration for one trajectory, many in one batch.
+    /// Seconds of integration per trajectory, computed in batches.
     pub seconds_per_trajectory: f64,
-    /// PDEBench's metrics and others, where they were asked for.
+    /// Metrics of PDEBench and others, if they were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
-    /// Errors of each channel relative to its own deviation, where metrics were asked for.
+    /// Errors of each channel relative to its standard deviation, if metrics were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<ChannelReport>,
-    /// The trajectories that did not arrive, by their index; not part of the written report.
+    /// The trajectories that diverged, with their index; not part of the written report.
     #[serde(skip)]
     pub diverged: Vec<Divergence>,
-    /// The trajectories that went far out of the range of the training data, by their index; not part of the written report.
+    /// The trajectories far outside the range of the training data, with their index; not part of the written report.
     #[serde(skip)]
     pub excursions: Vec<Excursion>,
     /// The trajectory with the highest error; not part of the written report.
     #[serde(skip)]
     pub worst: Option<Worst>,
-    /// Trajectories with PDE parameters outside what the model was trained on, with what is outside; not part of the written report.
+    /// Trajectories with PDE parameters outside the range of the training data, with a description; not part of the written report.
     #[serde(skip)]
     pub strangers: Vec<(usize, String)>,
 }
 
 impl Report {
-    /// What a user should know besides the errors: parameters and times outside what a model was trained on, and rollouts far out of the range
-    /// of its data.
+    /// Returns warnings: parameters and times outside the range of the training data, and rollouts far outside it.
     pub fn warnings(&self, model: &Model) -> Vec<String> {
         let strangers = strangers_warning(&self.strangers);
         let times: Vec<f64> = self.per_time.iter().map(|at| at.time).collect();
@@ -106,7 +105,7 @@ impl Report {
     }
 }
 
-/// A warning of trajectories with parameters outside what a model was trained on: the first one in words, and how many there are.
+/// Returns a warning that describes the first trajectory with parameters outside the range of the training data, and the number of them.
 pub fn strangers_warning(strangers: &[(usize, String)]) -> Option<String> {
     let (index, text) = strangers.first()?;
     let rest = match strangers.len() {
@@ -123,7 +122,7 @@ pub struct Worst {
     pub index: usize,
     /// Its relative L2 error.
     pub error: f64,
-    /// Its times and snapshots, from the one on that is predicted from, relative to the model's offset.
+    /// Its times and snapshots, starting with the initial one, relative to the model's offset.
     pub truth: Trajectory,
     /// Its predicted snapshots, in the user's units and relative to the model's offset.
     pub prediction: Vec<f32>,

@@ -9,10 +9,10 @@ use crate::model::Model;
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
-/// To predict the next snapshot of a uniform grid.
+/// The autoregressive model: the network learns the next snapshot on a uniform time grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Autoregressive {
-    /// Whether the change is predicted rather than the next state.
+    /// Whether the network predicts the change (residual autoregressive model) instead of the next state.
     pub residual: bool,
 }
 

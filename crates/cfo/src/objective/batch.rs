@@ -5,40 +5,39 @@ use cfo_engine::{Graph, Node, WindowTimes};
 use super::{Noise, Point};
 use crate::error::Result;
 
-/// A drawn batch, in normalised units.
+/// A batch of training samples, in normalised units.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
-    /// `[batch]`: times, 0 at the first that training sees.
+    /// `[batch]`: times, 0 at the first time of the training data.
     pub time: Node,
     /// `[batch, height, width, channels]`.
     pub state: Node,
-    /// Shaped like the state: a velocity or the next snapshot, as [`Draw`](super::Draw) says. Of a window all snapshots after the first,
-    /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] yields one. Of a whole
-    /// trajectory `[batch, frames, points, channels]`.
+    /// A velocity or the next snapshot, shaped like the state; see [`Draw`](super::Draw). For a window all snapshots after the first,
+    /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] returns one. For a whole trajectory
+    /// `[batch, frames, points, channels]`.
     pub target: Node,
     /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
     pub conditions: Option<Node>,
-    /// `[batch, 1, 1, channels]`: what an error counts where noise was taken off the snapshots or paths are wrong between them, the less is known
-    /// of the velocity, the less.
+    /// `[batch, 1, 1, channels]`: weight of each error, smaller where the velocity is less certain, if noise was removed or `path.trust` is set.
     pub trust: Option<Node>,
     /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
     pub window: Option<WindowTimes>,
     /// Random numbers of this step.
     pub noise: Noise,
-    /// What the mean over these samples counts in the mean over the batch: 1 where one process draws all of it.
+    /// Weight of the mean over these samples in the mean over the whole batch; 1 with one process.
     pub weight: f64,
 }
 
 impl Batch {
-    /// Appends what a mean over these samples counts in the mean over the whole batch, of which other ranks draw the rest.
+    /// Appends `mean` multiplied by the weight of these samples in the whole batch, which is shared by all ranks.
     ///
     /// # Errors
-    /// If it is not a number.
+    /// If `mean` is not a scalar.
     pub fn weigh(&self, graph: &mut Graph, mean: Node) -> Result<Node> {
         if self.weight == 1.0 { Ok(mean) } else { Ok(graph.scale(mean, self.weight)?) }
     }
 
-    /// Where a state is to be moved during training: at a time `[batch]`, with this batch's conditions and random numbers.
+    /// Returns the point for a state at a time `[batch]`, with the PDE parameters and random numbers of this batch.
     pub fn at(&self, time: Node, state: Node) -> Point {
         Point { time, state, conditions: self.conditions, given: None, noise: self.noise }
     }
@@ -55,7 +54,7 @@ impl Batch {
         }
     }
 
-    /// Appends the mean squared difference of output and target, each error weighted by what it counts.
+    /// Appends the mean squared difference of output and target, with the weights in [`Batch::trust`].
     ///
     /// # Errors
     /// If they have different shapes.

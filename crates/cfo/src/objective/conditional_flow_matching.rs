@@ -13,14 +13,15 @@ use crate::operator::Setting;
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
-/// To match the velocity of lines from noise to whole trajectories, given their first snapshot or not.
+/// Conditional flow matching: the network learns the velocity of lines from noise to whole trajectories, given their first snapshot.
 ///
-/// On a line the network sees a plane, frames by points; of a system of equations a line of frames; on a plane frames are channels.
+/// The input of the network is a plane (frames by points) for data with one space axis, a line of frames for ODE systems, and a plane whose
+/// channels are the frames for data with two space axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConditionalFlowMatching {
-    /// The path through the snapshots that frames are read off, and outputs off the frames.
+    /// The spline through the snapshots that gives the frames, and through the frames that gives the outputs.
     pub path: Path,
-    /// Frames, how often the snapshot is withheld, and the weight of guidance.
+    /// The keys of the recipe.
     pub keys: ConditionalFlowKeys,
 }
 

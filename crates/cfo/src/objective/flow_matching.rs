@@ -8,61 +8,61 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::recipe::{NoiseConfig, PathConfig, Recipe};
 
-/// To match the velocity of a spline through the snapshots, at random points of it.
+/// Flow matching: the network learns the velocity of a spline through the snapshots, at random points of the spline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowMatching {
-    /// Which points of the spline are drawn alike.
+    /// How points of the spline are sampled.
     pub by: DrawBy,
     /// The spline and its stencil.
     pub path: Path,
     /// The noise between snapshots.
     pub noise: NoiseSchedule,
-    /// Whether the network's output is in units of the velocity's root mean square, channel by channel.
+    /// Whether the network's output is multiplied by the root mean square of the velocity, channel by channel.
     pub scale_velocity: bool,
-    /// Where set, the output is also in units of the speed at each time, and the loss counts an error in units of that speed to this
-    /// power: 0 counts errors alike at all times, 1 relative to the speed at their time.
+    /// If set, the output is also multiplied by the typical speed at each time, and the loss divides each error by that speed to this
+    /// power: 0 weights errors equally at all times, 1 relative to the speed at their time.
     pub time_balance: Option<f64>,
 }
 
 impl FlowMatching {
     pub(super) const NAME: &'static str = "flow-matching";
 
-    /// As a recipe's section describes it.
+    /// Creates the objective from the section `[path]` of a recipe.
     pub fn new(config: &PathConfig) -> Self {
         let PathConfig { scale_velocity, time_balance, .. } = *config;
         Self { by: config.draw, path: config.path(), noise: config.schedule(), scale_velocity, time_balance }
     }
 
-    /// On another spline than the paper's.
+    /// Creates the objective with a spline and the paper's other settings.
     pub fn on(spline: Spline) -> Self {
         Self::new(&PathConfig { spline, ..PathConfig::default() })
     }
 
-    /// On lines from snapshot to snapshot.
+    /// Creates the objective with linear splines.
     pub fn linear() -> Self {
         Self::on(Spline::Linear)
     }
 
-    /// On quintic splines, the paper's.
+    /// Creates the objective with quintic splines, as in the paper.
     pub fn quintic() -> Self {
         Self::on(Spline::Quintic)
     }
 
-    /// The same with so many snapshots estimating the derivatives at each.
+    /// Sets the number of snapshots from which the derivatives at a snapshot are estimated.
     #[must_use]
     pub fn stencil(mut self, points: usize) -> Self {
         self.path.stencil = points;
         self
     }
 
-    /// The same with another amplitude of the noise between snapshots, in normalised units.
+    /// Sets the amplitude of the noise between snapshots, in normalised units.
     #[must_use]
     pub fn noise(mut self, amplitude: f64) -> Self {
         self.noise.amplitude = amplitude;
         self
     }
 
-    /// The same with any interval or any snapshot drawn alike rather than any time.
+    /// Sets how points of the spline are sampled.
     #[must_use]
     pub fn drawn_by(mut self, by: DrawBy) -> Self {
         self.by = by;

@@ -1,7 +1,7 @@
-//! Objectives: what a network is trained for, and how it then moves a state in time.
+//! Objectives: the loss of a network, and how the trained network predicts.
 //!
-//! An objective is one file. It says what it draws from the data ([`Draw`]), appends its loss to the graph, names the unit of its
-//! network's output ([`Unit`]), refuses data that it cannot learn from, and says how the network moves a state ([`Motion`]).
+//! An objective defines what is sampled from the data ([`Draw`]), its loss, the unit of the network's output ([`Unit`]), checks on the
+//! data, and how the network predicts ([`Motion`]). Each objective is one file.
 
 mod autoregressive;
 mod batch;
@@ -37,7 +37,7 @@ pub use noise::Noise;
 pub use pde_refiner::{PdeRefiner, RefinerForm};
 pub(crate) use uniform_grid::EQUAL;
 
-/// What a network is trained for. A user's own is one more implementor; `examples/own_objective.rs` trains one.
+/// An objective of training. To use your own loss, implement this trait; `examples/own_objective.rs` trains one.
 ///
 /// ```
 /// use cfo::Model;
@@ -69,10 +69,10 @@ pub(crate) use uniform_grid::EQUAL;
 /// # let _ = AbsoluteFlow;
 /// ```
 pub trait Objective: Send + Sync {
-    /// Its name in reports and checkpoints. A run is loaded only with an objective of the name that trained it.
+    /// Returns the name in reports and checkpoints. A run is loaded only with an objective of the name that trained it.
     fn name(&self) -> &str;
 
-    /// What a sample of a batch is drawn from.
+    /// Returns what a sample of a batch is drawn from.
     fn draw(&self) -> Draw;
 
     /// Appends the loss of a batch, a scalar: a mean over its samples, since ranks share a batch.
@@ -81,8 +81,8 @@ pub trait Objective: Send + Sync {
     /// If the network cannot take the batch.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node>;
 
-    /// Appends the loss and its gradients with respect to all parameters, in their order. An objective that knows a better way than
-    /// to go back through all that its loss appended says so here. Both are by what the batch counts ([`Batch::weigh`]).
+    /// Appends the loss and its gradients with respect to all parameters, in their order. The default differentiates [`Objective::loss`];
+    /// override it for a cheaper way. Both are weighted by [`Batch::weigh`].
     ///
     /// # Errors
     /// If the network cannot take the batch, or the loss is not differentiable.
@@ -98,15 +98,15 @@ pub trait Objective: Send + Sync {
         Ok((loss, gradients))
     }
 
-    /// How windows are integrated in steps that are chosen while they run, where that is what training does: the loss is then the
-    /// mean of [`Objective::mismatch`] over the snapshots of the window but the first, and [`Objective::loss`] is not asked for.
+    /// Returns how windows are integrated with adaptive steps, if the objective does so. The loss is then the mean of
+    /// [`Objective::mismatch`] over all snapshots of the window but the first, and [`Objective::loss`] is not called.
     fn integration(&self) -> Option<Integration> {
         None
     }
 
-    /// Appends the mismatch of predicted and true snapshots, a scalar: by default the mean squared error in units of the change from one
-    /// snapshot to the next, channel by channel, which is 1 over one interval where nothing is predicted to change. In a space of the
-    /// network's own, errors count as in that of the data.
+    /// Appends the mismatch of predicted and true snapshots, a scalar. The default is the mean squared error in units of the change from one
+    /// snapshot to the next, channel by channel; a prediction of no change has 1 over one interval. In a latent space, errors are weighted
+    /// as in the space of the data.
     ///
     /// # Errors
     /// If they have different shapes.
@@ -117,24 +117,25 @@ pub trait Objective: Send + Sync {
         Ok(graph.mean_squared_error(found, wanted)?)
     }
 
-    /// How its network moves a state.
+    /// Returns how the network predicts.
     fn motion(&self) -> Motion {
         Motion::Velocity
     }
 
-    /// The path whose velocity is measured on the training data, for the unit of the network's output: by default that of
+    /// Returns the path whose velocity is measured on the training data, for the unit of the network's output. The default is the path of
     /// [`Objective::draw`], else lines from snapshot to snapshot.
     fn measured(&self) -> Path {
         self.draw().path()
     }
 
-    /// What an output of 1 of its network stands for. The scale is measured on the training data; [`Model::in_units`] divides by it and
-    /// [`Model::moved`] multiplies.
+    /// Returns the unit of the network's output. Its scale is measured on the training data; [`Model::in_units`] divides by it and
+    /// [`Model::moved`] multiplies by it.
     fn unit(&self) -> Unit {
         Unit::Velocity
     }
 
-    /// Appends what moves a state, in normalised units: its velocity or the state a step later, as [`Objective::motion`] says.
+    /// Appends the prediction for a state in normalised units: its velocity or the state one step later, depending on
+    /// [`Objective::motion`].
     ///
     /// # Errors
     /// If the network cannot take the state.
@@ -142,81 +143,81 @@ pub trait Objective: Send + Sync {
         model.moved(graph, point)
     }
 
-    /// Network evaluations that [`Objective::moved`] appends.
+    /// Returns the number of network evaluations that [`Objective::moved`] appends.
     fn evaluations(&self) -> usize {
         1
     }
 
-    /// Channels of its network's input and output, for states of so many channels.
+    /// Returns the numbers of channels of the network's input and output, for states with `channels` channels.
     fn channels(&self, state: usize) -> [usize; 2] {
         [state, state]
     }
 
-    /// The grid and the channels of its network, for states of a space: by default the states' grid with [`Objective::channels`].
+    /// Returns the shapes that the network is built for. The default is the grid of the states with [`Objective::channels`].
     fn setting(&self, space: &StateSpace) -> Setting {
         let StateSpace { field: [height, width, channels], periodic, conditions } = *space;
         let [inputs, outputs] = self.channels(channels);
         Setting { grid: [height, width], inputs, outputs, periodic, conditions }
     }
 
-    /// Whether its network may be told the time.
+    /// Returns whether time may be an input of the network.
     fn sees_time(&self) -> bool {
         self.motion() == Motion::Velocity || self.has_own_time()
     }
 
-    /// Whether the time that its network is told is not that of the data but its own, in [0, 1]: a step of refinement, the time of a flow
-    /// from noise. The network must then be one that is told the time.
+    /// Returns whether the time input of the network is not the time of the data but a number in [0, 1], such as the refinement or the
+    /// time of a flow from noise. The network must then have a time input.
     fn has_own_time(&self) -> bool {
         false
     }
 
-    /// Refuses training data that it cannot learn from.
+    /// Checks the training data. The default accepts everything.
     ///
     /// # Errors
-    /// What was found, what it takes and what to do.
+    /// If the network cannot be trained on the data.
     fn check(&self, _data: &Trajectories, _recipe: &Recipe) -> Result<()> {
         Ok(())
     }
 
-    /// Writes itself into a recipe; `false` if recipes have no words for it.
+    /// Writes the objective to a recipe; returns `false` if recipes cannot describe it.
     fn describe(&self, _recipe: &mut Recipe) -> bool {
         false
     }
 }
 
-/// What a sample of a batch is drawn from. Trajectories are drawn alike, whatever their lengths.
+/// What a sample of a batch is drawn from. All trajectories have the same probability, whatever their lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Draw {
-    /// A point of a trajectory's path: the state is the path's value there plus noise, the target its velocity plus the noise's.
+    /// A point of a trajectory's path. The state is the path's value plus noise, the target its velocity plus that of the noise.
     PathPoint {
-        /// Which points are drawn alike.
+        /// How points are sampled.
         by: DrawBy,
         /// The spline and its stencil.
         path: Path,
         /// The noise between snapshots.
         noise: NoiseSchedule,
     },
-    /// A uniform snapshot but the last: the target is the next one.
+    /// A random snapshot except the last; the target is the next one.
     Neighbours,
-    /// A uniform snapshot and those that follow it, irregular times included: the targets are all but the first, and
-    /// [`Batch::window`] has their times. Trajectories that are shorter are refused.
+    /// A random snapshot and those that follow it, also at irregular times. The targets are all but the first, and [`Batch::window`] has
+    /// their times. Shorter trajectories are refused.
     Window {
-        /// Snapshots after the first; 1 at least.
+        /// Number of snapshots after the first, at least 1.
         intervals: usize,
     },
-    /// A whole trajectory: the state is its first snapshot, the target `[batch, frames, points, channels]` its values at as many equally
-    /// distant times from its first to its last, read off a path.
+    /// A whole trajectory. The state is its first snapshot, the target `[batch, frames, points, channels]` its values on a path at equally
+    /// spaced times from the first to the last.
     Trajectory {
         /// The spline and its stencil.
         path: Path,
-        /// How many.
+        /// Number of times.
         frames: usize,
     },
 }
 
 impl Draw {
-    /// The same in the engine's words, for trajectories of so many snapshots at most.
+    /// Converts to the engine's type, for trajectories of at most `longest` snapshots.
     pub(crate) fn data(self, longest: usize) -> PathData {
         match self {
             Self::PathPoint { by, path, noise } => PathData::Flow { by, path, noise },
@@ -243,33 +244,33 @@ impl Draw {
     }
 }
 
-/// Where a state is to be moved, in normalised units.
+/// The inputs of a prediction step, in normalised units.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// `[batch]`; for [`Motion::Trajectory`] the time of the flow from noise, in [0, 1].
+    /// `[batch]`: times; for [`Motion::Trajectory`] the time of the flow from noise, in [0, 1].
     pub time: Node,
-    /// `[batch, height, width, channels]`; for [`Motion::Trajectory`] the trajectory under way, `[batch, frames, points, channels]`.
+    /// `[batch, height, width, channels]`: states; for [`Motion::Trajectory`] the trajectories in progress, `[batch, frames, points, channels]`.
     pub state: Node,
     /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
     pub conditions: Option<Node>,
-    /// `[batch, height, width, channels]`: the snapshot that a trajectory starts from, for [`Motion::Trajectory`].
+    /// `[batch, height, width, channels]`: the initial snapshots, for [`Motion::Trajectory`].
     pub given: Option<Node>,
     /// Random numbers of this step and these trajectories.
     pub noise: Noise,
 }
 
-/// How windows are integrated in training, in steps that are chosen while they run, for each sample on its own.
+/// Adaptive integration of windows in training, separately for each sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Integration {
     /// The Runge-Kutta method, which must estimate its error.
     pub tableau: Tableau,
-    /// Tolerances in normalised units, and how steps are chosen.
+    /// Tolerances in normalised units, and the step-size controller.
     pub controller: Controller,
-    /// Intervals of a window.
+    /// Number of intervals of a window.
     pub intervals: usize,
-    /// Whether gradients go from one interval back into the one before.
+    /// Whether gradients go back from one interval into the previous one.
     pub through_time: bool,
-    /// States kept for the way back; others are computed again.
+    /// Number of states stored for the backward pass; the others are recomputed.
     pub checkpoints: usize,
 }
 
@@ -285,37 +286,37 @@ pub(crate) fn check_precision(objective: &dyn Objective, precision: Precision) -
     })
 }
 
-/// How a network moves a state.
+/// How a network predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Motion {
-    /// It is a velocity: a solver integrates it to any times, forward or backward.
+    /// The output is a velocity, which a solver integrates to any times, forward or backward.
     Velocity,
-    /// It is a map over a fixed step, from one snapshot of a uniform grid to the next. It may take several evaluations
-    /// ([`Objective::evaluations`]) and draw random numbers ([`Point::noise`]).
+    /// The output is the next snapshot on a uniform time grid. A step may take several evaluations ([`Objective::evaluations`]) and random
+    /// numbers ([`Point::noise`]).
     Step,
-    /// It is the velocity of a flow that makes a whole trajectory out of noise, given its first snapshot: a solver integrates it over a
-    /// time of its own from 0 to 1.
+    /// The output is the velocity of a flow from noise to a whole trajectory, given its first snapshot. A solver integrates it over a
+    /// separate time from 0 to 1.
     Trajectory {
-        /// Equally distant times of the trajectory, from its first to its last.
+        /// Number of equally spaced times of the trajectory.
         frames: usize,
     },
 }
 
-/// What an output of 1 of a network stands for.
+/// The unit of a network's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// The unit of the normalised state, over the unit of time where it is a velocity.
+    /// The unit of the normalised state, divided by the unit of time for a velocity.
     State,
     /// The root mean square of the change from one snapshot to the next, channel by channel.
     Change,
     /// The root mean square of the path's velocity, channel by channel.
     Velocity,
-    /// The same at each time of its own.
+    /// The root mean square of the path's velocity at each time, channel by channel.
     VelocityAtTime,
 }
 
-/// What the network is trained for.
+/// The objective of training, as in the section `[objective]` of a recipe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ObjectiveConfig {
@@ -337,7 +338,7 @@ pub enum ObjectiveConfig {
 }
 
 impl ObjectiveConfig {
-    /// Its name in recipes and reports.
+    /// Returns the name in recipes and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::FlowMatching => FlowMatching::NAME,
@@ -348,12 +349,12 @@ impl ObjectiveConfig {
         }
     }
 
-    /// Whether it generates whole trajectories instead of a velocity to integrate.
+    /// Returns whether the network generates whole trajectories instead of a velocity.
     pub(crate) fn makes_trajectories(self) -> bool {
         matches!(self, Self::ConditionalFlowMatching(_))
     }
 
-    /// Refuses keys out of range.
+    /// Checks the values of the keys.
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Self::FlowMatching | Self::Autoregressive { .. } => Ok(()),
@@ -363,7 +364,7 @@ impl ObjectiveConfig {
         }
     }
 
-    /// The objective that it describes, on the path of a recipe.
+    /// Returns the objective that these keys describe, with the path of a recipe.
     pub fn objective(self, path: &PathConfig) -> Arc<dyn Objective> {
         match self {
             Self::FlowMatching => Arc::new(FlowMatching::new(path)),

@@ -65,7 +65,7 @@ const MOST_OPERATIONS: usize = 1 << 17;
 const APPEARANCES: usize = 4;
 
 impl ThroughSolver {
-    /// Whether steps are chosen by tolerances.
+    /// Returns whether steps are chosen by tolerances.
     pub fn is_adaptive(&self) -> bool {
         self.substeps == 0 && self.solver.estimates_error()
     }
@@ -122,19 +122,19 @@ impl ThroughSolver {
     }
 }
 
-/// To integrate to the next snapshots.
+/// The neural ODE: the network is integrated by a solver, and the loss compares the result with the next snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NeuralOde {
-    /// How it is integrated.
+    /// The solver.
     pub through: ThroughSolver,
-    /// The flow matching whose unit of the velocity it shares, so that one can go on from the other's weights.
+    /// The flow matching with the same unit of velocity, so that weights of one objective can be used by the other.
     pub flow: FlowMatching,
 }
 
 impl NeuralOde {
     pub(super) const NAME: &'static str = "neural-ode";
 
-    /// With another solver or other steps.
+    /// Creates the objective with a solver and its steps.
     pub fn through(through: ThroughSolver) -> Self {
         Self { through, ..Self::default() }
     }

@@ -12,9 +12,9 @@ use crate::model::Model;
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
-/// To predict the next snapshot of a uniform grid, and to take noise off a prediction: one network for both.
+/// PDE-Refiner: one network predicts the next snapshot on a uniform time grid and removes noise from the prediction.
 ///
-/// The network sees the snapshot, what is to be refined, and the step of the refinement as its time.
+/// Its inputs are the snapshot, the prediction to refine, and the number of the refinement in place of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PdeRefiner {

@@ -1,4 +1,4 @@
-//! A recipe that fits a trajectory file, with a reason for each choice: what `cfo init` writes.
+//! Choice of a recipe for a trajectory file, with a reason for each key, as `cfo init` writes it.
 
 mod cost;
 mod network;
@@ -19,7 +19,7 @@ use network::Network;
 use survey::Survey;
 pub use survey::warnings_of_file;
 
-/// A recipe for a file, and why it is as it is.
+/// A recipe for a trajectory file, with a reason for each choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// The recipe.
@@ -33,10 +33,10 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Looks at a file and chooses for a machine. The cost is bounded whatever the size of the file.
+    /// Chooses a recipe for a file and a machine. The cost is bounded for files of any size.
     ///
     /// # Errors
-    /// If the file cannot be read where it is looked at.
+    /// If the file cannot be read.
     pub fn new(file: &TrajectoryFile, machine: Machine) -> Result<Self> {
         // As training sees it.
         let survey = Survey::new(&file.merged())?;
@@ -55,8 +55,8 @@ impl Proposal {
         Ok(proposal)
     }
 
-    /// Warnings about the data, which no choice in a recipe removes: times that are too sparse, inputs among the channels, a state that does
-    /// not determine its velocity.
+    /// Returns warnings about the data that no recipe can solve: times that are too sparse, inputs among the channels, a state that does not
+    /// determine its velocity.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -105,7 +105,10 @@ impl Proposal {
         );
         if best.path.spline.smoothness() > 0 {
             self.recipe.path.stencil = best.path.stencil;
-            self.say("path.stencil", "number of snapshots from which a velocity is estimated; chosen with the spline");
+            self.say(
+                "path.stencil",
+                "number of snapshots from which a velocity is estimated; chosen with the spline",
+            );
         }
     }
 
@@ -121,7 +124,10 @@ impl Proposal {
         let seconds = network.seconds(machine);
         let (steps, batch) = (network.steps, network.batch);
         let visits = f64::from(steps) * batch as f64 / survey.snapshots.max(1) as f64;
-        self.say("train.steps", format!("about {} on {machine}, estimated from the number of operations", duration(seconds)));
+        self.say(
+            "train.steps",
+            format!("about {} on {machine}, estimated from the number of operations", duration(seconds)),
+        );
         self.say("train.batch", format!("with these steps each snapshot is used about {visits:.0} times"));
         self.say("train.learning_rate", "halve it if the loss jumps");
         self.say("train.schedule", "the rate falls to 0 at the end, which helps more than additional steps");
@@ -129,7 +135,10 @@ impl Proposal {
         self.say("train.ema", "evaluation uses an average over about the last hundred steps");
         self.say("train.clip", "limits the effect of a single batch");
         self.say("train.report_every", "steps between lines of the log");
-        self.say("train.validate_every", "five validations; the checkpoint with the lowest error is kept as `best`");
+        self.say(
+            "train.validate_every",
+            "five validations; the checkpoint with the lowest error is kept as `best`",
+        );
         self.say("train.validate_trajectories", "at most, so that validation is cheap");
         self.say("train.checkpoint_every", "at most a tenth of the training is lost in a crash");
     }
@@ -150,7 +159,7 @@ impl Proposal {
         self.say("evaluate.solver", reason);
     }
 
-    /// The same for another number of steps: what is counted in steps follows.
+    /// Sets the number of training steps, and the keys that depend on it.
     #[must_use]
     pub fn for_steps(mut self, steps: u32) -> Self {
         self.recipe.train.steps = steps;
@@ -158,7 +167,7 @@ impl Proposal {
         self
     }
 
-    /// The recipe as TOML: the keys that were chosen, with their reasons as comments. All others have their defaults.
+    /// Returns the recipe as TOML: the chosen keys, with their reasons as comments. All other keys have their defaults.
     ///
     /// # Errors
     /// Never for a proposal that was made.
@@ -169,9 +178,7 @@ impl Proposal {
         for warning in &self.warnings {
             let _ = writeln!(text, "# warning: {warning}");
         }
-        text.push_str(
-            "# All other keys have their defaults; docs/reference/recipe.md lists every key.\n",
-        );
+        text.push_str("# All other keys have their defaults; docs/reference/recipe.md lists every key.\n");
         let mut section = "";
         for (path, reason) in &self.choices {
             let (of, key) = path.split_once('.').ok_or_else(|| bad(format!("`{path}` has no section")))?;
@@ -210,7 +217,7 @@ fn duration(seconds: f64) -> String {
 }
 
 impl Machine {
-    /// This one.
+    /// Returns this machine.
     pub fn here() -> Self {
         match Device::best() {
             Device::Cpu => Self::cores(std::thread::available_parallelism().map_or(1, usize::from)),

@@ -107,10 +107,7 @@ fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(&'s
                 ("kind", kind),
                 ("width", "channels inside; as many as this machine trains in a minute or two".into()),
                 ("blocks", "more for fields with fine detail".into()),
-                (
-                    "modes",
-                    "Fourier modes along each axis; at most a third of the points".into(),
-                ),
+                ("modes", "Fourier modes along each axis; at most a third of the points".into()),
             ]
         }
     };

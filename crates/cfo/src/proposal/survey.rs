@@ -99,7 +99,8 @@ impl Survey {
         };
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let (without, with) = (percent(found.without_time), percent(found.with_time));
-        let fits = format!("a fit leaves {without} of its variance unexplained without time, {with} with time");
+        let fits =
+            format!("a fit leaves {without} of its variance unexplained without time, {with} with time");
         match found.is_explicit() {
             true if is_single && found.with_time > EXPLAINED => {
                 (false, format!("one trajectory, and time explains too little of the velocity: {fits}"))

@@ -48,7 +48,7 @@ pub struct Recipe {
     pub latent: LatentConfig,
     /// The network.
     pub operator: OperatorConfig,
-    /// What the network is trained for.
+    /// The objective of training.
     pub objective: ObjectiveConfig,
     /// The training loop: steps, optimiser (Adam), validation, checkpoints.
     pub train: TrainConfig,

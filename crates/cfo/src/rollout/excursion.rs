@@ -13,23 +13,23 @@ const FAR: f64 = 10.0;
 /// Numbers that are compared with their bounds together.
 const LANES: usize = 64;
 
-/// A trajectory that went far out of the range of the training data.
+/// A predicted trajectory far outside the range of the training data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Excursion {
-    /// Its place in the request.
+    /// Its index in the request.
     pub trajectory: usize,
-    /// The first time at which it was far out, in the user's units.
+    /// The first time at which it was outside, in the user's units.
     pub time: f64,
-    /// The channel that went farthest, in widths of its range.
+    /// The channel that is farthest outside, in widths of its range.
     pub channel: usize,
-    /// Its farthest value, in the user's units.
+    /// The value farthest outside, in the user's units.
     pub value: f64,
-    /// Least and greatest value of the channel in training.
+    /// Smallest and largest value of the channel in the training data.
     pub range: [f64; 2],
 }
 
 impl Excursion {
-    /// A warning of excursions: the first one in words, and how many there are. `None` if there are none.
+    /// Returns a warning that describes the first of some excursions and their number. `None` if there are none.
     pub fn warning(model: &Model, excursions: &[Self]) -> Option<String> {
         let Self { trajectory, time, channel, value, range: [low, high] } = excursions.first()?;
         let name = model.channel_names.get(*channel).filter(|name| !name.is_empty());

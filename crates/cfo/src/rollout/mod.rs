@@ -36,7 +36,7 @@ pub use watch::Watch;
 /// Farthest time from the start, in horizons of the training data: a time beyond it is a mistake.
 const FARTHEST: f64 = 1e4;
 
-/// The compiled step of one model for one batch size, on the memory that holds its weights.
+/// The compiled solver step of a model for one batch size.
 pub struct Rollout {
     model: Arc<Model>,
     motion: Motion,
@@ -123,22 +123,22 @@ impl Rollout {
         })
     }
 
-    /// The compiled step alone, for timing.
+    /// Returns the compiled step, for benchmarks.
     pub fn into_step(self) -> Program {
         self.step
     }
 
-    /// The Runge-Kutta method.
+    /// Returns the Runge-Kutta method.
     pub fn tableau(&self) -> Tableau {
         self.tableau
     }
 
-    /// The seed of its random numbers.
+    /// Returns the seed of the random numbers.
     pub fn seed(&self) -> u64 {
         self.model.recipe.evaluate.seed
     }
 
-    /// Trajectories that one call integrates at most.
+    /// Returns the number of trajectories in a batch.
     pub fn batch(&self) -> usize {
         self.batch
     }
@@ -155,10 +155,11 @@ impl Rollout {
         }
     }
 
-    /// The same where a trajectory that diverges costs the others nothing: it is named, with what was found of it.
+    /// Integrates any number of trajectories. A trajectory that diverges is listed with the states that it reached and does not affect the
+    /// others.
     ///
     /// # Errors
-    /// If the request contradicts itself or does not fit the model, or the watch ended it.
+    /// If the request contradicts itself or does not fit the model, or it was interrupted.
     pub fn predict_each(
         &mut self,
         memory: &mut Memory,

@@ -5,39 +5,39 @@ use std::fmt;
 use super::Excursion;
 use crate::error::{CfoError, Result};
 
-/// States at the times asked for.
+/// The result of a [`Request`]: states at the requested times.
 #[derive(Clone, Debug, Default)]
 pub struct Prediction {
     /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units and relative to the model's offset
-    /// (see [`Scaling::absolute`](crate::scaling::Scaling::absolute)); of one that diverged those before.
+    /// (see [`Scaling::absolute`](crate::scaling::Scaling::absolute)). A trajectory that diverged has the snapshots before.
     pub states: Vec<Vec<f32>>,
-    /// For each trajectory the times of these.
+    /// For each trajectory the times of its snapshots.
     pub times: Vec<Vec<f64>>,
-    /// Network evaluations for one trajectory (the most that any took).
+    /// Largest number of network evaluations that a trajectory took.
     pub evaluations: usize,
-    /// The trajectories that did not arrive, in their order.
+    /// The trajectories that diverged, in their order.
     pub diverged: Vec<Divergence>,
-    /// The trajectories that went far out of the range of the training data, in their order.
+    /// The trajectories far outside the range of the training data, in their order.
     pub excursions: Vec<Excursion>,
 }
 
-/// A trajectory that did not arrive.
+/// A trajectory that ended before the last time requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Divergence {
-    /// Its place in the request.
+    /// Its index in the request.
     pub trajectory: usize,
     /// The last time that was reached, in the user's units.
     pub time: f64,
-    /// Why it went no further.
+    /// Why it ended.
     pub halt: Halt,
 }
 
-/// Why an integration ended early.
+/// The reason why an integration ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
     /// The state or its velocity is no longer a finite number.
     NotFinite,
-    /// The tolerances ask for steps below the resolution of time.
+    /// The tolerances need steps below the resolution of time.
     StepTooSmall,
     /// More steps were attempted than allowed.
     TooManySteps,
@@ -47,7 +47,7 @@ impl fmt::Display for Halt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotFinite => "became infinite or undefined",
-            Self::StepTooSmall => "needs steps too small to matter",
+            Self::StepTooSmall => "needs steps below the resolution of time",
             Self::TooManySteps => "took too many steps",
         })
     }
@@ -59,26 +59,26 @@ impl From<Divergence> for CfoError {
     }
 }
 
-/// Where a batch of trajectories starts and where it is wanted.
+/// A request for a prediction: initial states and the times to predict at.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// For each trajectory the time at which it starts, in the user's units.
+    /// For each trajectory its initial time, in the user's units.
     pub start: Vec<f64>,
-    /// For each trajectory the state there, in the user's units and relative to the model's offset (see
+    /// For each trajectory its initial state, in the user's units and relative to the model's offset (see
     /// [`Scaling::relative`](crate::scaling::Scaling::relative)).
     pub states: Vec<Vec<f32>>,
-    /// For each trajectory the times asked for. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides of the
-    /// start; a [`Rollout`](super::Rollout) alone takes times after the start or before it, in order away from it.
+    /// For each trajectory the requested times. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides of
+    /// the start. A [`Rollout`](super::Rollout) takes times on one side of the start, in order of their distance.
     pub times: Vec<Vec<f64>>,
-    /// For each trajectory its PDE parameters. May be empty for a model that takes none.
+    /// For each trajectory its PDE parameters. May be empty for a model without parameters.
     pub conditions: Vec<Vec<f64>>,
 }
 
 impl Request {
-    /// Refuses a request that does not have one state, one list of times and, where they are given, one list of parameters for each start.
+    /// Checks that there is one state, one list of times and, if any are given, one list of parameters for each trajectory.
     ///
     /// # Errors
-    /// Then.
+    /// If a number of entries differs.
     pub fn check(&self) -> Result<()> {
         let (count, conditions) = (self.start.len(), self.conditions.len());
         let parts = [("states", self.states.len(), true), ("times", self.times.len(), true)];

@@ -6,46 +6,47 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CfoError, Result};
 use crate::recipe::{Recipe, RolloutSolver};
 
-/// How the learned field is integrated.
+/// A Runge-Kutta method with its step sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Solver {
     /// The Runge-Kutta method.
     pub tableau: Tableau,
-    /// How long its steps are.
+    /// How its step sizes are chosen.
     pub budget: Budget,
 }
 
-/// How long a solver's steps are.
+/// How the step sizes of a solver are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// One step for each output interval; where that is longer than the intervals of the training data, as many as of those it holds.
+    /// One step per output interval; if that is longer than the intervals of the training data, one step per such interval.
     StepPerOutput,
-    /// As few equal steps in each output interval as keep them no longer than this, in the user's units of time.
+    /// The smallest number of equal steps in each output interval whose length is at most this, in the user's unit of time.
     StepAtMost(f64),
-    /// This many equal steps for each interval of the training data's mean length, as in a training through the solver. Steps end at outputs that
-    /// are an interval or more apart; outputs between them come from dense output.
+    /// This many equal steps per mean interval of the training data, as in training through the solver. Steps end at outputs that
+    /// are an interval or more apart; other outputs come from dense output.
     StepsPerInterval(usize),
-    /// Exactly this many equal steps from the earliest to the latest time of a trajectory, its start included; outputs between them come from dense
-    /// output. Where times lie on both sides of the start, each side gets its share, one step at least.
+    /// Exactly this many equal steps from the earliest to the latest time of a trajectory, including its start; outputs between steps come from dense
+    /// output. If times are on both sides of the start, each side gets its share, at least one step.
     Steps(usize),
-    /// At most this many network evaluations from the start to the last output, and fewer by less than a step's: equal steps, outputs between them
-    /// by dense output.
+    /// As many equal steps as this number of network evaluations from the start to the last output allows; outputs between steps come from dense
+    /// output.
     Evaluations(usize),
-    /// At most this many network evaluations for a way as long as the longest training trajectory. A part of it takes a part, one step at least.
+    /// At most this many network evaluations per horizon of the training data (its longest trajectory). A shorter time takes proportionally
+    /// fewer, at least those of one step.
     EvaluationsPerHorizon(usize),
-    /// As long as the tolerances allow, for each trajectory on its own; states between come from dense output. Tolerances are in the
-    /// network's units, lengths of steps in the user's units of time; the first step is 1 % of the horizon unless the controller says otherwise.
-    /// For methods that estimate their error.
+    /// Steps chosen by tolerances, separately for each trajectory; outputs between steps come from dense output. Tolerances are in
+    /// normalised units, step sizes in the user's unit of time. The default of the first step is 1 % of the horizon. Needs a method that
+    /// estimates its error.
     Adaptive(Controller),
 }
 
 impl Solver {
-    /// The classical Runge-Kutta method of order 4 with one step per output interval, as in the paper.
+    /// Creates the classical Runge-Kutta method of order 4 with one step per output interval, as in the paper.
     pub fn rk4() -> Self {
         Self { tableau: RK4, budget: Budget::StepPerOutput }
     }
 
-    /// Tsitouras' method of order 5, with steps as long as these relative and absolute tolerances allow, in the network's units.
+    /// Creates Tsitouras' method of order 5 with steps chosen by a relative and an absolute tolerance, in normalised units.
     ///
     /// # Errors
     /// If a tolerance is not positive.
@@ -53,28 +54,28 @@ impl Solver {
         Self::adaptive(TSIT5, relative, absolute)
     }
 
-    /// This method with at most this many network evaluations from the start to the last output ([`Budget::Evaluations`]).
+    /// Sets the largest number of network evaluations from the start to the last output ([`Budget::Evaluations`]).
     #[must_use]
     pub fn evaluations(self, count: usize) -> Self {
         Self { budget: Budget::Evaluations(count), ..self }
     }
 
-    /// This method with exactly this many equal steps ([`Budget::Steps`]).
+    /// Sets the number of equal steps ([`Budget::Steps`]).
     #[must_use]
     pub fn steps(self, count: usize) -> Self {
         Self { budget: Budget::Steps(count), ..self }
     }
 
-    /// This method in equal steps no longer than this, in the user's units of time.
+    /// Sets the largest length of equal steps, in the user's unit of time ([`Budget::StepAtMost`]).
     #[must_use]
     pub fn step_at_most(self, length: f64) -> Self {
         Self { budget: Budget::StepAtMost(length), ..self }
     }
 
-    /// The Runge-Kutta method with this name.
+    /// Returns the Runge-Kutta method with this name.
     ///
     /// # Errors
-    /// If there is none; the known ones are then named.
+    /// If the name is unknown; the error lists the known names.
     pub fn method(name: &str) -> Result<Tableau> {
         Tableau::by_name(name).ok_or_else(|| CfoError::UnknownChoice {
             key: "solver".into(),
@@ -83,11 +84,11 @@ impl Solver {
         })
     }
 
-    /// The solver that a recipe and a caller's options mean together. The commands, the server, Python and [`Trained::with_options`] all use it.
+    /// Returns the solver for a recipe and a caller's options. The commands, the server, Python and [`Trained::with_options`] all use it.
     ///
     /// | given | meaning |
     /// |---|---|
-    /// | nothing | what the recipe's `[evaluate]` says |
+    /// | nothing | the recipe's `[evaluate]` |
     /// | `solver` with an error estimate alone | adaptive, with the recipe's tolerances |
     /// | `solver` without one alone | the recipe's fixed steps; one per output interval if it has none |
     /// | `steps = N` | exactly N steps over the requested horizon |
@@ -137,7 +138,7 @@ impl Solver {
         Ok(Self { tableau, budget: Budget::EvaluationsPerHorizon(evaluations) })
     }
 
-    /// Steps chosen by tolerances, relative and absolute in the network's units.
+    /// Creates a solver whose steps are chosen by a relative and an absolute tolerance, in normalised units.
     ///
     /// # Errors
     /// If the method does not estimate its error, or a tolerance is not positive.
@@ -149,7 +150,10 @@ impl Solver {
         }
         if !tableau.estimates_error() {
             return Err(CfoError::BadData {
-                problem: format!("`{}` does not estimate its error, so it cannot use tolerances", tableau.name),
+                problem: format!(
+                    "`{}` does not estimate its error, so it cannot use tolerances",
+                    tableau.name
+                ),
                 hint: "choose `tsit5`, `dopri5` or `heun`, or give the number of steps".into(),
             });
         }
@@ -158,24 +162,24 @@ impl Solver {
     }
 }
 
-/// What a caller asks of a solver; the recipe decides what is not given. [`Solver::resolve`] says what each option means.
+/// Options of a solver; the recipe sets the rest. [`Solver::resolve`] defines the meaning of each combination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SolverOptions {
     /// Name of the method: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
     pub solver: Option<String>,
-    /// Equal steps over the requested horizon.
+    /// Number of equal steps over the requested times.
     pub steps: Option<usize>,
-    /// Network evaluations over the horizon of the training data, at most.
+    /// Largest number of network evaluations over the horizon of the training data.
     pub nfe: Option<usize>,
     /// Relative tolerance.
     pub rtol: Option<f64>,
-    /// Absolute tolerance, in the network's units.
+    /// Absolute tolerance, in normalised units.
     pub atol: Option<f64>,
 }
 
 impl SolverOptions {
-    /// Whether the recipe decides everything.
+    /// Returns whether no option is given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -205,10 +209,10 @@ impl SolverOptions {
 }
 
 impl Recipe {
-    /// How the recipe's `[evaluate]` integrates: in validation, evaluation and prediction.
+    /// Returns the solver of the recipe's `[evaluate]`, for validation, evaluation and prediction.
     ///
     /// # Errors
-    /// If its budget of evaluations is too small for one step, or its tolerances are not positive.
+    /// If the number of evaluations is too small for one step, or the tolerances are not positive.
     pub fn solver(&self) -> Result<Solver> {
         let config = &self.evaluate;
         let through = self.trained_through().filter(|_| config.solver == RolloutSolver::Auto);

@@ -1,4 +1,4 @@
-//! Who watches a rollout, and may end it.
+//! Progress and interruption of rollouts.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{CfoError, Result};
 
-/// Told how many snapshots were found since it was last told.
+/// Receives the number of snapshots computed since the previous call.
 type Counter<'a> = Box<dyn FnMut(usize) + 'a>;
 
-/// Watches rollouts, and may end them. By default nobody does.
+/// Progress and interruption of rollouts. The default does nothing.
 #[derive(Default)]
 pub struct Watch<'a> {
     interrupt: Option<&'a AtomicBool>,
@@ -17,26 +17,26 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// The same, ended early by a flag that is looked at before each step.
+    /// Sets a flag that, once `true`, ends the rollout before its next step.
     #[must_use]
     pub fn with_interrupt(mut self, interrupt: &'a AtomicBool) -> Self {
         self.interrupt = Some(interrupt);
         self
     }
 
-    /// The same, told how many snapshots were found since it was last told.
+    /// Sets a closure that receives the number of snapshots computed since the previous call.
     #[must_use]
     pub fn with_observer(mut self, observer: impl FnMut(usize) + 'a) -> Self {
         self.observer = Some(RefCell::new(Box::new(observer)));
         self
     }
 
-    /// Whether anybody counts snapshots.
+    /// Returns whether there is an observer.
     pub(super) fn counts(&self) -> bool {
         self.observer.is_some()
     }
 
-    /// Says that more snapshots were found.
+    /// Reports that more snapshots were computed.
     pub(super) fn tell(&self, more: usize) {
         if let Some(observer) = self.observer.as_ref().filter(|_| more > 0) {
             (observer.borrow_mut())(more);

@@ -22,18 +22,18 @@ impl CompiledStep {
         Self(Kind::Solved(Box::new(step)))
     }
 
-    /// Makes a step. A GPU may still be at work when this returns.
+    /// Runs a step. A GPU may still be working when this returns.
     ///
     /// # Errors
-    /// If the device fails, or a solver comes to no end.
+    /// If the device fails, or an adaptive solver takes too many steps.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.run_many(memory, 1)
     }
 
-    /// Makes some steps.
+    /// Runs several steps.
     ///
     /// # Errors
-    /// If the device fails, or a solver comes to no end.
+    /// If the device fails, or an adaptive solver takes too many steps.
     pub fn run_many(&mut self, memory: &mut Memory, times: usize) -> Result<()> {
         match &mut self.0 {
             Kind::Whole(program) => Ok(program.run_many(memory, times)?),
@@ -41,7 +41,7 @@ impl CompiledStep {
         }
     }
 
-    /// Waits until the device is done.
+    /// Waits until the device has finished.
     ///
     /// # Errors
     /// If the device fails.
@@ -52,10 +52,10 @@ impl CompiledStep {
         }
     }
 
-    /// The loss of the latest step, if the step was compiled with it as its output.
+    /// Returns the loss of the latest step.
     ///
     /// # Errors
-    /// If the device fails or the loss was not asked for.
+    /// If the device fails, or the step was compiled without the loss as an output.
     pub fn loss(&self) -> Result<f64> {
         match &self.0 {
             Kind::Whole(program) => Ok(program.scalar(0)?),
@@ -63,7 +63,7 @@ impl CompiledStep {
         }
     }
 
-    /// What the latest step took of a solver, where there is one that chooses its steps.
+    /// Returns the solver's counts in the latest step, for training through an adaptive solver.
     pub fn solver_counts(&self) -> Option<Counts> {
         match &self.0 {
             Kind::Whole(_) => None,
@@ -71,7 +71,7 @@ impl CompiledStep {
         }
     }
 
-    /// Operations that it is made of.
+    /// Returns the number of operations.
     pub fn operations(&self) -> usize {
         match &self.0 {
             Kind::Whole(program) => program.plan().len(),
@@ -79,7 +79,7 @@ impl CompiledStep {
         }
     }
 
-    /// Bytes of memory for intermediate values, states kept on a solver's way included.
+    /// Returns the bytes of intermediate values, including the stored states of a solver.
     pub fn arena_bytes(&self) -> usize {
         match &self.0 {
             Kind::Whole(program) => program.plan().arena_bytes(),
@@ -87,7 +87,7 @@ impl CompiledStep {
         }
     }
 
-    /// Bytes that it holds beside the tensors of its memory.
+    /// Returns the bytes that it uses besides the tensors in memory.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             Kind::Whole(program) => program.bytes(),

@@ -18,7 +18,7 @@ const STEEP_RATE: f64 = 0.1;
 /// Velocities above this multiple of their root mean square are errors of the data rather than motion.
 const SPIKE: f64 = 1e4;
 
-/// What was seen when the loss became NaN or infinite, or grew without bound.
+/// Diagnostics of a diverged training run: the loss became NaN or infinite, or grew without bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divergence {
     /// The last step whose loss is known to be finite.
@@ -27,24 +27,24 @@ pub struct Divergence {
     pub loss_before: Option<f64>,
     /// The lowest mean loss so far.
     pub lowest_loss: Option<f64>,
-    /// Norms of the gradient: of the last step whose loss was finite and of the step that failed. They are known where gradients are clipped.
+    /// Norms of the gradient in the last step with a finite loss and in the step that failed. They are known if gradients are clipped.
     pub gradient: [Option<f64>; 2],
-    /// Weights that are not finite any more, of how many.
+    /// Number of weights that are not finite, and of all weights.
     pub weights: [usize; 2],
     /// The batch of the step that failed, where that step is known.
     pub batch: Option<BatchSize>,
     /// The learning rate of the step that failed.
     pub rate: f64,
-    /// Whether a solver that chooses its steps found none short enough; there is no loss then.
+    /// Whether an adaptive solver found no step size small enough; there is no loss then.
     pub no_step: bool,
 }
 
-/// The size of a batch.
+/// The magnitude of the numbers in a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchSize {
     /// Whether all its numbers are finite.
     pub finite: bool,
-    /// Its largest velocity in units of the root mean square of all velocities of the channel, where it has velocities.
+    /// Largest velocity in units of the channel's root mean square velocity, if the batch has velocities.
     pub velocity: Option<f64>,
 }
 

@@ -1,41 +1,41 @@
-//! Who watches a training, and may end it.
+//! Observers of training, which may end it.
 
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-/// What is known after some steps.
+/// The state of training after some steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
-    /// Steps made.
+    /// Number of steps made.
     pub step: u32,
-    /// Steps to make.
+    /// Number of steps to make.
     pub steps: u32,
     /// Mean loss since the last report.
     pub loss: f64,
     /// Learning rate of the last step.
     pub learning_rate: f64,
-    /// Steps a second since the last report.
+    /// Steps per second since the last report.
     pub steps_per_second: f64,
-    /// Mean relative L2 error of validation rollouts, when they were made.
+    /// Mean relative L2 error of validation rollouts, if this report has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<f64>,
 }
 
-/// Watches a training, and may end it.
+/// An observer of training, which may end it.
 ///
-/// A closure is an observer; it returns nothing, or [`ControlFlow::Break`] to end the training after the step reported.
+/// A closure is an observer: it returns nothing, or [`ControlFlow::Break`] to end training after the reported step.
 pub trait Observer {
-    /// Called at each report. After `Break` the run is saved and [`Training::fit`](crate::Training::fit) returns what was learned so far.
+    /// Receives a report. After `Break` the run is saved, and [`Training::fit`](crate::Training::fit) returns the model trained so far.
     fn report(&mut self, report: &StepReport) -> ControlFlow<()>;
 
-    /// Called with what a user should know besides.
+    /// Receives a warning or another message for the user.
     fn notice(&mut self, _text: &str) {}
 }
 
-/// What a closure may say to a report: nothing, or whether to go on.
+/// The return value of a closure that observes training: nothing, or whether to continue.
 pub trait Reply {
-    /// Whether to go on.
+    /// Returns whether to continue.
     fn flow(self) -> ControlFlow<()>;
 }
 

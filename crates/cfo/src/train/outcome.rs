@@ -72,16 +72,16 @@ impl Outcome {
     }
 }
 
-/// Why a training ended.
+/// The reason why training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// All steps were made.
     Complete,
-    /// The validation error did not fall for as long as `train.patience` allows.
+    /// The validation error did not fall for `train.patience` validations.
     Patience,
     /// The observer ended it.
     Observer,
-    /// It had ended before: nothing was trained.
+    /// The run was already finished: nothing was trained.
     Earlier,
 }
 

@@ -21,17 +21,17 @@ use crate::recipe::Recipe;
 use crate::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
-/// A model, its data and the graph of its step, in the memory that they live in.
+/// A model, its training data and the graph of a training step, with the memory that holds their tensors.
 pub struct Prepared {
     /// The model, measured on its data.
     pub model: Arc<Model>,
-    /// What batches are drawn from.
+    /// The training data.
     pub data: TrainingData,
-    /// The graph of a step; of one through a solver that chooses its steps, the part that changes the weights.
+    /// The graph of a step; for training through an adaptive solver only the part that changes the weights.
     pub graph: Graph,
-    /// Its loss.
+    /// The loss.
     pub loss: Node,
-    /// Where the tensors live.
+    /// The memory that holds the tensors.
     pub memory: Memory,
     /// Hash of the training data.
     pub(crate) fingerprint: String,
@@ -41,7 +41,7 @@ impl Prepared {
     /// Reads, measures and scales the training part of a set in one pass, and builds the step.
     ///
     /// # Errors
-    /// If recipe and data do not fit, or the device refuses.
+    /// If recipe and data do not fit each other, or the device has an error.
     pub fn new(recipe: &Recipe, set: &Trajectories, device: Device) -> Result<Self> {
         let method = Method::of(recipe);
         Stage::check_all(&method, set)?;
@@ -81,10 +81,10 @@ impl Prepared {
         Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
     }
 
-    /// Draws the weights that memory does not hold yet.
+    /// Initialises the weights that are not in memory yet.
     ///
     /// # Errors
-    /// If the network does not fit the device.
+    /// If the network does not fit into memory.
     pub fn initialize(&mut self) -> Result<()> {
         let refuse = |error| CfoError::of_network(error, parameter_count(&self.graph));
         self.memory.initialize(&self.graph, self.model.recipe.train.seed).map_err(refuse)
@@ -99,10 +99,10 @@ impl Prepared {
         Ok(kept)
     }
 
-    /// Puts what is left of the data into memory.
+    /// Copies the remaining data into memory.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If the device has an error.
     pub fn upload(&mut self) -> Result<()> {
         let zero = Data::F32(&[0.0]);
         self.memory.insert_as(Role::Optimizer, "train.loss", Element::Real, Shape::scalar(), zero)?;
@@ -111,11 +111,11 @@ impl Prepared {
         self.data.upload(&self.model, &mut self.memory)
     }
 
-    /// Puts what is left of the data into memory and compiles the step, with the outputs asked for; a step through a solver that chooses
-    /// its steps has the loss.
+    /// Copies the remaining data into memory and compiles the step with the given outputs. For training through an adaptive solver the
+    /// output is the loss.
     ///
     /// # Errors
-    /// If the step does not fit the device.
+    /// If the step does not fit into memory.
     pub fn compile(&mut self, outputs: &[Node]) -> Result<CompiledStep> {
         self.upload()?;
         let batch = self.model.recipe.train.batch;

@@ -30,7 +30,7 @@ pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
     Draw { data, seed: model.recipe.train.seed, stream: BATCHES, first }
 }
 
-/// The graph that draws this process's part of a batch, and that part.
+/// Returns the graph that samples this process's part of a batch, and that part.
 ///
 /// # Errors
 /// If the path is not valid.

@@ -42,7 +42,7 @@ pub struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
-    /// Of an operator: one of this crate's or one's own.
+    /// Creates a training run for `operator`: one of this crate's networks or your own.
     pub fn new(operator: impl Operator + 'static) -> Self {
         let mut training = Self::from_recipe(&Recipe::default());
         match operator.config() {
@@ -52,7 +52,7 @@ impl<'a> Training<'a> {
         training
     }
 
-    /// By a recipe.
+    /// Creates a training run with the keys of a recipe.
     pub fn from_recipe(recipe: &Recipe) -> Self {
         let method = Method::of(recipe);
         Self {
@@ -66,7 +66,7 @@ impl<'a> Training<'a> {
         }
     }
 
-    /// What the network is trained for: one of this crate's objectives or one's own.
+    /// Sets the objective: one of this crate's or your own.
     #[must_use]
     pub fn objective(mut self, objective: impl Objective + 'static) -> Self {
         let known = objective.describe(&mut self.method.recipe);
@@ -74,94 +74,94 @@ impl<'a> Training<'a> {
         self
     }
 
-    /// Optimiser steps.
+    /// Sets the number of optimiser steps.
     #[must_use]
     pub fn steps(mut self, steps: u32) -> Self {
         self.method.recipe.train.steps = steps;
         self
     }
 
-    /// Samples a step.
+    /// Sets the number of samples per step.
     #[must_use]
     pub fn batch(mut self, batch: usize) -> Self {
         self.method.recipe.train.batch = batch;
         self
     }
 
-    /// The highest learning rate.
+    /// Sets the highest learning rate.
     #[must_use]
     pub fn learning_rate(mut self, rate: f64) -> Self {
         self.method.recipe.train.learning_rate = rate;
         self
     }
 
-    /// Seed of the weights and of the batches.
+    /// Sets the seed of the weights and of the batches.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.method.recipe.train.seed = seed;
         self
     }
 
-    /// Any other key of the recipe.
+    /// Changes any other key of the recipe.
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut Recipe)) -> Self {
         change(&mut self.method.recipe);
         self
     }
 
-    /// The device; by default the best that there is.
+    /// Sets the device. Default: a GPU if there is one, else the CPU.
     #[must_use]
     pub fn device(mut self, device: Device) -> Self {
         self.device = Some(device);
         self
     }
 
-    /// The folder of the run, into which checkpoints and the log go while it trains; by default nothing is written.
+    /// Sets the folder of the run, to which checkpoints and the log are written. Default: nothing is written.
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
-    /// Goes on from the folder's newest checkpoint that is whole, if it has any.
+    /// Sets whether to continue from the newest intact checkpoint in the folder, if there is one.
     #[must_use]
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
     }
 
-    /// Returns the weights after the last step, even where a validation found better ones.
+    /// Sets whether [`Training::fit`] returns the weights after the last step instead of those with the lowest validation error.
     #[must_use]
     pub fn latest(mut self, latest: bool) -> Self {
         self.latest = latest;
         self
     }
 
-    /// A flag that, once set from outside, stops the training after the step under way.
+    /// Sets a flag that, once `true`, ends training after the current step.
     #[must_use]
     pub fn interrupt(mut self, flag: &'a AtomicBool) -> Self {
         self.interrupt = Some(flag);
         self
     }
 
-    /// Who is told at each report: a closure that returns nothing, or `ControlFlow::Break(())` to end the training there.
+    /// Sets a closure that is called at each report. It returns nothing, or `ControlFlow::Break(())` to end training.
     #[must_use]
     pub fn observe<R: Reply>(mut self, observer: impl FnMut(&StepReport) -> R + 'a) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
 
-    /// The same for an observer that is looked at again afterwards, or that also takes notices.
+    /// Sets an [`Observer`], for observers with state that is read after training, or that receive notices.
     #[must_use]
     pub fn observer(mut self, observer: &'a mut dyn Observer) -> Self {
         self.observer = Some(Box::new(Lent(observer)));
         self
     }
 
-    /// Trains. A learning rate with which the network diverges at once is halved a few times.
+    /// Trains the network. If it diverges at once, the learning rate is halved and training restarts, a few times at most.
     ///
-    /// The model has the weights with the lowest validation error where the training validates, else those after the last step: the
-    /// same that [`Trained::load`] takes from the run's folder.
+    /// The model has the weights with the lowest validation error, or without validation those after the last step. [`Trained::load`] makes
+    /// the same choice.
     ///
     /// # Errors
     /// If recipe and data do not fit, another process trains in the folder, the disk or the device refuses, the loss diverges,

@@ -5,30 +5,30 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// Seconds of each kind of work.
+/// The wall time of training in seconds, by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WallTime {
     /// Reading, measuring, scaling and uploading the data.
     pub reading: f64,
     /// Building the step and compiling it.
     pub compiling: f64,
-    /// Steps.
+    /// Training steps.
     pub steps: f64,
     /// Validation rollouts.
     pub validation: f64,
     /// Writing checkpoints.
     pub checkpoints: f64,
-    /// All else: logs, figures, files.
+    /// Everything else: logs, plots, files.
     pub other: f64,
 }
 
 impl WallTime {
-    /// All of it.
+    /// Returns the sum.
     pub fn total(&self) -> f64 {
         self.reading + self.compiling + self.steps + self.validation + self.checkpoints + self.other
     }
 
-    /// Counts what has passed since the start and is none of the others as other.
+    /// Sets `other` to the time since `started` that is not in the other fields.
     pub fn close(&mut self, started: Instant) {
         self.other = 0.0;
         self.other = (started.elapsed().as_secs_f64() - self.total()).max(0.0);

@@ -44,8 +44,8 @@ impl Field {
 }
 
 impl Trained {
-    /// The learned right-hand side at states, one or several one after another, and a time: the velocity in the user's units. States are
-    /// relative to the model's offset, as for [`Trained::predict`].
+    /// Returns the learned right-hand side f at one or several states and a time, in the user's units. States are relative to the model's
+    /// offset, as for [`Trained::predict`].
     ///
     /// # Errors
     /// If the states do not fit the model, or it maps over fixed steps and has no velocity.
@@ -53,7 +53,7 @@ impl Trained {
         self.in_field(states, &[time], None)
     }
 
-    /// The same with a time for each state.
+    /// Returns the learned right-hand side at several states, each at its own time.
     ///
     /// # Errors
     /// As [`Trained::velocity`], or if there is not one time for each state.
@@ -61,7 +61,7 @@ impl Trained {
         self.in_field(states, times, None)
     }
 
-    /// A vector for each state, applied from the left to the derivative of the velocity by the state.
+    /// Returns vector-Jacobian products w^T df/du, with one vector w for each state.
     ///
     /// # Errors
     /// As [`Trained::velocity`], or if there are not as many vectors.
@@ -69,7 +69,7 @@ impl Trained {
         self.vector_jacobian_each(states, &[time], vectors)
     }
 
-    /// The same with a time for each state.
+    /// Returns vector-Jacobian products at several states, each at its own time.
     ///
     /// # Errors
     /// As [`Trained::vector_jacobian`], or if there is not one time for each state.
@@ -89,7 +89,7 @@ impl Trained {
         if model.objective().motion() != Motion::Velocity {
             return Err(CfoError::BadData {
                 problem: "the model predicts snapshot after snapshot and has no velocity".into(),
-                hint: "a model trained by flow matching has one".into(),
+                hint: "train with `objective.kind = \"flow-matching\"` for a model with a velocity".into(),
             });
         }
         let count = self.states(states)?.len();

@@ -14,7 +14,7 @@ use crate::objective::Objective;
 use crate::operator::Operator;
 use crate::train::{Outcome, read_log};
 
-/// What is loaded of a run, and where to. By default its best checkpoint, else its latest, on the best device that there is.
+/// A builder for loading a run. Default: the best checkpoint, else the latest, on a GPU if there is one.
 #[derive(Clone, Debug)]
 pub struct Loader {
     run: PathBuf,
@@ -30,28 +30,28 @@ impl Loader {
         Self { run: run.into(), checkpoint, device, precision, foreign: Foreign::default() }
     }
 
-    /// A checkpoint by its name: `latest`, `best` or `step-N`.
+    /// Sets the checkpoint: `latest`, `best` or `step-N`.
     #[must_use]
     pub fn checkpoint(mut self, name: impl Into<String>) -> Self {
         self.checkpoint = Some(name.into());
         self
     }
 
-    /// The device.
+    /// Sets the device.
     #[must_use]
     pub fn device(mut self, device: Device) -> Self {
         self.device = Some(device);
         self
     }
 
-    /// Another precision of rollouts than that of the recipe.
+    /// Sets the precision of rollouts, instead of that of the recipe.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = Some(precision);
         self
     }
 
-    /// The operator that the run was trained with, where recipes have no words for it.
+    /// Sets the operator that the run was trained with, if it is your own.
     #[must_use]
     pub fn operator(mut self, operator: impl Operator + 'static) -> Self {
         let known = operator.config().is_some();
@@ -59,7 +59,7 @@ impl Loader {
         self
     }
 
-    /// The objective that the run was trained with, where recipes have no words for it.
+    /// Sets the objective that the run was trained with, if it is your own.
     #[must_use]
     pub fn objective(mut self, objective: impl Objective + 'static) -> Self {
         let known = objective.describe(&mut crate::recipe::Recipe::default());
@@ -67,10 +67,10 @@ impl Loader {
         self
     }
 
-    /// The name of the checkpoint that is loaded.
+    /// Returns the name of the checkpoint to load.
     ///
     /// # Errors
-    /// If the folder holds none, or its best one is gone.
+    /// If the folder has no checkpoint, or its best one is missing.
     pub fn checkpoint_name(&self) -> Result<String> {
         let checkpoints = Checkpoints::of(&self.run);
         if !checkpoints.exist() {
@@ -82,15 +82,15 @@ impl Loader {
         }
     }
 
-    /// What a user should know of the folder besides: its `recipe.toml` is not the one that was trained by.
+    /// Returns a warning if `recipe.toml` of the run differs from the recipe that the checkpoint was trained with.
     pub fn warning(&self) -> Option<String> {
         Checkpoints::of(&self.run).recipe_warning()
     }
 
-    /// Loads it.
+    /// Loads the run.
     ///
     /// # Errors
-    /// If it is missing or damaged, or was trained with another operator or objective.
+    /// If the checkpoint is missing or damaged, or was trained with another operator or objective.
     pub fn load(&self) -> Result<Trained> {
         let name = self.checkpoint_name()?;
         let checkpoints = Checkpoints::of(&self.run);

@@ -80,30 +80,30 @@ impl Trained {
         Ok(Self { model, solver, parameters: Vec::new(), weights, weights_step, outcome, grids })
     }
 
-    /// Loads a run, on the best device that there is: its best checkpoint, else its latest.
+    /// Loads the best checkpoint of a run, else its latest, on a GPU if there is one.
     ///
     /// # Errors
-    /// If there is none or it is damaged, or the run was trained with an operator or an objective of its own.
+    /// If there is no checkpoint or it is damaged, or the run was trained with a user-defined operator or objective.
     pub fn load(run: impl AsRef<Path>) -> Result<Self> {
         Self::loader(run).load()
     }
 
-    /// Loads a run with more to say: which checkpoint, on which device, with which operator or objective of one's own.
+    /// Returns a [`Loader`], which sets the checkpoint, the device, or your own operator or objective.
     pub fn loader(run: impl AsRef<Path>) -> Loader {
         Loader::new(run.as_ref())
     }
 
-    /// The same model rolled out by another solver than its recipe's.
+    /// Sets the solver, instead of that of the recipe.
     #[must_use]
     pub fn with_solver(&self, solver: Solver) -> Self {
         Self { solver, ..self.clone() }
     }
 
-    /// This model rolled out as a caller asks; the recipe decides what is not given. A model that predicts snapshot after snapshot has no solver and ignores
-    /// the options ([`Trained::ignores`]).
+    /// Sets options of the solver; the recipe sets the rest. An autoregressive model has no solver and ignores the options
+    /// ([`Trained::ignores`]).
     ///
     /// # Errors
-    /// If the options contradict each other or make no sense.
+    /// If the options contradict each other or are out of range.
     pub fn with_options(&self, options: &SolverOptions) -> Result<Self> {
         match options.is_empty() || self.ignores(options).is_some() {
             true => Ok(self.clone()),
@@ -111,16 +111,15 @@ impl Trained {
         }
     }
 
-    /// A warning where options of a solver change nothing.
+    /// Returns a warning if the options of the solver have no effect.
     pub fn ignores(&self, options: &SolverOptions) -> Option<String> {
         let is_stepped = self.model.objective().motion() == Motion::Step && !options.is_empty();
         is_stepped.then(|| {
-            "the model predicts snapshot after snapshot: a solver, its steps and tolerances change nothing".into()
+            "the model predicts snapshot after snapshot: options of the solver have no effect".into()
         })
     }
 
-    /// The same model with another seed of the random numbers that its rollouts draw, where its objective draws any: another member of an
-    /// ensemble.
+    /// Sets the seed of rollouts, for objectives whose rollouts draw random numbers. Each seed gives another member of an ensemble.
     #[must_use]
     pub fn with_seed(&self, seed: u64) -> Self {
         let mut model = Model::clone(&self.model);
@@ -128,16 +127,16 @@ impl Trained {
         Self { model: Arc::new(model), ..self.clone() }
     }
 
-    /// The same model for predictions with these PDE parameters, in the order of the training data.
+    /// Sets the PDE parameters of predictions, in the order of the training data.
     #[must_use]
     pub fn with_parameters(&self, parameters: &[f64]) -> Self {
         Self { parameters: parameters.to_vec(), ..self.clone() }
     }
 
-    /// This model for snapshots of another grid, if its weights do not depend on the grid. The last few grids are kept with what was compiled for them.
+    /// Returns the model for states on another grid, if its weights do not depend on the grid. Programs for the last few grids are cached.
     ///
     /// # Errors
-    /// If the network is bound to its grid, or the snapshots differ in more than that.
+    /// If the network works on one grid only, or the states differ in channels or axes.
     pub fn on_grid(&self, shape: FieldShape) -> Result<Self> {
         if shape == self.model.shape() {
             return Ok(self.clone());
@@ -156,9 +155,10 @@ impl Trained {
         Ok(Self { model, weights, ..self.clone() })
     }
 
-    /// Predicts states at times of any order in time, forward and backward, from states at `start`: one, or several one after another.
-    /// All are in the user's units and relative to [`Scaling::offset`](crate::scaling::Scaling::offset), as the values of
-    /// [`Trajectories`](crate::Trajectories) are; most often that is nothing.
+    /// Predicts states at any times, forward and backward, from one or several states at `start`.
+    ///
+    /// States are in the user's units and relative to [`Scaling::offset`](crate::scaling::Scaling::offset), as the values of
+    /// [`Trajectories`](crate::Trajectories) are; for most data there is no offset.
     ///
     /// # Errors
     /// If states or times do not fit the model, or a trajectory diverges.
@@ -178,11 +178,11 @@ impl Trained {
         }
     }
 
-    /// Predicts trajectories, each from its own state at its own time to its own times, with its own PDE parameters. One that diverges
-    /// costs the others nothing: it is named, with the states that it reached. Times may come in any order, on both sides of the start.
+    /// Predicts trajectories, each from its own state, time and PDE parameters to its own times. Times may be in any order, on both sides of
+    /// the start. A trajectory that diverges is listed with the states that it reached and does not affect the others.
     ///
     /// # Errors
-    /// If the request contradicts itself or does not fit the model, or the watch ended it.
+    /// If the request contradicts itself or does not fit the model, or it was interrupted.
     pub fn predict_each(&self, request: &Request, watch: &Watch<'_>) -> Result<Prediction> {
         request.check()?;
         let legs = Legs::new(request, self.solver.budget);
@@ -196,7 +196,7 @@ impl Trained {
         Ok(legs.join(self.model.shape().len(), found))
     }
 
-    /// Rolls out the trajectories of a part over all their times, from their first snapshot, and compares.
+    /// Compares rollouts from the first snapshot of each trajectory with all its snapshots.
     ///
     /// # Errors
     /// If a trajectory does not fit the model, cannot be read, or its rollout diverges.
@@ -208,11 +208,11 @@ impl Trained {
         }
     }
 
-    /// The same where a trajectory that diverges costs the others nothing and is named in the report, with PDEBench's metrics and
-    /// others if asked for.
+    /// Compares rollouts with trajectories. A trajectory that diverges is listed in the report and does not affect the others. With `metrics`
+    /// the report has the metrics of PDEBench and others.
     ///
     /// # Errors
-    /// If a trajectory does not fit the model or cannot be read, or the watch ended it.
+    /// If a trajectory does not fit the model or cannot be read, or it was interrupted.
     pub fn evaluate_each(&self, part: &Part<'_>, metrics: bool, watch: Watch<'_>) -> Result<Report> {
         if part.description().shape != self.model.shape() {
             return self.on_grid(part.description().shape)?.evaluate_each(part, metrics, watch);
@@ -226,12 +226,11 @@ impl Trained {
         evaluator.run(&self.model, pair, self.solver.budget, part)
     }
 
-    /// Writes the model as the folder of a run: its recipe, a checkpoint, its log. After a training whose best weights are not the latest
-    /// there are two checkpoints, `best` and `latest`. The run can be resumed if this process trained it; of a model that was loaded, what
-    /// the optimiser remembers is not in memory.
+    /// Writes the model as the folder of a run: recipe, checkpoints and log. There are two checkpoints, `best` and `latest`, if the best
+    /// weights are not the latest. The run can be resumed if this process trained it; a loaded model has no optimiser state.
     ///
     /// # Errors
-    /// If the folder already holds a run, or the disk refuses.
+    /// If the folder already holds a run, or cannot be written.
     pub fn save(&self, run: impl AsRef<Path>) -> Result<()> {
         let (run, outcome) = (run.as_ref(), &self.outcome);
         let checkpoints = Checkpoints::of(run);
@@ -251,80 +250,80 @@ impl Trained {
         checkpoints.save(latest, state, false)
     }
 
-    /// The model: recipe, scaling, shapes and names.
+    /// Returns the model without its weights: recipe, scaling, shapes and names.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
     }
 
-    /// The recipe that it was trained by.
+    /// Returns the recipe that the model was trained with.
     pub fn recipe(&self) -> &Recipe {
         &self.model.recipe
     }
 
-    /// How it is integrated.
+    /// Returns the solver.
     pub fn solver(&self) -> Solver {
         self.solver
     }
 
-    /// Mean loss of the last report; not a number in runs of earlier versions.
+    /// Returns the mean loss of the last report.
     pub fn loss(&self) -> f64 {
         self.outcome.course.loss.unwrap_or(f64::NAN)
     }
 
-    /// What makes the model doubtful, from how its training ended: a loss above that of a network that predicts no change, a last
-    /// validation that diverged or is no better than predicting 0. Empty where nothing does.
+    /// Returns warnings about the quality of the model: a loss above that of a network that predicts no change, or a last validation that
+    /// diverged or is not better than predicting 0.
     pub fn doubts(&self) -> Vec<String> {
         self.outcome.doubts(self.model.has_relative_loss() && self.recipe().finetune.steps == 0)
     }
 
-    /// Warnings about the training data, which the observer of the training was told, and the [`doubts`](Self::doubts).
+    /// Returns warnings about the training data, and the [`doubts`](Self::doubts).
     pub fn warnings(&self) -> Vec<String> {
         self.outcome.warnings.iter().cloned().chain(self.doubts()).collect()
     }
 
-    /// Steps made, those of earlier sessions included.
+    /// Returns the number of steps made, including those before the run was resumed.
     pub fn steps(&self) -> u32 {
         self.outcome.steps
     }
 
-    /// Steps behind the weights: fewer than were made where an earlier validation was the best one.
+    /// Returns the step of the weights, which is not the last one if an earlier validation was better.
     pub fn weights_step(&self) -> u32 {
         self.weights_step
     }
 
-    /// Why there were no more.
+    /// Returns why training ended.
     pub fn ending(&self) -> Ending {
         self.outcome.ending
     }
 
-    /// Seconds of this session's training.
+    /// Returns the duration of training in seconds, since the start or since it was resumed.
     pub fn seconds(&self) -> f64 {
         self.outcome.seconds
     }
 
-    /// Where this session's wall time went.
+    /// Returns the wall time by kind of work, since the start or since training was resumed.
     pub fn wall_time(&self) -> WallTime {
         self.outcome.time
     }
 
-    /// The reports of the training, in order; of a loaded run those of its log.
+    /// Returns the reports of training in order; for a loaded run those of its log.
     pub fn history(&self) -> &[StepReport] {
         &self.outcome.history
     }
-    /// The precision of rollouts.
+    /// Returns the precision of rollouts.
     pub fn precision(&self) -> Precision {
         self.lock().memory().precision()
     }
 
-    /// The device that holds the weights.
+    /// Returns the device that holds the weights.
     ///
     /// # Errors
-    /// If it is unknown.
+    /// If the device is unknown.
     pub fn device(&self) -> Result<Device> {
         Ok(Device::of(self.lock().memory())?)
     }
 
-    /// Does something with the tensors that predictions read: for those who know the engine. Programs compiled before see the change.
+    /// Gives access to the tensors that predictions use. Programs that are already compiled use the changed values.
     pub fn with_memory<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
         // Copies for other grids would not.
         self.grids.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -27,16 +27,16 @@ const INTERVALS: usize = 16;
 /// Steps are too long if halves of them change their ends by more than this share of the change over a step. Networks leave about as much of the velocity.
 const CHANGE: f64 = 0.01;
 
-/// What twice the evaluations make of an error.
+/// The effect of twice the number of evaluations on errors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShorterSteps {
-    /// Trajectories that were rolled out again.
+    /// Number of trajectories that were rolled out again.
     pub trajectories: usize,
-    /// Those of them that diverged, before and now.
+    /// Number of these that diverged, with the original and with twice the evaluations.
     pub diverged: [usize; 2],
     /// Mean relative L2 error of those that arrived both times, before and now.
     pub relative_l2: [Option<f64>; 2],
-    /// Evaluations for one trajectory, before and now.
+    /// Evaluations for one trajectory, originally and now.
     pub evaluations: [usize; 2],
 }
 
@@ -162,7 +162,7 @@ fn distance(a: &[f32], b: &[f32], range: &[[f64; 2]]) -> f64 {
 }
 
 impl ShorterSteps {
-    /// What was found, in a sentence, where the steps were too long.
+    /// Returns a description of the problem if the steps were too long.
     pub fn problem(&self) -> Option<String> {
         let Self { trajectories, diverged: [before, after], relative_l2, evaluations: [few, many] } = self;
         let found = match relative_l2 {

@@ -2,14 +2,14 @@
 
 use crate::rollout::Prediction;
 
-/// States at the times asked for.
+/// Predicted states at the requested times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
-    /// The times, as they were asked for.
+    /// The times, as they were requested.
     pub times: Vec<f64>,
     /// The states in the user's units, flattened `[trajectories, times, height, width, channels]`.
     pub states: Vec<f32>,
-    /// Network evaluations for one trajectory (the most that any took).
+    /// Largest number of network evaluations that a trajectory took.
     pub evaluations: usize,
     /// Numbers of a state.
     size: usize,
@@ -21,10 +21,10 @@ impl Solution {
         Self { times: times.to_vec(), states: states.concat(), evaluations, size }
     }
 
-    /// State `index` of all: of the first trajectory at its times, then of the next.
+    /// Returns state `index`, counted over the times of the first trajectory, then of the next.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If `index` is out of range.
     pub fn state(&self, index: usize) -> &[f32] {
         &self.states[index * self.size..(index + 1) * self.size]
     }

@@ -21,14 +21,14 @@ use crate::recipe::Recipe;
 use division::by_default;
 pub use part::Part;
 
-/// Trajectories with what holds for all of them and the part each belongs to.
+/// A set of trajectories with their common description and their split into training, validation and test.
 #[derive(Clone, Debug)]
 pub struct Trajectories {
-    /// What holds for all.
+    /// Description of all trajectories: shape, names, domain.
     pub description: Description,
-    /// The trajectories. One that was left in its file has no values here; [`Trajectories::load`] reads them.
+    /// The trajectories. The values of trajectories that stay in their file are empty; [`Trajectories::load`] reads them.
     pub trajectories: Vec<Trajectory>,
-    /// The part of each.
+    /// The part of each trajectory.
     pub splits: Vec<Split>,
     /// Offset of all values, in memory and read later.
     offset: Offset,
@@ -52,7 +52,7 @@ fn origins(count: usize) -> Vec<Origin> {
 }
 
 impl Trajectories {
-    /// Trajectories with 80 % for training, 10 % for validation and 10 % for test, in their order.
+    /// Creates a set with the first 80 % of the trajectories for training, then 10 % for validation and 10 % for test.
     ///
     /// # Errors
     /// If a trajectory does not fit the description.
@@ -79,20 +79,20 @@ impl Trajectories {
         Self { offset, ..self }
     }
 
-    /// The offset that all values are relative to; most data have none. See [`Offset`].
+    /// Returns the offset that all values are relative to; most data have none. See [`Offset`].
     pub fn offset(&self) -> &Offset {
         &self.offset
     }
 
-    /// Warnings about the file.
+    /// Returns warnings about the file.
     pub fn warnings(&self) -> &[String] {
         self.file.as_ref().map_or(&[], |file| file.warnings())
     }
 
-    /// The same with the part that each plays.
+    /// Sets the part of each trajectory.
     ///
     /// # Errors
-    /// If there is not one for each trajectory.
+    /// If the number of parts is not the number of trajectories.
     pub fn with_splits(self, splits: Vec<Split>) -> Result<Self> {
         let (found, needed) = (splits.len(), self.trajectories.len());
         if found != needed {
@@ -104,7 +104,7 @@ impl Trajectories {
         Ok(Self { splits, named: true, ..self })
     }
 
-    /// All trajectories of a file.
+    /// Reads all trajectories of a file into memory.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -114,9 +114,8 @@ impl Trajectories {
         Ok(set)
     }
 
-    /// The trajectories of a file, all values left in it to be read when they are needed ([`Trajectories::trajectory`]): for files
-    /// larger than memory. `split` says how much is for training, validation and test, in the order of the file, where the file's
-    /// parts are not wanted.
+    /// Opens a file and reads values only when they are needed ([`Trajectories::trajectory`]), for files larger than memory. `split`
+    /// replaces the split of the file, in the order of the file.
     ///
     /// # Errors
     /// If the file cannot be read or has fewer trajectories.
@@ -128,7 +127,7 @@ impl Trajectories {
         }
     }
 
-    /// The same as the file divides them.
+    /// Opens a file with its own split.
     fn open_with_parts(path: &Path) -> Result<Self> {
         let file = TrajectoryFile::open(path)?;
         let count = file.len();
@@ -147,7 +146,7 @@ impl Trajectories {
         Ok(Self { description, trajectories, splits, offset, named, file, origins: origins(count) })
     }
 
-    /// What of the file, or of the trajectories first given, a trajectory is: the number there, and which of its snapshots.
+    /// Returns the origin of a trajectory: its number in the file or among the trajectories first given, and the range of its snapshots.
     pub fn place(&self, index: usize) -> (usize, Range<usize>) {
         let Origin { number, first } = self.origins[index];
         (number, first..first + self.trajectories[index].times.len())
@@ -158,7 +157,7 @@ impl Trajectories {
         self.origins[index].number
     }
 
-    /// Reads the values of all trajectories of some parts that are not in memory yet.
+    /// Reads the values of all trajectories of the given parts into memory.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -171,7 +170,7 @@ impl Trajectories {
         Ok(())
     }
 
-    /// A trajectory with its values, read now if they are in the file.
+    /// Returns a trajectory with its values, which are read now if they are in the file.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -194,7 +193,7 @@ impl Trajectories {
         }
     }
 
-    /// Whether values stay in a file.
+    /// Returns whether values stay in a file.
     pub fn is_in_file(&self) -> bool {
         self.file.is_some() && (0..self.trajectories.len()).any(|i| self.is_left(i))
     }
@@ -260,7 +259,7 @@ impl Trajectories {
         Ok(())
     }
 
-    /// Simulates trajectories `0..samples` of a seed.
+    /// Simulates trajectories `0..samples` with a seed.
     ///
     /// # Errors
     /// If the simulator's options are wrong or it diverges.
@@ -278,10 +277,10 @@ impl Trajectories {
         Self::new(equation.description(), trajectories)
     }
 
-    /// What a recipe asks for: the file given, its own file, or a simulation of the paper's size.
+    /// Reads `file`, or else the file that the recipe names, or else simulates the system that the recipe names.
     ///
     /// # Errors
-    /// If there is no source, or it cannot be read or simulated.
+    /// If the recipe names no data, or they cannot be read or simulated.
     pub fn from_recipe(recipe: &Recipe, file: Option<&Path>, interrupt: &AtomicBool) -> Result<Self> {
         let config = &recipe.data;
         match (file.or(config.path.as_deref()), &config.simulate) {
@@ -304,7 +303,7 @@ impl Trajectories {
         }
     }
 
-    /// Divides the trajectories by counts for training, validation and test, in their order; others are left out.
+    /// Splits the trajectories in their order into training, validation and test with these counts; the rest is left out.
     ///
     /// # Errors
     /// If there are fewer trajectories.
@@ -312,7 +311,7 @@ impl Trajectories {
         self.divided(counts.into(), None)
     }
 
-    /// Trajectories of a part, with their positions.
+    /// Returns the trajectories of a part, with their positions.
     pub fn part(&self, split: Split) -> impl Iterator<Item = (usize, &Trajectory)> {
         let marked = self.trajectories.iter().enumerate().zip(&self.splits);
         marked.filter(move |(_, own)| **own == split).map(|(one, _)| one)

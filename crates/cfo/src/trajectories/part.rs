@@ -10,7 +10,7 @@ use super::Trajectories;
 use crate::error::Result;
 use crate::ranks::job;
 
-/// Some trajectories of a set. Values that are in a file are read when they are needed.
+/// A selection of the trajectories of a set. Values that are in a file are read when they are needed.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     set: &'a Trajectories,
@@ -18,39 +18,39 @@ pub struct Part<'a> {
 }
 
 impl Trajectories {
-    /// Those that are fitted.
+    /// Returns the training trajectories.
     pub fn train(&self) -> Part<'_> {
         self.split(Split::Train)
     }
 
-    /// Those that are watched while fitting.
+    /// Returns the validation trajectories.
     pub fn validation(&self) -> Part<'_> {
         self.split(Split::Validation)
     }
 
-    /// Those that are touched only to report.
+    /// Returns the test trajectories, which training does not use.
     pub fn test(&self) -> Part<'_> {
         self.split(Split::Test)
     }
 
-    /// Whether their source says which part each plays, or somebody did.
+    /// Returns whether the file or a caller has set the split.
     pub fn has_splits(&self) -> bool {
         self.named
     }
 
-    /// Those at these positions.
+    /// Returns the trajectories at these positions.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If a position is out of range.
     pub fn chosen(&self, indices: &[usize]) -> Part<'_> {
         assert!(indices.iter().all(|&index| index < self.trajectories.len()), "there are fewer trajectories");
         Part { set: self, indices: indices.to_vec() }
     }
 
-    /// The same with those at these positions alone. They keep their numbers, and their values where those are.
+    /// Returns a set of the trajectories at these positions. They keep their numbers in the file; values in a file stay there.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If a position is out of range.
     #[must_use]
     pub fn subset(&self, indices: &[usize]) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Trajectories {
         }
     }
 
-    /// Those that play one of these parts.
+    /// Returns the trajectories of one part.
     pub fn split(&self, split: Split) -> Part<'_> {
         Part { set: self, indices: self.part(split).map(|(index, _)| index).collect() }
     }
@@ -90,24 +90,24 @@ impl Held for Trajectories {
 }
 
 impl<'a> From<&'a Trajectories> for Part<'a> {
-    /// All of them.
+    /// Selects all trajectories.
     fn from(set: &'a Trajectories) -> Self {
         Self { set, indices: (0..set.trajectories.len()).collect() }
     }
 }
 
 impl<'a> Part<'a> {
-    /// Trajectories.
+    /// Returns the number of trajectories.
     pub fn len(&self) -> usize {
         self.indices.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the selection is empty.
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }
 
-    /// The same without those after the first few.
+    /// Keeps at most the first `most` trajectories.
     #[must_use]
     pub fn take(mut self, most: usize) -> Self {
         self.indices.truncate(most);
@@ -124,32 +124,32 @@ impl<'a> Part<'a> {
         self.set.check()
     }
 
-    /// What holds for all trajectories of the set.
+    /// Returns the description of all trajectories of the set.
     pub fn description(&self) -> &'a Description {
         &self.set.description
     }
 
-    /// The offset that all values of the set are relative to.
+    /// Returns the offset that all values of the set are relative to.
     pub fn offset(&self) -> &'a Offset {
         &self.set.offset
     }
 
-    /// The position of each in the set.
+    /// Returns the position of each trajectory in the set.
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
 
-    /// The number of each in its file, or among the trajectories first given.
+    /// Returns the number of each trajectory in its file, or among the trajectories first given.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.indices.iter().map(|&index| self.set.place(index).0)
     }
 
-    /// Snapshots of each.
+    /// Returns the number of snapshots of each trajectory.
     pub fn frames(&self) -> impl Iterator<Item = usize> {
         self.indices.iter().map(|&index| self.set.trajectories[index].times.len())
     }
 
-    /// The trajectories with their values.
+    /// Returns the trajectories with their values.
     ///
     /// # Errors
     /// If they cannot be read.

@@ -43,7 +43,7 @@ pub(super) fn text(ranks: &[RankTime]) -> String {
         format!("{least:.3} / {mean:.3} / {:.3} ms", times().fold(0.0, f64::max))
     };
     format!(
-        "of each step on {} ranks (least / mean / most): own computation {}, waiting for sums {}\n",
+        "per step on {} ranks (least / mean / most): computation {}, waiting for sums {}\n",
         ranks.len(),
         spread(|rank| rank.own_ms),
         spread(|rank| rank.waited_ms)

@@ -36,8 +36,8 @@ struct Row {
 pub(super) fn run(arguments: &args::Bench) -> Result<()> {
     let Some(ranks) = world() else {
         return Err(CfoError::BadData {
-            problem: "there is one process: nothing is summed over ranks".into(),
-            hint: "`mpiexec -n 2 cfo bench all-reduce`".into(),
+            problem: "there is only one process, so there is no sum over ranks to measure".into(),
+            hint: "start several, as in `mpiexec -n 2 cfo bench all-reduce`".into(),
         }
         .into());
     };

@@ -188,7 +188,7 @@ pub fn merging(count: usize) -> Option<String> {
             count => format!("{count} snapshots are"),
         };
         format!(
-            "{which} nearly at the time of the one before: training merges these into their mean (`data.merge_below` sets the distance)"
+            "{which} at nearly the same time as the previous one: training merges these into their mean (`data.merge_below` sets the distance)"
         )
     })
 }

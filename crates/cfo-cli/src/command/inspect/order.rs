@@ -47,8 +47,8 @@ impl Order {
         });
         let warning = |name: &String| {
             format!(
-                "the trajectories are sorted by parameter `{name}`: a split in the order of the file tests on values of it \
-                 that training never saw; shuffle them, or store `split`"
+                "the trajectories are sorted by parameter `{name}`: with a split in the order of the file, the test trajectories have \
+                 values of it that training does not have; set `data.shuffle = true`, or store `split` in the file"
             )
         };
         sorted.map(|(_, name)| warning(name)).collect()

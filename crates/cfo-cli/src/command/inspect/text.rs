@@ -17,7 +17,7 @@ pub(super) fn text(report: &Report) -> String {
     line(format!("{} trajectories, {}, snapshots [{}]", report.trajectories, frames(report), shape(report)));
     if report.distinct < report.scanned.trajectories {
         line(format!(
-            "{} of the {} trajectories read are exact copies of others: a split by index would test on training data",
+            "{} of the {} trajectories read are exact copies of others: with a split by index, test data would also be training data",
             report.scanned.trajectories - report.distinct,
             report.scanned.trajectories
         ));
@@ -76,7 +76,7 @@ fn split_text(split: &SplitReport) -> String {
 }
 
 fn times(times: &Times) -> String {
-    let sharing = if times.shared { "the same for all" } else { "each trajectory its own" };
+    let sharing = if times.shared { "shared by all trajectories" } else { "different for each trajectory" };
     let spacing = if times.uniform { "uniform" } else { "irregular" };
     let (least, most) = (times.smallest_interval, times.largest_interval);
     // Equal up to rounding: one number is enough.
@@ -123,10 +123,7 @@ fn values(report: &Report) -> String {
 fn noise(report: &Report) -> String {
     let describe = |noise: &super::Noise| match (noise.resolved, noise.relative) {
         _ if noise.stepwise => {
-            format!(
-                "  {}: none; it moves in steps and is constant between them, as an input does",
-                noise.name
-            )
+            format!("  {}: none; it is piecewise constant, as an input is", noise.name)
         }
         (true, 0.0) => format!("  {}: none found", noise.name),
         (true, relative) => format!(
@@ -144,9 +141,9 @@ fn noise(report: &Report) -> String {
     };
     let channels: Vec<String> = report.noise.iter().map(describe).collect();
     let verdict = match report.noise.iter().any(|noise| noise.matters) {
-        true => "the values are noisy: `path.smoothing = \"auto\"` trains on smoothed snapshots",
-        false if report.noise.iter().all(|noise| noise.resolved) => "no noise that matters",
-        false => "no noise found with certainty",
+        true => "the values are noisy: set `path.smoothing = \"auto\"` to train on smoothed snapshots",
+        false if report.noise.iter().all(|noise| noise.resolved) => "no significant noise",
+        false => "no significant noise found with certainty",
     };
     format!("noise: {verdict}\n{}", channels.join("\n"))
 }
@@ -165,7 +162,7 @@ fn percent(share: f64) -> String {
 fn sampling(report: &Report) -> String {
     use Alignment::{Left, Right};
     let Some(sampling) = &report.sampling else {
-        return "sampling: not audited; an audit needs at least 3 frames of finite values at increasing times"
+        return "sampling: not checked; the check needs at least 3 frames of finite values at increasing times"
             .to_owned();
     };
     let noisy = sampling.recommended_smoothing != "none";
@@ -191,8 +188,8 @@ fn sampling(report: &Report) -> String {
     let clock = match sampling.recommended_clock {
         None => String::new(),
         Some(half) => format!(
-            "\nthe field changes fast at first and slowly later: by `path.clock = {half}` left-out snapshots are interpolated at least twice as well \
-             (a network that follows it has time as an input, `operator.time_embedding = true`)"
+            "\nthe field changes fast at first and slowly later: with `path.clock = {half}` left-out snapshots are interpolated with at most half \
+             the error (this needs `operator.time_embedding = true`)"
         ),
     };
     format!(

@@ -183,7 +183,7 @@ fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times:
     writer.finish()?;
     drop(watch);
     drop(progress);
-    let advice = |problem: String| format!("{problem}; `--solver tsit5` chooses its steps");
+    let advice = |problem: String| format!("{problem}; `--solver tsit5` chooses shorter steps");
     let warnings = strangers_warning(&strangers).into_iter().chain(Excursion::warning(model, &excursions));
     Ok(Report {
         out: arguments.out.clone(),
@@ -206,7 +206,7 @@ pub(super) fn conclude(diverged: &[Diverged], trajectories: usize) -> Result<()>
     };
     bail!(Incomplete {
         problem: first.text() + &rest,
-        hint: "train longer, raise `--nfe`, or ask for nearer times; the other trajectories are complete"
+        hint: "train longer, raise `--nfe`, or predict to nearer times; the other trajectories are complete"
             .into(),
     })
 }
@@ -236,9 +236,10 @@ fn check_target(arguments: &args::Predict) -> Result<()> {
             format!("`{}` is the file of the initial states", arguments.out.display()),
             "choose another `--out`",
         ),
-        true if !arguments.force => {
-            (format!("`{}` already exists", arguments.out.display()), "`--force` replaces it")
-        }
+        true if !arguments.force => (
+            format!("`{}` already exists", arguments.out.display()),
+            "choose another name, or replace the file with `--force`",
+        ),
         _ => return Ok(()),
     };
     bail!(CfoError::BadData { problem: problem.0, hint: problem.1.into() })

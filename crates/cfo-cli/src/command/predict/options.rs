@@ -10,7 +10,7 @@ pub(super) fn parse_parameters(text: Option<&str>, model: &Model) -> Result<Vec<
     let Some(text) = text else { return Ok(Vec::new()) };
     let bad = |problem: String| CfoError::InvalidKey { key: "--parameters".into(), problem };
     if model.setting.conditions == 0 {
-        bail!(bad("the model takes none: it was trained without `data.condition = true`".into()));
+        bail!(bad("the model takes no parameters: it was trained without `data.condition = true`".into()));
     }
     let mut given: Vec<(String, f64)> = Vec::new();
     for assignment in text.split(',') {

@@ -102,7 +102,7 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Made> {
         .collect();
     let missing = (!failed.is_empty()).then(|| Incomplete {
         problem: format!("these experiments failed or are incomplete: `{}`", failed.join("`, `")),
-        hint: "the same command repeats only what is missing".into(),
+        hint: "repeat the command: it does only what is missing".into(),
     });
     // The page is made of files that rank 0 has written.
     if !ranks::is_first() {

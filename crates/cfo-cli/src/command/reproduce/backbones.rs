@@ -37,8 +37,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let [error, runs, trajectories, _] = Row::of_errors();
     let findings = Findings {
         title: "CFO with different networks",
-        about: "Relative L2 error of rollouts of quintic CFO trained on all times, by network; the recipes differ in the network alone. The \
-                paper has no figure for CFO with the MLP on Burgers."
+        about: "Relative L2 error of rollouts of quintic CFO trained on all times. The recipes differ only in the network. The paper has no \
+                number for CFO with the MLP on Burgers."
             .into(),
         columns: vec![
             system,

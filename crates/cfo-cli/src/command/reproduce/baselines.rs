@@ -76,9 +76,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let rows: Vec<Row<Costs>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "Other methods beside CFO",
-        about: "Relative L2 error of rollouts, network evaluations of a rollout, and seconds that a batch of training takes; the paper's beside ours. All methods of a \
-                system train on the same data; the paper has a figure of conditional flow matching, no numbers. `smoke` gives conditional flow matching half of CFO's \
-                steps, each of which takes many times as long."
+        about: "Relative L2 error of rollouts, network evaluations per rollout and seconds per training batch, with the paper's numbers. All methods are trained on the \
+                same data. For conditional flow matching the paper has a plot but no numbers. With `smoke` it is trained for half of CFO's steps, since each step takes much \
+                longer."
             .into(),
         columns: columns(),
         verdict: String::new(),
@@ -103,7 +103,7 @@ fn columns() -> Vec<Column<Row<Costs>>> {
         runs,
         trajectories,
         Row::of_paper(),
-        number("s a batch", |row: &Row<Costs>| scientific(row.own.seconds_per_batch)),
+        number("s per batch", |row: &Row<Costs>| scientific(row.own.seconds_per_batch)),
         number("paper's", |row: &Row<Costs>| optional(row.own.paper_seconds_per_batch)),
         number("evaluations", |row: &Row<Costs>| counted(row.own.evaluations)),
     ]

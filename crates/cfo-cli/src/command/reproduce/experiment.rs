@@ -38,7 +38,7 @@ pub(super) struct Measured<T> {
 pub(super) fn incomplete(failures: &[String]) -> Incomplete {
     Incomplete {
         problem: failures.join("; "),
-        hint: "remove the cause; the same command then repeats only what is missing".into(),
+        hint: "remove the cause and repeat the command: it does only what is missing".into(),
     }
 }
 
@@ -61,7 +61,7 @@ impl std::error::Error for NotAsked {}
 
 impl std::fmt::Display for NotAsked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("none of this experiment's systems was asked for")
+        f.write_str("`--system` names no system of this experiment")
     }
 }
 
@@ -96,7 +96,7 @@ impl<'a> Laboratory<'a> {
         }
         if let Some(unknown) = asked.iter().find(|asked| !names.contains(&asked.as_str())) {
             let problem =
-                format!("`{unknown}` is not among this experiment's systems `{}`", names.join("`, `"));
+                format!("`{unknown}` is not a system of this experiment; known are `{}`", names.join("`, `"));
             return Err(CfoError::InvalidKey { key: "--system".into(), problem }.into());
         }
         let chosen = systems

@@ -80,8 +80,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let rows: Vec<Row<Horizon>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "Extrapolation past the training horizon",
-        about: "Relative L2 error of rollouts over the whole horizon. Quintic CFO is trained on all times of the whole horizon or of its first half, with \
-                time as an input of the network, as in the paper, and without."
+        about: "Relative L2 error of rollouts over the whole horizon. Quintic CFO is trained on all times of the whole horizon or of its first half. Time is \
+                an input of the network, as in the paper, or is not."
             .into(),
         columns: columns(),
         verdict: String::new(),

@@ -144,9 +144,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     found.rows.retain(whole);
     let findings = Findings {
         title: "Single trajectories and training losses",
-        about: "Quintic CFO trained on 25 % of the times beside next-state prediction on all of them (the paper's best network), on the test trajectories with CFO's highest and \
-                median error. `loss` is the last reported training loss, in a unit in \
-                which a network that predicts no change has 1: the velocity's error for CFO, the next snapshot's for the neural ODE. The paper gives one number: the error of CFO on its worst trajectory of Burgers."
+        about: "Quintic CFO trained on 25 % of the times and the autoregressive model (the paper's best network) trained on all times, on the test trajectories with CFO's highest \
+                and median error. `loss` is the last reported training loss: of the velocity for CFO, of the next snapshot for the neural ODE; a network that predicts no change has 1. \
+                The paper has one number: the error of CFO on its worst trajectory of Burgers."
             .into(),
         columns: columns(),
         verdict: String::new(),

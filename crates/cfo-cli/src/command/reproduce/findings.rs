@@ -96,12 +96,12 @@ fn setting(arguments: &args::Reproduce, systems: &[&System]) -> String {
             let reductions: Vec<String> =
                 systems.iter().map(|system| format!("- {}: {}.", system.label(), system.reduction())).collect();
             format!(
-                "`smoke` is a reduced version, made to run in minutes; its figures cannot be compared with the paper's. Reductions:\n\n{}\n\nThe paper's recipe then has the learning rate 1e-3; ours \
-                 has 2e-3 and a shorter warm-up and average of the weights.\n",
+                "`smoke` is a reduced version that runs in minutes; its numbers cannot be compared with the paper's. Reductions:\n\n{}\n\nThe learning rate is 1e-3 in the recipe `paper` and 2e-3 in \
+                 `ours`, which also has a shorter warm-up and EMA.\n",
                 reductions.join("\n")
             )
         }
-        Scale::Paper => "The paper's data, networks, steps and batches; recipes `paper` as in `recipes/`, `ours` as in `recipes/ours/`.\n".into(),
+        Scale::Paper => "The paper's data, networks, steps and batches; the recipes `paper` are in `recipes/`, `ours` in `recipes/ours/`.\n".into(),
     };
     if !arguments.set.is_empty() {
         text += &format!("\nOverridden in every recipe: `{}`.\n", arguments.set.join("`, `"));
@@ -110,7 +110,7 @@ fn setting(arguments: &args::Reproduce, systems: &[&System]) -> String {
     let seeds = match seeds.as_slice() {
         [one] => format!("One seed ({one})"),
         [first, .., last] => format!(
-            "Seeds {first} to {last} of training (weights, batches, left-out snapshots) on the same data; mean and deviation over the {} runs",
+            "Seeds {first} to {last} of training (weights, batches, left-out snapshots) on the same data; mean and standard deviation over the {} runs",
             seeds.len()
         ),
         [] => String::new(),

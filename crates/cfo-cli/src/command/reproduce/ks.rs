@@ -55,8 +55,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         .collect();
     let findings = Findings {
         title: "The Kuramoto-Sivashinsky equation",
-        about: "Relative L2 error of rollouts over all snapshots from the first, and the time of one training run without validation. Every method has the same network, steps and batch. In the \
-                paper, next-step prediction predicts the next state; the baseline that predicts the change is ours. Our neural ODE is trained through one RK4 step a snapshot, the paper's through Tsit5 at tolerances."
+        about: "Relative L2 error of rollouts from the first snapshot over all snapshots, and the time of one training run without validation. All methods have the same network, steps and batch. The \
+                residual autoregressive model, which predicts the change, is not in the paper. Our neural ODE is trained through one RK4 step per snapshot, the paper's through Tsit5 with tolerances."
             .into(),
         columns: columns(),
         verdict: measured.setups.iter().map(|setup| verdict(setup, &rows)).collect(),

@@ -67,8 +67,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let rows: Vec<Row<Space>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "CFO in wavelet coefficients",
-        about: "Relative L2 error of rollouts of quintic CFO trained on all times, in the space of the data, where the network works on states or on all coefficients of an orthogonal \
-                wavelet: `field` is the height, width and channels that it sees. The paper's figure stands beside the recipe's space; it does not say which wavelet it is of."
+        about: "Relative L2 error of rollouts of quintic CFO trained on all times, measured on the states. The network works on the states or on all coefficients of an orthogonal wavelet; `field` is the \
+                height, width and channels of its input. The paper's number is in the row of the recipe's space; the paper does not name its wavelet."
             .into(),
         columns: columns(),
         verdict: String::new(),

@@ -53,9 +53,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let Some(measured) = measured else { return Ok(None) };
     let rows: Vec<Row<Budget>> = measured.networks.iter().flat_map(rows).collect();
     let findings = Findings {
-        title: "Error against network evaluations",
-        about: "Relative L2 error of quintic CFO trained on all times, by solver and by network evaluations relative to the autoregressive baseline's (one per snapshot). The \
-                paper tabulates the error at the final time. Steps are equal; snapshots between them come from the solver's dense output."
+        title: "Error over network evaluations",
+        about: "Relative L2 error of quintic CFO trained on all times, for each solver and number of network evaluations. The budget is relative to the autoregressive model, which \
+                needs one evaluation per snapshot. The paper's numbers are errors at the final time. Steps are equal; snapshots between steps come from the solver's dense output."
             .into(),
         columns: columns(),
         verdict: String::new(),
@@ -142,7 +142,7 @@ fn figure(setup: &Setup, rows: &[Row<Budget>]) -> (String, Figure) {
         series.push(Series::new("autoregressive", points, 3, Line::Dashed));
     }
     let figure = Figure {
-        title: format!("Error against evaluations: {}", setup.title()),
+        title: format!("Error over evaluations: {}", setup.title()),
         x: Axis { label: "network evaluations".into(), scale: AxisScale::Logarithmic },
         y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
         series,

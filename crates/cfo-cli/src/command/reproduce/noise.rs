@@ -57,8 +57,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let findings = Findings {
         title: "Error against the path's noise",
         about: format!(
-            "Relative L2 error of rollouts of quintic CFO trained on all times, by the amplitude of the noise between snapshots in units of the normalised values. The paper shows this in a figure \
-             without numbers: stable up to {STABLE:.0e}, worse above."
+            "Relative L2 error of rollouts of quintic CFO trained on all times, over the amplitude of the noise between snapshots in normalised units. The paper has a plot without numbers: the error \
+             is stable up to {STABLE:.0e} and grows above."
         ),
         columns: columns(),
         verdict: rows.chunks(AMPLITUDES.len()).map(verdict).collect(),

@@ -108,7 +108,7 @@ impl Section {
             text += &format!("![{caption}]({})\n\n", file.display());
         }
         if self.table.len() <= 2 && self.figures.is_empty() {
-            text += "Nothing of it is in the report.\n\n";
+            text += "The report has no part of it.\n\n";
         }
         text + &format!("`cfo reproduce {}`\n\n", target.name())
     }
@@ -123,7 +123,7 @@ pub(super) fn markdown(
 ) -> Result<String> {
     let mut text = format!(
         "# The paper's tables and figures, repeated\n\n\
-         In the paper's order; columns `paper` and numbers in brackets are the paper's. Each is a part of the report of an experiment; the settings of the experiments are at the end. Made by cfo {} with\n\n    {command}\n\n",
+         The tables and figures are in the paper's order. Columns `paper` and numbers in brackets are the paper's. The settings of the experiments are at the end. Made with cfo {} and the command\n\n    {command}\n\n",
         env!("CARGO_PKG_VERSION")
     );
     text.extend(sections.iter().map(Section::markdown));

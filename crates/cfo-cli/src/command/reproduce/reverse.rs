@@ -99,8 +99,8 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     }
     let findings = Findings {
         title: "Backward in time",
-        about: "Quintic CFO trained on all times of Burgers' equation, integrated backward with one RK4 step per snapshot: relative L2 error at time `to`, mean over the \
-                test trajectories; noise relative to the root mean square of the start. The paper shows this in figures, without numbers."
+        about: "Quintic CFO trained on all times of Burgers' equation and integrated backward with one RK4 step per snapshot. The relative L2 error at time `to` is a mean over the \
+                test trajectories; the noise is relative to the root mean square of the initial state. The paper has plots without numbers."
             .into(),
         columns: columns(),
         verdict: String::new(),

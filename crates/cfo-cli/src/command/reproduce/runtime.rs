@@ -79,9 +79,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     let findings = Findings {
         title: "Time of training and of rollouts",
         about: format!(
-            "Milliseconds of a rollout: all test trajectories together, divided by their number, median of {REPETITIONS} after one that is not counted; CFO with RK4 and half the baseline's evaluations. The \
-             paper's rollouts ran on an NVIDIA A6000 (JAX, fp32); it does not say how many trajectories ran together. Training steps draw the batch, \
-             differentiate and update. Device: {}.",
+            "Milliseconds per rollout: the time for all test trajectories together, divided by their number; median of {REPETITIONS} repetitions after a warm-up. CFO uses RK4 and half the evaluations of \
+             the autoregressive model. The paper's rollouts ran on an NVIDIA A6000 (JAX, fp32); the number of trajectories in a batch is unknown. A training step consists of sampling, backward \
+             pass and update. Device: {}.",
             arguments.device
         ),
         columns: columns(),

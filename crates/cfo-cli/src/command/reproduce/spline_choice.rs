@@ -86,9 +86,9 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
         }
     }
     let about = format!(
-        "`velocity error`: norm of the error of the path's velocity over the norm of the true velocity, {TRAJECTORIES} trajectories of the paper's data at {FINE} times per \
-         snapshot interval, also with `smoke` (on Burgers about 1e-4 of it is rounding of the values from which the true velocity is computed). `left out`: error of \
-         snapshots left out in turn and interpolated, in standard deviations; * marks what `cfo inspect` recommends by it. `relative L2`: rollouts of networks trained on the path."
+        "`velocity error` is the norm of the error of the spline's velocity over the norm of the true velocity, for {TRAJECTORIES} trajectories of the paper's data at {FINE} times per \
+         snapshot interval, also with `smoke`. On Burgers about 1e-4 of it is rounding of the values from which the true velocity is computed. `left out` is the error of snapshots that are \
+         left out in turn and interpolated, in standard deviations; * marks the recommendation of `cfo inspect`. `relative L2` is the error of rollouts of networks trained with the spline."
     );
     let findings = Findings {
         title: "Errors by spline and keep rate",

@@ -340,7 +340,7 @@ pub(super) static SYSTEMS: [System; 6] = [
 
 /// The note on the dam break of `smoke`.
 const SMALL_CAVEAT: &str = "`smoke` uses the varied dam break, whose trajectories are all distinct. On so coarse a grid the radial dam break of the benchmark has only a few \
-                            dozen distinct trajectories, so that test would repeat training.";
+                            dozen distinct trajectories, so the test trajectories would also be training trajectories.";
 
 const SMALL_DAM_BREAK: Smoke = Smoke {
     split: [60, 4, 8],

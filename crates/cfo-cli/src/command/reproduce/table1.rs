@@ -59,10 +59,10 @@ pub(super) fn run(arguments: &args::Reproduce) -> Result<Option<Record<Document<
     mark_best(&mut rows);
     let findings = Findings {
         title: "Table 1: rollout errors",
-        about: "Relative L2 error of rollouts over all snapshots from the first, mean over the test trajectories and over runs. `± runs` is the deviation over runs, as in the \
-                paper, `± trajectories` that over trajectories. The autoregressive network sees every snapshot and predicts the next state, as in the paper, or the \
-                change; * marks its best. Recipe `paper` is the paper's; `ours` has the same data and network and at most as many steps and samples a step. `fine-tuned`: the last steps train \
-                through the solver."
+        about: "Relative L2 error of rollouts from the first snapshot over all snapshots, mean over the test trajectories and over runs. `± runs` is the standard deviation over runs, as in the \
+                paper, `± trajectories` that over trajectories. The autoregressive model is trained on every snapshot. It predicts the next state, as in the paper, or the change (residual \
+                autoregressive model, which the paper does not have); * marks the better one. Recipe `paper` has the paper's hyperparameters; `ours` has the same data and network and at most as \
+                many steps and samples per step. `fine-tuned`: the last steps train through the solver."
             .into(),
         columns: columns(),
         verdict: measured.setups.iter().map(|setup| verdict(setup, &rows)).collect(),
@@ -132,19 +132,19 @@ fn verdict(setup: &Setup, rows: &[Row<Rank>]) -> String {
         .map(|row| format!("{} on {}", row.label(), percent(row.keep_rate)))
         .collect();
     if setup.scale == Scale::Paper && !worse.is_empty() {
-        sentences.push(format!("Worse than the paper's figure: {}", worse.join("; ")));
+        sentences.push(format!("Worse than the paper's number: {}", worse.join("; ")));
     }
     format!("{}: {}.\n", setup.title(), sentences.join(". "))
 }
 
 fn against(error: f64, form: &str, baseline: Option<f64>) -> String {
     let Some(baseline) = baseline else {
-        return format!("The baseline that predicts the {form} diverged");
+        return format!("The autoregressive model that predicts the {form} diverged");
     };
     let reduction = 100.0 * (1.0 - error / baseline);
     let word = if reduction >= 0.0 { "less" } else { "more" };
     format!(
-        "Quintic CFO on 25 % of the times has {:.0} % {word} error than the baseline that predicts the {form} on all",
+        "Quintic CFO on 25 % of the times has {:.0} % {word} error than the autoregressive model that predicts the {form}, on all times",
         reduction.abs()
     )
 }
@@ -154,7 +154,7 @@ fn stronger_baseline(flow: Option<f64>, change: Option<f64>) -> Option<String> {
     let (flow, change) = (flow?, change?);
     let verdict = if change < flow { "is better than" } else { "is no better than" };
     Some(format!(
-        "On all times, where both see every snapshot of a uniform grid, the baseline that predicts the change ({}) {verdict} quintic CFO ({})",
+        "On all times, the residual autoregressive model ({}) {verdict} quintic CFO ({})",
         scientific(change),
         scientific(flow)
     ))

@@ -72,7 +72,7 @@ impl Smoothed {
     fn text(all: &[Self]) -> String {
         let one = |smoothed: &Self| format!("{} {:.1} %", smoothed.name, 100.0 * smoothed.relative);
         let all: Vec<String> = all.iter().map(one).collect();
-        format!("{} of the deviation", all.join(", "))
+        format!("{} of the standard deviation", all.join(", "))
     }
 }
 
@@ -100,7 +100,7 @@ fn recipe(arguments: &args::Train) -> Result<Recipe> {
         recipe.data.path = Some(path.clone()).filter(|path| path.to_str().is_some());
         if recipe.data.path.is_none() {
             say(&format!(
-                "warning: the name of `{}` is not UTF-8, so the recipe of the run cannot name it: give `--data` again to resume",
+                "warning: the name of `{}` is not UTF-8 and cannot be stored in the recipe of the run: give `--data` again to resume",
                 path.display()
             ));
         }
@@ -223,7 +223,7 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
         let Some(data) = &arguments.data else {
             return Err(cfo::CfoError::BadData {
                 problem: "neither a recipe nor data were given".into(),
-                hint: "`cfo train RECIPE`, or `cfo train --data FILE` for a recipe that suits the file"
+                hint: "write `cfo train RECIPE`, or `cfo train --data FILE` for a recipe that is chosen for the file"
                     .into(),
             }
             .into());
@@ -231,7 +231,7 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
         let proposal = Proposal::new(&TrajectoryFile::open(data)?, Machine::here())?;
         proposal.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
         let text = proposal.to_toml()?;
-        say(&format!("no recipe was given: using the one that `cfo init {}` writes", data.display()));
+        say(&format!("no recipe was given: using the recipe that `cfo init {}` writes", data.display()));
         return Ok((text, "the recipe for the data".into()));
     };
     match String::from_utf8(fs_err::read(&path)?) {
@@ -239,7 +239,7 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
         Err(_) => Err(cfo::CfoError::BadData {
             problem: format!("`{}` is not a recipe: it is not text", path.display()),
             hint:
-                "`cfo train --data FILE` makes a recipe for the file, `cfo train RECIPE --data FILE` uses yours"
+                "`cfo train --data FILE` chooses a recipe for the file, `cfo train RECIPE --data FILE` uses yours"
                     .into(),
         }
         .into()),

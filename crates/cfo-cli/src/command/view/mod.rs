@@ -33,8 +33,8 @@ pub fn run(arguments: &args::View) -> Result<()> {
         arguments.paths.iter().cloned().partition(|path| path.is_dir());
     if runs.len() > 1 {
         bail!(CfoError::BadData {
-            problem: format!("{} folders of runs; a page has room for one", runs.len()),
-            hint: "make a page for each of them".into(),
+            problem: format!("{} folders of runs were given; a page can show one", runs.len()),
+            hint: "write a page for each run".into(),
         });
     }
     let mut document =
@@ -100,7 +100,7 @@ fn read_run(run: &Path, notes: &mut Vec<String>) -> Result<page::RunPart> {
     if part.history.is_empty() && part.metrics.is_empty() {
         bail!(CfoError::BadData {
             problem: format!("`{}` is not the folder of a run: it has no `metrics.jsonl`", run.display()),
-            hint: "`cfo train RECIPE --out RUN` makes one".into(),
+            hint: "check the path, or train a run with `cfo train RECIPE --out RUN`".into(),
         });
     }
     Ok(part)
@@ -118,7 +118,7 @@ fn check_target(arguments: &args::View) -> Result<()> {
     if arguments.out.exists() && !arguments.force {
         bail!(CfoError::BadData {
             problem: format!("`{}` already exists", arguments.out.display()),
-            hint: "`--force` replaces it".into(),
+            hint: "choose another name, or replace the file with `--force`".into(),
         });
     }
     Ok(())
