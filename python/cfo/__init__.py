@@ -1,4 +1,4 @@
-"""Learn the continuous-time dynamics of PDEs and ODEs by flow matching on temporal splines.
+"""Learn du/dt = f(u) from snapshots at irregular times, and integrate f to any time.
 
     import cfo
 
@@ -7,7 +7,7 @@
     print(model.evaluate(data.test)["relative_l2"]["mean"])
     states = model.predict(data.test[0].values[0], [0.1, 0.75, 2.0])
 
-Arrays are NumPy's, `[trajectory, time, (space...,) channel]`; fields are single precision, times double, in the data's own units.
+Arrays are NumPy arrays `[trajectory, time, (space...,) channel]`. Values are float32, times float64, both in the units of the data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._trajectories import Trajectories, Trajectory, read, simulate
 
 __version__: str = _native.__version__
 
-# A training that Ctrl-C ended may still be saving.
+# Training that Ctrl-C ended may still be saving its checkpoint.
 atexit.register(_native.settle)
 
 __all__ = [
@@ -45,5 +45,10 @@ __all__ = [
 
 
 def devices() -> dict[str, Any]:
-    """What this machine can compute on: what `cfo devices --json` prints."""
+    """Return the devices of this machine and the libraries that were found, as `cfo devices --json` prints them.
+
+    Returns:
+        A dict with `devices`, a list of dicts with `device`, `model`, `cores`, `simd` and `memory_bytes`, and `cuda`, a dict with `available`
+        and `reason`.
+    """
     return json.loads(_native.devices())

@@ -1,4 +1,4 @@
-"""Learn the continuous-time dynamics of PDEs and ODEs by flow matching on temporal splines."""
+"""Learn du/dt = f(u) from snapshots at irregular times, and integrate f to any time."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 _Path: TypeAlias = str | os.PathLike[str]
 _Float32: TypeAlias = NDArray[np.float32]
 _Float64: TypeAlias = NDArray[np.float64]
-# Anything with DLPack's methods, as tensors of torch and jax, is an array too.
+# Objects with DLPack's methods, such as tensors of torch and jax, are accepted too.
 _Array: TypeAlias = ArrayLike | Any
 
 __version__: str

@@ -1,4 +1,4 @@
-"""The command `cfo`: the same code as the binary's."""
+"""The command `cfo`, with the same code as the binary."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from . import _native
 
 
 def main() -> int:
-    """Carries out the command line and returns its exit code."""
-    # Python would only take note of Ctrl-C; the command ends by it, or takes it over.
+    """Run the command line and return its exit code."""
+    # Python's own handler would delay Ctrl-C until the command returns.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.command(["cfo", *sys.argv[1:]])
 

@@ -1,13 +1,13 @@
-"""The exceptions of the package."""
+"""Exceptions and warnings."""
 
 from __future__ import annotations
 
 
 class CfoError(Exception):
-    """What `cfo` could not do, and what to do about it.
+    """Base class of the exceptions of this package.
 
-    `str(error)` is what the command `cfo` says: the problem and, if there is one, a hint. Bad input is also a `ValueError`, a file
-    or a run that is not there also a `FileNotFoundError`.
+    `str(error)` is the problem and, if there is one, a hint; `error.hint` is the hint alone, or `None`. Exceptions for bad input are also
+    `ValueError`, those for missing files and runs also `FileNotFoundError`.
     """
 
     hint: str | None
@@ -22,15 +22,15 @@ class CfoError(Exception):
 
 
 class InputError(CfoError, ValueError):
-    """Input that is wrong."""
+    """Bad input."""
 
 
 class MissingFileError(CfoError, FileNotFoundError):
-    """A file or a run that is not there."""
+    """A missing file or run."""
 
 
 class DivergenceWarning(RuntimeWarning):
-    """A trajectory of a prediction became infinite or undefined on its way: its states after that are NaN."""
+    """Warning that a predicted trajectory became infinite or undefined; its states after that time are NaN."""
 
 
 CfoError.__module__ = DivergenceWarning.__module__ = "cfo"

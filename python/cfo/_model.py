@@ -1,4 +1,4 @@
-"""A trained model."""
+"""Trained models."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ._trajectories import Trajectories
 
 
 class Model:
-    """A trained model: `cfo.train` makes one, `cfo.load` loads one.
+    """A trained model. `cfo.train` returns one, `cfo.load` loads one.
 
-    It cannot be changed. Copies by `copy.copy` share its weights, those by `copy.deepcopy` and pickles have their own. Threads may share
-    it; their calls are carried out one after another.
+    A model is immutable. `copy.copy` shares the weights; `copy.deepcopy` and pickles have their own. Threads may share a model, but its calls
+    run one after another.
     """
 
     __slots__ = ("_facts", "_native")
@@ -53,28 +53,32 @@ class Model:
         *,
         nfe: int | None = None,
     ) -> np.ndarray:
-        """The states at any times, forward and backward, from known ones.
+        """Predict states at any times, forward or backward.
 
         Args:
-            initial: One state `[(space...,) channel]` or several, `[batch, (space...,) channel]`, in the user's units. The grid may be another
-                than that of the training data where the network allows it.
-            times: When states are wanted, in any order, on both sides of the start: one number, `[time]`, or `[batch, time]`.
-            start: When the initial states were: one number or `[batch]`. By default the first time of the training data.
-            solver: `"euler"`, `"heun"`, `"rk4"`, `"dopri5"` or `"tsit5"`; by default that of the recipe, with its steps. Alone, `"heun"`, `"dopri5"` and
-                `"tsit5"` choose their steps by the recipe's tolerances.
-            steps: Exactly this many equal steps from the first to the last time of a trajectory, its start included.
-            rtol, atol: Tolerances in the network's units, for steps that the solver chooses. One that is not given is the recipe's.
-            parameters: PDE parameters of a model that is conditioned on them: a dict of names, `[parameter]` or `[batch, parameter]`.
-            nfe: At most this many network evaluations over the horizon of the training data.
+            initial: One state `[(space...,) channel]` or several `[batch, (space...,) channel]`, in the units of the data. FNO and U-Net also
+                accept other grids than that of the training data.
+            times: Times to predict at, in any order, before or after the start: one number, `[time]` or `[batch, time]`.
+            start: Time of the initial states: one number or `[batch]`. Default: the first time of the training data.
+            solver: `"euler"`, `"heun"`, `"rk4"`, `"dopri5"` or `"tsit5"`. Default: the solver of the recipe. Without `steps` and `nfe`, `"heun"`,
+                `"dopri5"` and `"tsit5"` choose their steps by the tolerances.
+            steps: Number of equal steps from the first to the last time of a trajectory, including its start.
+            rtol: Relative tolerance of adaptive steps. Default: that of the recipe.
+            atol: Absolute tolerance of adaptive steps, in normalised units. Default: that of the recipe.
+            parameters: PDE parameters, for models that were trained with `data.condition = true`: a dict of names, `[parameter]` or
+                `[batch, parameter]`.
+            nfe: Largest number of network evaluations over the horizon of the training data.
 
         Returns:
-            float32 `[batch, time, (space...,) channel]` in the order of `times`, without the first axis for one state; float64 where the values of
-            the training data are large beside their spread. Of a trajectory that becomes infinite or undefined on its way the states after that
-            are NaN, and a `cfo.DivergenceWarning` names it and the last time reached. A warning also says where a trajectory leaves the range of
-            the training data by orders of magnitude.
+            float32 `[batch, time, (space...,) channel]` in the order of `times`, without the first axis for one state. The type is float64 if the
+            values of the training data are large compared with their spread.
 
         Raises:
             ValueError: If an argument does not fit the model, or `solver`, `steps`, `nfe`, `rtol` and `atol` contradict each other.
+
+        Warns:
+            DivergenceWarning: If a trajectory becomes infinite or undefined; its states after that time are NaN.
+            UserWarning: If a trajectory leaves the range of the training data by more than ten times its width, or a prediction extrapolates.
         """
         states, shape, single = self._states(initial, "initial")
         finite(states, "initial")
@@ -99,15 +103,18 @@ class Model:
         return found[0] if single else found
 
     def velocity(self, u: Any, t: Any, parameters: Any = None) -> np.ndarray:
-        """The learned right-hand side in the user's units.
+        """Return the learned right-hand side f(u, t), in the units of the data.
 
         Args:
-            u: One state `[(space...,) channel]`, also flat, or several, `[batch, (space...,) channel]`.
-            t: One time, or `[batch]`.
-            parameters: PDE parameters of a model that is conditioned on them: a dict of names, or `[parameter]`.
+            u: One state `[(space...,) channel]`, which may be flat, or several `[batch, (space...,) channel]`.
+            t: One time, or `[batch]`. It has no effect on models without time as an input.
+            parameters: PDE parameters, for models that were trained with `data.condition = true`: a dict of names, or `[parameter]`.
 
         Returns:
-            float32 of the shape of `u`. For SciPy: `solve_ivp(lambda t, u: model.velocity(u, t), (0, 1), u0)`.
+            float32, with the shape of `u`. With SciPy: `solve_ivp(lambda t, u: model.velocity(u, t), (0, 1), u0)`.
+
+        Raises:
+            ValueError: If an argument does not fit the model, or the model has no velocity, such as an autoregressive model.
         """
         states, shape, _ = self._states(u, "u", flat=True)
         moments = _each(t, "t", len(states), one=True)
@@ -117,16 +124,19 @@ class Model:
         return self._native.velocity(states.reshape(-1), list(shape), moments, conditions).reshape(np.shape(u))
 
     def vector_jacobian(self, u: Any, t: Any, w: Any, parameters: Any = None) -> np.ndarray:
-        """Vectors applied from the left to the derivative of the velocity by the state: `w^T dv/du`.
+        """Return vector-Jacobian products `w^T df/du`.
 
         Args:
             u: One state or several, as for `velocity`.
             t: One time, or `[batch]`.
-            w: A vector for each state, of the shape of `u`.
+            w: One vector for each state, with the shape of `u`.
             parameters: PDE parameters, as for `velocity`.
 
         Returns:
-            float32 of the shape of `u`.
+            float32, with the shape of `u`.
+
+        Raises:
+            ValueError: As for `velocity`.
         """
         states, shape, _ = self._states(u, "u", flat=True)
         vectors = array(w, "w", np.float32)
@@ -150,18 +160,27 @@ class Model:
         atol: float | None = None,
         metrics: bool = True,
     ) -> dict[str, Any]:
-        """Rolls out trajectories over all their times, from their first snapshot, and compares.
+        """Compare rollouts from the first snapshot of each trajectory with all its snapshots.
 
         Args:
-            data: The trajectories, as in `data.test`; all of them are compared.
-            solver, steps, nfe, rtol, atol: As for `predict`.
-            metrics: Whether PDEBench's metrics and others are computed too.
+            data: The trajectories to compare with, such as `data.test`.
+            solver: As for `predict`.
+            steps: As for `predict`.
+            nfe: As for `predict`.
+            rtol: As for `predict`.
+            atol: As for `predict`.
+            metrics: Whether to compute the metrics of PDEBench and others.
 
         Returns:
-            What `cfo evaluate --json` prints: `relative_l2` with `mean`, `std`, `per_trajectory`, `final_time` and `indices`, `per_time`,
-            `evaluations`, `seconds_per_trajectory`, `metrics`, `diverged` and others. A trajectory that diverges is `None` in
-            `per_trajectory`, named in `diverged`, and costs the others nothing. Warnings, also under `warnings`, say where the solver's steps are too
-            long for the learned field (`shorter_steps`) and where a trajectory leaves the range of the training data by orders of magnitude.
+            The document that `cfo evaluate --json` prints, without file names: `relative_l2`, `per_time`, `channels`, `metrics`, `evaluations`,
+            `diverged`, `warnings` and others (docs/reference/json.md). A trajectory that diverges is `None` in
+            `relative_l2["per_trajectory"]` and is listed in `diverged`.
+
+        Raises:
+            ValueError: If `data` does not fit the model, or the options of the solver contradict each other.
+
+        Warns:
+            UserWarning: For each entry of `warnings`, such as steps of the solver that are too long.
         """
         if not isinstance(data, Trajectories):
             raise InputError(f"`data` is a {type(data).__name__}", "give `cfo.Trajectories`, as in `cfo.read(file).test`")
@@ -171,26 +190,29 @@ class Model:
         return json.loads(document)
 
     def save(self, run: str | os.PathLike[str]) -> None:
-        """Writes the model as the folder of a run, which `cfo.load` and the command read.
+        """Write the model as the folder of a run, which `cfo.load` and the command read.
+
+        Args:
+            run: Folder to write.
 
         Raises:
-            ValueError: If the folder holds a run already.
+            ValueError: If the folder already holds a run.
         """
         self._native.save(os.fspath(run))
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The recipe that it was trained by: a dict of sections, every key resolved."""
+        """The recipe that the model was trained with: a dict of sections with every key."""
         return json.loads(self._native.recipe)
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """The reports of the training: `step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and, where it was measured, `validation`."""
+        """The reports of training: dicts with `step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and, after a validation, `validation`."""
         return json.loads(self._native.history)
 
     @property
     def system(self) -> str:
-        """The name of the system; empty where it is unknown."""
+        """The name of the system; empty if it is unknown."""
         return self._facts["system"]
 
     @property
@@ -200,27 +222,27 @@ class Model:
 
     @property
     def channel_names(self) -> list[str]:
-        """Names of the channels; empty where they are unknown."""
+        """The names of the channels; empty if they are unknown."""
         return list(self._facts["channel_names"])
 
     @property
     def parameter_names(self) -> list[str]:
-        """Names of the PDE parameters that it is conditioned on."""
+        """The names of the PDE parameters that are inputs of the network."""
         return list(self._facts["parameter_names"]) if self._facts["conditions"] else []
 
     @property
     def parameters(self) -> int:
-        """Trainable numbers of the network."""
+        """The number of trainable parameters of the network."""
         return self._facts["parameters"]
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about the training data and about how the training ended, if this process trained the model."""
+        """Warnings about the training data and the result of training, if this process trained the model."""
         return list(self._facts["warnings"])
 
     @property
     def steps(self) -> int:
-        """Training steps behind the weights: fewer than were made where an earlier validation was the best one."""
+        """The training step of the weights, which is not the last one if an earlier validation was better."""
         return self._facts["steps"]
 
     @property
@@ -253,7 +275,7 @@ class Model:
         return restore(*arguments)
 
     def _states(self, value: Any, name: str, flat: bool = False) -> tuple[np.ndarray, tuple[int, ...], bool]:
-        """States `[batch, ...]`, the shape of one, and whether it was one alone."""
+        """Return states `[batch, ...]`, the shape of one, and whether a single state was given."""
         states = array(value, name, np.float64 if self._facts["double"] else np.float32)
         own = self.shape
         if states.ndim == len(own):
@@ -264,11 +286,11 @@ class Model:
             return states.reshape((1, *own)), own, True
         raise InputError(
             f"`{name}` has the shape {list(states.shape)}; a state of the model has {list(own)}",
-            "give one state, or several along one more axis in front",
+            "give one state, or several with a batch axis in front",
         )
 
     def _conditions(self, parameters: Any, count: int) -> list[list[float]]:
-        """PDE parameters of each state, in the model's order."""
+        """Return the PDE parameters of each state, in the model's order."""
         needed, names = self._facts["conditions"], self._facts["parameter_names"]
         if parameters is None:
             if needed:
@@ -281,19 +303,19 @@ class Model:
             missing = [name for name in names if name not in parameters]
             if unknown or missing:
                 wrong = f"`{unknown[0]}` is unknown" if unknown else f"`{missing[0]}` is missing"
-                raise InputError(f"of the PDE parameters {wrong}", f"the model takes {', '.join(names)}")
+                raise InputError(f"`parameters`: {wrong}", f"the model takes {', '.join(names)}")
             columns = [_each(parameters[name], f"parameters[{name!r}]", count) for name in names]
             return [list(row) for row in zip(*columns)] if count else []
         table = finite(array(parameters, "parameters", np.float64), "parameters")
         if table.shape == (needed,):
             return [table.tolist() for _ in range(count)]
         if table.shape != (count, needed):
-            raise InputError(f"`parameters` has the shape {list(table.shape)}", f"give {needed} numbers, or as many for each of {count} states")
+            raise InputError(f"`parameters` has the shape {list(table.shape)}", f"give {needed} numbers, or {needed} for each of {count} states")
         return table.tolist()
 
 
 def _each(value: Any, name: str, count: int, one: bool = False) -> list[float]:
-    """A number for each state; or one for all, where that will do."""
+    """Return one number for each state, or with `one` a single number for all."""
     found = finite(array(value, name, np.float64), name)
     if found.ndim == 0 or found.shape == (1,):
         return [float(found.reshape(-1)[0])] * (1 if one else count)
@@ -323,24 +345,27 @@ def _restored(packed: bytes, device: str) -> Model:
         try:
             return load(run, device=device)
         except CfoError:
-            # A pickle may come to a machine without the device.
+            # The device of the pickled model may not exist on this machine.
             return load(run, device="auto")
 
 
 def load(run: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto") -> Model:
-    """Loads a run.
+    """Load a trained model from the folder of a run.
 
     Args:
-        run: Its folder.
-        checkpoint: `"best"`, which is the latest of a run without validation, `"latest"` or `"step-N"`.
+        run: Folder of the run.
+        checkpoint: `"best"` (without validation the latest), `"latest"` or `"step-N"`.
         device: `"auto"`, `"cpu"` or `"cuda:N"`.
 
+    Returns:
+        The model.
+
     Raises:
-        FileNotFoundError: If there is no such run.
-        ValueError: If there is no such checkpoint or it is damaged, or there is no such device.
+        FileNotFoundError: If the run does not exist.
+        ValueError: If the checkpoint or the device does not exist, or the checkpoint is damaged.
 
     Warns:
-        UserWarning: If `recipe.toml` in the folder is not the recipe that the run was trained with.
+        UserWarning: If `recipe.toml` in the folder differs from the recipe that the run was trained with.
     """
     name = None if checkpoint == "best" else str(checkpoint)
     native, note = _native.Model.load(os.fspath(run), name, str(device))

@@ -1,4 +1,4 @@
-"""The native half: arrays are contiguous and of the type named here. Not for users."""
+"""The native module. Arrays must be contiguous and have the types given here. Private."""
 
 import os
 from collections.abc import Callable

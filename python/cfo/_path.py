@@ -1,4 +1,4 @@
-"""The spline through snapshots that trainings draw from."""
+"""The spline through the snapshots of a trajectory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ._errors import InputError
 
 
 class Path:
-    """The temporal spline through snapshots: the paper's path, with its values and velocities at any times.
+    """The spline through the snapshots of a trajectory, from which training points are sampled. It is evaluated in double precision.
 
     Args:
-        times: When the snapshots were taken; they increase: `[time]`.
-        values: The snapshots, `[time, ...]` of any shape.
+        times: Times of the snapshots, increasing: `[time]`.
+        values: The snapshots: `[time, ...]`, of any shape.
         spline: `"linear"`, `"cubic"`, `"quintic"`, or `"hermite-N"` with an odd degree N.
-        stencil: Snapshots that estimate the derivatives at a knot.
+        stencil: Number of snapshots from which the derivatives at a snapshot are estimated.
 
-    A trajectory that is too short for the spline gets the smoothest that it can support; beyond its ends the last polynomials go on.
+    For a trajectory that is too short for the spline, the smoothest possible spline is used. Beyond the ends, the first and the last
+    polynomial are extrapolated.
     """
 
     __slots__ = ("spline", "stencil", "times", "values")
@@ -45,11 +46,25 @@ class Path:
         _native.path_weights(self.times, self.times[:0], self.spline, self.stencil)
 
     def value(self, t: Any) -> np.ndarray:
-        """The path at one time `[...]`, or at several `[time, ...]`: float64."""
+        """Return the value of the spline.
+
+        Args:
+            t: One time, or `[time]`.
+
+        Returns:
+            float64 `[...]` for one time, `[time, ...]` for several.
+        """
         return self._at(t, 1)
 
     def velocity(self, t: Any) -> np.ndarray:
-        """Its derivative by time at one time `[...]`, or at several `[time, ...]`: float64."""
+        """Return the derivative of the spline by time.
+
+        Args:
+            t: One time, or `[time]`.
+
+        Returns:
+            float64 `[...]` for one time, `[time, ...]` for several.
+        """
         return self._at(t, 2)
 
     def _at(self, t: Any, which: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How a training is followed: one line that changes on a terminal and in a notebook, plain lines elsewhere."""
+"""Progress of training: one line that is updated in a terminal and in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def _line(report: dict[str, Any]) -> str:
 
 
 def _kernel() -> bool:
-    """Whether this runs in a notebook."""
+    """Return whether this runs in a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
 class Progress:
-    """Follows a training."""
+    """Shows the progress of training."""
 
     def __init__(self) -> None:
-        self._spoken = float("-inf")
+        self._shown_at = float("-inf")
         self._handle: Any = None
         self._width = 0
         if _kernel():
@@ -44,8 +44,8 @@ class Progress:
         last = report["step"] == report["steps"]
         pause = _LINES if self._show == self._as_lines else _CHANGES
         now = time.monotonic()
-        if last or report.get("validation") is not None or now - self._spoken >= pause:
-            self._spoken = now
+        if last or report.get("validation") is not None or now - self._shown_at >= pause:
+            self._shown_at = now
             self._show(_line(report))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Trainings."""
+"""Training."""
 
 from __future__ import annotations
 
@@ -37,38 +37,47 @@ def train(
     callback: Callable[[dict[str, Any]], Any] | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Trains a model. The same data, recipe and seed give the same bits as `cfo train`.
+    """Train a model. On the CPU, the same data, recipe and seed give the same bits as `cfo train`.
 
     Args:
-        data: The trajectories, or a file of them. Without them the recipe names a file or a system.
-        recipe: A file, the text of one, or a dict as `model.recipe`. Without it that of the run where it is resumed, else what suits
-            the data, as `cfo train --data FILE` has it (`data.recipe()` shows it).
-        operator: The network: `"mlp"`, `"fno"`, `"unet"`, `"dit"`, or a dict with `kind` and its sizes.
-        path: The spline by its name, or a dict of the keys of `[path]`.
-        objective: `"flow-matching"`, `"autoregressive"` and others, or a dict with `kind`.
-        steps, batch, learning_rate, seed: Keys of `[train]`.
+        data: `Trajectories`, or a trajectory file. Without it, the recipe must name a file or a system.
+        recipe: Recipe: a file, TOML text, or a dict such as `model.recipe`. Default: the recipe of the run if it is resumed, else a recipe
+            that is chosen for the data (`data.recipe()` shows it).
+        operator: Network: `"mlp"`, `"fno"`, `"unet"`, `"dit"`, or a dict of the keys of `[operator]` with `kind`.
+        path: Spline, such as `"cubic"`, or a dict of the keys of `[path]`.
+        objective: Objective, such as `"flow-matching"` or `"autoregressive"`, or a dict of the keys of `[objective]` with `kind`.
+        steps: Number of optimiser steps.
+        batch: Samples per step.
+        learning_rate: Highest learning rate.
+        seed: Seed of the weights and the batches.
         device: `"auto"`, `"cpu"` or `"cuda:N"`.
-        out: The folder of the run, for checkpoints and the log; without it nothing is written.
-        resume: Whether to go on from the newest checkpoint in `out`, if it has any.
-        checkpoint: Which weights the model has: `"best"`, those with the lowest validation error, which are the latest of a training without
-            validation, or `"latest"`. `cfo.load` makes the same choice.
-        progress: Whether to show how it goes: one line that changes on a terminal and in a notebook, plain lines elsewhere.
-        callback: Called at each report with a dict (`step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and at times `validation`).
-            The training ends where it returns `False`; what it raises is raised here.
-        set: Any keys of the recipe by their path, as in `{"train.ema": 0.99}`. Keywords win over the recipe, `set` over both.
+        out: Folder of the run, for checkpoints and the log. Without it nothing is written.
+        resume: Whether to continue from the newest checkpoint in `out`, if there is one.
+        checkpoint: Weights of the returned model: `"best"` (lowest validation error; without validation the latest) or `"latest"`.
+            `cfo.load` makes the same choice.
+        progress: Whether to show progress: one line that is updated in a terminal or a notebook, plain lines on stderr elsewhere.
+        callback: Function that is called at each report with a dict: `step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and, after a
+            validation, `validation`. If it returns `False`, training ends; if it raises an exception, `train` raises it.
+        set: Other keys of the recipe by their path, as in `{"train.ema": 0.99}`. Keywords override the recipe, `set` overrides both.
+
+    Returns:
+        The trained model.
 
     Raises:
-        ValueError: If recipe and data do not fit.
-        FileNotFoundError: If a file is not there.
-        KeyboardInterrupt: On Ctrl-C, within a tenth of a second. The step under way is finished and, with `out`, saved.
-        CfoError: If the loss diverges, or the device or the disk refuses.
+        ValueError: If recipe and data do not fit each other.
+        FileNotFoundError: If a file does not exist.
+        KeyboardInterrupt: On Ctrl-C, within 0.1 s. The current step is finished and, with `out`, a checkpoint is saved in the background.
+        CfoError: If the loss diverges, the device fails or the disk is full.
+
+    Warns:
+        UserWarning: For each entry of `model.warnings`, and for changes during training such as a halved learning rate.
     """
     if isinstance(data, (str, os.PathLike)):
         data = read(data, in_memory=False)
     if data is not None and not isinstance(data, Trajectories):
         raise InputError(f"`data` is a {type(data).__name__}", "give `cfo.Trajectories`, or the name of a file")
     if callback is not None and not callable(callback):
-        raise InputError(f"`callback` is a {type(callback).__name__}", "give a function of one dict")
+        raise InputError(f"`callback` is a {type(callback).__name__}", "give a function with one argument, a dict")
     if checkpoint not in ("best", "latest"):
         raise InputError(f"`checkpoint` is {checkpoint!r}", 'give `"best"` or `"latest"`')
     counted = None if steps is None else whole(steps, "steps", 1)
@@ -118,7 +127,7 @@ def train(
 
 
 def _section(name: str, value: Any, short: str) -> list[tuple[str, Any]]:
-    """The keys of a section; text stands for one of them."""
+    """Return the keys of a section; a string is the value of `short`."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -132,12 +141,12 @@ def _set(value: Any) -> list[tuple[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InputError("`set` is no dict of keys and values", 'as in `{"train.ema": 0.99}`')
+        raise InputError("`set` is not a dict of keys and values", 'write, for example, `{"train.ema": 0.99}`')
     return list(value.items())
 
 
 def _recipe(recipe: Any) -> dict[str, Any]:
-    """The text of a recipe, or its values."""
+    """Return the text of a recipe, or its values as JSON."""
     if recipe is None:
         return {"recipe": None, "recipe_json": None, "origin": None}
     if isinstance(recipe, Mapping):
@@ -152,11 +161,11 @@ def _recipe(recipe: Any) -> dict[str, Any]:
             text = file.read()
     except FileNotFoundError as error:
         problem = f"failed to open file `{name}`: {error.strerror} (os error {error.errno})"
-        raise MissingFileError(problem, "check the path; the project's folder `recipes` has recipes to start from") from None
+        raise MissingFileError(problem, "check the path; the folder `recipes` of the source tree has examples of recipes") from None
     except (UnicodeDecodeError, IsADirectoryError):
         raise InputError(f"`{name}` is not a recipe: it is not text", "trajectories are the first argument, a recipe the second") from None
     except ValueError as error:
-        raise InputError(f"`recipe` is no name of a file: {error}") from None
+        raise InputError(f"`recipe` is not a file name: {error}") from None
     return {"recipe": text, "recipe_json": None, "origin": f"the recipe `{name}`"}
 
 
@@ -166,12 +175,12 @@ def _json(value: Any) -> str:
             return entry.tolist()
         if isinstance(entry, os.PathLike):
             return os.fspath(entry)
-        raise TypeError(f"{entry!r} has no place in a recipe")
+        raise TypeError(f"{entry!r} cannot be stored in a recipe")
 
     try:
         return json.dumps(value, default=plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the recipe is not valid: {error}", "recipes hold numbers, text, booleans, lists and dicts of them") from None
+        raise InputError(f"the recipe is not valid: {error}", "use numbers, strings, booleans, and lists and dicts of these") from None
 
 
 train.__module__ = "cfo"

@@ -1,4 +1,4 @@
-"""Trajectories: from arrays, files and simulators."""
+"""Trajectories from arrays, files and simulators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,7 @@ _PARTS = {"train": 0, "validation": 1, "test": 2}
 
 
 class Trajectory:
-    """One trajectory of a set.
-
-    `times` is float64 `[time]`, `values` float32 `[time, (space...,) channel]` (float64 where values are large beside their spread), `parameters` float64 `[parameter]`, `split` one of
-    `"train"`, `"validation"` and `"test"`. `values` is a view of the set's memory and cannot be written to; of a set that was left in its
-    file they are read when they are asked for.
-    """
+    """One trajectory of a set, `data[i]`."""
 
     __slots__ = ("_index", "_set", "_shape")
 
@@ -43,12 +38,13 @@ class Trajectory:
 
     @property
     def times(self) -> np.ndarray:
-        """When the snapshots were taken: float64 `[time]`."""
+        """The times of the snapshots: float64 `[time]`."""
         return self._set.times(self._index)
 
     @property
     def values(self) -> np.ndarray:
-        """The snapshots: float32 `[time, (space...,) channel]`; float64 where values are large beside their spread."""
+        """The snapshots: float32 `[time, (space...,) channel]`, or float64 if the values of the set are large compared with their spread. This is a
+        read-only view of the memory of the set; values that are still in a file are read now."""
         flat = self._set.values(self._index)
         return flat.reshape((-1, *self._shape))
 
@@ -59,7 +55,7 @@ class Trajectory:
 
     @property
     def split(self) -> str:
-        """What it is used for."""
+        """The use of the trajectory: `"train"`, `"validation"` or `"test"`."""
         return list(_PARTS)[self._set.splits[self._index]]
 
     def __len__(self) -> int:
@@ -71,22 +67,26 @@ class Trajectory:
 
 
 class Trajectories:
-    """Trajectories of one system, of any lengths at any times.
+    """A set of trajectories of one system. They may have different lengths and times.
+
+    `len(data)` is the number of trajectories, `data[i]` one `Trajectory`; slices, lists of numbers and boolean arrays select a set.
+    A set is immutable. It copies its values when it is created; selections share the memory.
 
     Args:
-        times: When the snapshots were taken, in any unit: `[time]` shared by all, `[trajectory, time]`, or a list of arrays. They increase.
-        values: The snapshots, `[trajectory, time, (space...,) channel]`, or a list of arrays `[time, (space...,) channel]`. There
-            are no, one or two space axes. They are kept in single precision; of float64 arrays whose values are large beside their
-            spread, a number near each channel's mean is subtracted first.
-        lengths: Snapshots of each trajectory where arrays are padded to the longest: `[trajectory]`.
+        times: Times of the snapshots, increasing, in any unit: `[time]` shared by all, `[trajectory, time]`, or a list of arrays.
+        values: The snapshots: `[trajectory, time, (space...,) channel]`, or a list of arrays `[time, (space...,) channel]`, with no, one or two
+            space axes. They are stored as float32. If float64 values are large compared with their spread, a number near each channel's mean
+            is subtracted first.
+        lengths: Number of snapshots of each trajectory, if arrays are padded: `[trajectory]`.
         parameters: PDE parameters of each trajectory: `[trajectory, parameter]`, or a dict of names and columns.
-        split: What each is used for: `[trajectory]` of 0, 1, 2 or of `"train"`, `"validation"`, `"test"`. Where nothing is said the
-            first 80 % train and 10 % each validate and test, or as a recipe says.
-        channel_names, channel_units: One for each channel.
-        parameter_names: One for each parameter, where `parameters` is an array.
-        system: The name of the system.
-        periodic: Whether each space axis is periodic.
-        domain: The lower and upper end of each space axis.
+        split: Use of each trajectory: `[trajectory]` of 0, 1, 2 or of `"train"`, `"validation"`, `"test"`. Default: the first 80 % for training,
+            then 10 % each for validation and test, unless a recipe sets `data.split`.
+        channel_names: Name of each channel.
+        channel_units: Unit of each channel.
+        parameter_names: Name of each parameter, if `parameters` is an array.
+        system: Name of the system.
+        periodic: Whether each space axis is periodic. Default: not periodic.
+        domain: Lower and upper end of each space axis. Default: 0 to 1.
 
     Raises:
         ValueError: If the arrays do not fit each other, times do not increase or a number is not finite.
@@ -116,7 +116,7 @@ class Trajectories:
         rows = _values(values)
         count = len(rows)
         if count == 0:
-            raise InputError("there is no trajectory", "give one at least")
+            raise InputError("there are no trajectories", "give at least one")
         shape = rows[0].shape[1:]
         for index, row in enumerate(rows):
             if row.shape[1:] != shape:
@@ -131,7 +131,7 @@ class Trajectories:
             if len(clock) != len(row):
                 raise InputError(
                     f"trajectory {index} has {len(clock)} times and {len(row)} snapshots",
-                    "give one time for each; `lengths` says how long padded trajectories are",
+                    "give one time for each snapshot; for padded arrays give `lengths`",
                 )
         names, columns = _parameters(parameters, parameter_names, count)
         axes = len(shape) - 1
@@ -171,12 +171,12 @@ class Trajectories:
             if chosen.size == 0:
                 return self._subset([])
             if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-                raise InputError("trajectories are chosen by whole numbers or by one boolean for each")
+                raise InputError("trajectories are selected by whole numbers or by one boolean for each")
             return self._subset([self._position(int(one)) for one in chosen])
         try:
             position = operator.index(index)
         except TypeError:
-            raise TypeError(f"trajectories are chosen by numbers, slices and arrays of them, not by {type(index).__name__}") from None
+            raise TypeError(f"trajectories are selected by numbers, slices and arrays, not by {type(index).__name__}") from None
         return Trajectory._of(self._native, self._position(position), self._shape)
 
     def __iter__(self) -> Iterator[Trajectory]:
@@ -185,7 +185,7 @@ class Trajectories:
     def _position(self, index: int) -> int:
         count = len(self)
         if not -count <= index < count:
-            raise IndexError(f"there is no trajectory {index}: there are {count}")
+            raise IndexError(f"there is no trajectory {index}: the set has {count}")
         return index % count
 
     def _subset(self, positions: Any) -> Trajectories:
@@ -196,32 +196,32 @@ class Trajectories:
 
     @property
     def train(self) -> Trajectories:
-        """Those that are fitted."""
+        """The training trajectories, as a set."""
         return self._part(0)
 
     @property
     def validation(self) -> Trajectories:
-        """Those that are watched while fitting."""
+        """The validation trajectories, as a set; training measures its error on them."""
         return self._part(1)
 
     @property
     def test(self) -> Trajectories:
-        """Those that are touched only to report."""
+        """The test trajectories, as a set; training does not use them."""
         return self._part(2)
 
     @property
     def split(self) -> np.ndarray:
-        """What each is used for: int8 `[trajectory]`, 0 train, 1 validation, 2 test."""
+        """The use of each trajectory: int8 `[trajectory]`, 0 train, 1 validation, 2 test."""
         return np.array(self._native.splits, dtype=np.int8)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Snapshots of each: int64 `[trajectory]`."""
+        """The number of snapshots of each trajectory: int64 `[trajectory]`."""
         return np.array(self._native.lengths, dtype=np.int64)
 
     @property
     def parameters(self) -> np.ndarray:
-        """PDE parameters: float64 `[trajectory, parameter]`."""
+        """The PDE parameters: float64 `[trajectory, parameter]`."""
         rows = [self._native.parameters(index) for index in range(len(self))]
         return np.array(rows, dtype=np.float64).reshape(len(self), len(self.parameter_names))
 
@@ -232,22 +232,22 @@ class Trajectories:
 
     @property
     def system(self) -> str:
-        """The name of the system; empty where it is unknown."""
+        """The name of the system; empty if it is unknown."""
         return self._labels["system"]
 
     @property
     def channel_names(self) -> list[str]:
-        """Names of the channels; empty where they are unknown."""
+        """The names of the channels; empty if they are unknown."""
         return list(self._labels["channel_names"])
 
     @property
     def channel_units(self) -> list[str]:
-        """Units of the channels; empty where they are unknown."""
+        """The units of the channels; empty if they are unknown."""
         return list(self._labels["channel_units"])
 
     @property
     def parameter_names(self) -> list[str]:
-        """Names of the PDE parameters."""
+        """The names of the PDE parameters."""
         return list(self._labels["parameter_names"])
 
     @property
@@ -261,14 +261,18 @@ class Trajectories:
         return np.array(self._labels["domain"], dtype=np.float64).reshape(-1, 2)
 
     def recipe(self) -> str:
-        """The recipe that suits these trajectories, as `cfo init` writes it: TOML with a reason for each choice."""
+        """Return a recipe that is chosen for these trajectories, as `cfo init` writes it: TOML with a reason for each choice."""
         return _native.propose(self._native)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Writes a file that `read` and the command read: `.npz`, or HDF5 for `.h5` and `.hdf5`.
+        """Write a trajectory file, which `cfo.read` and the command read.
+
+        Args:
+            path: File to write: HDF5 for `.h5` and `.hdf5`, a NumPy archive for `.npz`.
+            force: Whether to replace the file if it exists.
 
         Raises:
-            ValueError: If the file exists and `force` is not set, or its name ends otherwise.
+            ValueError: If the file exists and `force` is not set, or its extension is unknown.
         """
         self._native.save(os.fspath(path), bool(force))
 
@@ -290,7 +294,7 @@ class Trajectories:
         return self
 
     def __deepcopy__(self, memo: Any) -> Trajectories:
-        # Nothing in it can be changed.
+        # Sets are immutable.
         return self
 
 
@@ -299,16 +303,21 @@ def _rebuilt(labels: dict[str, Any], arrays: list[Any], splits: list[int] | None
 
 
 def read(path: str | os.PathLike[str], *, in_memory: bool | None = None) -> Trajectories:
-    """The trajectories of a file: HDF5 or `.npz`, PDEBench's and The Well's layouts included, recognised by its content.
+    """Read a trajectory file: HDF5 or `.npz`, also in the layouts of PDEBench and The Well. The layout is recognised by the content.
 
     Args:
-        path: The file.
-        in_memory: Whether values are read now, or each time they are needed. By default they are read now unless the file is larger
-            than 1 GiB.
+        path: Trajectory file.
+        in_memory: Whether to read all values now, instead of when they are needed. Default: yes for files up to 1 GiB.
+
+    Returns:
+        The trajectories.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it holds no trajectories, or is damaged.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file has no known layout or is damaged.
+
+    Warns:
+        UserWarning: For data in the file that are not used, and for other doubts about its content.
     """
     name = os.fspath(path)
     if isinstance(name, bytes):
@@ -325,16 +334,19 @@ def read(path: str | os.PathLike[str], *, in_memory: bool | None = None) -> Traj
 
 
 def simulate(system: str, *, samples: int | None = None, seed: int = 0, **options: Any) -> Trajectories:
-    """Simulates trajectories of one of the paper's systems: what `cfo simulate` writes.
+    """Simulate trajectories of a system of the paper, as `cfo simulate` does.
 
     Args:
         system: `"lorenz"`, `"burgers"`, `"diffusion-reaction"`, `"shallow-water"` or `"kuramoto-sivashinsky"`.
-        samples: How many; by default as many as the paper has.
-        seed: Trajectory i of a seed is the same whatever the number of samples.
-        options: The options of the command with `_` for `-`, as in `frames=101, length_jitter=0.1`; `cfo simulate SYSTEM --help` lists them.
+        samples: Number of trajectories. Default: that of the paper.
+        seed: Seed. Trajectory i does not depend on the number of samples.
+        options: Options of `cfo simulate SYSTEM` with `_` for `-`, as in `frames=101, length_jitter=0.1`.
+
+    Returns:
+        The trajectories.
 
     Raises:
-        ValueError: If there is no such system or option.
+        ValueError: If the system or an option does not exist, or a value is out of range.
     """
     pairs = [("seed", str(whole_seed(seed)))]
     if samples is not None:
@@ -352,13 +364,13 @@ def whole_seed(seed: Any) -> int:
     except TypeError:
         found = -1
     if not 0 <= found < 2**64:
-        raise InputError(f"`seed` is {seed!r}", "give a whole number from 0 on")
+        raise InputError(f"`seed` is {seed!r}", "give a whole number, 0 or more")
     return found
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"`{name}` is {value!r}", "give text")
+        raise InputError(f"`{name}` is {value!r}", "give a string")
     return value
 
 
@@ -366,14 +378,14 @@ def _names(value: Any, name: str) -> list[str]:
     if value is None:
         return []
     if isinstance(value, str):
-        raise InputError(f"`{name}` is one text", "give a list of names")
+        raise InputError(f"`{name}` is a single string", "give a list of names")
     return [_text(entry, name) for entry in value]
 
 
 def _values(values: Any) -> list[np.ndarray]:
-    """One array for each trajectory."""
+    """Return one array for each trajectory."""
     if isinstance(values, Trajectories):
-        raise InputError("`values` are trajectories already", "take them as they are")
+        raise InputError("`values` are `Trajectories` already", "use them directly")
     if isinstance(values, (list, tuple)) and any(getattr(one, "ndim", None) != 0 for one in values):
         rows = [array(one, f"values[{index}]", None) for index, one in enumerate(values)]
     else:
@@ -394,7 +406,7 @@ def _values(values: Any) -> list[np.ndarray]:
 
 
 def _times(times: Any, rows: list[np.ndarray]) -> list[np.ndarray]:
-    """The times of each trajectory."""
+    """Return the times of each trajectory."""
     if isinstance(times, (list, tuple)) and any(np.ndim(one) > 0 for one in times if not isinstance(one, str)):
         clocks = [array(one, f"times[{index}]", np.float64) for index, one in enumerate(times)]
     else:
@@ -454,12 +466,12 @@ def _split(split: Any, count: int) -> list[int] | None:
     try:
         entries = list(split)
     except TypeError:
-        raise InputError("`split` is no list", "give one entry for each trajectory") from None
+        raise InputError("`split` is not a list", "give one entry for each trajectory") from None
     codes = []
     for entry in entries:
         if isinstance(entry, str):
             if entry not in _PARTS:
-                raise InputError(f"`split` holds {entry!r}", "the words are `train`, `validation` and `test`")
+                raise InputError(f"`split` has the entry {entry!r}", "use `train`, `validation` and `test`")
             codes.append(_PARTS[entry])
         else:
             codes.append(whole(entry, "split"))

@@ -222,7 +222,7 @@ mod tests {
         ));
         let repeated = TimeGrid::new(vec![0.0, 1.0, 1.0]).unwrap_err();
         assert_eq!(repeated.to_string(), "frame 2 has time 1, not after 1 of frame 1; times must increase");
-        assert!(repeated.hint().unwrap().contains("share a time"));
+        assert!(repeated.hint().unwrap().contains("the same time"));
         assert!(TimeGrid::new(vec![0.0, 1.0, 0.5]).unwrap_err().hint().unwrap().contains("sort"));
         assert!(matches!(TimeGrid::new(vec![-f64::MAX, f64::MAX]), Err(TimeGridError::TooWide { .. })));
     }

@@ -59,7 +59,8 @@ impl Failure {
 
 /// A defect of the library.
 pub fn internal(py: Python<'_>, text: &str) -> PyErr {
-    let hint = "this is a defect of `cfo`, not of your input; please report it with the call that you made";
+    let hint =
+        "this is a bug in `cfo`, not an error in your input; please report it with the call that you made";
     exception(py, "CfoError", &format!("internal error: {text}"), Some(hint))
 }
 

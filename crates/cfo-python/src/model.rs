@@ -47,7 +47,7 @@ impl Model {
         let Some(shape) = shape else {
             return Err(refuse(
                 format!("states have the shape {dimensions:?}, those of the model {:?}", own.dimensions()),
-                "a state has the space axes and channels of the training data, a batch of states one axis more in front",
+                "a state has the space axes and channels of the training data; several states have a batch axis in front",
             ));
         };
         Ok(self.trained.on_grid(shape)?)
@@ -204,7 +204,7 @@ impl Model {
         let (trained, (set, chosen)) = (self.trained.clone(), set.shared());
         let compare = move |line: &Line<(serde_json::Result<Value>, Vec<String>)>| {
             if chosen.is_empty() {
-                return Err(refuse("there is no trajectory to evaluate", "give a part that has some"));
+                return Err(refuse("there are no trajectories to evaluate", "give a set that is not empty"));
             }
             let options = integration.into();
             let trained = trained.with_options(&options)?;
@@ -215,7 +215,8 @@ impl Model {
             let watch = Watch::default().with_interrupt(&line.interrupt);
             let shorter = trained.shorter_steps(&part, &report, watch)?;
             let too_long = shorter.as_ref().and_then(cfo::ShorterSteps::problem);
-            let too_long = too_long.map(|problem| format!("{problem}; `solver=\"tsit5\"` chooses its steps"));
+            let too_long =
+                too_long.map(|problem| format!("{problem}; `solver=\"tsit5\"` chooses shorter steps"));
             let warnings = report.warnings(trained.model());
             let notes: Vec<String> =
                 notes.into_iter().chain(warnings).chain(too_long).chain(trained.ignores(&options)).collect();

@@ -84,7 +84,7 @@ impl Labels {
         let Some(shape) = shape else {
             return Err(refuse(
                 format!("snapshots have the shape {:?}", self.shape),
-                "a snapshot is `[channels]`, `[points, channels]` or `[rows, columns, channels]`, none of them 0",
+                "a snapshot is `[channels]`, `[points, channels]` or `[rows, columns, channels]`, with sizes above 0",
             ));
         };
         let labels = [&self.channel_names, &self.channel_units];
@@ -322,7 +322,7 @@ fn single(
                 values[position],
                 position / size.max(1)
             ),
-            "rescale the channel, for example to other units, in which its values are below 1e38",
+            "use other units for the channel, in which its values are below 1e38",
         )
         .raise(py)),
     }
@@ -331,7 +331,7 @@ fn single(
 /// Trajectories of these numbers, if nothing is wrong with them.
 fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Trajectories, Failure> {
     if stored.is_empty() {
-        return Err(refuse("there is no trajectory", "give one at least"));
+        return Err(refuse("there are no trajectories", "give at least one"));
     }
     let mut trajectories = Vec::with_capacity(stored.len());
     for (index, one) in stored.into_iter().enumerate() {
@@ -345,7 +345,7 @@ fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Tr
         trajectories.push(made.map_err(|error| {
             refuse(
                 format!("trajectory {index}: {error}"),
-                &error.hint().unwrap_or_else(|| "leave it out".into()),
+                &error.hint().unwrap_or_else(|| "remove the trajectory".into()),
             )
         })?);
     }
@@ -356,7 +356,7 @@ fn part(code: i64) -> Result<Split, Failure> {
     let unknown = || {
         refuse(
             format!("`split` holds {code}"),
-            "0 trains, 1 validates and 2 tests; or the words `train`, `validation` and `test`",
+            "use 0 for training, 1 for validation and 2 for test, or the words `train`, `validation` and `test`",
         )
     };
     Split::from_code(code).ok_or_else(unknown)
@@ -370,7 +370,7 @@ fn write(set: &Trajectories, chosen: &[usize], path: &Path, force: bool) -> Resu
         _ => {
             return Err(refuse(
                 format!("the name of the output file is `{}`", path.display()),
-                "choose one that ends in `.h5`, `.hdf5` or `.npz`",
+                "choose a name that ends with `.h5`, `.hdf5` or `.npz`",
             ));
         }
     };

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long work that is told to stop may take before it is left to end by itself.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What the last panic said, and where.
+/// Message and place of the last panic.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// The process that worked first: threads do not survive a fork, and whoever waits for them waits for ever.
@@ -52,7 +52,7 @@ pub fn silence_panics() {
     }));
 }
 
-/// What work says on its way, and the answer that it waits for: whether to go on.
+/// A message from work in progress, and the answer that it waits for: whether to continue.
 pub struct Word {
     pub kind: &'static str,
     pub text: String,
@@ -64,7 +64,7 @@ enum Message<T> {
     Done(Result<T, Failure>),
 }
 
-/// How work on a thread of its own talks to the thread that waits for it.
+/// The channel between work on its own thread and the thread that waits for it.
 pub struct Line<T> {
     /// Set where the work is to stop.
     pub interrupt: Arc<AtomicBool>,
@@ -72,7 +72,7 @@ pub struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// Says something and waits for the answer; nobody there means that nobody wants the work to go on.
+    /// Sends a message and waits for the answer. If nobody answers, the work ends.
     pub fn say(&self, kind: &'static str, text: String) -> bool {
         let (answer, heard) = channel();
         let said = self.sender.send(Message::Word(Word { kind, text, answer }));
@@ -94,7 +94,7 @@ pub fn interruptible<T: Send + 'static>(
     attended(py, work, |_, _, _| Ok(true))
 }
 
-/// The same with ears for what the work says: called on this thread with the kind and the text, they answer whether to go on.
+/// Runs work on its own thread. Its messages are passed to `hear` on this thread, which answers whether to continue.
 pub fn attended<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&Line<T>) -> Result<T, Failure> + Send + 'static,
@@ -179,9 +179,9 @@ fn check_process(py: Python<'_>) -> PyResult<()> {
     let mine = process::id();
     match OWNER.compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed) {
         Err(owner) if owner != mine => {
-            let text = "this process was forked from one that has used `cfo`, whose threads it does not have";
+            let text = "this process was forked from one that had used `cfo`; the threads of the engine are in the parent";
             let hint =
-                "start processes by `multiprocessing.get_context(\"spawn\")`, or fork before the first use";
+                "start processes with `multiprocessing.get_context(\"spawn\")`, or fork before the first use";
             Err(exception(py, "CfoError", text, Some(hint)))
         }
         _ => Ok(()),

@@ -88,7 +88,7 @@ impl Model {
         Ok(model)
     }
 
-    /// The same before its units are measured, which costs no look at the values.
+    /// Creates a model without measuring its scaling, which does not read values.
     pub(crate) fn unmeasured(method: &Method, set: &Trajectories) -> Result<Self> {
         set.check()?;
         let Description { system, shape, periodic, domain, channel_names, parameter_names, .. } =
@@ -150,7 +150,7 @@ impl Model {
         values
     }
 
-    /// The same where they stand.
+    /// Encodes states in place.
     pub(crate) fn encode_in_place(&self, states: &mut [f32]) {
         if let Some(latent) = self.latent() {
             let FieldShape { height, width, channels, .. } = self.shape();
@@ -200,13 +200,13 @@ impl Model {
         self.foreign.objective(&self.recipe)
     }
 
-    /// The same with the operator and the objective that trained it, where its recipe has no words for them.
+    /// Sets the user-defined operator and objective, which the recipe cannot describe.
     pub(crate) fn with(mut self, given: &Foreign) -> Result<Self> {
         self.foreign.take_from(given)?;
         Ok(self)
     }
 
-    /// The same model by another recipe of the same network.
+    /// Returns the model with another recipe for the same network.
     pub(crate) fn by(&self, method: &Method) -> Self {
         Self { recipe: method.recipe.clone(), foreign: method.foreign.clone(), tuning: false, ..self.clone() }
     }

@@ -110,10 +110,10 @@ impl Survey {
         Self::with_hash(Hash::NEW, question, source, selections, place)
     }
 
-    /// The same with a fingerprint made in this way.
+    /// Surveys the data, with the given kind of fingerprint.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Survey::new`].
     pub(crate) fn with_hash(
         hash: Hash,
         question: Question,

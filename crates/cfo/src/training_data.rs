@@ -104,7 +104,7 @@ impl TrainingData {
         Ok((model, selections))
     }
 
-    /// The same data for a later part of a training, in the units of the model before: values that are in memory already are not read again.
+    /// Prepares the data for a later stage of training, with the scaling of the earlier model: values that are in memory are not read again.
     ///
     /// # Errors
     /// If the data do not suit the recipe.
@@ -135,7 +135,7 @@ impl TrainingData {
         Self::fingerprint_by(Hash::NEW, recipe, set)
     }
 
-    /// The same, hashed in this way.
+    /// Returns the fingerprint with the given kind of hash.
     pub(crate) fn fingerprint_by(hash: Hash, recipe: &Recipe, set: &Trajectories) -> Result<String> {
         let question =
             Question { path: recipe.path.path(), by: DrawBy::Time, errors: false, clock: Clock::Even };

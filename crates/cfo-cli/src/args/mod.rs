@@ -1,6 +1,8 @@
 //! The command line as typed. The commands interpret it.
 
 mod look;
+#[cfg(test)]
+mod reference;
 mod reproduce;
 mod run;
 mod simulate;

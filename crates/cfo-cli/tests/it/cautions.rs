@@ -162,7 +162,7 @@ fn a_best_checkpoint_that_is_gone_is_not_replaced_by_another() {
     std::fs::remove_file(&best).unwrap();
     std::os::unix::fs::symlink("step-7", &best).unwrap();
     let refused = folder.cfo("evaluate run --data data.h5").ended_with(2);
-    assert!(refused.stderr.contains("points at a checkpoint that is missing"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("points to a checkpoint that is missing"), "{}", refused.stderr);
     folder.cfo("evaluate run --data data.h5 --checkpoint latest").done();
 }
 

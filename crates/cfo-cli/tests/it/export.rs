@@ -83,7 +83,7 @@ fn what_a_layout_cannot_hold_is_refused() {
         ("export ode.npz --out a.vtkhdf --trajectory 0 --trajectory 1", ["room for one", "--trajectory"]),
         ("export ode.npz --out a.nc --trajectory 7", ["no trajectory 7", "0 to 2"]),
         ("export ode.npz --out a.txt", ["`.vtkhdf`", "--to"]),
-        ("export ode.npz --out line.npz", ["exists already", "--force"]),
+        ("export ode.npz --out line.npz", ["already exists", "--force"]),
         ("export ode.npz --out ode.npz --force", ["would overwrite", "choose another `--out`"]),
         ("export none.npz --out a.nc", ["does not exist", "hint: "]),
     ] {
@@ -135,7 +135,7 @@ fn an_export_that_fails_leaves_nothing() {
         let mut command = Command::new("sh");
         command.args(["-c", &line]).stdin(Stdio::null());
         let outcome = folder.run(&mut command, out).ended_with(1);
-        assert!(outcome.stderr.contains("no room left"), "{out}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("the disk is full"), "{out}: {}", outcome.stderr);
         assert_eq!(folder.names(), before, "{out}");
     }
 }

@@ -147,7 +147,7 @@ fn a_file_that_changes_under_a_training_is_noticed() {
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains("holds other values than when it was first read"), "{stderr}");
+        assert!(stderr.contains("have changed since it was first read"), "{stderr}");
 
         std::fs::write(folder.path(name), &old).unwrap();
         folder.cfo(&line("quiet", 400)).done();

@@ -90,11 +90,7 @@ fn what_is_not_used_is_named() {
     }
     for file in ["mesh.npz", "mesh.h5"] {
         for line in [format!("inspect {file}"), format!("train r.toml --data {file} --out run")] {
-            refused(
-                &folder,
-                &line,
-                &["has `coordinates`", "scattered points", "no line", "hint: interpolate"],
-            );
+            refused(&folder, &line, &["has `coordinates`", "scattered points", "hint: interpolate"]);
         }
     }
 }
@@ -175,7 +171,7 @@ fn arrays_of_other_names_and_kinds_get_advice() {
     };
     refused(&folder, "inspect objects.npz", &["Python objects", "pad the trajectories", "`lengths`"]);
     refused(&folder, "inspect ragged.h5", &["different lengths", "pad the trajectories", "`lengths`"]);
-    refused(&folder, "inspect names.npz", &["has no `values`; it has `t`, `u`", "call the arrays"]);
+    refused(&folder, "inspect names.npz", &["has no `values`; found `t`, `u`", "name the arrays"]);
 }
 
 /// Names come from files, and files from anywhere.

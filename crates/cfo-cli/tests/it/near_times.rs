@@ -75,7 +75,7 @@ fn nearly_equal_times_do_not_spoil_a_fit() {
         assert!(merged < 2.0 * plain && merged < 0.2, "{name}: {merged} instead of {plain}");
         let warning = warnings[0].as_str().unwrap();
         assert!(
-            warning.contains("160 snapshots in 160 training trajectories are nearly at the time"),
+            warning.contains("160 snapshots in 160 training trajectories are at nearly the same time"),
             "{warning}"
         );
         assert!(said.contains("data.merge_below"), "{said}");
@@ -89,7 +89,7 @@ fn nearly_equal_times_do_not_spoil_a_fit() {
                 .cfo(&format!("init {file}"))
                 .done()
                 .stderr
-                .contains("160 snapshots are nearly at the time")
+                .contains("160 snapshots are at nearly the same time")
         );
     }
     // The recipe can turn merging off or set another distance.

@@ -195,7 +195,7 @@ fn a_loss_that_diverges_ends_alike_on_any_number_of_ranks() {
         for mpi in Mpi::all() {
             let run = format!("{name}-{}", mpi.name);
             let together = mpi.cfo(&folder, 3, &format!("{line} --out {run}")).ended_with(code);
-            for word in ["starting again with", "the loss became"] {
+            for word in ["training restarts with", "the loss became"] {
                 let count = |text: &str| text.matches(word).count();
                 assert_eq!(count(&together.stderr), count(&alone.stderr), "{run}: {}", together.stderr);
             }

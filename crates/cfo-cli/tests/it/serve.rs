@@ -109,10 +109,10 @@ fn what_is_wrong_is_said() {
     let folder = trained();
     let server = Server::start(&folder, "");
     for (question, status, part) in [
-        (json!({"times": [0.1]}), 422, "`trajectory` or from `initial`"),
+        (json!({"times": [0.1]}), 422, "`trajectory` or `initial`"),
         (json!({"trajectory": 12, "times": [0.1]}), 422, "no trajectory 12"),
         (json!({"trajectory": 0, "times": []}), 422, "0 times"),
-        (json!({"trajectory": 0, "times": [0.1], "solver": "magic"}), 422, "`magic` is none of"),
+        (json!({"trajectory": 0, "times": [0.1], "solver": "magic"}), 422, "unknown choice `magic`"),
         (
             json!({"trajectory": 0, "times": [0.1], "solver": "rk4", "rtol": 1e-3}),
             422,

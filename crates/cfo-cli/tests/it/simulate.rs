@@ -167,7 +167,7 @@ fn a_full_disk_fails_and_leaves_nothing() {
             env!("CARGO_BIN_EXE_cfo")
         );
         let outcome = folder.run(shell.args(["-c", &line]), &line).ended_with(1);
-        assert!(outcome.stderr.contains("no room left"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("the disk is full"), "{}", outcome.stderr);
         assert!(outcome.stderr.contains("hint: "), "{}", outcome.stderr);
         assert!(folder.names().is_empty(), "{:?}", folder.names());
     }

@@ -116,7 +116,7 @@ impl PdeRefiner {
         model.network(graph, point.time, field, point.conditions)
     }
 
-    /// The same at a level, for all samples.
+    /// Appends the network at one level for all samples.
     fn at_level(
         self,
         graph: &mut Graph,

@@ -108,7 +108,7 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
 fn grids_that_do_not_fit_are_refused_in_words() {
     let setting = |field| Setting::square(field, [false; 2], 0);
     for (config, field, said) in [
-        (OperatorConfig::Unet(Unet::default()), [1, 1, 3], "it convolves along a line or a plane"),
+        (OperatorConfig::Unet(Unet::default()), [1, 1, 3], "it needs one or two space axes"),
         (
             OperatorConfig::Unet(Unet { groups: 7, ..Unet::default() }),
             [1, 64, 1],

@@ -77,7 +77,7 @@ fn every_file_gets_a_solver_that_chooses_its_steps() {
         let file = TrajectoryFile::held(std::sync::Arc::new(held)).unwrap();
         let proposal = Proposal::new(&file, Machine::cores(2)).unwrap();
         assert_eq!(proposal.recipe.solver().unwrap(), Solver::tsit5(1e-4, 1e-6).unwrap());
-        proposal.to_toml().unwrap().contains("as the solver behind the data did")
+        proposal.to_toml().unwrap().contains("so did the solver of the data")
     };
     for unit in [1e-6, 1.0, 1e6] {
         assert!(follows(|share, _| share.powi(3), unit));

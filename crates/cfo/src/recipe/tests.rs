@@ -60,7 +60,7 @@ fn wrong_keys_and_values_are_named() {
     for (set, said) in [
         ("train.steps=0", "`train.steps`: 0 must be positive"),
         ("train.batch=-1", "train.batch"),
-        ("train.schedule=sawtooth", "`sawtooth` is none of `constant`, `cosine`, `warmup`"),
+        ("train.schedule=sawtooth", "unknown choice `sawtooth`; known are `constant`, `cosine`, `warmup`"),
         ("train.learning_rate=nan", "`train.learning_rate`: NaN"),
         ("train.weight_decay=nan", "`train.weight_decay`: NaN"),
         ("train.weight_decay=-1", "`train.weight_decay`: -1"),
@@ -76,7 +76,7 @@ fn wrong_keys_and_values_are_named() {
         ("path.smoothing=-0.1", "`path.smoothing`"),
         ("path.smoothing=nan", "`path.smoothing`"),
         ("path.smoothing=much", "much"),
-        ("evaluate.solver=rk5", "`rk5` is none of"),
+        ("evaluate.solver=rk5", "unknown choice `rk5`"),
         ("evaluate.rtol=nan", "`evaluate.rtol`: NaN"),
         ("evaluate.atol=-1", "`evaluate.atol`: -1"),
         ("operator.kind=cnn", "`cnn`"),
@@ -94,8 +94,8 @@ fn wrong_keys_and_values_are_named() {
             "substeps=-2",
             "`objective.substeps`: invalid value: integer `-2`, expected a whole number, 0 or more",
         ),
-        ("neural-ode", "solver=rk5", "`objective.solver`: `rk5` is none of"),
-        ("pde-refiner", "form=x", "`objective.form`: `x` is none of `noise`, `velocity`"),
+        ("neural-ode", "solver=rk5", "`objective.solver`: unknown choice `rk5`"),
+        ("pde-refiner", "form=x", "`objective.form`: unknown choice `x`; known are `noise`, `velocity`"),
         ("pde-refiner", "deviation=small", "`objective.deviation`: invalid type"),
     ] {
         let sets = [format!("objective.kind={kind}"), format!("objective.{set}")];

@@ -52,7 +52,7 @@ impl Pace {
         self.exchange(own, each)
     }
 
-    /// The same after other work, which leaves the pace as it is.
+    /// Continues after other work, which does not change the pace.
     pub(super) fn again(&mut self, own: Signs) -> Signs {
         self.exchange(own, BETWEEN / f64::from(self.steps))
     }

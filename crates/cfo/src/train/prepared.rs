@@ -48,7 +48,7 @@ impl Prepared {
         Self::by(&method, set, device, None)
     }
 
-    /// The same by a method, with the units of a model that is known already.
+    /// Prepares training with a method and the scaling of an existing model.
     pub(crate) fn by(
         method: &Method,
         set: &Trajectories,

@@ -24,7 +24,7 @@ pub(crate) struct Weights {
     trained: Memory,
     /// The latest with the optimiser's tensors, where others predict.
     latest: Option<Memory>,
-    /// The same in the precision of rollouts, where that is another one.
+    /// The weights in the precision of rollouts, if it differs from that of training.
     rolled: Option<Memory>,
     /// The last used last.
     rollouts: Vec<Rollout>,

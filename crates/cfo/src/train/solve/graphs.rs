@@ -219,7 +219,7 @@ impl Graphs<'_> {
         Ok(graph)
     }
 
-    /// The same step back: the cotangent of the state at its end becomes that of the state at its start, and the parameters' gradients grow.
+    /// Returns the graph of the step's backward pass: from the cotangent of the state at its end to that at its start, adding to the gradients of the parameters.
     pub(super) fn back(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let start = self.point(&mut graph)?;
