@@ -120,7 +120,7 @@ fn init_and_inspect_agree_on_the_error_of_a_spline() {
     });
     let error = rebuilt.unwrap()["curve_error"].as_f64().unwrap();
     let recipe = folder.cfo("init lorenz.h5").done().stdout;
-    assert!(recipe.contains(&format!("error {error:.1e} of the deviation")), "{error:e}\n{recipe}");
+    assert!(recipe.contains(&format!("error {error:.1e} of the standard deviation")), "{error:e}\n{recipe}");
 }
 
 fn trained() -> Folder {

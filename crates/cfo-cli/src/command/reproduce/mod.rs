@@ -103,7 +103,7 @@ fn refuse<const N: usize>(arguments: &args::Reproduce, given: [(&str, bool); N])
         None => Ok(()),
         Some((option, _)) => Err(CfoError::InvalidKey {
             key: option.into(),
-            problem: format!("`{}` does not take it", arguments.target.name()),
+            problem: format!("not available for the experiment `{}`", arguments.target.name()),
         }
         .into()),
     }
