@@ -65,7 +65,7 @@ fn a_state_that_does_not_determine_its_velocity_is_named() {
     }
     assert!(!half.stdout.contains("follows from the state"), "{}", half.stdout);
     let driven = folder.cfo("init driven.h5").done();
-    assert!(driven.stderr.contains("channel `valve` moves in steps"), "{}", driven.stderr);
+    assert!(driven.stderr.contains("channel `valve` is piecewise constant"), "{}", driven.stderr);
     assert!(!driven.stdout.contains("smoothing = \"auto\""), "{}", driven.stdout);
     let noise = folder.cfo("inspect driven.h5 --json").done().json()["noise"].clone();
     assert_eq!((&noise[2]["stepwise"], &noise[2]["deviation"]), (&true.into(), &0.0.into()), "{noise}");
@@ -81,7 +81,8 @@ fn a_single_record_gets_no_time_and_is_told_what_is_held_out() {
     let text = std::fs::read_to_string(folder.path("own.toml")).unwrap();
     assert!(text.contains("time_embedding = false"), "{text}");
     let trained = folder.cfo("train own.toml --data one.h5 --out run --set train.steps=5").done();
-    let expected = "training sees the first 160 snapshots, validation the next 20, test the last 20";
+    let expected =
+        "the first 160 snapshots are used for training, the next 20 for validation, the last 20 for the test";
     assert!(trained.stderr.contains(expected), "{}", trained.stderr);
     assert!(!trained.stderr.contains("extrapolate in time"), "{}", trained.stderr);
     let timed = folder
@@ -151,7 +152,7 @@ fn a_changed_recipe_of_a_run_is_noticed() {
     assert!(deleted.stderr.contains("missing"), "{}", deleted.stderr);
     let resumed = folder.cfo("train --data data.h5 --out run --resume --set train.steps=80").done();
     assert!(resumed.stderr.contains("the recipe stored in checkpoint `step-60`"), "{}", resumed.stderr);
-    assert!(resumed.stderr.contains("continuing with other values of `train.steps`"), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("training continues with values of `train.steps`"), "{}", resumed.stderr);
     assert_eq!(std::fs::read_to_string(&recipe).unwrap(), original.replace("steps = 60", "steps = 80"));
 }
 
@@ -229,6 +230,6 @@ fn errors_of_each_channel_are_relative_to_its_own_deviation() {
         }
     }
     let text = folder.cfo("evaluate run --data data.h5 --split all").done().stdout;
-    assert!(text.contains("`small`: error relative to its deviation of 1.057e-3"), "{text}");
+    assert!(text.contains("`small`: error relative to its standard deviation of 1.057e-3"), "{text}");
     assert!(text.contains("`constant`: root mean square error; the channel is constant"), "{text}");
 }

@@ -166,7 +166,7 @@ fn a_rank_of_another_version_is_refused() {
         let mut command = mpi.shell(&folder, 2, script, "train recipe.toml --device cpu --out run");
         let refused = folder.run(&mut command, "train by another version").ended_with(2);
         assert_eq!(refused.stderr.matches("rank 1 on ").count(), 1, "{}", refused.stderr);
-        assert!(refused.stderr.contains("has version 0.1.x, and rank 0 0.1.0"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("has version 0.1.x, but rank 0 has 0.1.0"), "{}", refused.stderr);
         assert!(
             refused.stderr.contains("hint: install the same `cfo` on every machine"),
             "{}",

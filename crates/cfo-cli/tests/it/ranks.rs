@@ -312,7 +312,7 @@ fn a_step_is_told_apart_by_rank() {
             steps.fold((f64::INFINITY, 0.0), |(least, most), step| (step.min(least), step.max(most)));
         assert!(most < 1.5 * least, "{found}");
         let text = mpi.cfo(&folder, 3, line).done().stdout;
-        assert!(text.contains("on 3 ranks (least / mean / most): own computation"), "{text}");
+        assert!(text.contains("on 3 ranks (least / mean / most): computation"), "{text}");
         let alone = folder.cfo(&format!("{line} --json")).done().json();
         assert!(alone.get("ranks").is_none(), "{alone}");
     }

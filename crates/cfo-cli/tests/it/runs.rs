@@ -159,10 +159,10 @@ fn a_rate_that_diverges_at_once_is_halved_and_said() {
     let folder = prepared();
     let line = "train recipe.toml --data data.h5 --set train.report_every=10";
     let saved = folder.cfo(&format!("{line} --out run --set train.learning_rate=6")).done();
-    assert!(saved.stderr.contains("starting again with 3"), "{}", saved.stderr);
+    assert!(saved.stderr.contains("training restarts with 3"), "{}", saved.stderr);
     let log = String::from_utf8(read(folder.path("run/metrics.jsonl"))).unwrap();
     let first: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
-    assert!(first["notice"].as_str().unwrap().contains("starting again with 3"), "{log}");
+    assert!(first["notice"].as_str().unwrap().contains("training restarts with 3"), "{log}");
     // The halved rate belongs to the run: it is gone on with and finished by the recipe as it was given.
     let again = folder.cfo(&format!("{line} --out run --set train.learning_rate=6 --resume")).done();
     assert!(again.stdout.contains("already finished"), "{}", again.stdout);
