@@ -56,8 +56,8 @@ impl Precision {
                     offset => (format!(" about {offset}"), "store its distance from a value of each trajectory"),
                 };
                 format!(
-                    "channel `{name}` varies by {deviation:.1e} within trajectories, beside numbers of {largest:.1e}{about}: single precision \
-                     keeps two of its digits or fewer; {advice}"
+                    "channel `{name}` varies by {deviation:.1e} within trajectories, but its numbers are as large as {largest:.1e}{about}: single \
+                     precision keeps at most two digits of the variation; {advice}"
                 )
             })
         });

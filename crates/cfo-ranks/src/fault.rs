@@ -21,15 +21,15 @@ impl Messenger {
         let seconds = waited.as_secs();
         let text = match missing.as_slice() {
             [] => format!(
-                "error: all ranks have waited for each other for {seconds} s: the network or MPI does not deliver"
+                "error: all ranks have waited for each other for {seconds} s: the network or MPI delivers no messages"
             ),
             missing => format!(
                 "error: {} not answered for {seconds} s: dead, hung, or slower than the limit",
                 self.named(missing)
             ),
         };
-        let hint = "look at that machine and its process; `CFO_RANKS_TIMEOUT` sets the limit in seconds; \
-                    `--resume` goes on from the latest checkpoint, with any number of ranks";
+        let hint = "check that machine and its process; `CFO_RANKS_TIMEOUT` sets the limit in seconds; \
+                    `--resume` continues from the latest checkpoint, with any number of ranks";
         self.expect_end();
         (self.report)(&format!("{text}\n\nhint: {hint}"));
         self.abort()

@@ -29,8 +29,8 @@ impl Life {
     fn obituary(&self) -> String {
         let Self { rank, host, process } = self;
         format!(
-            "error: rank {rank} on {host} (process {process}) has ended without a word: killed, crashed or out of memory\n\n\
-             hint: the system's log (`dmesg`) says what was killed for want of memory; `--resume` goes on from the latest \
+            "error: rank {rank} on {host} (process {process}) exited without an error message: killed, crashed or out of memory\n\n\
+             hint: the system's log (`dmesg`) lists processes that were killed for lack of memory; `--resume` continues from the latest \
              checkpoint, with any number of ranks\n"
         )
     }

@@ -21,10 +21,10 @@ fn a_killed_rank_ends_the_job_and_the_checkpoint_is_whole() {
             // This one knows processes only.
             _ => {
                 let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
-                let named = format!("(process {}) has ended without a word", process.trim());
+                let named = format!("(process {}) exited without an error message", process.trim());
                 assert_eq!(said.matches("error: rank ").count(), 1, "{said}");
                 assert!(said.contains("error: rank 1 on ") && said.contains(&named), "{said}");
-                assert!(said.contains("`--resume` goes on from the latest checkpoint"), "{said}");
+                assert!(said.contains("`--resume` continues from the latest checkpoint"), "{said}");
             }
         }
         folder.cfo("evaluate run --data data.h5 --checkpoint latest --device cpu").done();
@@ -82,7 +82,7 @@ fn ctrl_c_to_the_launcher_saves_and_stops() {
             let step = state["state"]["step"].as_u64().unwrap();
             assert!(said.contains(&format!("interrupted at step {step}")), "{said}");
         }
-        assert!(!said.contains("has ended without a word"), "{said}");
+        assert!(!said.contains("exited without an error message"), "{said}");
     }
 }
 

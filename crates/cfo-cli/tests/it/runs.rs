@@ -47,7 +47,7 @@ fn a_folder_is_trained_in_by_one_at_a_time() {
     let before = read(folder.path("run/recipe.toml"));
     let second = "train recipe.toml --data data.h5 --out run --resume --set train.steps=7";
     let refused = folder.cfo(second).ended_with(2);
-    assert!(refused.stderr.contains(&format!("by process {} on ", first.id())), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("process {} on ", first.id())), "{}", refused.stderr);
     assert!(refused.stderr.contains("hint: wait"), "{}", refused.stderr);
     assert_eq!(read(folder.path("run/recipe.toml")), before);
     end(first);
