@@ -48,7 +48,7 @@ impl Recipe {
                 "\n## `[{}]`{}\n\n{}\n\n",
                 section.name,
                 kind.unwrap_or_default(),
-                section.meaning
+                wrapped(&section.meaning)
             );
             if section.keys.is_empty() {
                 text.push_str("This kind has no keys.\n");
@@ -205,6 +205,23 @@ fn kind(root: &Value, schema: &Value) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// Returns a paragraph with lines of at most 120 characters.
+fn wrapped(paragraph: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in paragraph.split_whitespace() {
+        let is_full = lines.last().is_some_and(|line| !line.is_empty() && line.len() + 1 + word.len() > 120);
+        if is_full {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            let space = if line.is_empty() { "" } else { " " };
+            line.push_str(space);
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
 }
 
 /// Choices side by side.
