@@ -2,10 +2,10 @@
 
     import cfo
 
-    data = cfo.simulate("lorenz", samples=200, seed=0)     # or cfo.read("own.npz"), or cfo.Trajectories(times, values)
-    model = cfo.train(data, steps=2000)
+    data = cfo.simulate("lorenz", samples=60, frames=201, horizon=1.0)   # or cfo.read, cfo.Trajectories
+    model = cfo.train(data, steps=400)
     print(model.evaluate(data.test)["relative_l2"]["mean"])
-    states = model.predict(data.test[0].values[0], [0.1, 0.75, 2.0])
+    states = model.predict(data.test[0].values[0], [0.1, 0.25, 0.9])
 
 Arrays are NumPy arrays `[trajectory, time, (space...,) channel]`. Values are float32, times float64, both in the units of the data.
 """

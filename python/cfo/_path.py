@@ -14,14 +14,14 @@ from ._errors import InputError
 class Path:
     """The spline through the snapshots of a trajectory, from which training points are sampled. It is evaluated in double precision.
 
+    For a trajectory that is too short for the spline, the smoothest possible spline is used. Beyond the ends, the first and the last
+    polynomial are extrapolated.
+
     Args:
         times: Times of the snapshots, increasing: `[time]`.
         values: The snapshots: `[time, ...]`, of any shape.
         spline: `"linear"`, `"cubic"`, `"quintic"`, or `"hermite-N"` with an odd degree N.
         stencil: Number of snapshots from which the derivatives at a snapshot are estimated.
-
-    For a trajectory that is too short for the spline, the smoothest possible spline is used. Beyond the ends, the first and the last
-    polynomial are extrapolated.
     """
 
     __slots__ = ("spline", "stencil", "times", "values")
