@@ -102,8 +102,8 @@ fn contradictions_are_refused_with_their_place() {
     };
     let sound = Parts::default;
     refused([
-        (Parts { values: None, ..sound() }, "`bad.h5` has no `values`; it has `times`"),
-        (Parts { times: None, ..sound() }, "`bad.h5` has no `times`; it has `values`"),
+        (Parts { values: None, ..sound() }, "`bad.h5` has no `values`; found `times`"),
+        (Parts { times: None, ..sound() }, "`bad.h5` has no `times`; found `values`"),
         (
             Parts { values_shape: vec![4, 6], ..sound() },
             "`bad.h5`: `values` has shape [4, 6]; needed: [trajectories, frames, (one or two space axes,) channels]",
