@@ -97,7 +97,7 @@ impl Trajectory {
     /// let decay = Trajectory::new(vec![0.0, 0.5], vec![1.0, 0.6], vec![])?;
     /// assert_eq!(decay.times[1], 0.5);
     /// let unsorted = Trajectory::new(vec![0.5, 0.0], vec![0.6, 1.0], vec![]).unwrap_err();
-    /// assert_eq!(unsorted.hint().unwrap(), "sort the snapshots by time, each trajectory by itself");
+    /// assert_eq!(unsorted.hint().unwrap(), "sort the snapshots of each trajectory by time");
     /// # Ok::<(), cfo_data::TrajectoryError>(())
     /// ```
     ///

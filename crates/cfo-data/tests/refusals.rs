@@ -131,7 +131,7 @@ fn contradictions_are_refused_with_their_place() {
         (
             // Too large for single precision, in which values are held.
             Parts { values: with(1, 1e300), ..sound() },
-            "`bad.h5`: trajectory 0, frame 0, point (0, 1), channel 0 is 1e300; values about their channel's mean must be in the range of float32, up to 3.4e38",
+            "`bad.h5`: trajectory 0, frame 0, point (0, 1), channel 0 is 1e300; after subtraction of the channel's mean, values must be in the range of float32, up to 3.4e38",
         ),
     ]);
 }

@@ -191,7 +191,7 @@ fn predictions_run_both_ways_and_side_by_side() {
     for (states, times, said) in [
         (&[0.5][..], &[1.4][..], "whole states"),
         (&[], &[1.4], "whole states"),
-        (&state, &[1.4, f64::NAN, 2.0], "NaN is asked for"),
+        (&state, &[1.4, f64::NAN, 2.0], "is NaN"),
     ] {
         let refused = trained.predict(states, start, times).unwrap_err();
         assert!(refused.to_string().contains(said), "{refused}");

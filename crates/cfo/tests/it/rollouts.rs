@@ -256,10 +256,10 @@ fn times_to_and_fro_and_absurdly_far_are_refused() {
     let (model, mut memory) = parts(&trained(&recipe(1), &oscillators(3), None, false).unwrap());
     let mut rollout = Rollout::new(&model, &mut memory, 1, RK4, "").unwrap();
     for (times, words) in [
-        (&[0.5, 0.4][..], "one way"),
-        (&[-0.5, 0.4], "one way"),
-        (&[0.5, f64::NAN], "NaN is asked for"),
-        (&[f64::INFINITY], "inf is asked for"),
+        (&[0.5, 0.4][..], "in one direction"),
+        (&[-0.5, 0.4], "in one direction"),
+        (&[0.5, f64::NAN], "is NaN"),
+        (&[f64::INFINITY], "is inf"),
         (&[0.5, 1e300], "times the horizon"),
         (&[-1e7], "times the horizon"),
     ] {
