@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn the_first_that_dies_is_named_and_the_others_are_ended() {
         let (text, mut ranks) = said(false);
-        let name = format!("error: rank 1 on here (process {}) has ended", ranks[1].id());
+        let name = format!("error: rank 1 on here (process {}) exited", ranks[1].id());
         assert!(text.starts_with(&name) && text.contains("--resume"), "{text}");
         // By the witness, as there is no launcher.
         ranks.iter_mut().for_each(|rank| assert!(!rank.wait().unwrap().success()));

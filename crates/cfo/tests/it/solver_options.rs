@@ -77,9 +77,9 @@ fn options_mean_what_the_table_says() {
         ("steps=3 rtol=1e-3", "`steps` sets"),
         ("nfe=40 atol=1e-3", "`nfe` sets"),
         ("steps=0", "`steps` is 0"),
-        ("nfe=0", "allows no step"),
-        ("rtol=0 atol=0", "not positive"),
-        ("rtol=-1", "not positive"),
+        ("nfe=0", "evaluations are too few"),
+        ("rtol=0 atol=0", "must be positive"),
+        ("rtol=-1", "must be positive"),
         ("solver=rk5", "`rk5`"),
     ] {
         let refused = resolved("", contradiction).unwrap_err();
