@@ -20,6 +20,7 @@ mod own_data;
 mod queue;
 mod rank_faults;
 mod ranks;
+mod references;
 mod reproduce;
 mod reproduce_all;
 mod rollouts;

@@ -108,10 +108,7 @@ fn a_long_training_is_stopped_and_evaluated() {
     let (steps, of) = (done[0]["steps_done"].as_u64().unwrap(), done[0]["steps"].as_u64().unwrap());
     assert!(done[0]["stopped"] == true && 0 < steps && steps < of, "{}", done[0]);
     let table = table(&folder);
-    assert!(
-        table.contains("neural-ode") && table.contains(&format!("Stopped after {steps} of ")),
-        "{table}"
-    );
+    assert!(table.contains("neural-ode") && table.contains(&format!("Stopped after {steps} of ")), "{table}");
 }
 
 /// When time is up a training that is done is still evaluated: its work would be lost on a machine that goes back.
