@@ -348,20 +348,22 @@ otherwise, a number is the relative L2 error of rollouts on the test trajectorie
 
 ## What to know before you read the numbers
 
-- **One seed** of the training, except where a note gives more. A ± behind the paper's numbers is its deviation over runs.
-- **"Paper's hyperparameters"** means the paper's data, network, steps, batch and learning rate, plus choices that the paper
-  does not state: an EMA of the weights (all but Lorenz), velocities divided by their root mean square, standardised values (`center`
-  on shallow water), SiLU in the MLP of Burgers, and reduced precision (tf32 or bf16, all but Lorenz). The recipes are
-  `recipes/SYSTEM.toml`; their comments name each choice.
+- **One seed** of the training, except where a note gives more. A ± behind the paper's numbers is its deviation over
+  runs.
+- **"Paper's hyperparameters"** means the paper's data, network, steps, batch and learning rate, plus choices that the
+  paper does not state: an EMA of the weights (all but Lorenz), velocities divided by their root mean square,
+  standardised values (`center` on shallow water), SiLU in the MLP of Burgers, and reduced precision (tf32 or bf16, all
+  but Lorenz). The recipes are `recipes/SYSTEM.toml`; their comments name each choice.
 - **"Our recipe"** (`recipes/ours/`) keeps data, network and batch and chooses the rest, for CFO and the baselines. Some
   recipes train CFO with fewer steps, and shallow water at 25 % with 400 last steps through the solver.
 - **Some choices were made on test errors** of smaller runs, so these numbers are optimistic by an unknown amount.
-- **The residual autoregressive model is ours.** It predicts the change to the next snapshot. The paper does not have it,
-  and it is the strongest baseline on uniform time grids.
-- **Shallow water** (the radial dam break) has at most 81 different trajectories, so nearly every test trajectory is also in the
-  training part. The paper uses this data.
+- **The residual autoregressive model is ours.** It predicts the change to the next snapshot. The paper does not have
+  it, and it is the strongest baseline on uniform time grids.
+- **Shallow water** (the radial dam break) has at most 81 different trajectories, so nearly every test trajectory is
+  also in the training part. The paper uses this data.
 - **Kuramoto-Sivashinsky** is on our data, not the paper's. Without noise that fades, CFO has an error of 0.94 there.
-- Tables at reduced scale, which `cfo reproduce all` fills in minutes on a CPU, are in [measured/smoke.md](measured/smoke.md).
+- Tables at reduced scale, which `cfo reproduce all` fills in minutes on a CPU, are in
+  [measured/smoke.md](measured/smoke.md).
 """.strip()
 
 

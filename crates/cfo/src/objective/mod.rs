@@ -329,7 +329,7 @@ pub enum ObjectiveConfig {
         #[serde(default)]
         residual: bool,
     },
-    /// PDE-Refiner: the network learns the next snapshot on a uniform time grid, and to refine the prediction by removing noise.
+    /// PDE-Refiner: the network learns the next snapshot on a uniform time grid, and to refine it by removing noise.
     PdeRefiner(PdeRefiner),
     /// Conditional flow matching: the network learns to generate a whole trajectory from noise, given its first snapshot.
     ConditionalFlowMatching(ConditionalFlowKeys),

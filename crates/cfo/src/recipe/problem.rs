@@ -36,7 +36,7 @@ pub(super) fn bad_recipe(error: &toml::de::Error, recipe: &toml::Table) -> CfoEr
     }
 }
 
-/// Of a section whose keys depend on its kind the parser knows only the name: the key in it that the kind does not take.
+/// The key of a section that its kind does not take. The parser names only the section.
 fn within(recipe: &toml::Table, section: &str) -> Option<String> {
     let keys = recipe.get(section)?.as_table()?;
     let kind = keys.get("kind")?;
