@@ -43,6 +43,7 @@ pub mod proposal;
 pub mod ranks;
 pub mod recipe;
 pub mod rollout;
+mod runge_kutta;
 pub mod scaling;
 mod selection;
 mod smoothing;

@@ -1,6 +1,7 @@
 //! The course of an integration: which steps are attempted, kept and cut, and when outputs are due.
 
-use super::{Controller, OdeError, Tableau};
+use super::course::resolution;
+use super::{Controller, Course, OdeError, Tableau};
 
 /// Most equal steps to one output time. More is taken for a mistake: even the cheapest field would take minutes.
 const MOST_EQUAL_STEPS: u64 = 1 << 32;
@@ -94,20 +95,20 @@ pub fn drive<A: Advance>(
 ) -> Result<Counts, A::Error> {
     check_times(t0, output_times)?;
     let Some(&end) = output_times.last() else { return Ok(Counts::default()) };
-    let mut course = Course { state, time: t0, times: output_times, done: 0, counts: Counts::default() };
-    course.deliver_reached()?;
+    let mut drive = Drive { state, time: t0, times: output_times, done: 0, counts: Counts::default() };
+    drive.deliver_reached()?;
     match steps {
         Steps::Fixed { step } if step.is_nan() || step <= 0.0 => Err(OdeError::InvalidStep { step })?,
         Steps::PerInterval(0) | Steps::Total(0) => Err(OdeError::NoSteps)?,
         // With a little slack, so that an interval of ten steps takes ten whatever the rounding of the division.
         Steps::Fixed { step } => {
-            course.by_intervals(|length| (length / step * (1.0 - 1e-12)).ceil().max(1.0))?
+            drive.by_intervals(|length| (length / step * (1.0 - 1e-12)).ceil().max(1.0))?
         }
-        Steps::PerInterval(count) => course.by_intervals(|_| count as f64)?,
-        Steps::Total(count) => course.equal_steps(end, count as f64, Stop::Pass)?,
-        Steps::Adaptive(controller) => course.adaptive(end, &controller, tableau)?,
+        Steps::PerInterval(count) => drive.by_intervals(|_| count as f64)?,
+        Steps::Total(count) => drive.equal_steps(end, count as f64, Stop::Pass)?,
+        Steps::Adaptive(controller) => drive.adaptive(end, &controller, tableau)?,
     }
-    Ok(course.counts)
+    Ok(drive.counts)
 }
 
 /// Whether steps pass output times and interpolate, or end at them.
@@ -118,7 +119,7 @@ enum Stop {
 }
 
 /// One integration under way.
-struct Course<'a, A> {
+struct Drive<'a, A> {
     state: &'a mut A,
     time: f64,
     times: &'a [f64],
@@ -126,7 +127,7 @@ struct Course<'a, A> {
     counts: Counts,
 }
 
-impl<A: Advance> Course<'_, A> {
+impl<A: Advance> Drive<'_, A> {
     /// Delivers outputs at the very time of the accepted state.
     fn deliver_reached(&mut self) -> Result<(), A::Error> {
         while self.times.get(self.done) == Some(&self.time) {
@@ -196,45 +197,30 @@ impl<A: Advance> Course<'_, A> {
         }
         let Controller { rtol, atol, max_steps, .. } = *controller;
         let stop = if controller.stop_at_outputs { Stop::AtOutputs } else { Stop::Pass };
-        let mut control = controller.start(tableau.error_order);
-        let mut step = match controller.first_step {
+        let first = match controller.first_step {
             Some(step) => step,
             None => self.state.first_step(end, rtol, atol)?,
         };
-        let mut rejected = false;
+        let mut course = Course::new(self.time, first, controller, tableau.error_order);
         for _ in 0..max_steps {
-            let least = resolution(self.time);
-            // NaN comes from a field that is not finite at the start.
-            if step.is_nan() || step < least && rejected {
-                Err(self.stuck(step)?)?;
+            // The first step is NaN if the field is not finite at the start.
+            if course.is_stuck() {
+                Err(self.stuck(&course)?)?;
             }
-            step = step.clamp(least, controller.max_step.max(least));
             let target = if stop == Stop::Pass { end } else { self.times[self.done] };
-            let next = self.reach(step, target);
+            let next = course.next_end(target);
             self.state.attempt(self.time, next)?;
-            let decision = control.decide(self.judge(rtol, atol)?);
-            rejected = !decision.accept;
-            if rejected {
-                step = (next - self.time).abs() * decision.factor;
+            let error = self.judge(rtol, atol)?;
+            if !course.judge(error, target) {
                 self.counts.rejections += 1;
                 continue;
             }
-            // A step was cut short to end at an output: the length before the cut remains valid.
-            let cut_from = if next == target && target != end { step } else { 0.0 };
-            step = f64::max((next - self.time).abs() * decision.factor, cut_from);
             self.accept(next, stop)?;
             if self.done == self.times.len() {
                 return Ok(());
             }
         }
         Err(OdeError::TooManySteps { time: self.time, target: end, limit: max_steps })?
-    }
-
-    /// End of a step of that length towards `target`: `target` itself if the step passes it or ends just before it.
-    fn reach(&self, step: f64, target: f64) -> f64 {
-        let direction = (target - self.time).signum();
-        let next = self.time + direction * step;
-        if direction * (target - next) < 10.0 * resolution(self.time) { target } else { next }
     }
 
     /// Error of the attempted step. An infinite state makes its own scale infinite and would pass as exact.
@@ -244,18 +230,14 @@ impl<A: Advance> Course<'_, A> {
     }
 
     /// The error of an adaptive integration whose step vanished.
-    fn stuck(&mut self, step: f64) -> Result<OdeError, A::Error> {
+    fn stuck(&mut self, course: &Course) -> Result<OdeError, A::Error> {
+        let step = course.length();
         let tame = !step.is_nan() && self.state.is_finite()?;
         Ok(match tame {
             true => OdeError::StepTooSmall { time: self.time, step },
             false => OdeError::Diverged { time: self.time },
         })
     }
-}
-
-/// Ten units in the last place of a time: the least step.
-fn resolution(time: f64) -> f64 {
-    10.0 * (time.abs().next_up() - time.abs())
 }
 
 fn check_times(t0: f64, times: &[f64]) -> Result<(), OdeError> {

@@ -3,12 +3,13 @@
 //! The nouns: a [`VectorField`] is what is integrated, a [`Tableau`] says how one step is made, [`Steps`] how long the
 //! steps are, a [`Stepper`] makes them, an [`Integrator`] visits output times, a [`Solution`] is what came out.
 //!
-//! None of the decisions needs to see a state: [`drive`] decides which steps are attempted and when outputs are due, a
-//! [`StepControl`] whether an adaptive step is good enough and how long the next one is. So integrations on other devices
-//! share them: they implement [`Advance`].
+//! No decision needs the state. [`drive`] decides which steps are attempted and when outputs are due. A [`Course`] decides
+//! whether an adaptive step is accepted and how long the next one is. Integrations on other devices share them: one state
+//! implements [`Advance`], a batch has a [`Course`] for each trajectory.
 
 mod checkpoints;
 mod control;
+mod course;
 mod drive;
 mod error;
 mod integrator;
@@ -19,6 +20,7 @@ mod tests;
 
 pub use checkpoints::{Checkpoints, Recall};
 pub use control::{Controller, Decision, StepControl, first_step};
+pub use course::Course;
 pub use drive::{Advance, Counts, Steps, drive};
 pub use error::OdeError;
 pub use integrator::{Integrator, Solution, integrate};

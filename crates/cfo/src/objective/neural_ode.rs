@@ -12,7 +12,7 @@ use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::operator::at_most;
 use crate::recipe::{Recipe, choice};
-use crate::rollout::combine;
+use crate::runge_kutta::{StepStart, append_end};
 
 /// The solver through which a network is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -197,25 +197,17 @@ impl FixedStep {
     }
 }
 
-/// Appends a step without an error estimate, from a point by lengths `[batch]`: the state at its end.
+/// Appends a step without an error estimate, from a point by lengths `[batch]`; returns the state at its end.
 pub(crate) fn advanced(
     graph: &mut Graph,
     model: &Model,
     tableau: &Tableau,
-    (start, step): (Point, Node),
+    (point, length): (Point, Node),
 ) -> Result<Node> {
-    let (batch, objective) = (graph.shape(step).axes()[0], model.objective());
-    let length = graph.reshape(step, [batch, 1, 1, 1])?;
-    let mut slopes: Vec<Node> = Vec::new();
-    // Trailing stages that only the error estimate reads are left out.
-    let needed = tableau.b.iter().rposition(|weight| *weight != 0.0).map_or(0, |last| last + 1);
-    for (&c, row) in tableau.c.iter().zip(tableau.a).take(needed) {
-        let state = combine(graph, start.state, length, row, &slopes)?;
-        let delay = graph.scale(step, c)?;
-        let time = graph.add(start.time, delay)?;
-        slopes.push(objective.moved(graph, model, &Point { time, state, ..start })?);
-    }
-    combine(graph, start.state, length, tableau.b, &slopes)
+    let start = StepStart { state: point.state, time: point.time, length };
+    append_end(graph, tableau, start, |graph, time, state| {
+        model.objective().moved(graph, model, &Point { time, state, ..point })
+    })
 }
 
 fn windows(batch: &Batch) -> Result<WindowTimes> {

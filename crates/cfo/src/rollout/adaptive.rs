@@ -1,12 +1,9 @@
-//! Steps as long as tolerances allow, for each trajectory of a batch on its own.
-//!
-//! `cfo_numerics::ode::drive` moves one state through its times; here many move at once, each with its own time, length and
-//! controller, so the course is written out. Controller, error norm and dense output are those of `cfo-numerics`.
+//! Rollouts with adaptive steps: each trajectory of a batch has a [`Course`] of its own. The host's integrator has the same rules.
 
 use std::ops::Range;
 
 use cfo_engine::{Data, Memory};
-use cfo_numerics::ode::{Controller, StepControl};
+use cfo_numerics::ode::{Controller, Course};
 
 use super::{Halt, Part, Rollout};
 use crate::error::Result;
@@ -17,75 +14,55 @@ const MOST_ATTEMPTS: f64 = 10_000.0;
 /// First attempt, as a share of the horizon, unless the controller says otherwise.
 const FIRST: f64 = 0.01;
 
-/// Least step, as a share of the horizon or of the time, whichever is larger: a few units in the last place.
+/// Least step, as a share of the horizon.
 const LEAST: f64 = 16.0 * f64::EPSILON;
 
 /// One trajectory of an adaptive rollout.
 struct Track {
     start: f64,
-    time: f64,
+    course: Course,
     /// The next output.
     output: usize,
-    /// Length of the next attempt, if nothing ends it earlier.
-    length: f64,
-    /// Longest step.
-    longest: f64,
     /// Whether steps end at every output.
     stops: bool,
     /// Attempts made.
     attempts: u64,
-    control: StepControl,
 }
 
 impl Track {
-    /// The next attempt's signed length: not past the output where it is to stop; 0 for a trajectory that has arrived.
-    fn next_length(&self, outputs: &[f64]) -> f64 {
+    /// Where the next attempt leads: to the next output where steps end at outputs, else to the last one. The present time for a
+    /// trajectory that has arrived.
+    fn target(&self, outputs: &[f64]) -> f64 {
         let target = if self.stops { outputs.get(self.output) } else { outputs.last() };
-        match target {
-            Some(target) if self.output < outputs.len() => {
-                let rest = target - self.time;
-                rest.signum() * self.length.min(self.longest).min(rest.abs())
-            }
-            _ => 0.0,
-        }
+        target.copied().filter(|_| self.output < outputs.len()).unwrap_or(self.course.time())
     }
 
-    /// Whether the attempt counts; if so the time moves.
-    fn judge(&mut self, error: f64, length: f64, outputs: &[f64]) -> bool {
+    /// Whether the attempt is accepted; if so the time moves.
+    fn judge(&mut self, error: f64, outputs: &[f64]) -> bool {
         self.attempts += 1;
-        let decision = self.control.decide(error);
-        let next = length.abs() * decision.factor;
-        if !decision.accept {
-            self.length = next;
-            return false;
-        }
-        let target = if self.stops { outputs.get(self.output) } else { outputs.last() };
-        let target = target.copied().unwrap_or(self.time);
-        let arrives = length == target - self.time;
-        // A step cut short to end at an output says nothing against the length it was cut from.
-        self.length = if arrives { next.max(self.length) } else { next };
-        self.time = if arrives { target } else { self.time + length };
-        true
+        let target = self.target(outputs);
+        self.course.judge(error, target)
     }
 
     /// Passes the outputs that are reached, and says which.
     fn pass(&mut self, length: f64, outputs: &[f64]) -> Range<usize> {
         let first = self.output;
-        let reached = |time: f64| if length >= 0.0 { time <= self.time } else { time >= self.time };
+        let now = self.course.time();
+        let reached = |time: f64| if length >= 0.0 { time <= now } else { time >= now };
         self.output += outputs[first..].iter().take_while(|&&time| reached(time)).count();
         first..self.output
     }
 
     /// Whether it made as many attempts as allowed: in all, and for the way that it has covered.
     fn is_exhausted(&self, most: u64, horizon: f64) -> bool {
-        let covered = (self.time - self.start).abs() / horizon;
+        let covered = (self.course.time() - self.start).abs() / horizon;
         self.attempts >= most || self.attempts as f64 >= MOST_ATTEMPTS * (1.0 + covered)
     }
 
-    /// Why there is no sense in another attempt after one that was rejected with this error.
+    /// Why another attempt is pointless after one that was rejected with this error.
     fn hopeless(&self, error: f64) -> Option<Halt> {
-        let vanished = self.length < LEAST * self.time.abs().max(1.0);
-        vanished.then_some(if error.is_finite() { Halt::StepTooSmall } else { Halt::NotFinite })
+        let halt = if error.is_finite() { Halt::StepTooSmall } else { Halt::NotFinite };
+        self.course.is_stuck().then_some(halt)
     }
 }
 
@@ -104,15 +81,16 @@ impl Rollout {
             false => self.model.scaling.step(length, latest),
         };
         let latest = part.latest();
-        let track = |(time, times): (&f64, &std::sync::Arc<[f64]>)| Track {
-            start: *time,
-            time: *time,
-            output: times.iter().take_while(|&at| at == time).count(),
-            length: controller.first_step.map_or(FIRST, |first| step(first, *time)),
-            longest: step(controller.max_step, latest),
-            stops: controller.stop_at_outputs,
-            attempts: 0,
-            control: controller.start(self.tableau.error_order),
+        let track = |(&time, times): (&f64, &std::sync::Arc<[f64]>)| {
+            let first = controller.first_step.map_or(FIRST, |first| step(first, time));
+            let controller = Controller { max_step: step(controller.max_step, latest), ..controller };
+            Track {
+                start: time,
+                course: Course::new(time, first, &controller, self.tableau.error_order).with_least(LEAST),
+                output: times.iter().take_while(|&&at| at == time).count(),
+                stops: controller.stop_at_outputs,
+                attempts: 0,
+            }
         };
         let mut tracks: Vec<Track> = part.start.iter().zip(&part.times).map(track).collect();
         let horizon = if self.generator.is_some() { 1.0 } else { self.model.scaling.horizon() };
@@ -122,11 +100,14 @@ impl Rollout {
             for (i, track) in tracks.iter().enumerate() {
                 if track.output < part.times[i].len() && track.is_exhausted(controller.max_steps, horizon) {
                     self.record(part, 0)?;
-                    part.halt(i, Halt::TooManySteps, track.time);
+                    part.halt(i, Halt::TooManySteps, track.course.time());
                 }
             }
             let lengths: Vec<f64> = (0..self.batch)
-                .map(|i| if part.is_halted(i) { 0.0 } else { tracks[i].next_length(&part.times[i]) })
+                .map(|i| match part.is_halted(i) {
+                    true => 0.0,
+                    false => tracks[i].course.next_length(tracks[i].target(&part.times[i])),
+                })
                 .collect();
             if lengths.iter().all(|&length| length == 0.0) {
                 return Ok(evaluations);
@@ -147,7 +128,7 @@ impl Rollout {
         tracks: &mut [Track],
         lengths: &[f64],
     ) -> Result<()> {
-        let starts: Vec<f64> = tracks.iter().map(|track| track.time).collect();
+        let starts: Vec<f64> = tracks.iter().map(|track| track.course.time()).collect();
         self.advance(memory, &starts, lengths)?;
         // While the device works.
         self.record(part, 0)?;
@@ -158,11 +139,11 @@ impl Rollout {
             if lengths[i] == 0.0 {
                 continue;
             }
-            if track.judge(errors[i], lengths[i], &part.times[i]) {
+            if track.judge(errors[i], &part.times[i]) {
                 accept[i] = 1.0;
                 passed[i] = track.pass(lengths[i], &part.times[i]);
             } else if let Some(halt) = track.hopeless(errors[i]) {
-                part.halt(i, halt, track.time);
+                part.halt(i, halt, track.course.time());
             }
         }
         self.show_inside(memory, part, &passed, (&starts, lengths))?;

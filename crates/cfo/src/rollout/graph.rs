@@ -7,6 +7,7 @@ use cfo_numerics::ode::Tableau;
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{Motion, Point};
+use crate::runge_kutta::{self, StepStart};
 
 /// Names of the tensors of one rollout; programs of different batch sizes do not meet.
 pub(super) struct Names {
@@ -84,7 +85,6 @@ pub(super) fn append_step(
 ) -> Result<Vec<Node>> {
     let shape = model.moving_shape(batch);
     let point = model.point(graph, batch, |what| tensor(batch, what))?;
-    let Point { state, time, .. } = point;
     let candidate = graph.input(&names.candidate, shape)?;
     let step = graph.input(&names.step, [batch])?;
     let objective = model.objective();
@@ -93,75 +93,23 @@ pub(super) fn append_step(
         graph.assign(candidate, next)?;
         return Ok(Vec::new());
     }
-    let length = graph.reshape(step, [batch, 1, 1, 1])?;
-    let mut slopes: Vec<Node> = Vec::new();
-    for (stage, &c) in tableau.c.iter().enumerate() {
-        if stage == 0 && tableau.first_same_as_last {
-            slopes.push(graph.input(&names.slope, shape)?);
-            continue;
-        }
-        let at = combine(graph, state, length, tableau.a[stage], &slopes)?;
-        let delay = graph.scale(step, c)?;
-        let when = graph.add(time, delay)?;
-        slopes.push(objective.moved(graph, model, &Point { time: when, state: at, ..point })?);
-    }
-    let next = combine(graph, state, length, tableau.b, &slopes)?;
-    graph.assign(candidate, next)?;
-    for (stage, &value) in slopes.iter().enumerate().skip(usize::from(tableau.first_same_as_last)) {
+    let first = match tableau.first_same_as_last {
+        true => Some(graph.input(&names.slope, shape)?),
+        false => None,
+    };
+    let start = StepStart { state: point.state, time: point.time, length: step };
+    let made = runge_kutta::append_step(graph, tableau, start, first, |graph, time, state| {
+        objective.moved(graph, model, &Point { time, state, ..point })
+    })?;
+    graph.assign(candidate, made.end)?;
+    for (stage, &value) in made.slopes.iter().enumerate().skip(usize::from(first.is_some())) {
         let slope = graph.input(&names.slope_of_stage(stage, tableau), shape)?;
         graph.assign(slope, value)?;
     }
-    let mut outputs = Vec::new();
-    if tableau.estimates_error() {
-        let zero = graph.scale(state, 0.0)?;
-        let error = combine(graph, zero, length, tableau.error, &slopes)?;
-        outputs.push(scaled_error(graph, &names.tolerance, [state, next, error])?);
+    match tableau.estimates_error() {
+        true => Ok(vec![made.error(graph, tableau, &names.tolerance)?]),
+        false => Ok(Vec::new()),
     }
-    Ok(outputs)
-}
-
-/// `state + length * sum(weights * slopes)`.
-pub(crate) fn combine(
-    graph: &mut Graph,
-    state: Node,
-    length: Node,
-    weights: &[f64],
-    slopes: &[Node],
-) -> Result<Node> {
-    let mut sum: Option<Node> = None;
-    for (&weight, &slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
-        let term = graph.scale(slope, weight)?;
-        sum = Some(match sum {
-            Some(sum) => graph.add(sum, term)?,
-            None => term,
-        });
-    }
-    match sum {
-        None => Ok(state),
-        Some(sum) => {
-            let change = graph.multiply(length, sum)?;
-            Ok(graph.add(state, change)?)
-        }
-    }
-}
-
-/// Root mean square over each trajectory of `error / (atol + rtol max(|before|, |after|))`; the tensor of tolerances holds `rtol` and `atol`.
-pub(crate) fn scaled_error(
-    graph: &mut Graph,
-    tolerance: &str,
-    [before, after, error]: [Node; 3],
-) -> Result<Node> {
-    let tolerance = graph.input(tolerance, [2])?;
-    let rtol = graph.slice(tolerance, 0, 0, 1)?;
-    let atol = graph.slice(tolerance, 0, 1, 1)?;
-    let (before, after) = (graph.abs(before)?, graph.abs(after)?);
-    let size = graph.maximum(before, after)?;
-    let relative = graph.multiply(size, rtol)?;
-    let scale = graph.add(relative, atol)?;
-    let ratio = graph.divide(error, scale)?;
-    let square = graph.square(ratio)?;
-    let mean = graph.mean(square, &[1, 2, 3])?;
-    Ok(graph.sqrt(mean)?)
 }
 
 /// Appends the slope at the states and times, into the tensor of slopes.

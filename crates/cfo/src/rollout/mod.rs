@@ -24,7 +24,6 @@ use crate::objective::Motion;
 use excursion::Bounds;
 use generate::Generator;
 use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
-pub(crate) use graph::{combine, scaled_error};
 use part::{Found, Part};
 use schedule::{Cut, Schedule, Step};
 

@@ -5,7 +5,7 @@ use cfo_engine::{Data, Element, Graph, Memory, Node, Precision, Role, Shape};
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{Integration, Noise, Point, advanced};
-use crate::rollout::{combine, scaled_error};
+use crate::runge_kutta::{StepStart, append_step, combine, scaled_error};
 use crate::train::step::{COUNTER, drawn, learn, summed};
 use crate::training_data::TrainingData;
 
@@ -168,28 +168,16 @@ impl Graphs<'_> {
         let (batch, tableau) = (self.batch(), self.integration.tableau);
         let shape = self.model.batch_shape(batch);
         let point = self.point(&mut graph)?;
-        let step = graph.input(LENGTH, [batch])?;
-        let length = graph.reshape(step, [batch, 1, 1, 1])?;
+        let length = graph.input(LENGTH, [batch])?;
         let carried = match tableau.first_same_as_last {
             true => Some(graph.input(SLOPE, shape)?),
             false => None,
         };
-        let first = match carried {
-            Some(slope) => slope,
-            None => self.model.objective().moved(&mut graph, self.model, &point)?,
-        };
-        let mut slopes = vec![first];
-        for (stage, &c) in tableau.c.iter().enumerate().skip(1) {
-            let state = combine(&mut graph, point.state, length, tableau.a[stage], &slopes)?;
-            let delay = graph.scale(step, c)?;
-            let time = graph.add(point.time, delay)?;
-            let at = Point { time, state, ..point };
-            slopes.push(self.model.objective().moved(&mut graph, self.model, &at)?);
-        }
-        let next = combine(&mut graph, point.state, length, tableau.b, &slopes)?;
-        let zero = graph.scale(point.state, 0.0)?;
-        let error = combine(&mut graph, zero, length, tableau.error, &slopes)?;
-        let error = scaled_error(&mut graph, TOLERANCE, [point.state, next, error])?;
+        let start = StepStart { state: point.state, time: point.time, length };
+        let made = append_step(&mut graph, &tableau, start, carried, |graph, time, state| {
+            self.model.objective().moved(graph, self.model, &Point { time, state, ..point })
+        })?;
+        let error = made.error(&mut graph, &tableau, TOLERANCE)?;
         // The greatest number below 1: what the host accepts is what moves here.
         let below = match precision {
             Precision::F64 => 1.0 - f64::EPSILON / 2.0,
@@ -200,8 +188,8 @@ impl Graphs<'_> {
         let rejected = graph.affine(accepted, -1.0, 1.0)?;
         let [accepted, rejected] = [accepted, rejected].map(|mark| graph.reshape(mark, [batch, 1, 1, 1]));
         let (accepted, rejected) = (accepted?, rejected?);
-        let carried = carried.map(|slope| (slope, slopes[slopes.len() - 1]));
-        for (old, new) in [(point.state, next)].into_iter().chain(carried) {
+        let carried = carried.map(|slope| (slope, made.slopes[made.slopes.len() - 1]));
+        for (old, new) in [(point.state, made.end)].into_iter().chain(carried) {
             let (moved, stayed) = (graph.mask(new, accepted)?, graph.mask(old, rejected)?);
             let value = graph.add(moved, stayed)?;
             graph.assign(old, value)?;

@@ -3,13 +3,12 @@
 //! The gradient is that of the accepted steps at the lengths that they had (discretise, then optimise); the choice of the lengths is
 //! not differentiated. States at the start of steps are kept as [`Checkpoints`] says, in as many slots as the objective allows.
 
-mod course;
 mod graphs;
 
 use std::fmt;
 
 use cfo_engine::{Data, Graph, Memory, Node, Program};
-use cfo_numerics::ode::{Checkpoints, Recall, first_step};
+use cfo_numerics::ode::{Checkpoints, Course, Recall, first_step};
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
@@ -17,7 +16,6 @@ use crate::objective::Integration;
 use crate::ranks::job;
 use crate::train::Divergence;
 use crate::training_data::TrainingData;
-use course::Course;
 use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
 
 /// The graph that holds the parameters and the optimiser's tensors of a training through a solver, and the loss in it.
@@ -57,6 +55,39 @@ pub struct Counts {
     pub accepted: usize,
     /// Steps that were computed again on the way back because their state was not kept.
     pub recomputed: usize,
+}
+
+/// A step ends at the end of the interval if less than this share of the rest would be left: states have single precision.
+const ROUNDING: f64 = 1e-5;
+/// Least step, as a share of the interval. Single precision cannot resolve a shorter one.
+const LEAST: f64 = 1e-6;
+
+/// One sample of a batch. The time of its course begins at 0 in every interval.
+struct Sample {
+    /// Time at the start of the interval.
+    start: f64,
+    /// Length of the interval.
+    interval: f64,
+    course: Course,
+}
+
+impl Sample {
+    /// Moves on to the next interval.
+    fn enter(&mut self, interval: f64) {
+        self.start += self.interval;
+        self.interval = interval;
+        self.course.set_time(0.0);
+        self.course.set_least(LEAST * interval);
+    }
+
+    fn time(&self) -> f64 {
+        self.start + self.course.time()
+    }
+
+    /// Length of the next attempt; 0 at the end of the interval.
+    fn next_length(&self) -> f64 {
+        self.course.next_length(self.interval)
+    }
 }
 
 /// The accepted steps of a batch.
@@ -161,13 +192,13 @@ impl SolverStep {
     /// Integrates the batch over its windows.
     fn forward(&mut self, memory: &mut Memory, checkpoints: &mut Checkpoints) -> Result<Tape> {
         let lengths = memory.read_f64(LENGTHS)?;
-        let mut courses = self.courses(memory, &lengths)?;
+        let mut samples = self.samples(memory, &lengths)?;
         let mut tape = Tape::default();
         for interval in lengths.chunks(self.batch) {
-            for (course, &length) in courses.iter_mut().zip(interval) {
-                course.enter(length);
+            for (sample, &length) in samples.iter_mut().zip(interval) {
+                sample.enter(length);
             }
-            while let Some(lengths) = next_lengths(&courses) {
+            while let Some(lengths) = next_lengths(&samples) {
                 let step = tape.steps.len();
                 if let Some(number) = checkpoints.keep(step) {
                     self.keep(memory, number)?;
@@ -175,16 +206,16 @@ impl SolverStep {
                 if self.last.attempts as u64 >= self.integration.controller.max_steps {
                     return self.no_end(memory);
                 }
-                let mut made = self.attempt(memory, &mut courses, lengths)?;
+                let mut made = self.attempt(memory, &mut samples, lengths)?;
                 // An attempt that no sample accepted is made again from the state that was just kept.
                 while !made.1.iter().any(|&length| length > 0.0) {
-                    if courses.iter().any(Course::is_hopeless) {
+                    if samples.iter().any(|sample| sample.course.is_stuck()) {
                         return self.no_end(memory);
                     }
-                    let Some(lengths) = next_lengths(&courses) else { break };
-                    made = self.attempt(memory, &mut courses, lengths)?;
+                    let Some(lengths) = next_lengths(&samples) else { break };
+                    made = self.attempt(memory, &mut samples, lengths)?;
                 }
-                if courses.iter().any(Course::is_hopeless) {
+                if samples.iter().any(|sample| sample.course.is_stuck()) {
                     return self.no_end(memory);
                 }
                 tape.steps.push(made);
@@ -196,36 +227,37 @@ impl SolverStep {
     }
 
     /// Every sample at its start, with its first step.
-    fn courses(&mut self, memory: &mut Memory, lengths: &[f64]) -> Result<Vec<Course>> {
+    fn samples(&mut self, memory: &mut Memory, lengths: &[f64]) -> Result<Vec<Sample>> {
         let Integration { controller, tableau, .. } = self.integration;
         let starts = memory.read_f64(TIME)?;
         self.programs.start.run(memory)?;
         let [of_state, of_slope, rate] = [0, 1, 2].map(|output| self.programs.start.output_f64(output));
         let (of_state, of_slope, rate) = (of_state?, of_slope?, rate?);
-        let course = |i: usize| {
+        let sample = |i: usize| {
             let order = tableau.error_order;
             let first = controller
                 .first_step
                 .unwrap_or_else(|| first_step(of_state[i], of_slope[i], order, lengths[i], |_| rate[i]));
-            Course::new(starts[i], first, &controller, order)
+            let course = Course::new(0.0, first, &controller, order).with_rounding(ROUNDING);
+            Sample { start: starts[i], interval: 0.0, course }
         };
-        Ok((0..self.batch).map(course).collect())
+        Ok((0..self.batch).map(sample).collect())
     }
 
     /// One attempt of every sample; returns the times and the lengths of those that moved.
     fn attempt(
         &mut self,
         memory: &mut Memory,
-        courses: &mut [Course],
+        samples: &mut [Sample],
         mut lengths: Vec<f64>,
     ) -> Result<(Vec<f64>, Vec<f64>)> {
-        let times: Vec<f64> = courses.iter().map(Course::time).collect();
+        let times: Vec<f64> = samples.iter().map(Sample::time).collect();
         place(memory, &times, &lengths)?;
         self.programs.attempt.run(memory)?;
         self.last.attempts += 1;
         let errors = self.programs.attempt.output_f64(0)?;
-        for ((course, length), error) in courses.iter_mut().zip(&mut lengths).zip(errors) {
-            if *length > 0.0 && !course.judge(error, *length) {
+        for ((sample, length), error) in samples.iter_mut().zip(&mut lengths).zip(errors) {
+            if *length > 0.0 && !sample.course.judge(error, sample.interval) {
                 *length = 0.0;
             }
         }
@@ -282,8 +314,8 @@ impl SolverStep {
 }
 
 /// The lengths of the next attempt; `None` if all samples have arrived.
-fn next_lengths(courses: &[Course]) -> Option<Vec<f64>> {
-    let lengths: Vec<f64> = courses.iter().map(Course::next_length).collect();
+fn next_lengths(samples: &[Sample]) -> Option<Vec<f64>> {
+    let lengths: Vec<f64> = samples.iter().map(Sample::next_length).collect();
     lengths.iter().any(|&length| length > 0.0).then_some(lengths)
 }
 

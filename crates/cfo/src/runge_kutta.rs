@@ -1,0 +1,226 @@
+//! One Runge-Kutta step of a batch as nodes of a graph. Rollouts, neural-ODE training and fine-tuning append it; the host's steps are
+//! those of [`cfo_numerics::ode::Stepper`].
+
+use cfo_engine::{Graph, Node};
+use cfo_numerics::ode::Tableau;
+
+use crate::error::Result;
+
+/// Where a step begins and how long it is.
+#[derive(Clone, Copy)]
+pub(crate) struct StepStart {
+    /// `[batch, height, width, channels]`.
+    pub(crate) state: Node,
+    /// `[batch]`.
+    pub(crate) time: Node,
+    /// `[batch]`; negative backward in time, 0 for a trajectory that stays.
+    pub(crate) length: Node,
+}
+
+/// The nodes of an appended step.
+pub(crate) struct AppendedStep {
+    /// The state at the end of the step.
+    pub(crate) end: Node,
+    /// The slope of each stage.
+    pub(crate) slopes: Vec<Node>,
+    state: Node,
+    /// The length as `[batch, 1, 1, 1]`.
+    length: Node,
+}
+
+/// Appends a step with all its stages. `first_slope` is the slope at the start if it is known already; `velocity` appends the field at a
+/// time and a state.
+pub(crate) fn append_step(
+    graph: &mut Graph,
+    tableau: &Tableau,
+    start: StepStart,
+    first_slope: Option<Node>,
+    velocity: impl FnMut(&mut Graph, Node, Node) -> Result<Node>,
+) -> Result<AppendedStep> {
+    append_stages(graph, tableau, start, first_slope, tableau.stages(), velocity)
+}
+
+/// Appends a step without the stages that only its error estimate needs; returns the state at its end.
+pub(crate) fn append_end(
+    graph: &mut Graph,
+    tableau: &Tableau,
+    start: StepStart,
+    velocity: impl FnMut(&mut Graph, Node, Node) -> Result<Node>,
+) -> Result<Node> {
+    let stages = tableau.b.iter().rposition(|weight| *weight != 0.0).map_or(0, |last| last + 1);
+    Ok(append_stages(graph, tableau, start, None, stages, velocity)?.end)
+}
+
+fn append_stages(
+    graph: &mut Graph,
+    tableau: &Tableau,
+    start: StepStart,
+    first_slope: Option<Node>,
+    stages: usize,
+    mut velocity: impl FnMut(&mut Graph, Node, Node) -> Result<Node>,
+) -> Result<AppendedStep> {
+    let StepStart { state, time, length: step } = start;
+    let batch = graph.shape(step).axes()[0];
+    let length = graph.reshape(step, [batch, 1, 1, 1])?;
+    let mut slopes: Vec<Node> = first_slope.into_iter().collect();
+    for stage in slopes.len()..stages {
+        let at = combine(graph, state, length, tableau.a[stage], &slopes)?;
+        let when = match tableau.c[stage] {
+            0.0 => time,
+            c => {
+                let delay = graph.scale(step, c)?;
+                graph.add(time, delay)?
+            }
+        };
+        slopes.push(velocity(graph, when, at)?);
+    }
+    let end = combine(graph, state, length, tableau.b, &slopes)?;
+    Ok(AppendedStep { end, slopes, state, length })
+}
+
+impl AppendedStep {
+    /// Appends the scaled error of each trajectory, `[batch]`, for a method that estimates it.
+    pub(crate) fn error(&self, graph: &mut Graph, tableau: &Tableau, tolerance: &str) -> Result<Node> {
+        // Added to 0 times the state, so that a state that is not finite has an error that is not either.
+        let zero = graph.scale(self.state, 0.0)?;
+        let error = combine(graph, zero, self.length, tableau.error, &self.slopes)?;
+        scaled_error(graph, tolerance, [self.state, self.end, error])
+    }
+}
+
+/// Appends `state + length * sum(weights * slopes)`.
+pub(crate) fn combine(
+    graph: &mut Graph,
+    state: Node,
+    length: Node,
+    weights: &[f64],
+    slopes: &[Node],
+) -> Result<Node> {
+    let mut sum: Option<Node> = None;
+    for (&weight, &slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
+        let term = graph.scale(slope, weight)?;
+        sum = Some(match sum {
+            Some(sum) => graph.add(sum, term)?,
+            None => term,
+        });
+    }
+    match sum {
+        None => Ok(state),
+        Some(sum) => {
+            let change = graph.multiply(length, sum)?;
+            Ok(graph.add(state, change)?)
+        }
+    }
+}
+
+/// Appends the root mean square over each trajectory of `error / (atol + rtol max(|before|, |after|))`. The tensor `tolerance` holds
+/// `rtol` and `atol`.
+pub(crate) fn scaled_error(
+    graph: &mut Graph,
+    tolerance: &str,
+    [before, after, error]: [Node; 3],
+) -> Result<Node> {
+    let tolerance = graph.input(tolerance, [2])?;
+    let rtol = graph.slice(tolerance, 0, 0, 1)?;
+    let atol = graph.slice(tolerance, 0, 1, 1)?;
+    let (before, after) = (graph.abs(before)?, graph.abs(after)?);
+    let size = graph.maximum(before, after)?;
+    let relative = graph.multiply(size, rtol)?;
+    let scale = graph.add(relative, atol)?;
+    let ratio = graph.divide(error, scale)?;
+    let square = graph.square(ratio)?;
+    let mean = graph.mean(square, &[1, 2, 3])?;
+    Ok(graph.sqrt(mean)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_device::Device;
+    use cfo_engine::{Memory, Precision, Program};
+    use cfo_numerics::ode::Stepper;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RATE: f64 = 0.7;
+
+    /// `f(t, u) = u (1 - u) - RATE t u`, appended.
+    fn appended_field(graph: &mut Graph, time: Node, state: Node) -> Result<Node> {
+        let square = graph.square(state)?;
+        let growth = graph.subtract(state, square)?;
+        let time = graph.reshape(time, [graph.shape(state).axes()[0], 1, 1, 1])?;
+        let decay = graph.multiply(time, state)?;
+        let decay = graph.scale(decay, RATE)?;
+        Ok(graph.subtract(growth, decay)?)
+    }
+
+    /// The end state and the scaled error of a step of two trajectories, by a graph in f64.
+    fn by_graph(
+        tableau: &Tableau,
+        states: &[f64],
+        start: [f64; 2],
+        length: [f64; 2],
+        tolerance: [f64; 2],
+    ) -> [Vec<f64>; 3] {
+        let points = states.len() / 2;
+        let mut memory = Memory::new(Device::Cpu, Precision::F64).unwrap();
+        let shapes = [
+            ("state", vec![2, 1, points, 1]),
+            ("time", vec![2]),
+            ("length", vec![2]),
+            ("tolerance", vec![2]),
+        ];
+        let mut graph = Graph::new();
+        let nodes: Vec<Node> =
+            shapes.iter().map(|(name, shape)| graph.input(name, shape.as_slice()).unwrap()).collect();
+        for ((name, shape), values) in shapes.iter().zip([states, &start, &length, &tolerance]) {
+            memory.insert_real(name, shape.as_slice(), &vec![0.0; values.len()]).unwrap();
+            memory.write(name, cfo_engine::Data::F64(values)).unwrap();
+        }
+        let at = StepStart { state: nodes[0], time: nodes[1], length: nodes[2] };
+        let step = append_step(&mut graph, tableau, at, None, appended_field).unwrap();
+        let end = append_end(&mut graph, tableau, at, appended_field).unwrap();
+        let mut outputs = vec![step.end, end];
+        if tableau.estimates_error() {
+            outputs.push(step.error(&mut graph, tableau, "tolerance").unwrap());
+        }
+        let mut program = Program::compile(&graph, &outputs, &memory).unwrap();
+        program.run(&mut memory).unwrap();
+        std::array::from_fn(|i| if i < outputs.len() { program.output_f64(i).unwrap() } else { vec![] })
+    }
+
+    proptest! {
+        /// Every method makes the same step on the host and in a graph, forward and backward, with and without its error estimate.
+        #[test]
+        fn a_step_in_a_graph_is_a_step_on_the_host(
+            states in prop::collection::vec(-2.0_f64..2.0, 6),
+            start in prop::array::uniform2(-1.0_f64..1.0),
+            length in prop::array::uniform2(-0.3_f64..0.3),
+        ) {
+            let (rtol, atol) = (1e-4, 1e-6);
+            let field = |t: f64, u: &[f64], out: &mut [f64]| {
+                for (out, u) in out.iter_mut().zip(u) {
+                    *out = u * (1.0 - u) - RATE * t * u;
+                }
+            };
+            for tableau in Tableau::ALL {
+                let [end, short, error] = by_graph(&tableau, &states, start, length, [rtol, atol]);
+                for i in 0..2 {
+                    let mut stepper = Stepper::new(&tableau, start[i], &states[3 * i..3 * i + 3]);
+                    stepper.attempt(&field, start[i] + length[i]);
+                    for (j, expected) in stepper.next_state().iter().enumerate() {
+                        // Sums of at most seven terms in another order.
+                        for found in [&end, &short] {
+                            prop_assert!((found[3 * i + j] - expected).abs() < 1e-13, "{}", tableau.name);
+                        }
+                    }
+                    if tableau.estimates_error() {
+                        let expected = stepper.error(rtol, atol);
+                        // Estimates are differences of nearly equal numbers, here in units of 1e-6.
+                        prop_assert!((error[i] - expected).abs() < 1e-8 * (1.0 + expected), "{}", tableau.name);
+                    }
+                }
+            }
+        }
+    }
+}
