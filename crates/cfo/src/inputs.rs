@@ -41,7 +41,7 @@ impl Model {
         })
     }
 
-    /// Puts the tensors of [`Model::point`] into memory; `fill` says what a tensor of so many numbers holds.
+    /// Puts the tensors of [`Model::point`] into memory; `fill` returns the content of a tensor for its number of elements.
     pub(crate) fn insert_point(
         &self,
         memory: &mut Memory,

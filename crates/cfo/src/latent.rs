@@ -49,7 +49,7 @@ impl LatentConfig {
         }
     }
 
-    /// The space that it describes for states with so many space axes, periodic or not.
+    /// Returns the space of coefficients for states with these space axes.
     pub(crate) fn latent(self, axes: usize, periodic: [bool; 2]) -> Option<Latent> {
         let family = match self.wavelet? {
             LatentWavelet::Haar => WaveletFamily::Haar,

@@ -153,7 +153,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// The part of each of so many trajectories, `None` for those left out: in their order, or as a seed shuffles them.
+/// Returns the part of each of `count` trajectories, `None` for those left out: in their order, or shuffled with a seed.
 pub(crate) fn assign(count: usize, counts: [usize; 3], shuffle: Option<u64>) -> Vec<Option<Split>> {
     let mut order: Vec<usize> = (0..count).collect();
     if let Some(seed) = shuffle {

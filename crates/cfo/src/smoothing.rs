@@ -1,4 +1,4 @@
-//! Training on snapshots without their noise: how much there is, and what is left when it is taken off.
+//! Estimation and removal of measurement noise in the training snapshots.
 
 use std::fmt;
 
@@ -183,7 +183,7 @@ impl Denoiser {
 impl Denoiser {
     /// What an error of the velocity counts at each snapshot of trajectories one after another, channel by channel, for times in
     /// units of `span` and knots that are means of `merged` snapshots: `1 / (1 + variance / median)` of the remaining variance of the velocity there. Snapshots at the ends of a
-    /// trajectory know the least. `None` for channels without noise, which count alike everywhere.
+    /// trajectory have the largest variance. `None` for channels without noise, whose errors have equal weights.
     pub(crate) fn counts(
         &self,
         path: Path,
@@ -210,7 +210,7 @@ impl Denoiser {
     }
 }
 
-/// Variance of what is left to know of the path's velocity at each of a trajectory's times, in units of the noise's.
+/// Returns the remaining variance of the path's velocity at each time of a trajectory, in units of the noise's variance.
 fn velocity_variances(path: Path, times: &[f64], smoother: &Smoother) -> Vec<f64> {
     let weights: Vec<_> = times.iter().map(|&time| path.weights(times, time)).collect();
     let sums: Vec<_> = weights.iter().map(|weights| (weights.first, weights.velocity())).collect();

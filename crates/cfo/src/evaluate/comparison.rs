@@ -38,7 +38,7 @@ impl<'a> Comparison<'a> {
         Self { model, judged, sums, diverged, excursions, worst: None, evaluations: 0, seconds: 0.0 }
     }
 
-    /// Compares predictions, which took so many seconds, with the trajectories that they are of, each with its number. Of those that
+    /// Compares predictions, which took `seconds`, with their trajectories, each with its number. Of those that
     /// diverged the error is not known; they cost the others nothing.
     pub(super) fn add(&mut self, trajectories: &[(usize, &Trajectory)], found: &Prediction, seconds: f64) {
         self.seconds += seconds;

@@ -24,7 +24,7 @@ use comparison::Comparison;
 /// Trajectories of a rollout batch at most.
 const MOST: usize = 500;
 
-/// Trajectories that are rolled out together, of so many: as many as keep a GPU busy. A step of the CPU ends within a second or so,
+/// Returns how many of `count` trajectories are rolled out together: enough to keep a GPU busy. A step of the CPU ends within a second or so,
 /// since that is how long an interrupt waits.
 pub(crate) fn batch(model: &Model, memory: &Memory, count: usize) -> usize {
     let values = if memory.is_asynchronous() { 1 << 21 } else { 1 << 16 };

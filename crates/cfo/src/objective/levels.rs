@@ -5,7 +5,7 @@ use cfo_engine::{Graph, Node};
 use super::Noise;
 use crate::error::Result;
 
-/// The level drawn for each sample of a batch, all alike likely: `[batch, levels]`, 1 at the level and 0 elsewhere.
+/// The level of each sample of a batch, with equal probabilities: `[batch, levels]`, 1 at the level and 0 elsewhere.
 #[derive(Clone, Copy)]
 pub(super) struct Levels {
     chosen: Node,

@@ -38,7 +38,7 @@ impl Noise {
         self.numbers(graph, Distribution::Normal, shape, draw)
     }
 
-    /// Numbers uniform in `[0, 1)`, alike.
+    /// Numbers uniform in `[0, 1)`.
     ///
     /// # Errors
     /// If the first axis is not the batch.

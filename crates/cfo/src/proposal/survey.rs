@@ -209,7 +209,7 @@ fn training(file: &TrajectoryFile) -> Vec<usize> {
     if marked.is_empty() { (0..(file.len() * 4).div_ceil(5)).collect() } else { marked }
 }
 
-/// At most so many of the numbers below `count`, evenly spread.
+/// Returns at most `most` of the numbers below `count`, evenly spread.
 fn every(count: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(count.div_ceil(most).max(1))
 }

@@ -62,7 +62,7 @@ impl Names {
     }
 }
 
-/// The name of a tensor of the rollouts of so many trajectories at a time.
+/// Returns the name of a tensor of rollouts with a batch size.
 fn tensor(batch: usize, what: &str) -> String {
     format!("rollout.{batch}.{what}")
 }

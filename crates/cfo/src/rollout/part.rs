@@ -57,7 +57,7 @@ impl Found {
 }
 
 impl<'w, 'a> Part<'w, 'a> {
-    /// The trajectories of a request from `first` on, at most so many; the last one again and again until the batch is full.
+    /// Creates a batch of the trajectories of a request from `first` on; the last one is repeated until the batch is full.
     pub(super) fn new(
         model: &Model,
         request: &Request,

@@ -72,7 +72,7 @@ pub(crate) struct Session<'a> {
 
 /// How often a learning rate that makes the network diverge at once is halved before it is refused.
 const MOST_HALVINGS: u32 = 4;
-/// A loss that grows within so many reports did so at once.
+/// Number of reports within which a growing loss counts as divergence at once.
 const FIRST_REPORTS: u32 = 3;
 
 /// Trains on a set. A learning rate with which the network diverges at once is halved a few times.

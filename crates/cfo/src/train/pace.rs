@@ -46,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// The signs of all ranks together, after so many steps. All ranks then choose the same pace, by the slowest.
+    /// Combines the signs of all ranks after `steps` steps. All ranks then choose the same pace, that of the slowest.
     pub(super) fn agree(&mut self, own: Signs, steps: u32) -> Signs {
         let each = self.looked.elapsed().as_secs_f64() / f64::from(steps.max(1));
         self.exchange(own, each)

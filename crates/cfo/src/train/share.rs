@@ -74,7 +74,7 @@ impl Share {
     }
 }
 
-/// Part `index` of a batch in so many parts, as equal as can be.
+/// Returns part `index` of a batch that is divided as equally as possible.
 fn samples(batch: usize, index: usize, count: usize) -> Samples {
     let start = |index: usize| (index * batch).div_ceil(count);
     let range = start(index)..start(index + 1);

@@ -8,7 +8,7 @@ use crate::evaluate::batch;
 use crate::model::Model;
 use crate::objective::Motion;
 
-/// The compiled velocity of so many states, and the product of vectors with its Jacobian.
+/// The compiled velocity for a batch size, and the vector-Jacobian product.
 pub(super) struct Field {
     batch: usize,
     velocity: Program,

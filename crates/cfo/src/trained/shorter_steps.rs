@@ -14,9 +14,9 @@ use crate::trajectories::Part;
 /// Points in space up to which trajectories are rolled out again; those of larger fields take too long.
 const MOST_POINTS: usize = 1024;
 
-/// One in so many is rolled out again, one at least.
+/// One trajectory in this number is rolled out again, at least one.
 const ONE_IN: usize = 8;
-/// And so many at most.
+/// Largest number of trajectories that are rolled out again.
 const MOST: usize = 8;
 
 /// An error that falls to less than this share is the solver's.

@@ -65,7 +65,7 @@ impl Weights {
         self.rolled.as_mut().unwrap_or(&mut self.trained)
     }
 
-    /// A rollout of so many trajectories at a time, or of somewhat more where that was compiled before, and its memory.
+    /// Returns a rollout for a batch size, or for a slightly larger one that is already compiled, and its memory.
     pub(super) fn rollout(
         &mut self,
         model: &Arc<Model>,
@@ -88,7 +88,7 @@ impl Weights {
         Ok((last_of(&mut self.rollouts, rollout), memory))
     }
 
-    /// The velocity of so many states at a time, and its memory.
+    /// Returns the velocity for a batch size, and its memory.
     pub(super) fn field(&mut self, model: &Model, count: usize) -> Result<(&mut Field, &mut Memory)> {
         let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
         let field = match self.fields.iter().position(|field| field.batch() == count) {

@@ -168,7 +168,7 @@ impl<'a> Part<'a> {
         Self { set: self.set, indices: self.indices[start(rank)..start(rank + 1)].to_vec() }
     }
 
-    /// Parts of so many trajectories, one after another.
+    /// Returns consecutive selections with a number of trajectories each.
     pub(crate) fn portions(&self, size: usize) -> impl Iterator<Item = Self> {
         self.indices.chunks(size).map(|indices| Self { set: self.set, indices: indices.to_vec() })
     }
