@@ -2,7 +2,7 @@
 
 use crate::shape::Shape;
 
-/// Every failure of this crate; each says what was found and what was needed.
+/// The error of this crate's functions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {

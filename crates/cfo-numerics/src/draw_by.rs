@@ -1,15 +1,15 @@
 //! Which points of a path samples are drawn from.
 
-/// What of a trajectory is drawn alike. On equal intervals the first two are the same.
+/// How training points of a trajectory are sampled. With equal intervals the first two are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DrawBy {
-    /// Any time from the first to the last: the paper's.
+    /// Uniformly in time, as in the paper.
     #[default]
     Time,
-    /// Any interval between neighbouring snapshots, and within it any time. A long interval, over which a path errs most, counts no
-    /// more than a short one.
+    /// Each interval between neighbouring snapshots with the same probability, and uniformly in time within it. Long intervals, where
+    /// a path has the largest errors, count no more than short ones.
     Interval,
-    /// Any snapshot: its state is a true one, its velocity the stencil's.
+    /// At snapshots only, with the velocity that the stencil estimates there.
     Snapshot,
 }
 
