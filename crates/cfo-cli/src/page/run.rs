@@ -46,7 +46,7 @@ pub fn read(run: &Path, notes: &mut Vec<String>) -> Result<RunPart> {
                     let data = format!("data:image/png;base64,{}", STANDARD.encode(fs_err::read(&path)?));
                     part.figures.push([title.to_string(), data]);
                 }
-                Ok(_) => notes.push(format!("the figure `{file}` of the evaluation, which is large")),
+                Ok(_) => notes.push(format!("the plot `{file}` of the evaluation, which is too large")),
                 Err(_) => {}
             }
         }
