@@ -13,7 +13,7 @@ use crate::recipe::{Recipe, nearest};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edition {
-    /// The paper's hyperparameters.
+    /// The paper's hyperparameters; keys that the paper does not define are our choice.
     Paper,
     /// The paper's data and network, at most its steps and batch; all other keys are our choice.
     Ours,

@@ -129,7 +129,7 @@ impl Target {
 /// The recipes to train with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Editions {
-    /// The paper's hyperparameters
+    /// The paper's hyperparameters; keys that the paper does not define are our choice
     Paper,
     /// The paper's data and network, at most its steps and batch; all other keys are our choice
     Ours,

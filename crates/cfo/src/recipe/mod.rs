@@ -1,4 +1,4 @@
-//! Training configurations that can be stored as TOML. Every key has a default, which is the paper's value.
+//! Training configurations that can be stored as TOML. Every key has a default.
 
 pub(crate) mod choice;
 mod data;

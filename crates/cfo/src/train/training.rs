@@ -16,7 +16,7 @@ use crate::recipe::Recipe;
 use crate::trained::Trained;
 use crate::trajectories::Trajectories;
 
-/// A training to be made. What is not set has the recipe's default, which is the paper's: flow matching on quintic splines.
+/// A builder for training. Keys that are not set have the defaults of a [`Recipe`]: flow matching with quintic splines, for example.
 ///
 /// ```
 /// # use cfo::{Trajectories, Training, objective::FlowMatching, operator::Mlp, data::simulate::Lorenz};
