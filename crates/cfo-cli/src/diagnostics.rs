@@ -64,7 +64,7 @@ impl Failure {
     /// Prints itself if `--json` was given and no document has been printed.
     fn print(&self) {
         if JSON.load(Ordering::Relaxed) && !report::has_printed_json() {
-            // Fails only if stdout is closed, and then nobody reads it.
+            // Fails only if stdout is closed.
             let _ = report::print_json(self);
         }
     }

@@ -114,7 +114,7 @@ impl Trajectory {
         Ok(trajectory)
     }
 
-    /// Whether there are so many parameters, all finite.
+    /// Checks the number of parameters, and that all are finite.
     fn check_parameters(&self, needed: usize) -> Result<(), TrajectoryError> {
         if self.parameters.len() != needed {
             return Err(TrajectoryError::Parameters { found: self.parameters.len(), needed });
@@ -262,7 +262,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// The same defect, of this trajectory.
+    /// Sets the trajectory of the defect.
     #[must_use]
     pub fn in_trajectory(mut self, index: usize) -> Self {
         let (Self::Time { place, .. } | Self::Value { place, .. } | Self::Parameter { place, .. }) =

@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// The same, on the way to something.
+    /// Adds what was being done.
     pub fn context(self, context: String) -> Self {
         match self {
             Self::Refused(error, _) => Self::Refused(error, Some(context)),

@@ -255,7 +255,7 @@ impl Set {
         self.positions().map(|position| self.set.splits[position].code()).collect()
     }
 
-    /// Whether somebody said which part each plays.
+    /// Whether the split was given by a file or a caller.
     #[getter]
     fn has_splits(&self) -> bool {
         self.set.has_splits()

@@ -24,7 +24,7 @@ static PANIC: Mutex<Option<String>> = Mutex::new(None);
 /// The process that worked first: threads do not survive a fork, and whoever waits for them waits for ever.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Work that nobody waits for any more: it ends by itself, but not before it has saved what it has to.
+/// Work in the background after Ctrl-C, which ends after saving its results.
 static LEFT: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
 /// Whether this process left work behind.

@@ -15,7 +15,7 @@ impl Messenger {
             |rank: usize| rank == here || self.waiting.get(&rank).is_some_and(|&one| self.is_now(one));
         let (waiting, missing): (Vec<usize>, Vec<usize>) = (0..self.mpi.size).partition(|&rank| waits(rank));
         if waiting.first() != Some(&here) {
-            // The first of those who wait speaks; if it cannot, this one does.
+            // The first waiting rank reports the error; if it cannot, this one does.
             std::thread::sleep(GRACE);
         }
         let seconds = waited.as_secs();
@@ -99,7 +99,7 @@ impl Messenger {
         }
     }
 
-    /// Waits for so many failures of others, and not for long.
+    /// Waits for this number of failures of other ranks, for a limited time.
     fn collect_failures(&mut self, patience: Duration, count: usize) {
         let started = Instant::now();
         while started.elapsed() < patience && self.failures.len() < count {

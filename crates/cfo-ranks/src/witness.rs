@@ -1,4 +1,4 @@
-//! A process that sees the ranks of a machine end, and says so if nobody else has; and the ranks' lines to it.
+//! A process that detects the end of the ranks of a machine and reports it if nothing else has; and the ranks' pipes to it.
 //!
 //! A launcher that hears of a rank's death ends the others at once, before any of them can say who died, and it may know processes
 //! only. The witness is none of the launcher's: a copy of the machine's first rank that holds nothing but its stderr, a line to every

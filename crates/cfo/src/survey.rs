@@ -246,7 +246,7 @@ impl Survey {
     }
 }
 
-/// Gives all coefficients of a channel of the data, of which there are so many, the mean over them.
+/// Sets all coefficients of a channel of the data to their mean.
 fn share(squares: &mut [f64], channels: usize) {
     let count = squares.len();
     for channel in 0..channels {
@@ -315,7 +315,7 @@ impl Surveyor<'_> {
         selection.read(self.source.set, 0..selection.len(), place)
     }
 
-    /// Hashes the snapshots as they stand in the set, takes their noise off, and measures what is left.
+    /// Hashes the snapshots of the set, removes their noise, and measures the result.
     fn measure(&self, selection: &Selection, snapshots: &mut [f32], known: &mut Known) -> Found {
         let hash = self.hash.digest(snapshots);
         let channels = self.source.channels();
@@ -368,7 +368,7 @@ impl Surveyor<'_> {
         }
     }
 }
-/// How often the times of an interval are drawn, as a multiple of drawing all times of the trajectory alike.
+/// Returns the density of samples in an interval, relative to uniform sampling in time.
 fn density(by: DrawBy, times: &[f64], interval: usize) -> f64 {
     match by {
         DrawBy::Time => 1.0,

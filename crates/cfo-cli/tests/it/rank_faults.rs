@@ -146,7 +146,7 @@ fn a_rank_with_another_recipe_is_refused() {
     }
 }
 
-/// The same program, but for the number of its version.
+/// A copy of the program that differs only in its version number.
 #[test]
 fn a_rank_of_another_version_is_refused() {
     let version = env!("CARGO_PKG_VERSION").as_bytes();

@@ -55,7 +55,7 @@ impl Mpi {
         folder.run(&mut command, &format!("{line} ({ranks} ranks of {})", self.name))
     }
 
-    /// The same by a shell, which can tell ranks apart.
+    /// Starts the ranks through a shell, which can distinguish them.
     pub fn shell(&self, folder: &Folder, ranks: usize, script: &str, line: &str) -> Command {
         let mut command = self.command(folder, ranks);
         command.args(["sh", "-c", script, env!("CARGO_BIN_EXE_cfo")]).args(line.split_whitespace());

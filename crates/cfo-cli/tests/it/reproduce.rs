@@ -357,7 +357,7 @@ fn ks_has_the_papers_errors_and_training_times_beside_ours() {
     folder.cfo("reproduce table1 --system kuramoto-sivashinsky --dry-run").ended_with(2);
 }
 
-/// Every method of the paper beside CFO, each with its seconds a batch; the fields of both side by side.
+/// Every method of the paper and CFO, each with its seconds per batch; the fields of both side by side.
 #[test]
 fn baselines_stand_beside_cfo() {
     let folder = Folder::new();

@@ -1,5 +1,6 @@
 //! `cfo serve` from outside: what it answers, whom it refuses, how it ends.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::documents::keys;
 use crate::util::{Folder, browser, python, python_with};
 
 /// A run with its trajectories.
@@ -73,7 +75,18 @@ impl Drop for Server {
     }
 }
 
-/// The same numbers as `cfo predict`, forward and backward, whatever the order of the times.
+/// Checks that `docs/reference/http.md` has all keys of a response.
+fn all_in_the_reference(response: &Value) {
+    let page = include_str!("../../../../docs/reference/http.md");
+    let mut found = BTreeSet::new();
+    keys(response, "", &mut found);
+    for key in found {
+        let named = page.contains(&format!("`{}`", key.trim_end_matches("[]")));
+        assert!(named, "`{key}` is missing in docs/reference/http.md");
+    }
+}
+
+/// Predictions are those of `cfo predict`, forward and backward, with times in any order.
 #[test]
 fn predictions_are_those_of_the_command() {
     let folder = trained();
@@ -81,6 +94,7 @@ fn predictions_are_those_of_the_command() {
     let (status, body) = server.ask("GET", "/api/run", &[], "");
     let run: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((status, &run["shape"], &run["trajectories"]), (200, &json!([3]), &json!(12)));
+    all_in_the_reference(&run);
     assert_eq!(run["channels"], json!(["x", "y", "z"]));
     assert!(run["checkpoints"].as_array().unwrap().contains(&json!("latest")), "{run}");
 
@@ -90,6 +104,7 @@ fn predictions_are_those_of_the_command() {
     folder.cfo("export p.npz --out p.h5").done();
     let (status, forward) = server.predict(&json!({"trajectory": 3, "times": [0.2, 0.05]}));
     assert_eq!((status, &forward["shape"], &forward["times"]), (200, &json!([2, 3]), &json!([0.2, 0.05])));
+    all_in_the_reference(&forward);
     assert!(forward["evaluations"].as_u64().unwrap() > 0 && forward["milliseconds"].as_f64().unwrap() > 0.0);
     if let Some(python) = python() {
         let script = "import h5py, json, sys\nv = h5py.File('p.h5')['values'][0][::-1].ravel()\n\

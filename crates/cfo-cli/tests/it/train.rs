@@ -369,7 +369,7 @@ fn start_times_do_not_matter_to_an_autonomous_network() {
     assert!((1.0 / 1.3..1.3).contains(&ratio), "{errors:?}");
 }
 
-/// Trajectories of different lengths and times, written by NumPy, train with the recipe for one's own data.
+/// Trajectories of different lengths and times, written by NumPy, train with the recipe for own data.
 #[test]
 fn ragged_data_of_ones_own() {
     let Some(python) = python() else { return };

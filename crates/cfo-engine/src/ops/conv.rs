@@ -33,10 +33,10 @@ impl PadMode {
     }
 }
 
-/// `x [B, H, W, C]` with margins around height and width: `[B, before + H + after, before + W + after, C]`.
+/// `x [B, H, W, C]` with padding around height and width: `[B, before + H + after, before + W + after, C]`.
 #[derive(Clone, Debug)]
 pub struct Pad {
-    /// What the margins show.
+    /// Content of the padding.
     pub mode: PadMode,
     /// Margins before the first row and column.
     pub before: [usize; 2],
@@ -66,10 +66,10 @@ impl Operation for Pad {
     }
 }
 
-/// The adjoint of [`Pad`]: margins are added to the places they were copied from.
+/// The adjoint of [`Pad`]: padding is added to the places that it was copied from.
 #[derive(Clone, Debug)]
 pub struct Fold {
-    /// What the margins showed.
+    /// Content of the padding.
     pub mode: PadMode,
     /// Margins before the first row and column.
     pub before: [usize; 2],
@@ -346,7 +346,7 @@ impl Graph {
         self.conv_input(x, w, stride, padding, size)
     }
 
-    /// `x [batch, height, width, channels]` with margins around height and width.
+    /// `x [batch, height, width, channels]` with padding around height and width.
     ///
     /// # Errors
     /// If `x` is not of that form.

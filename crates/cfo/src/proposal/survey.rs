@@ -15,7 +15,7 @@ const SAMPLED: [usize; 2] = [64, 16];
 /// Trajectories whose parameters are compared.
 const COMPARED: usize = 1000;
 
-/// Times are uneven if a tenth of the intervals is so many times as long as another tenth.
+/// Times are uneven if a tenth of the intervals is longer than another tenth by this factor.
 const UNEVEN: f64 = 3.0;
 
 /// A share of the velocity's variance below which state and time explain it.
@@ -218,7 +218,7 @@ fn every(count: usize, most: usize) -> impl Iterator<Item = usize> {
 pub(super) struct Pace {
     /// The lengths of intervals below and above which a tenth of them lies.
     pub intervals: [f64; 2],
-    /// Whether somebody took snapshots where the field needed them, as solvers do that choose their steps: closer while it is faster.
+    /// Whether snapshots are closer where the field is faster, as the steps of an adaptive solver are.
     pub follows_the_field: bool,
 }
 

@@ -36,7 +36,7 @@ fn changed_keys(method: &Method, state: &State) -> Option<String> {
     Some(format!("training continues with values of `{keys}` that differ from those in the checkpoint"))
 }
 
-/// Says which times of a record are held out where nobody chose a split.
+/// Returns a note on which times of a record are held out if no split was chosen.
 fn held_out_times(set: &Trajectories) -> Option<String> {
     let trained = trained_on(set);
     let snapshots = |split: Split| -> usize { set.part(split).map(|(_, one)| one.times.len()).sum() };

@@ -41,7 +41,7 @@ pub struct ShorterSteps {
 }
 
 impl Trained {
-    /// Rolls some trajectories of a part out again with twice the evaluations of a report on it. `None` where somebody chose the steps or tolerances, for models
+    /// Rolls some trajectories of a part out again with twice the evaluations of a report on it. `None` if steps or tolerances were chosen, for models
     /// without a solver, for large fields, and where many processes share the work.
     ///
     /// # Errors

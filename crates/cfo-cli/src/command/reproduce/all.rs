@@ -48,7 +48,7 @@ pub(super) enum Ending {
         /// The time that it took, without earlier training runs.
         seconds: f64,
     },
-    /// It has none of the systems that were asked for.
+    /// The experiment has no system that was requested.
     NotAsked,
     /// Its report exists, but lacks what failed.
     Incomplete { seconds: f64, problem: String },
@@ -130,7 +130,7 @@ fn check(arguments: &args::Reproduce) -> Result<()> {
     }
 }
 
-/// The same for one experiment, in a folder of its name; options that it does not take are left out.
+/// Returns the arguments for one experiment, in a folder of its name; options that it does not have are left out.
 fn of_target(arguments: &args::Reproduce, target: Target, out: &Path) -> args::Reproduce {
     let mut own = args::Reproduce {
         target,

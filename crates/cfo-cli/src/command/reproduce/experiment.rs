@@ -53,7 +53,7 @@ struct Progress {
     all: usize,
 }
 
-/// An experiment of `all` that has none of the systems that were asked for.
+/// An experiment of `all` without a system that was requested.
 #[derive(Debug)]
 pub(super) struct NotAsked;
 

@@ -229,7 +229,7 @@ fn with_time(mut operator: OperatorConfig, objective: &ObjectiveConfig) -> Opera
     operator
 }
 
-/// A network of the paper's size. Its perceptron for Burgers is not described beyond that of Lorenz; with that one's ReLU, predicting the next
+/// A network of the paper's size. Its MLP for Burgers is not described beyond that of Lorenz; with that one's ReLU, predicting the next
 /// state has almost four times the paper's error.
 fn papers_network(kind: &str) -> OperatorConfig {
     match kind {
