@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::util::Folder;
 
 /// Collects the paths of all keys: `a.b`, and `a[].b` in lists.
-fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+pub fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(entries) => {
             for (key, value) in entries {
