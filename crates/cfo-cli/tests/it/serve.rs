@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::documents::keys;
+use crate::references::keys;
 use crate::util::{Folder, browser, python, python_with};
 
 /// A run with its trajectories.
