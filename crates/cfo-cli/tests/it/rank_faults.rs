@@ -44,7 +44,7 @@ fn a_rank_that_hangs_is_named() {
         assert_ne!(code, Some(0));
         let said = said_in(&folder);
         assert!(said.contains("error: rank 1 on "), "{said}");
-        assert!(said.contains("hint: look at that machine"), "{said}");
+        assert!(said.contains("hint: check that machine"), "{said}");
     }
 }
 
