@@ -8,11 +8,8 @@ mod diagnostics;
 mod hints;
 mod interrupt;
 mod job;
-mod page;
-mod plot;
 mod progress;
 mod report;
-mod serve;
 mod terminal;
 
 use std::ffi::OsString;

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal};
 
 use cfo::data::{Description, FieldShape};
 
-use crate::plot::ColorScale;
 use crate::report;
+use cfo_view::plot::ColorScale;
 
 /// Largest width of a picture, in characters.
 const WIDEST: usize = 100;

@@ -85,7 +85,7 @@ pub struct View {
 }
 
 /// Serve a run over HTTP: a page with predictions at any time, and an API for scripts
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Serve {
     /// Folder of a run
     pub run: PathBuf,

@@ -11,7 +11,6 @@ use cfo::evaluate::{ChannelReport, Metrics};
 use cfo::{CfoError, Model, Report, ShorterSteps, Trained, Trajectories, Watch};
 use serde::Serialize;
 
-use super::figures::{self, Picture};
 use super::predict::{Diverged, conclude};
 use crate::args::{self, Integration, Part};
 use crate::diagnostics::{Incomplete, say};
@@ -20,6 +19,7 @@ use crate::job;
 use crate::progress::Progress;
 use crate::report::{self, Alignment, Table, scientific};
 use crate::terminal;
+use cfo_view::figures::{self, Picture};
 
 /// The JSON document.
 #[derive(Debug, Serialize)]

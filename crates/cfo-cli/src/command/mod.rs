@@ -4,12 +4,12 @@ mod bench;
 mod devices;
 mod evaluate;
 mod export;
-mod figures;
 mod init;
 mod inspect;
 mod output;
 mod predict;
 mod reproduce;
+mod serve;
 mod simulate;
 mod train;
 mod view;
@@ -32,7 +32,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Evaluate(arguments) => evaluate::run(arguments),
         Command::Predict(arguments) => predict::run(arguments),
         Command::View(arguments) => view::run(arguments),
-        Command::Serve(arguments) => crate::serve::run(arguments),
+        Command::Serve(arguments) => serve::run(arguments),
         Command::Export(arguments) => export::run(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

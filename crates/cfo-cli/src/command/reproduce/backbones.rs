@@ -11,7 +11,7 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::Line;
+use cfo_view::plot::Line;
 
 /// The system's own network, which table 1 has, and the others.
 fn trainings(setup: Setup) -> Vec<Training> {

@@ -15,8 +15,8 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::{Line, Panels};
 use crate::report::scientific;
+use cfo_view::plot::{Line, Panels};
 
 /// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
 const METHODS: [&str; 2] = ["pde-refiner", "conditional-flow-matching"];

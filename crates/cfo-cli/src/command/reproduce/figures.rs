@@ -20,8 +20,8 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
 use crate::report::duration;
+use cfo_view::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
 
 /// The system whose losses are shown.
 const LOSSES: &str = "lorenz";

@@ -7,7 +7,7 @@ use super::experiment::Measured;
 use super::system::{Setup, System};
 use super::{Document, Record};
 use crate::args::{self, Scale};
-use crate::plot::{Axis, Figure, Panels, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Panels, Scale as AxisScale, Series};
 
 /// What an experiment found, before it is laid out.
 pub(super) struct Findings<R> {

@@ -12,8 +12,8 @@ use super::system::{KURAMOTO_SIVASHINSKY, Setup};
 use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::Line;
 use crate::report::duration;
+use cfo_view::plot::Line;
 
 /// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]

@@ -14,7 +14,7 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::Line;
+use cfo_view::plot::Line;
 
 /// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]

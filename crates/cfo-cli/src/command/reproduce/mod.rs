@@ -44,8 +44,8 @@ use serde::Serialize;
 use self::experiment::incomplete;
 use crate::args::{self, Scale, Target};
 use crate::diagnostics::say;
-use crate::plot::{self, Figure, Panels};
 use crate::report;
+use cfo_view::plot::{self, Figure, Panels};
 
 pub fn run(arguments: &args::Reproduce) -> Result<()> {
     if matches!(arguments.target, Target::All) {

@@ -10,8 +10,8 @@ use super::findings::{error_over_time, marked};
 use super::spread::Spread;
 use super::system::Setup;
 use super::training::Training;
-use crate::plot::{Figure, Line, Series};
 use crate::report::scientific;
+use cfo_view::plot::{Figure, Line, Series};
 
 /// A network that was trained with every seed, and what was measured of each run.
 pub(super) struct Network<T> {

@@ -15,7 +15,7 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 
 const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
 /// Budgets of evaluations, relative to the baseline's.

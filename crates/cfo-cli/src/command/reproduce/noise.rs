@@ -12,7 +12,7 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 
 /// The systems of the paper's figure.
 const SYSTEMS: [&str; 2] = ["diffusion-reaction", "shallow-water"];

@@ -22,9 +22,9 @@ use crate::args::{self, Scale};
 use crate::diagnostics::say;
 use crate::interrupt;
 use crate::job;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::progress;
 use crate::report::scientific;
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 
 const SYSTEM: &str = "lorenz";
 

@@ -20,8 +20,8 @@ use super::outcome::Outcome;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::scientific;
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 
 /// The system of this experiment.
 const SYSTEM: &str = "burgers";

@@ -18,8 +18,8 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::scientific;
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 
 /// Budgets of the sweep, relative to the baseline's evaluations; the table has the first.
 const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];

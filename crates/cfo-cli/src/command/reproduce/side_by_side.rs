@@ -6,9 +6,9 @@ use cfo::numerics::metric::relative_l2;
 
 use super::network::label;
 use super::outcome::Outcome;
-use crate::command::figures;
-use crate::command::figures::short;
-use crate::plot::Panels;
+use cfo_view::figures;
+use cfo_view::figures::short;
+use cfo_view::plot::Panels;
 
 /// A trajectory that is shown, with its predictions.
 pub(super) struct Shown {

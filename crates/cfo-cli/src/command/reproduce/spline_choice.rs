@@ -23,8 +23,8 @@ use super::training::Training;
 use super::{Document, Record, published};
 use crate::args;
 use crate::diagnostics::say;
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::scientific;
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 
 const NAMES: [&str; 2] = ["lorenz", "burgers"];
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];

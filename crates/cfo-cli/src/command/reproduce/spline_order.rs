@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::columns::{Column, number, table, words};
 use super::{Document, Record, published};
 use crate::args;
-use crate::plot::{Axis, Figure, Line, Scale, Series};
 use crate::report::{Table, scientific};
+use cfo_view::plot::{Axis, Figure, Line, Scale, Series};
 
 /// Whole trajectories: together they have the paper's 50,000 segments at either scale.
 const TRAJECTORIES: u64 = 50;

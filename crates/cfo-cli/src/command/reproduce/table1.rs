@@ -18,8 +18,8 @@ use super::system::Setup;
 use super::training::Training;
 use super::{Document, Record};
 use crate::args::{self, Scale};
-use crate::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 use crate::report::scientific;
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
 
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 const SPLINES: [Spline; 2] = [Spline::Linear, Spline::Quintic];

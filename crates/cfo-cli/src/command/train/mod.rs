@@ -15,14 +15,14 @@ use cfo::ranks;
 use cfo::{Ending, Model, Recipe, Trained, Training, Trajectories, WallTime};
 use serde::Serialize;
 
-use super::figures::loss_curves;
 use crate::args;
 use crate::diagnostics::say;
 use crate::interrupt;
 use crate::job;
-use crate::plot;
 use crate::progress;
 use crate::report;
+use cfo_view::figures::loss_curves;
+use cfo_view::plot;
 
 /// The result of a training run; the JSON document.
 #[derive(Debug, Serialize)]

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::args;
 use crate::diagnostics::say;
-use crate::page::{self, Document, Source};
 use crate::report;
+use cfo_view::page::{self, Document, Source};
 
 /// What was written; the JSON document.
 #[derive(Debug, Serialize)]

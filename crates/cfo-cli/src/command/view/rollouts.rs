@@ -9,7 +9,7 @@ use cfo::{Alignment, Request, Trained, Trajectories, Watch};
 
 use crate::diagnostics::say;
 use crate::interrupt;
-use crate::page::Source;
+use cfo_view::page::Source;
 
 /// Most trajectories that are predicted when none is asked for.
 const MOST: usize = 12;

@@ -18,7 +18,7 @@ struct Entry {
 }
 
 /// The loss of a run and, below it, the validation error where it was measured; `None` without a log or with nothing in it.
-pub(in crate::command) fn loss_curves(run: &Path) -> Result<Option<Stack>> {
+pub fn loss_curves(run: &Path) -> Result<Option<Stack>> {
     let path = run.join("metrics.jsonl");
     if !path.exists() {
         return Ok(None);

@@ -12,6 +12,7 @@ const SAME_TIME: f64 = 1e-6;
 pub struct Source {
     /// Its name on the page.
     pub label: String,
+    /// The file.
     pub file: TrajectoryFile,
     /// Which trajectory of the first file each of its trajectories predicts, if known.
     pub of: Option<Vec<usize>>,

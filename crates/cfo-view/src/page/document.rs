@@ -7,10 +7,13 @@ use super::encode::Block;
 /// All that a page shows. The script reads it as JSON.
 #[derive(Debug, Default, Serialize)]
 pub struct Document {
-    /// Of `cfo`.
+    /// The version of `cfo`.
     pub version: &'static str,
+    /// The title of the page.
     pub title: String,
+    /// Trajectories and predictions.
     pub field: Option<Field>,
+    /// A run: its training and its evaluation.
     pub run: Option<RunPart>,
     /// What was left out or rounded, in sentences.
     pub notes: Vec<String>,
@@ -80,12 +83,17 @@ pub struct Track {
 /// The contents of a run's folder.
 #[derive(Debug, Serialize)]
 pub struct RunPart {
+    /// The name of the folder.
     pub name: String,
+    /// Names and values of a table about the run.
     pub facts: Vec<[String; 2]>,
+    /// The log of the training.
     pub history: Vec<Report>,
-    /// Of an evaluation: names and numbers.
+    /// Names and numbers of the evaluation.
     pub metrics: Vec<[String; 2]>,
+    /// Time, mean and worst relative L2 error.
     pub per_time: Vec<[f64; 3]>,
+    /// Index and relative L2 error of each trajectory; none if it diverged.
     pub per_trajectory: Vec<(usize, Option<f64>)>,
     /// Figures of the evaluation: name and `data:` address.
     pub figures: Vec<[String; 2]>,

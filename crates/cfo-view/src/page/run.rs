@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::document::{Report, RunPart};
-use crate::report::scientific;
+use crate::text::scientific;
 
 /// Figures of an evaluation that a page shows, with their titles; the others it draws itself.
 const FIGURES: [(&str, &str); 3] = [

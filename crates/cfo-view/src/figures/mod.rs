@@ -16,14 +16,14 @@ use cfo::data::Description;
 
 use crate::plot::{self, Axis, Figure, Line, Scale, Series, Span};
 
-pub(super) use loss::loss_curves;
-pub(super) use side_by_side::SideBySide;
+pub use loss::loss_curves;
+pub use side_by_side::SideBySide;
 
 /// Most frames of an animation.
 const FRAMES: usize = 32;
 
 /// A figure that was written.
-pub(super) struct Picture {
+pub struct Picture {
     /// Its file.
     pub file: String,
     /// What it shows.
@@ -31,7 +31,7 @@ pub(super) struct Picture {
 }
 
 /// Writes a drawing, if there is one, under its caption.
-pub(super) fn chart(
+pub fn chart(
     drawing: Option<impl plot::Drawing>,
     folder: &Path,
     stem: &str,
@@ -43,7 +43,7 @@ pub(super) fn chart(
 }
 
 /// The relative error of every snapshot: its mean over trajectories, and the error of the worst trajectory.
-pub(super) fn error_over_time(report: &Report) -> Figure {
+pub fn error_over_time(report: &Report) -> Figure {
     let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::evaluate::TimeError) -> f64| {
         Series::new(label, report.per_time.iter().map(|at| (at.time, of(at))).collect(), color, line)
     };
@@ -69,7 +69,7 @@ struct Comparison<'a> {
 }
 
 /// Writes the figures of the trajectory with the highest error.
-pub(super) fn worst(description: &Description, report: &Report, folder: &Path) -> Result<Vec<Picture>> {
+pub fn worst(description: &Description, report: &Report, folder: &Path) -> Result<Vec<Picture>> {
     let Some(worst) = &report.worst else { return Ok(vec![]) };
     let title = match report.relative_l2.indices.len() {
         1 => format!("The trajectory: relative L2 error {}", short(worst.error)),
@@ -172,7 +172,7 @@ impl Comparison<'_> {
 }
 
 /// Three significant digits, without an exponent where none is needed.
-pub(super) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if (1e-3..1e3).contains(&value) {
         let digits = (2.0 - value.log10().floor()).max(0.0) as usize;
         format!("{value:.digits$}")

@@ -7,12 +7,16 @@ use super::{Comparison, plane};
 use crate::plot::{ColorScale, Image, Panels, Row, Span};
 
 /// A trajectory and its predictions by several methods.
-pub(in crate::command) struct SideBySide<'a> {
+pub struct SideBySide<'a> {
+    /// Space, channels and units.
     pub description: &'a Description,
+    /// Times of the snapshots.
     pub times: &'a [f64],
+    /// The true snapshots, one after another.
     pub truth: &'a [f32],
     /// Name and predicted snapshots of each method; those of a method that diverged may end early.
     pub methods: Vec<(String, Vec<f32>)>,
+    /// Printed above the images.
     pub title: String,
 }
 

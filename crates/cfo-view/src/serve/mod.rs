@@ -22,9 +22,7 @@ use serde_json::{Value, json};
 use self::guard::Guard;
 use self::http::{Handler, Request, Response};
 use self::models::Models;
-use crate::diagnostics::say;
 use crate::page::{self, Document, Source};
-use crate::{args, interrupt, report};
 
 /// The default port, if it is free.
 const PORT: u16 = 8421;
@@ -45,15 +43,35 @@ struct Server {
     page: String,
 }
 
-pub fn run(arguments: &args::Serve) -> Result<()> {
-    let listener = listen(arguments)?;
+/// What to serve, and where.
+pub struct Options {
+    /// The folder of the run.
+    pub run: PathBuf,
+    /// The file of trajectories; by default the data of the run.
+    pub data: Option<PathBuf>,
+    /// The port; by default 8421, or a free one if 8421 is in use.
+    pub port: Option<u16>,
+    /// The address; all but loopback addresses need a token.
+    pub host: String,
+    /// What every request must contain.
+    pub token: Option<String>,
+    /// `auto`, `cpu` or `cuda:N`.
+    pub device: String,
+}
+
+/// Serves a run until `stop` is set. `announce` gets the address when the server listens.
+///
+/// # Errors
+/// If the run or its data cannot be read, or the address cannot be listened on.
+pub fn run(
+    options: &Options,
+    stop: &'static AtomicBool,
+    announce: impl FnOnce(SocketAddr) -> Result<()>,
+) -> Result<()> {
+    let listener = listen(options)?;
     let address = listener.local_addr().context("finding the address of the server")?;
-    let server = Arc::new(Server::new(arguments, address)?);
-    report::print(&format!("listening on http://{address}\n"))?;
-    if let Some(token) = &arguments.token {
-        say(&format!("open http://{address}/?token={token}"));
-    }
-    let stop = interrupt::flag()?;
+    let server = Arc::new(Server::new(options, address)?);
+    announce(address)?;
     let watcher = {
         let server = Arc::clone(&server);
         thread::spawn(move || watch(&server, address, stop))
@@ -80,18 +98,18 @@ fn watch(server: &Server, address: SocketAddr, stop: &AtomicBool) {
 }
 
 /// Opens the port: on this machine's loopback address, or with a token on any other.
-fn listen(arguments: &args::Serve) -> Result<TcpListener> {
+fn listen(options: &Options) -> Result<TcpListener> {
     let refused = |problem: String, hint: &str| CfoError::BadData { problem, hint: hint.into() };
-    let host = IpAddr::from_str(&arguments.host).map_err(|_| {
-        refused(format!("`{}` is not an address", arguments.host), "give one like 127.0.0.1 or 0.0.0.0")
+    let host = IpAddr::from_str(&options.host).map_err(|_| {
+        refused(format!("`{}` is not an address", options.host), "give one like 127.0.0.1 or 0.0.0.0")
     })?;
-    if !host.is_loopback() && arguments.token.is_none() {
+    if !host.is_loopback() && options.token.is_none() {
         bail!(refused(
             format!("other machines could use `{host}` without a token"),
             "add `--token TOKEN`, or leave out `--host` to serve only this machine",
         ));
     }
-    if let Some(token) = &arguments.token {
+    if let Some(token) = &options.token {
         let plain = token.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~".contains(c));
         if token.len() < 8 || !plain {
             bail!(refused(
@@ -100,22 +118,22 @@ fn listen(arguments: &args::Serve) -> Result<TcpListener> {
             ));
         }
     }
-    let bound = match arguments.port {
+    let bound = match options.port {
         Some(port) => TcpListener::bind((host, port)),
         None => TcpListener::bind((host, PORT)).or_else(|_| TcpListener::bind((host, 0))),
     };
     bound.map_err(|error| {
-        let port = arguments.port.unwrap_or(PORT);
+        let port = options.port.unwrap_or(PORT);
         refused(format!("cannot listen on {host}:{port}: {error}"), "choose another `--port`").into()
     })
 }
 
 impl Server {
-    fn new(arguments: &args::Serve, address: SocketAddr) -> Result<Self> {
-        let run = arguments.run.clone();
-        let device = Device::from_str(&arguments.device).map_err(CfoError::from)?;
+    fn new(options: &Options, address: SocketAddr) -> Result<Self> {
+        let run = options.run.clone();
+        let device = Device::from_str(&options.device).map_err(CfoError::from)?;
         let trained = Trained::loader(&run).device(device).load()?;
-        let data = match &arguments.data {
+        let data = match &options.data {
             Some(path) => Some(TrajectoryFile::open(path)?),
             None => own_data(&trained),
         };
@@ -142,7 +160,7 @@ impl Server {
             models: Models::new(&run, device),
             model: Arc::clone(trained.model()),
             data,
-            guard: Guard::new(address, arguments.token.clone()),
+            guard: Guard::new(address, options.token.clone()),
             page: page::render(&document)?,
             run,
         })
