@@ -80,7 +80,10 @@ fn what_a_layout_cannot_hold_is_refused() {
         ("export line.npz --to the-well --out a.h5", ["3 snapshots", "6, as many as the first"]),
         ("export ode.npz --to the-well --out a.h5", ["without space axes", "hint: "]),
         ("export ode.npz --to pdebench --out a.h5", ["0 space axes", "hint: "]),
-        ("export ode.npz --out a.vtkhdf --trajectory 0 --trajectory 1", ["can store one trajectory", "--trajectory"]),
+        (
+            "export ode.npz --out a.vtkhdf --trajectory 0 --trajectory 1",
+            ["can store one trajectory", "--trajectory"],
+        ),
         ("export ode.npz --out a.nc --trajectory 7", ["no trajectory 7", "0 to 2"]),
         ("export ode.npz --out a.txt", ["`.vtkhdf`", "--to"]),
         ("export ode.npz --out line.npz", ["already exists", "--force"]),
