@@ -235,7 +235,7 @@ fn bad_input_is_refused() {
     let turned = run(0.0, &[1.0], &[-1.0, 1.0], steps);
     assert_eq!(
         turned.to_string(),
-        "output time 0 is `-1` after `0`; times must be finite and run one way from `0`"
+        "output time 0 is `-1` after `0`; times must be finite and in one direction from `0`"
     );
     assert!(turned.hint().unwrap().contains("two calls"));
     for step in [0.0, -1.0, f64::NAN] {
