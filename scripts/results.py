@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAPER = ROOT / "crates/cfo-cli/src/command/reproduce/published.toml"
+PAPER = ROOT / "crates/cfo-paper/src/published.toml"
 PAGE = ROOT / "docs/results.md"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- results: written by scripts/results.py -->", "<!-- end of results -->"

@@ -4,14 +4,16 @@
 //! hint of the chain; with `--json` also as a document on stdout, unless there is one already.
 
 use std::io::{self, Write};
+use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{fmt, panic};
 
 use cfo::CfoError;
 use cfo::engine::EngineError;
 use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
 use serde::Serialize;
+
+pub use cfo_paper::Incomplete;
 
 use crate::hints;
 use crate::job;
@@ -27,23 +29,6 @@ pub const FAILED: u8 = 1;
 
 /// Exit code for wrong usage and bad input.
 pub const BAD_INPUT: u8 = 2;
-
-/// Work that was done only in part: the results so far are written and printed, and the command fails.
-#[derive(Debug)]
-pub struct Incomplete {
-    /// What is missing and why.
-    pub problem: String,
-    /// What to do.
-    pub hint: String,
-}
-
-impl fmt::Display for Incomplete {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problem)
-    }
-}
-
-impl std::error::Error for Incomplete {}
 
 /// Whether the command line has `--json`, even if it cannot be parsed.
 static JSON: AtomicBool = AtomicBool::new(false);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Serialize, Serializer};
 
-pub use cfo_view::text::{Alignment, Table, bytes, commands_terminal, count, duration, harmless, scientific};
+use cfo_view::text::commands_terminal;
+pub use cfo_view::text::{Alignment, Table, bytes, count, harmless, json, scientific};
 
 use crate::job;
 
@@ -27,11 +28,15 @@ pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error
 
 /// Prints `document` as the only thing on stdout.
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
-    let text = json(document)?;
+    print_document(&json(document)?)
+}
+
+/// Prints a JSON document as the only thing on stdout.
+pub fn print_document(json: &str) -> anyhow::Result<()> {
     PRINTED.store(true, Ordering::Relaxed);
     // JSON itself escapes everything below U+0020, and is ASCII outside of strings.
     let escape = |c: char| if commands_terminal(c) { format!("\\u{:04x}", c as u32) } else { c.to_string() };
-    Ok(write(&text.chars().map(escape).collect::<String>())?)
+    Ok(write(&json.chars().map(escape).collect::<String>())?)
 }
 
 fn write(text: &str) -> io::Result<()> {
@@ -49,9 +54,4 @@ static PRINTED: AtomicBool = AtomicBool::new(false);
 /// Whether [`print_json`] was called.
 pub fn has_printed_json() -> bool {
     PRINTED.load(Ordering::Relaxed)
-}
-
-/// `document` as indented JSON with a newline at the end.
-pub fn json(document: &impl Serialize) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(document)? + "\n")
 }

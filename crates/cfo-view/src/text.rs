@@ -1,4 +1,6 @@
-//! Text for people: aligned tables, Markdown, numbers and durations, and names that are safe to print.
+//! Text: aligned tables, Markdown, JSON, numbers and durations, and names that are safe to print.
+
+use serde::Serialize;
 
 /// Rows under headings; numbers line up on the right, words on the left.
 #[derive(Clone, Debug)]
@@ -106,6 +108,11 @@ pub fn harmless(text: &str) -> String {
 /// [`harmless`] text on a single line.
 fn one_line(text: &str) -> String {
     harmless(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
+/// `document` as indented JSON with a newline at the end.
+pub fn json(document: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
 }
 
 /// A number with three significant digits as the paper prints them: `5.33e-4`.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use look::{Export, Serve, View};
-pub use reproduce::{Reproduce, Scale, Target};
+pub use reproduce::Reproduce;
 pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
 pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
 

@@ -1,0 +1,62 @@
+//! `backbones`: the same systems with each network that the paper compares, everything else fixed.
+
+use anyhow::Result;
+use cfo::numerics::Spline;
+
+use crate::columns::words;
+use crate::experiment::Laboratory;
+use crate::findings::Findings;
+use crate::network::{Nothing, Row, errors_over_time};
+use crate::options::Options;
+use crate::system::Setup;
+use crate::training::Training;
+use crate::{Document, Record, published};
+use cfo_view::plot::Line;
+
+/// The system's own network, which table 1 has, and the others.
+fn trainings(setup: Setup) -> Vec<Training> {
+    let on = |backbone: &&'static str| {
+        let training = Training::flow(setup, Spline::Quintic, 1.0).on(backbone);
+        match published::figure("Table 12", setup.system.name(), backbone, "relative L2") {
+            Some(error) => training.beside(Some(error)),
+            None => training,
+        }
+    };
+    setup.system.backbones.iter().map(on).collect()
+}
+
+pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Nothing>>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| system.position().is_some() && system.backbones.len() > 1)?;
+    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
+        return Ok(None);
+    };
+    let rows: Vec<Row<Nothing>> =
+        measured.networks.iter().map(|network| network.row(Option::as_ref, Nothing {})).collect();
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, _] = Row::of_errors();
+    let findings = Findings {
+        title: "CFO with different networks",
+        about: "Relative L2 error of rollouts of quintic CFO trained on all times. The recipes differ only in the network. The paper has no \
+                number for CFO with the MLP on Burgers."
+            .into(),
+        columns: vec![
+            system,
+            recipe,
+            words("network", |row: &Row<Nothing>| row.operator.to_owned()),
+            Row::of_size(),
+            error,
+            runs,
+            trajectories,
+            Row::of_paper(),
+            Row::of_training(),
+        ],
+        verdict: String::new(),
+        figures: errors_over_time("Rollout error by network", &measured, &rows, Option::as_ref, |color, row| {
+            (row.operator.to_owned(), color, Line::Solid)
+        }),
+        pictures: vec![],
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &measured)))
+}

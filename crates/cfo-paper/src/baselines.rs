@@ -1,0 +1,152 @@
+//! `baselines`: other methods beside CFO, with the seconds that a batch of their training takes.
+
+use anyhow::Result;
+use cfo::numerics::Spline;
+use cfo::objective::{ObjectiveConfig, ThroughSolver};
+use serde::Serialize;
+
+use crate::columns::{Column, counted, number, optional};
+use crate::experiment::Laboratory;
+use crate::findings::Findings;
+use crate::network::{Row, errors_over_time, label};
+use crate::options::Options;
+use crate::outcome::Outcome;
+use crate::side_by_side::SideBySide;
+use crate::system::Setup;
+use crate::training::Training;
+use crate::{Document, Record, published};
+use cfo_view::plot::{Line, Panels};
+use cfo_view::text::scientific;
+
+/// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
+const METHODS: [&str; 2] = ["pde-refiner", "conditional-flow-matching"];
+
+/// What this experiment adds to a row.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Costs {
+    /// Of training, mean over the runs.
+    seconds_per_batch: f64,
+    paper_seconds_per_batch: Option<f64>,
+    /// Network evaluations of a rollout.
+    evaluations: Option<usize>,
+    /// Of a rollout, many in one batch.
+    seconds_per_trajectory: Option<f64>,
+}
+
+/// The paper's number about a method on a system.
+fn paper(training: &Training, column: &str) -> Option<f64> {
+    published::figure("Table 3", training.system().name(), training.method(), column)
+}
+
+/// CFO on the states and every other method that the paper has on the system.
+fn trainings(setup: Setup) -> Vec<Training> {
+    let flow = Training::flow(setup, Spline::Quintic, 1.0);
+    let neural = Training::other(setup, ObjectiveConfig::NeuralOde(ThroughSolver::default()));
+    // The paper has a neural ODE of Kuramoto-Sivashinsky too, in a table of its own.
+    let neural = Some(neural).filter(|neural| paper(neural, "relative L2").is_some());
+    let others = METHODS.iter().filter_map(|method| Training::by(setup, method));
+    let all = std::iter::once(flow).chain(neural).chain(others);
+    all.map(|training| {
+        let error = paper(&training, "relative L2");
+        training.beside(error)
+    })
+    .collect()
+}
+
+pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Costs>>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| system.position().is_some())?;
+    let mut pictures = Pictures::default();
+    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
+        let report = outcome.evaluate()?;
+        pictures.add(training, outcome)?;
+        Ok(report)
+    })?;
+    let Some(measured) = measured else { return Ok(None) };
+    let row = |network: &super::network::Network<Option<cfo::Report>>| {
+        let first = network.runs.first().and_then(Option::as_ref);
+        let costs = Costs {
+            seconds_per_batch: network.seconds / f64::from(network.steps.max(1)),
+            paper_seconds_per_batch: paper(&network.training, "seconds per batch"),
+            evaluations: first.map(|report| report.evaluations),
+            seconds_per_trajectory: first.map(|report| report.seconds_per_trajectory),
+        };
+        network.row(Option::as_ref, costs)
+    };
+    let rows: Vec<Row<Costs>> = measured.networks.iter().map(row).collect();
+    let findings = Findings {
+        title: "Other methods beside CFO",
+        about: "Relative L2 error of rollouts, network evaluations per rollout and seconds per training batch, with the paper's numbers. All methods are trained on the \
+                same data. For conditional flow matching the paper has a plot but no numbers. With `smoke` it is trained for half of CFO's steps, since each step takes much \
+                longer."
+            .into(),
+        columns: columns(),
+        verdict: String::new(),
+        figures: errors_over_time("Rollout error by method", &measured, &rows, Option::as_ref, |color, row| {
+            (label(row.method).to_owned(), color, Line::Solid)
+        }),
+        pictures: pictures.of(&measured.setups),
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &measured)))
+}
+
+fn columns() -> Vec<Column<Row<Costs>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, _] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        Row::of_method(),
+        Row::of_size(),
+        error,
+        runs,
+        trajectories,
+        Row::of_paper(),
+        number("s per batch", |row: &Row<Costs>| scientific(row.own.seconds_per_batch)),
+        number("paper's", |row: &Row<Costs>| optional(row.own.paper_seconds_per_batch)),
+        number("evaluations", |row: &Row<Costs>| counted(row.own.evaluations)),
+    ]
+}
+
+/// Side by side, system by system: of the first run of each method.
+#[derive(Default)]
+struct Pictures {
+    under_way: Option<(Setup, Vec<&'static str>, Option<SideBySide>)>,
+    /// With the setup that they are of.
+    finished: Vec<(Setup, Vec<(String, Panels)>)>,
+}
+
+impl Pictures {
+    /// Adds a method. Systems without space are not shown.
+    fn add(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
+        let (setup, method) = (training.setup, training.method());
+        if self.under_way.as_ref().is_some_and(|(other, ..)| other.stem() != setup.stem()) {
+            self.close();
+        }
+        let (_, methods, shown) = self.under_way.get_or_insert_with(|| (setup, Vec::new(), None));
+        // Other seeds are not shown.
+        if outcome.trained.model().shape().axes > 0 && !methods.contains(&method) {
+            methods.push(method);
+            SideBySide::add(shown, method, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if let Some((setup, _, Some(shown))) = self.under_way.take()
+            && shown.is_complete()
+        {
+            let stem = format!("side-by-side-{}", setup.stem());
+            self.finished.push((setup, shown.pictures(&stem, &setup.title())));
+        }
+    }
+
+    /// Those of the setups that did not fail.
+    fn of(mut self, setups: &[Setup]) -> Vec<(String, Panels)> {
+        self.close();
+        let whole = |setup: &Setup| setups.iter().any(|one| one.stem() == setup.stem());
+        let kept = self.finished.into_iter().filter(|(setup, _)| whole(setup));
+        kept.flat_map(|(_, pictures)| pictures).collect()
+    }
+}

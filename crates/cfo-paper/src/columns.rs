@@ -1,0 +1,39 @@
+//! The columns of a table: a heading, and how each cell follows from its row.
+
+use cfo_view::text::{Alignment, Table, scientific};
+
+/// A column of a table of rows `R`.
+pub(crate) struct Column<R> {
+    heading: &'static str,
+    alignment: Alignment,
+    cell: fn(&R) -> String,
+}
+
+/// A column of words, aligned on the left.
+pub(crate) fn words<R>(heading: &'static str, cell: fn(&R) -> String) -> Column<R> {
+    Column { heading, alignment: Alignment::Left, cell }
+}
+
+/// A column of numbers, aligned on the right.
+pub(crate) fn number<R>(heading: &'static str, cell: fn(&R) -> String) -> Column<R> {
+    Column { heading, alignment: Alignment::Right, cell }
+}
+
+/// The table of some rows.
+pub(crate) fn table<R>(columns: &[Column<R>], rows: &[R]) -> Table {
+    let mut table = Table::new(columns.iter().map(|column| (column.heading, column.alignment)));
+    for row in rows {
+        table.push(columns.iter().map(|column| (column.cell)(row)));
+    }
+    table
+}
+
+/// A number, or a dash where there is none.
+pub(crate) fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), scientific)
+}
+
+/// A count, or a dash where there is none.
+pub(crate) fn counted(value: Option<usize>) -> String {
+    value.map_or_else(|| "-".into(), |count| count.to_string())
+}

@@ -1,0 +1,172 @@
+//! The paper's tables and figures in its order, and which experiment shows each.
+
+use crate::options::Target;
+
+/// A table or a figure of the paper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exhibit {
+    /// Its number in the paper, in the order of the source.
+    pub label: &'static str,
+    pub title: &'static str,
+    /// The experiment that repeats it.
+    pub target: Target,
+    /// Which rows of the experiment's table it has, by their text; none for a figure.
+    pub rows: Option<fn(&str) -> bool>,
+    /// How the names of its figures' files begin.
+    pub figures: &'static [&'static str],
+}
+
+const fn table(
+    label: &'static str,
+    title: &'static str,
+    target: Target,
+    rows: fn(&str) -> bool,
+    figures: &'static [&'static str],
+) -> Exhibit {
+    Exhibit { label, title, target, rows: Some(rows), figures }
+}
+
+const fn figure(
+    label: &'static str,
+    title: &'static str,
+    target: Target,
+    figures: &'static [&'static str],
+) -> Exhibit {
+    Exhibit { label, title, target, rows: None, figures }
+}
+
+/// Every table and figure but the paper's first figure, which shows the method.
+pub(crate) const EXHIBITS: [Exhibit; 25] = [
+    table(
+        "Table 1",
+        "Rollout errors at keep rates of 100, 50 and 25 %",
+        Target::Table1,
+        |_| true,
+        &["error-over-time-"],
+    ),
+    figure("Figure 2", "Velocity error of splines on Lorenz", Target::SplineOrder, &["error-over-segment"]),
+    figure(
+        "Figure 3",
+        "Training loss of linear and quintic CFO on Lorenz, and on the other systems",
+        Target::Table1,
+        &["training-loss-"],
+    ),
+    figure(
+        "Figure 4",
+        "CFO on 25 % of the times and the baseline on the worst trajectory of Burgers, and on the median one",
+        Target::Figures,
+        &["burgers-"],
+    ),
+    table(
+        "Table 2",
+        "Error over network evaluations, RK4",
+        Target::Nfe,
+        |row| of_solver(row, "rk4"),
+        &["error-over-evaluations-"],
+    ),
+    table(
+        "Table 3",
+        "Neural ODE, PDE-Refiner and CFO",
+        Target::Baselines,
+        |row| !row.contains("conditional"),
+        &["error-over-time-"],
+    ),
+    table("Table 4", "Endpoint errors and orders of splines on Lorenz", Target::SplineOrder, |_| true, &[]),
+    table(
+        "Table 5",
+        "Autoregressive models with different networks on Burgers",
+        Target::Table1,
+        |row| is_baseline(row, "burgers"),
+        &[],
+    ),
+    table(
+        "Table 6",
+        "Autoregressive models with different networks on diffusion-reaction",
+        Target::Table1,
+        |row| is_baseline(row, "diffusion-reaction"),
+        &[],
+    ),
+    figure(
+        "Figure 5",
+        "CFO on 25 % of the times and the baseline on diffusion-reaction",
+        Target::Figures,
+        &["diffusion-reaction-"],
+    ),
+    table(
+        "Table 7",
+        "Autoregressive models with different networks on shallow water",
+        Target::Table1,
+        |row| is_baseline(row, "shallow-water"),
+        &[],
+    ),
+    figure(
+        "Figure 6",
+        "CFO on 25 % of the times and the baseline on shallow water",
+        Target::Figures,
+        &["shallow-water-"],
+    ),
+    table(
+        "Figure 7",
+        "Error over the amplitude of the noise around the spline",
+        Target::Noise,
+        |_| true,
+        &["error-over-noise-"],
+    ),
+    table(
+        "Table 8",
+        "Error over network evaluations, Euler",
+        Target::Nfe,
+        |row| of_solver(row, "euler"),
+        &[],
+    ),
+    table("Table 9", "Error over network evaluations, Heun", Target::Nfe, |row| of_solver(row, "heun"), &[]),
+    table("Table 10", "Time of rollouts at half the evaluations", Target::Runtime, |_| true, &[]),
+    figure("Figure 8", "Error over wall-clock time", Target::Runtime, &["error-over-milliseconds-"]),
+    figure("Figure 9", "Training loss of CFO and of the neural ODE on Lorenz", Target::Figures, &["loss-"]),
+    table(
+        "Figure 10",
+        "Conditional flow matching on Burgers",
+        Target::Baselines,
+        |row| row.contains("burgers"),
+        &["side-by-side-burgers"],
+    ),
+    table(
+        "Figure 11",
+        "Burgers' equation backward in time",
+        Target::Reverse,
+        |_| true,
+        &["error-backward", "first-snapshot"],
+    ),
+    table("Table 11", "Extrapolation past the training horizon", Target::Extrapolation, |_| true, &[]),
+    figure(
+        "Figure 12",
+        "Errors over time of networks trained on half the horizon",
+        Target::Extrapolation,
+        &["error-over-time-"],
+    ),
+    table("Table 12", "CFO with different networks", Target::Backbones, |_| true, &["error-over-time-"]),
+    table("Table 13", "The Kuramoto-Sivashinsky equation", Target::Ks, |_| true, &["error-over-time-"]),
+    table("Table 14", "CFO in wavelet coefficients", Target::Latent, |_| true, &["error-over-time-"]),
+];
+
+/// The baseline, and CFO by a solver.
+fn of_solver(row: &str, solver: &str) -> bool {
+    row.contains("autoregressive") || row.contains(solver)
+}
+
+/// Next-step prediction on a system; a row begins with the system's name.
+fn is_baseline(row: &str, system: &str) -> bool {
+    let named = row.trim_start_matches("| ").split([' ', '|']).next();
+    named == Some(system) && row.contains("autoregressive")
+}
+
+/// The experiments that repeat them, each once, in the order in which they are first needed.
+pub(crate) fn targets() -> Vec<Target> {
+    let mut targets = Vec::new();
+    for exhibit in &EXHIBITS {
+        if !targets.contains(&exhibit.target) {
+            targets.push(exhibit.target);
+        }
+    }
+    targets
+}

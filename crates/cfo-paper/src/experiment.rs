@@ -1,0 +1,293 @@
+//! What the experiments share: data simulated once for each system, training runs that continue after an interruption,
+//! and the measurement of each.
+//!
+//! A target describes its training runs and turns each [`Outcome`] into rows; everything between is here.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use cfo::checkpoint::Checkpoints;
+use cfo::data::Split;
+use cfo::engine::Device;
+use cfo::ranks;
+use cfo::training::TrainingData;
+use cfo::{CfoError, Recipe, Trained, Trajectories};
+
+use crate::Incomplete;
+use crate::data::Simulated;
+use crate::network::Network;
+use crate::options::Options;
+use crate::outcome::Outcome;
+use crate::system::{SYSTEMS, Setup, System};
+use crate::training::{Training, print_plan};
+
+/// What was measured of the setups that did not fail.
+pub(crate) struct Measured<T> {
+    pub setups: Vec<Setup>,
+    /// In the order of the setups and of each one's trainings.
+    pub networks: Vec<Network<T>>,
+    /// Which setups failed, and why.
+    pub failures: Vec<String>,
+}
+
+/// That a report lacks what failed.
+pub(crate) fn incomplete(failures: &[String]) -> Incomplete {
+    Incomplete {
+        problem: failures.join("; "),
+        hint: "remove the cause and repeat the command: it does only what is missing".into(),
+    }
+}
+
+/// Whether this process shares its work with others.
+fn has_ranks() -> bool {
+    ranks::world().is_some_and(|ranks| ranks.size() > 1)
+}
+
+/// How many training runs are behind, and how many there are.
+struct Progress {
+    done: usize,
+    all: usize,
+}
+
+/// An experiment of `all` without a system that was requested.
+#[derive(Debug)]
+pub(crate) struct NotAsked;
+
+impl std::error::Error for NotAsked {}
+
+impl std::fmt::Display for NotAsked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("`--system` names no system of this experiment")
+    }
+}
+
+/// The environment of the experiments: device, folders, and what the command line changes.
+pub(crate) struct Laboratory<'a> {
+    arguments: &'a Options,
+    device: Device,
+    folder: PathBuf,
+    interrupt: &'static AtomicBool,
+}
+
+impl<'a> Laboratory<'a> {
+    pub fn new(arguments: &'a Options) -> Result<Self> {
+        let device = arguments.console.device(&arguments.device)?;
+        let own = format!("{}-seed-{}", arguments.scale.name(), arguments.seed);
+        let folder = arguments.runs.join(own);
+        Ok(Self { arguments, device, folder, interrupt: arguments.console.interrupt()? })
+    }
+
+    /// The setups of an experiment that were asked for: by default all systems that `belongs` accepts, each with every recipe.
+    pub fn setups(&self, belongs: impl Fn(&System) -> bool) -> Result<Vec<Setup>> {
+        let scale = self.arguments.scale;
+        let systems: Vec<&'static System> =
+            SYSTEMS.iter().filter(|system| belongs(system) && system.exists_at(scale)).collect();
+        let names: Vec<&str> = systems.iter().map(|system| system.name()).collect();
+        let mut asked = self.arguments.system.clone();
+        if self.arguments.part_of_all && !asked.is_empty() {
+            asked.retain(|name| names.contains(&name.as_str()));
+            if asked.is_empty() {
+                return Err(NotAsked.into());
+            }
+        }
+        if let Some(unknown) = asked.iter().find(|asked| !names.contains(&asked.as_str())) {
+            let problem =
+                format!("`{unknown}` is not a system of this experiment; known are `{}`", names.join("`, `"));
+            return Err(CfoError::InvalidKey { key: "--system".into(), problem }.into());
+        }
+        let chosen = systems
+            .into_iter()
+            .filter(|system| asked.is_empty() || asked.iter().any(|name| name == system.name()));
+        let editions = self.arguments.editions().list();
+        let each = |system: &'static System| {
+            system.editions(editions).into_iter().map(move |edition| Setup { system, edition, scale })
+        };
+        Ok(chosen.flat_map(each).collect())
+    }
+
+    /// Does every training run of the setups with every seed, or this process's share of them, and measures each unless only a share was
+    /// asked for; nothing is returned then. If a system fails, the others are still measured.
+    ///
+    /// Training runs of one system follow each other, so that only one system's data are in memory.
+    pub fn measure<T>(
+        &self,
+        setups: &[Setup],
+        trainings: impl Fn(Setup) -> Vec<Training>,
+        mut measure: impl FnMut(&Training, &Outcome<'_>) -> Result<T>,
+    ) -> Result<Option<Measured<T>>> {
+        let trainings: Vec<Vec<Training>> = setups.iter().map(|&setup| trainings(setup)).collect();
+        if self.arguments.dry_run {
+            self.plan(trainings.iter().flatten())?;
+            return Ok(None);
+        }
+        let seeds = self.arguments.training_seeds().len();
+        let mut progress = Progress { done: 0, all: trainings.iter().flatten().count() * seeds };
+        let mut held: Option<(&str, Trajectories)> = None;
+        let mut measured = Measured { setups: vec![], networks: vec![], failures: vec![] };
+        let mut failed: Option<(&str, anyhow::Error)> = None;
+        for (&setup, of_setup) in setups.iter().zip(&trainings) {
+            let name = setup.system.name();
+            if failed.as_ref().is_some_and(|(system, _)| *system == name) {
+                progress.done += of_setup.len() * seeds;
+                continue;
+            }
+            let before = progress.done;
+            match self.networks(of_setup, &mut held, &mut progress, &mut measure) {
+                Ok(networks) => {
+                    measured.setups.push(setup);
+                    measured.networks.extend(networks);
+                }
+                // Other ranks may be in the middle of something: none goes on alone.
+                Err(error) if self.interrupt.load(Ordering::Relaxed) || has_ranks() => return Err(error),
+                Err(error) => {
+                    progress.done = before + of_setup.len() * seeds;
+                    measured.failures.push(format!("{}: {error:#}", setup.title()));
+                    self.arguments.console.say(&format!("{} failed: {error:#}", setup.title()));
+                    failed = Some((name, error));
+                }
+            }
+        }
+        match failed {
+            // Nothing is left to report.
+            Some((_, error)) if measured.setups.is_empty() => Err(error),
+            Some(_) if self.arguments.share.is_some() => Err(incomplete(&measured.failures).into()),
+            _ => Ok(self.arguments.share.is_none().then_some(measured)),
+        }
+    }
+
+    /// Prints what would be trained.
+    fn plan<'t>(&self, trainings: impl Iterator<Item = &'t Training>) -> Result<()> {
+        let seeds = self.arguments.training_seeds();
+        let every = trainings.flat_map(|one| seeds.iter().map(move |&seed| (one, seed)));
+        let planned = every.map(|(one, seed)| Ok((one, self.recipe(one, seed)?)));
+        print_plan(self.arguments, &planned.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Trains and measures the networks of one setup. `held` are the data that the last training saw.
+    fn networks<T>(
+        &self,
+        trainings: &[Training],
+        held: &mut Option<(&'static str, Trajectories)>,
+        progress: &mut Progress,
+        measure: &mut impl FnMut(&Training, &Outcome<'_>) -> Result<T>,
+    ) -> Result<Vec<Network<T>>> {
+        let mut networks = Vec::new();
+        for training in trainings {
+            let (system, edition) = (training.system(), training.setup.edition.name());
+            let (mut runs, mut seconds, mut size) = (Vec::new(), 0.0, (0, 0, 0));
+            for seed in self.arguments.training_seeds() {
+                progress.done += 1;
+                if self.arguments.share.is_some_and(|share| !share.includes(progress.done - 1)) {
+                    continue;
+                }
+                let recipe = self.recipe(training, seed)?;
+                let set = match held.take() {
+                    Some((name, set)) if name == system.name() => set,
+                    _ => self.data(system, &recipe)?,
+                };
+                let (_, set) = held.insert((system.name(), set));
+                let (label, name) = (system.label(), &training.name);
+                self.arguments.console.say(&format!(
+                    "{} of {}: {label}, {edition}, {name}, seed {seed}",
+                    progress.done, progress.all
+                ));
+                let outcome = self.train(training, &recipe, set)?;
+                seconds += outcome.seconds;
+                let parameters = outcome.trained.model().parameters()?;
+                size = (parameters, recipe.total_steps(), recipe.finetune.steps);
+                if self.arguments.share.is_none() {
+                    runs.push(measure(training, &outcome)?);
+                }
+            }
+            let (parameters, steps, finetune_steps) = size;
+            let (seconds, training) = (seconds / runs.len().max(1) as f64, training.clone());
+            networks.push(Network { training, parameters, steps, finetune_steps, seconds, runs });
+        }
+        Ok(networks)
+    }
+
+    fn recipe(&self, training: &Training, seed: u64) -> Result<Recipe> {
+        let mut recipe = training.recipe.clone();
+        recipe.train.seed = seed;
+        Ok(recipe.with(&self.arguments.set)?)
+    }
+
+    /// The system's trajectories: as many as its recipe splits, simulated once for all experiments.
+    fn data(&self, system: &System, recipe: &Recipe) -> Result<Trajectories> {
+        let counts = recipe.data.split.and_then(|split| split.counts()).unwrap_or([80, 10, 10]);
+        let samples: usize = counts.iter().sum();
+        let simulated = Simulated {
+            equation: &*system.equation(self.arguments.scale),
+            label: system.label(),
+            samples,
+            seed: self.arguments.seed,
+            file: self.folder.join("data").join(format!("{}-{samples}.h5", system.name())),
+            interrupt: self.interrupt,
+            console: self.arguments.console,
+        };
+        Ok(simulated.trajectories()?.with_split(counts)?)
+    }
+
+    /// Trains, continues, or loads a finished run; then takes the weights with the lowest validation error.
+    fn train<'s>(&self, training: &Training, recipe: &Recipe, set: &'s Trajectories) -> Result<Outcome<'s>> {
+        let name = format!("{}-seed-{}", training.name, recipe.train.seed);
+        let run = self.folder.join(training.system().name()).join(training.setup.edition.name()).join(name);
+        let context = || format!("in `{}`", run.display());
+        let shortened = (training.horizon < 1.0).then(|| shortened(set, training.horizon));
+        let seen = shortened.as_ref().unwrap_or(set);
+        if !ranks::by_first(|| is_finished(&run, recipe, seen).with_context(context))? {
+            self.go_on(&run, recipe, seen).with_context(context)?;
+        }
+        let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
+        Outcome::new(trained, set, &run.join("metrics.jsonl"), self.interrupt)
+    }
+
+    /// Trains in a folder, from its latest checkpoint if it has one.
+    fn go_on(&self, run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Result<()> {
+        let mut observer = self.arguments.console.training(recipe.total_steps());
+        cfo::Training::from_recipe(recipe)
+            .device(self.device)
+            .folder(run)
+            .resume(true)
+            .interrupt(self.interrupt)
+            .observer(&mut *observer)
+            .fit(set)?;
+        Ok(())
+    }
+}
+
+/// Whether a folder holds the finished run of this recipe on these data.
+fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Result<bool> {
+    let checkpoints = Checkpoints::of(run);
+    if !checkpoints.exist() {
+        return Ok(false);
+    }
+    let state = checkpoints.state("latest")?;
+    if state.recipe() != *recipe {
+        return Err(CfoError::BadData {
+            problem: format!("`{}` is a run with another recipe", run.display()),
+            hint: "remove it, or choose another `--out` or `--runs`".into(),
+        }
+        .into());
+    }
+    Ok(state.step == recipe.total_steps()
+        && TrainingData::has_fingerprint(recipe, set, &state.data_fingerprint)?)
+}
+
+/// The set with training and validation trajectories cut off after a share of their time; test trajectories stay whole.
+fn shortened(set: &Trajectories, share: f64) -> Trajectories {
+    let size = set.description.shape.len();
+    let mut short = set.clone();
+    for (trajectory, split) in short.trajectories.iter_mut().zip(&set.splits) {
+        let (first, last) = (trajectory.times.first(), trajectory.times.last());
+        if *split != Split::Test {
+            let end = first + share * (last - first);
+            let kept =
+                trajectory.times.iter().take_while(|&&time| time <= end + 1e-9 * (last - first)).count();
+            trajectory.times = trajectory.times.part(0..kept.max(1)).expect("the first time at least");
+            trajectory.values.truncate(kept.max(1) * size);
+        }
+    }
+    short
+}

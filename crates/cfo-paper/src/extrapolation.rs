@@ -1,0 +1,140 @@
+//! `extrapolation`: networks trained on the first half of every trajectory and rolled out over all of it.
+//!
+//! With time as an input, as in the paper, times beyond the training horizon are new to the network. Without it they are
+//! not, which suits systems whose equations do not change with time.
+
+use anyhow::Result;
+use cfo::Report;
+use cfo::numerics::Spline;
+use cfo::operator::OperatorConfig;
+use serde::Serialize;
+
+use crate::columns::{Column, number, optional, words};
+use crate::experiment::Laboratory;
+use crate::findings::Findings;
+use crate::network::{Network, Row, errors_over_time};
+use crate::options::Options;
+use crate::spread::mean;
+use crate::system::Setup;
+use crate::training::Training;
+use crate::{Document, Record, published};
+use cfo_view::plot::Line;
+
+/// What this experiment adds to a row; the errors are over the whole horizon.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Horizon {
+    /// Share of the horizon that was trained on.
+    trained_on: f64,
+    /// Whether the network sees the time.
+    time_embedding: bool,
+    /// Mean over the snapshots of the second half; absent if a rollout diverged.
+    second_half: Option<f64>,
+}
+
+impl Horizon {
+    fn part(&self) -> &'static str {
+        if self.trained_on < 1.0 { "first half" } else { "whole" }
+    }
+}
+
+/// Networks with and without time as an input, each trained on the whole horizon and on its first half. The network of the
+/// recipe on the whole horizon is that of table 1.
+fn trainings(setup: Setup) -> Vec<Training> {
+    let mut trainings = Vec::new();
+    for time_embedding in [true, false] {
+        for trained_on in [1.0, 0.5] {
+            let mut training = Training::flow(setup, Spline::Quintic, 1.0);
+            let seen = time_embedding_of(&mut training.recipe.operator);
+            if *seen != time_embedding {
+                *seen = time_embedding;
+                training.name += if time_embedding { "-timed" } else { "-timeless" };
+            }
+            let mut part = "whole";
+            if trained_on < 1.0 {
+                training.horizon = trained_on;
+                training.name += "-half";
+                part = "first half";
+            }
+            let paper = published::figure("Table 11", setup.system.name(), "quintic", part);
+            trainings.push(training.beside(paper.filter(|_| time_embedding)));
+        }
+    }
+    trainings
+}
+
+fn time_embedding_of(operator: &mut OperatorConfig) -> &mut bool {
+    match operator {
+        OperatorConfig::Mlp(config) => &mut config.time_embedding,
+        OperatorConfig::Fno(config) => &mut config.time_embedding,
+        OperatorConfig::Unet(config) => &mut config.time_embedding,
+        OperatorConfig::Dit(config) => &mut config.time_embedding,
+    }
+}
+
+pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Horizon>>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| system.position().is_some())?;
+    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
+        return Ok(None);
+    };
+    let rows: Vec<Row<Horizon>> = measured.networks.iter().map(row).collect();
+    let findings = Findings {
+        title: "Extrapolation past the training horizon",
+        about: "Relative L2 error of rollouts over the whole horizon. Quintic CFO is trained on all times of the whole horizon or of its first half. Time is \
+                an input of the network, as in the paper, or is not."
+            .into(),
+        columns: columns(),
+        verdict: String::new(),
+        figures: errors_over_time(
+            "Rollout error past the training horizon",
+            &measured,
+            &rows,
+            Option::as_ref,
+            |_, row| {
+                let (time, line) = match row.own.time_embedding {
+                    true => ("with time", Line::Solid),
+                    false => ("without time", Line::Dashed),
+                };
+                (format!("{}, {time}", row.own.part()), usize::from(row.own.trained_on < 1.0), line)
+            },
+        ),
+        pictures: vec![],
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &measured)))
+}
+
+fn row(network: &Network<Option<Report>>) -> Row<Horizon> {
+    let second_half = |report: &Report| {
+        let late = &report.per_time[report.per_time.len() / 2..];
+        late.iter().map(|at| at.relative_l2).sum::<f64>() / late.len() as f64
+    };
+    let own = Horizon {
+        trained_on: network.training.horizon,
+        time_embedding: network.training.recipe.operator.time_embedding(),
+        second_half: mean(network.runs.iter().map(|run| run.as_ref().map(second_half))),
+    };
+    network.row(Option::as_ref, own)
+}
+
+fn columns() -> Vec<Column<Row<Horizon>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, end] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        words("trained on", |row: &Row<Horizon>| row.own.part().to_owned()),
+        words(
+            "time as input",
+            |row: &Row<Horizon>| {
+                if row.own.time_embedding { "yes".into() } else { "no".into() }
+            },
+        ),
+        error,
+        runs,
+        trajectories,
+        number("second half", |row: &Row<Horizon>| optional(row.own.second_half)),
+        end,
+        Row::of_paper(),
+    ]
+}

@@ -1,0 +1,210 @@
+//! `figures`: CFO on a quarter of the times beside next-step prediction on all, on the worst and the median trajectory; and the
+//! training losses of CFO and of the neural ODE on Lorenz.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use cfo::numerics::Spline;
+use cfo::objective::{ObjectiveConfig, ThroughSolver};
+use cfo::paper::Edition;
+use serde::Serialize;
+
+use crate::columns::{Column, number, optional, words};
+use crate::experiment::Laboratory;
+use crate::findings::{Findings, marked};
+use crate::network::label;
+use crate::options::Options;
+use crate::outcome::Outcome;
+use crate::published::percent;
+use crate::side_by_side::SideBySide;
+use crate::system::Setup;
+use crate::training::Training;
+use crate::{Document, Record, published};
+use cfo_view::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
+use cfo_view::text::duration;
+
+/// The system whose losses are shown.
+const LOSSES: &str = "lorenz";
+/// The systems whose trajectories are shown.
+const PICTURED: [&str; 3] = ["burgers", "diffusion-reaction", "shallow-water"];
+
+/// A trajectory of a picture, or a training run of the figure of losses.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    system: &'static str,
+    recipe: Edition,
+    method: &'static str,
+    finetune_steps: u32,
+    keep_rate: f64,
+    /// `worst` or `median` by CFO's error; none for a loss.
+    rank: Option<&'static str>,
+    /// Its number among the test trajectories.
+    trajectory: Option<usize>,
+    /// Of this trajectory; none for one that diverged, and for a loss.
+    relative_l2: Option<f64>,
+    paper: Option<f64>,
+    /// The last report's, in units in which a network that predicts no change has 1.
+    loss: Option<f64>,
+    /// Of the training run.
+    seconds: f64,
+    #[serde(skip)]
+    setup: Setup,
+}
+
+/// CFO first: its errors choose the trajectories.
+fn trainings(setup: Setup) -> Vec<Training> {
+    if setup.system.name() == LOSSES {
+        let objective = ObjectiveConfig::NeuralOde(ThroughSolver::default());
+        return vec![Training::flow(setup, Spline::Quintic, 1.0), Training::other(setup, objective)];
+    }
+    vec![
+        Training::flow(setup, Spline::Quintic, 0.25),
+        Training::baseline(setup, setup.system.best_baseline, false),
+    ]
+}
+
+/// The progress of a training run.
+struct Course {
+    label: &'static str,
+    /// Steps and losses.
+    losses: Vec<(f64, f64)>,
+    /// Seconds until each.
+    clock: Vec<f64>,
+}
+
+/// Results collected from the training runs.
+#[derive(Default)]
+struct Found {
+    rows: Vec<Row>,
+    /// By the stem of the setup's figures.
+    shown: HashMap<String, Option<SideBySide>>,
+    /// Of the training runs of a setup.
+    losses: HashMap<String, Vec<Course>>,
+}
+
+impl Found {
+    fn row(training: &Training, outcome: &Outcome<'_>) -> Row {
+        Row {
+            system: training.system().name(),
+            recipe: training.setup.edition,
+            method: training.method(),
+            finetune_steps: outcome.recipe().finetune.steps,
+            keep_rate: training.recipe.data.keep_rate,
+            rank: None,
+            trajectory: None,
+            relative_l2: None,
+            paper: None,
+            loss: None,
+            seconds: outcome.seconds,
+            setup: training.setup,
+        }
+    }
+
+    /// Keeps the losses of a training run.
+    fn add_loss(&mut self, training: &Training, outcome: &Outcome<'_>) {
+        let loss = outcome.losses.last().map(|(_, loss)| *loss);
+        self.rows.push(Row { loss, ..Self::row(training, outcome) });
+        let label = label(training.method());
+        let of_setup = self.losses.entry(training.setup.stem()).or_default();
+        of_setup.push(Course { label, losses: outcome.losses.clone(), clock: outcome.clock.clone() });
+    }
+
+    /// Keeps a method's predictions of the trajectories that CFO's errors choose.
+    fn add_pictures(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
+        let of_system = self.shown.entry(training.setup.stem()).or_default();
+        SideBySide::add(of_system, training.method(), outcome)?;
+        for one in of_system.iter().flat_map(|of_system| &of_system.shown) {
+            let paper =
+                || published::figure("Figure 4", training.system().name(), &training.spline()?, one.rank);
+            self.rows.push(Row {
+                rank: Some(one.rank),
+                trajectory: Some(one.number),
+                relative_l2: one.last_error(),
+                paper: paper(),
+                ..Self::row(training, outcome)
+            });
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| system.name() == LOSSES || PICTURED.contains(&system.name()))?;
+    let mut found = Found::default();
+    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
+        if training.system().name() == LOSSES {
+            found.add_loss(training, outcome);
+            return Ok(());
+        }
+        found.add_pictures(training, outcome)
+    })?;
+    let Some(measured) = measured else { return Ok(None) };
+    let whole = |row: &Row| measured.setups.iter().any(|setup| setup.stem() == row.setup.stem());
+    found.rows.retain(whole);
+    let findings = Findings {
+        title: "Single trajectories and training losses",
+        about: "Quintic CFO trained on 25 % of the times and the autoregressive model (the paper's best network) trained on all times, on the test trajectories with CFO's highest \
+                and median error. `loss` is the last reported training loss: of the velocity for CFO, of the next snapshot for the neural ODE; a network that predicts no change has 1. \
+                The paper has one number: the error of CFO on its worst trajectory of Burgers."
+            .into(),
+        columns: columns(),
+        verdict: String::new(),
+        figures: measured.setups.iter().flat_map(|setup| loss_figures(setup, &found)).collect(),
+        pictures: measured.setups.iter().flat_map(|setup| pictures(setup, &found)).collect(),
+        rows: found.rows,
+    };
+    Ok(Some(findings.record(arguments, &measured)))
+}
+
+fn columns() -> Vec<Column<Row>> {
+    vec![
+        words("system", |row: &Row| marked(row.setup)),
+        words("recipe", |row: &Row| row.recipe.name().to_owned()),
+        words("method", |row: &Row| {
+            let tuned = if row.finetune_steps > 0 { ", fine-tuned" } else { "" };
+            format!("{}{tuned}", label(row.method))
+        }),
+        number("times", |row: &Row| percent(row.keep_rate)),
+        words("trajectory", |row: &Row| {
+            let which = row.rank.zip(row.trajectory).map(|(rank, at)| format!("{rank} (test {at})"));
+            which.unwrap_or_else(|| "-".into())
+        }),
+        number("relative L2", |row: &Row| {
+            let diverged = row.rank.is_some() && row.relative_l2.is_none();
+            if diverged { "diverged".into() } else { optional(row.relative_l2) }
+        }),
+        number("paper", |row: &Row| optional(row.paper)),
+        number("loss", |row: &Row| optional(row.loss)),
+        number("training", |row: &Row| duration(row.seconds)),
+    ]
+}
+
+/// Next-step prediction beside CFO on the worst and the median trajectory.
+fn pictures(setup: &Setup, found: &Found) -> Vec<(String, Panels)> {
+    let of_system = found.shown.get(&setup.stem()).and_then(Option::as_ref);
+    of_system.map_or_else(Vec::new, |of_system| of_system.pictures(&setup.stem(), &setup.title()))
+}
+
+/// The losses over the steps and over the seconds of training.
+fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
+    let Some(losses) = found.losses.get(&setup.stem()) else { return vec![] };
+    let figure = |over: &str, unit: &str, seconds: bool| {
+        let series = losses.iter().enumerate().map(|(color, Course { label, losses, clock })| {
+            let points = losses
+                .iter()
+                .zip(clock)
+                .map(|(&(step, loss), &time)| (if seconds { time } else { step }, loss));
+            Series::new(*label, points.collect(), color, Line::Solid)
+        });
+        let figure = Figure {
+            title: format!("Training loss against {over}: {}", setup.title()),
+            x: Axis { label: unit.into(), scale: AxisScale::Logarithmic },
+            y: Axis { label: "loss (1: nothing changes)".into(), scale: AxisScale::Logarithmic },
+            series: series.collect(),
+            size: (720, 400),
+        };
+        (format!("loss-over-{over}-{}", setup.stem()), figure)
+    };
+    vec![figure("steps", "step", false), figure("time", "seconds of training", true)]
+}

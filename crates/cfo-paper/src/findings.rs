@@ -1,0 +1,131 @@
+//! A report about trained networks: table, verdict and figures, with the setting and the command that repeats it.
+
+use serde::Serialize;
+
+use crate::columns::{Column, table};
+use crate::experiment::Measured;
+use crate::options::{Options, Scale};
+use crate::system::{Setup, System};
+use crate::{Document, Record};
+use cfo_view::plot::{Axis, Figure, Panels, Scale as AxisScale, Series};
+
+/// What an experiment found, before it is laid out.
+pub(crate) struct Findings<R> {
+    pub title: &'static str,
+    /// What the columns mean.
+    pub about: String,
+    pub rows: Vec<R>,
+    pub columns: Vec<Column<R>>,
+    /// Conclusions from the table, one per line.
+    pub verdict: String,
+    /// Figures by the stem of their file names.
+    pub figures: Vec<(String, Figure)>,
+    /// Images, likewise.
+    pub pictures: Vec<(String, Panels)>,
+}
+
+/// The error of rollouts over time, a line for each run, and the stem of its file's name.
+pub(crate) fn error_over_time(setup: &Setup, what: &str, series: Vec<Series>) -> (String, Figure) {
+    let figure = Figure {
+        title: format!("{what}: {}", setup.title()),
+        x: Axis { label: "time".into(), scale: AxisScale::Linear },
+        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
+        series,
+        size: (720, 400),
+    };
+    (format!("error-over-time-{}", setup.stem()), figure)
+}
+
+impl<R: Serialize> Findings<R> {
+    /// The report for the terminal and for the folder.
+    pub fn record<T>(self, arguments: &Options, measured: &Measured<T>) -> Record<Document<R>> {
+        let mut systems: Vec<&System> = measured.setups.iter().map(|setup| setup.system).collect();
+        systems.dedup_by_key(|system| system.name());
+        let setting = setting(arguments, &systems);
+        let caveats: Vec<String> = systems
+            .iter()
+            .filter_map(|system| Some(format!("{}: {}", system.name(), system.caveat(arguments.scale)?)))
+            .collect();
+        let missing: Vec<String> = measured
+            .failures
+            .iter()
+            .map(|failure| format!("Missing, because it failed: {failure}"))
+            .collect();
+        let footnotes: String = caveats
+            .iter()
+            .map(|note| format!("{MARK} {note}\n"))
+            .chain(missing.iter().map(|note| format!("{note}\n")))
+            .collect();
+        let titles = self.figures.iter().map(|(stem, figure)| (stem, &figure.title));
+        let titles = titles.chain(self.pictures.iter().map(|(stem, picture)| (stem, &picture.title)));
+        let shown: String = titles.map(|(stem, title)| format!("![{title}]({stem}.png)\n\n")).collect();
+        let verdict = if self.verdict.is_empty() { String::new() } else { format!("{}\n", self.verdict) };
+        let table = table(&self.columns, &self.rows);
+        let markdown = format!(
+            "# {}\n\n{}\n\n{setting}\n{}\n{}{}{shown}    {}\n",
+            self.title,
+            self.about,
+            table.markdown(),
+            footnotes.replace('\n', "\n\n"),
+            verdict.replace('\n', "\n\n"),
+            command(arguments)
+        );
+        let text = format!("{}\n\n{setting}\n{}\n{footnotes}{}", self.about, table.text(), self.verdict);
+        let (target, scale) = (arguments.target.name(), arguments.scale);
+        let notes = caveats.into_iter().chain(missing).collect();
+        let document = Document { target, scale, notes, rows: self.rows };
+        let (figures, pictures) = (self.figures, self.pictures);
+        let failures = measured.failures.clone();
+        Record { document, text, markdown, figures, pictures, files: Vec::new(), failures }
+    }
+}
+
+/// Marks a row of a table that has a note below.
+pub(crate) const MARK: &str = "†";
+
+/// A system's name in a table, marked if there is a note on its errors.
+pub(crate) fn marked(setup: Setup) -> String {
+    let mark = setup.system.caveat(setup.scale).map_or_else(String::new, |_| format!(" {MARK}"));
+    format!("{}{mark}", setup.system.name())
+}
+
+/// What a reader must know about the setting: reductions of `smoke`, overrides, the seed.
+fn setting(arguments: &Options, systems: &[&System]) -> String {
+    let mut text = match arguments.scale {
+        Scale::Smoke => {
+            let reductions: Vec<String> =
+                systems.iter().map(|system| format!("- {}: {}.", system.label(), system.reduction())).collect();
+            format!(
+                "`smoke` is a reduced version that runs in minutes; its numbers cannot be compared with the paper's. Reductions:\n\n{}\n\nThe learning rate is 1e-3 in the recipe `paper` and 2e-3 in \
+                 `ours`, which also has a shorter warm-up and EMA.\n",
+                reductions.join("\n")
+            )
+        }
+        Scale::Paper => "The paper's data, networks, steps and batches; the recipes `paper` are in `recipes/`, `ours` in `recipes/ours/`.\n".into(),
+    };
+    if !arguments.set.is_empty() {
+        text += &format!("\nOverridden in every recipe: `{}`.\n", arguments.set.join("`, `"));
+    }
+    let seeds = arguments.training_seeds();
+    let seeds = match seeds.as_slice() {
+        [one] => format!("One seed ({one})"),
+        [first, .., last] => format!(
+            "Seeds {first} to {last} of training (weights, batches, left-out snapshots) on the same data; mean and standard deviation over the {} runs",
+            seeds.len()
+        ),
+        [] => String::new(),
+    };
+    text + &format!("\n{seeds}; weights with the lowest validation error.\n")
+}
+
+/// The command that repeats a report.
+pub(crate) fn command(arguments: &Options) -> String {
+    let mut words =
+        vec![format!("cfo reproduce {} --scale {}", arguments.target.name(), arguments.scale.name())];
+    words.extend(arguments.system.iter().map(|system| format!("--system {system}")));
+    words.extend(arguments.set.iter().map(|set| format!("--set '{set}'")));
+    words.extend(arguments.recipe.map(|recipe| format!("--recipe {}", recipe.name())));
+    words.extend(arguments.seeds.map(|seeds| format!("--seeds {seeds}")));
+    words.push(format!("--device {} --seed {}", arguments.device, arguments.seed));
+    words.join(" ")
+}

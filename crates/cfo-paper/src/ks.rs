@@ -1,0 +1,112 @@
+//! `ks`: errors and training times on the Kuramoto-Sivashinsky equation, which is chaotic, every method on the same network.
+
+use anyhow::Result;
+use cfo::numerics::Spline;
+use serde::Serialize;
+
+use crate::columns::{Column, number};
+use crate::experiment::Laboratory;
+use crate::findings::Findings;
+use crate::network::{Row, errors_over_time};
+use crate::options::Options;
+use crate::system::{KURAMOTO_SIVASHINSKY, Setup};
+use crate::training::Training;
+use crate::{Document, Record, published};
+use cfo_view::plot::Line;
+use cfo_view::text::duration;
+
+/// What this experiment adds to a row.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Time {
+    paper_seconds: Option<f64>,
+}
+
+/// Next-step prediction in the paper's form and in the stronger one, the neural ODE, then CFO.
+fn trainings(setup: Setup) -> Vec<Training> {
+    let network = setup.system.backbones[0];
+    let baselines = [false, true].map(|residual| Training::baseline(setup, network, residual));
+    let flow = Training::flow(setup, Spline::Quintic, 1.0);
+    let all = baselines.into_iter().chain(Training::by(setup, "neural-ode")).chain([flow]);
+    let beside = |training: Training| {
+        let error = paper(&training, "relative L2");
+        training.beside(error)
+    };
+    all.map(beside).collect()
+}
+
+/// The paper's number about a method; it has no baseline that predicts the change.
+fn paper(training: &Training, column: &str) -> Option<f64> {
+    let found = published::figure("Table 13", KURAMOTO_SIVASHINSKY, training.method(), column);
+    found.filter(|_| training.prediction() != Some("change"))
+}
+
+pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Time>>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| system.name() == KURAMOTO_SIVASHINSKY)?;
+    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
+        return Ok(None);
+    };
+    let networks = measured.networks.iter();
+    let rows: Vec<Row<Time>> = networks
+        .map(|network| {
+            let own = Time { paper_seconds: paper(&network.training, "seconds") };
+            network.row(Option::as_ref, own)
+        })
+        .collect();
+    let findings = Findings {
+        title: "The Kuramoto-Sivashinsky equation",
+        about: "Relative L2 error of rollouts from the first snapshot over all snapshots, and the time of one training run without validation. All methods have the same network, steps and batch. The \
+                residual autoregressive model, which predicts the change, is not in the paper. Our neural ODE is trained through one RK4 step per snapshot, the paper's through Tsit5 with tolerances."
+            .into(),
+        columns: columns(),
+        verdict: measured.setups.iter().map(|setup| verdict(setup, &rows)).collect(),
+        figures: errors_over_time("Rollout error", &measured, &rows, Option::as_ref, |_, row| {
+            let (color, line) = match (row.method, row.prediction) {
+                ("cfo", _) => (0, Line::Solid),
+                ("autoregressive", Some("change")) => (1, Line::Dashed),
+                ("autoregressive", _) => (1, Line::Solid),
+                _ => (2, Line::Solid),
+            };
+            (row.label(), color, line)
+        }),
+        pictures: vec![],
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &measured)))
+}
+
+fn columns() -> Vec<Column<Row<Time>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, _] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        Row::of_method(),
+        error,
+        runs,
+        trajectories,
+        Row::of_paper(),
+        Row::of_training(),
+        number("paper's", |row: &Row<Time>| row.own.paper_seconds.map_or_else(|| "-".into(), duration)),
+    ]
+}
+
+/// CFO against each other method: its error and its training time.
+fn verdict(setup: &Setup, rows: &[Row<Time>]) -> String {
+    let of_setup = || rows.iter().filter(|row| row.is_of(setup));
+    let Some(flow) = of_setup().find(|row| row.method == "cfo") else { return String::new() };
+    let against = |other: &Row<Time>| match (flow.error.relative_l2, other.error.relative_l2) {
+        (Some(error), Some(others)) => {
+            let time = flow.seconds / other.seconds;
+            format!(
+                "{:.2} times the error of {} in {time:.2} times its training time",
+                error / others,
+                other.label()
+            )
+        }
+        (_, None) => format!("{} diverged", other.label()),
+        (None, _) => "it diverged".into(),
+    };
+    let sentences: Vec<String> = of_setup().filter(|row| row.method != "cfo").map(against).collect();
+    format!("{}: CFO has {}.\n", setup.title(), sentences.join("; "))
+}

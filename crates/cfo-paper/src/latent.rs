@@ -1,0 +1,125 @@
+//! `latent`: CFO in the coefficients of orthogonal wavelets, beside CFO on the states.
+
+use anyhow::Result;
+use cfo::Report;
+use cfo::numerics::Spline;
+use cfo::recipe::{LatentConfig, LatentWavelet};
+use serde::Serialize;
+
+use crate::columns::{Column, number, words};
+use crate::experiment::Laboratory;
+use crate::findings::Findings;
+use crate::network::{Network, Row, errors_over_time};
+use crate::options::Options;
+use crate::system::Setup;
+use crate::training::Training;
+use crate::{Document, Record, published};
+use cfo_view::plot::Line;
+
+/// What this experiment adds to a row.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Space {
+    /// Absent for states as they are.
+    wavelet: Option<LatentWavelet>,
+    levels: usize,
+    /// Height, width and channels that the network sees.
+    field: [usize; 3],
+}
+
+/// The paper's error, which does not say of which wavelet: it stands beside that of the recipes.
+fn paper(system: &str) -> Option<f64> {
+    published::figure("Table 14", system, "latent", "relative L2")
+}
+
+/// On the states; in the space of the recipe; by the other wavelet; one level further.
+fn trainings(setup: Setup) -> Vec<Training> {
+    let states = Training::flow(setup, Spline::Quintic, 1.0).beside(None);
+    let Some(latent) = Training::by(setup, "latent") else { return Vec::new() };
+    let other = |wavelet: LatentWavelet, levels: usize| {
+        let mut training = latent.clone();
+        training.recipe.latent = LatentConfig { wavelet: Some(wavelet), levels };
+        training.name = format!("latent-{}-{levels}", name(Some(wavelet)));
+        training
+    };
+    let others = [other(LatentWavelet::Daubechies4, 1), other(LatentWavelet::Haar, 2)];
+    let latent = latent.beside(paper(setup.system.name()));
+    [states, latent].into_iter().chain(others).collect()
+}
+
+fn name(wavelet: Option<LatentWavelet>) -> &'static str {
+    match wavelet {
+        None => "none",
+        Some(LatentWavelet::Haar) => "haar",
+        Some(LatentWavelet::Daubechies4) => "daubechies4",
+    }
+}
+
+/// What is kept of a run: its errors, and the field that its network sees.
+type Measured = (Option<Report>, [usize; 3]);
+
+pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Space>>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| paper(system.name()).is_some())?;
+    let measured = laboratory.measure(&setups, trainings, |_, outcome| {
+        Ok((outcome.evaluate()?, outcome.trained.model().setting.field))
+    })?;
+    let Some(measured) = measured else { return Ok(None) };
+    let rows: Vec<Row<Space>> = measured.networks.iter().map(row).collect();
+    let findings = Findings {
+        title: "CFO in wavelet coefficients",
+        about: "Relative L2 error of rollouts of quintic CFO trained on all times, measured on the states. The network works on the states or on all coefficients of an orthogonal wavelet; `field` is the \
+                height, width and channels of its input. The paper's number is in the row of the recipe's space; the paper does not name its wavelet."
+            .into(),
+        columns: columns(),
+        verdict: String::new(),
+        figures: errors_over_time(
+            "Rollout error by space",
+            &measured,
+            &rows,
+            |run: &Measured| run.0.as_ref(),
+            |color, row| (row.own.label(), color, Line::Solid),
+        ),
+        pictures: vec![],
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &measured)))
+}
+
+fn row(network: &Network<Measured>) -> Row<Space> {
+    let LatentConfig { wavelet, levels } = network.training.recipe.latent;
+    let own = Space {
+        wavelet,
+        levels: if wavelet.is_some() { levels } else { 0 },
+        field: network.runs.first().map_or([0; 3], |run| run.1),
+    };
+    network.row(|run| run.0.as_ref(), own)
+}
+
+impl Space {
+    /// For people.
+    fn label(&self) -> String {
+        match self.wavelet {
+            None => "states".into(),
+            wavelet => {
+                format!("{}, {} level{}", name(wavelet), self.levels, if self.levels == 1 { "" } else { "s" })
+            }
+        }
+    }
+}
+
+fn columns() -> Vec<Column<Row<Space>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, _] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        words("space", |row: &Row<Space>| row.own.label()),
+        number("field", |row: &Row<Space>| row.own.field.map(|side| side.to_string()).join(" x ")),
+        Row::of_size(),
+        error,
+        runs,
+        trajectories,
+        Row::of_paper(),
+        Row::of_training(),
+    ]
+}

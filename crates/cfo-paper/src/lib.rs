@@ -1,0 +1,224 @@
+//! The paper's experiments: its tables and figures, with ours beside them.
+//!
+//! `cfo reproduce` is this crate with the command's [`Console`].
+//!
+//! One file per target. Targets that train list their training runs; `experiment` carries them out on the shared trajectories of `data`.
+//! Each target computes its rows and the `columns` of its table. Most rows are those of a `network`, averaged over seeds by `spread`.
+//! `findings` lays out the report. The paper's numbers are in `published.toml`.
+
+mod all;
+mod backbones;
+mod baselines;
+mod columns;
+mod console;
+mod data;
+mod exhibits;
+mod experiment;
+mod extrapolation;
+mod figures;
+mod findings;
+mod ks;
+mod latent;
+mod network;
+mod nfe;
+mod noise;
+mod options;
+mod outcome;
+mod page;
+mod published;
+mod quickstart;
+mod reverse;
+mod runtime;
+mod side_by_side;
+mod spline_choice;
+mod spline_order;
+mod spread;
+mod system;
+mod table1;
+mod training;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use cfo::CfoError;
+use cfo::checkpoint::write_atomically;
+use cfo::ranks;
+use serde::Serialize;
+
+use self::experiment::incomplete;
+use cfo_view::plot::{self, Figure, Panels};
+use cfo_view::text::json;
+
+pub use console::Console;
+pub use options::{Editions, Options, Scale, Share, Target};
+
+/// An experiment of which a part failed: its report is written, and the command fails.
+#[derive(Debug)]
+pub struct Incomplete {
+    /// What is missing and why.
+    pub problem: String,
+    /// What to do.
+    pub hint: String,
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Incomplete {}
+
+/// Runs an experiment, prints its results and writes its report.
+///
+/// # Errors
+/// If an option does not fit the experiment, a training or a file fails, or a part of the report is missing.
+pub fn run(arguments: &Options) -> Result<()> {
+    if matches!(arguments.target, Target::All) {
+        let (record, missing) = all::run(arguments)?;
+        conclude(arguments, record)?;
+        return missing.map_or(Ok(()), |missing| Err(missing.into()));
+    }
+    carry_out(arguments).map(|_| ())
+}
+
+/// Makes the report of one experiment. Returns whether there is one: a plan or a share has none.
+fn carry_out(arguments: &Options) -> Result<bool> {
+    if matches!(arguments.target, Target::SplineOrder | Target::Quickstart) {
+        refuse_training_options(arguments)?;
+    }
+    if matches!(arguments.target, Target::SplineOrder | Target::Reverse | Target::Runtime | Target::Figures) {
+        refuse(arguments, [("--seeds", arguments.seeds.is_some_and(|seeds| seeds > 1))])?;
+    }
+    match arguments.target {
+        Target::SplineOrder => conclude(arguments, Some(spline_order::run(arguments)?)),
+        Target::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
+        Target::SplineChoice => conclude(arguments, spline_choice::run(arguments)?),
+        Target::Table1 => conclude(arguments, table1::run(arguments)?),
+        Target::All => Ok(false),
+        Target::Figures => conclude(arguments, figures::run(arguments)?),
+        Target::Noise => conclude(arguments, noise::run(arguments)?),
+        Target::Ks => conclude(arguments, ks::run(arguments)?),
+        Target::Nfe => conclude(arguments, nfe::run(arguments)?),
+        Target::Reverse => conclude(arguments, reverse::run(arguments)?),
+        Target::Extrapolation => conclude(arguments, extrapolation::run(arguments)?),
+        Target::Backbones => conclude(arguments, backbones::run(arguments)?),
+        Target::Runtime => conclude(arguments, runtime::run(arguments)?),
+        Target::Baselines => conclude(arguments, baselines::run(arguments)?),
+        Target::Latent => conclude(arguments, latent::run(arguments)?),
+    }
+}
+
+/// Refuses options that these targets would silently ignore.
+fn refuse_training_options(arguments: &Options) -> Result<()> {
+    refuse(
+        arguments,
+        [
+            ("--system", !arguments.system.is_empty()),
+            ("--recipe", arguments.recipe.is_some()),
+            ("--dry-run", arguments.dry_run),
+            ("--set", !arguments.set.is_empty()),
+            ("--share", arguments.share.is_some()),
+        ],
+    )
+}
+
+/// Refuses an option that was given but has no meaning here.
+fn refuse<const N: usize>(arguments: &Options, given: [(&str, bool); N]) -> Result<()> {
+    match given.into_iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(CfoError::InvalidKey {
+            key: option.into(),
+            problem: format!("not available for the experiment `{}`", arguments.target.name()),
+        }
+        .into()),
+    }
+}
+
+/// The report's folder.
+fn folder(arguments: &Options) -> PathBuf {
+    arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()))
+}
+
+/// Prints the results of a target and writes its report; there are none if only a share of the training runs was done. Fails if something is
+/// missing in it.
+fn conclude<D: Serialize>(arguments: &Options, record: Option<Record<D>>) -> Result<bool> {
+    let Some(record) = record else {
+        if !arguments.dry_run {
+            arguments.console.say(
+                "this share is done; once all shares are, the same command without `--share` writes the report",
+            );
+        }
+        return Ok(false);
+    };
+    let missing = (!record.failures.is_empty()).then(|| incomplete(&record.failures));
+    if ranks::is_first() {
+        publish(arguments, &record)?;
+    }
+    missing.map_or(Ok(true), |missing| Err(missing.into()))
+}
+
+/// Prints and files a report.
+fn publish<D: Serialize>(arguments: &Options, record: &Record<D>) -> Result<()> {
+    let folder = folder(arguments);
+    let written =
+        record.write(&folder).with_context(|| format!("writing the report into `{}`", folder.display()))?;
+    match (arguments.part_of_all, arguments.json) {
+        (true, _) => {}
+        (false, true) => arguments.console.print_json(&json(&record.document)?)?,
+        (false, false) => arguments.console.print(&record.text)?,
+    }
+    let names: Vec<String> = written.iter().map(|path| format!("`{}`", path.display())).collect();
+    arguments.console.say(&format!("written: {}", names.join(", ")));
+    Ok(())
+}
+
+/// The results of a target, ready for the terminal and for the report's folder.
+struct Record<D> {
+    document: D,
+    /// For the terminal.
+    text: String,
+    /// The report; it may show the figures in its folder by their names.
+    markdown: String,
+    /// Figures by the stem of their file names.
+    figures: Vec<(String, Figure)>,
+    /// Images, likewise.
+    pictures: Vec<(String, Panels)>,
+    /// Other files by name.
+    files: Vec<(&'static str, String)>,
+    /// What is missing in it, and why.
+    failures: Vec<String>,
+}
+
+impl<D: Serialize> Record<D> {
+    /// Writes `report.json`, `report.md` and the figures, and replaces existing ones. Every file appears whole or not at
+    /// all.
+    fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        fs_err::create_dir_all(folder)?;
+        let mut written = vec![folder.join("report.json"), folder.join("report.md")];
+        write_atomically(&written[0], json(&self.document)?.as_bytes())?;
+        write_atomically(&written[1], self.markdown.as_bytes())?;
+        for (stem, figure) in &self.figures {
+            written.extend(plot::write(figure, folder, stem)?);
+        }
+        for (stem, picture) in &self.pictures {
+            written.extend(plot::write(picture, folder, stem)?);
+        }
+        for (name, text) in &self.files {
+            written.push(folder.join(name));
+            write_atomically(&folder.join(name), text.as_bytes())?;
+        }
+        Ok(written)
+    }
+}
+
+/// What every target's JSON document has.
+#[derive(Debug, Serialize)]
+struct Document<R> {
+    target: &'static str,
+    scale: Scale,
+    /// What a reader of the errors must know.
+    notes: Vec<String>,
+    rows: Vec<R>,
+}

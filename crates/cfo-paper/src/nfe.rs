@@ -1,0 +1,152 @@
+//! `nfe`: the error at the final time against the number of network evaluations, for Euler, Heun and RK4.
+
+use anyhow::Result;
+use cfo::numerics::Spline;
+use cfo::{Report, Solver};
+use serde::Serialize;
+
+use crate::columns::{Column, counted, number, words};
+use crate::experiment::Laboratory;
+use crate::findings::Findings;
+use crate::network::{Network, Row};
+use crate::options::Options;
+use crate::outcome::Outcome;
+use crate::published::percent;
+use crate::system::Setup;
+use crate::training::Training;
+use crate::{Document, Record, published};
+use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+
+const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
+/// Budgets of evaluations, relative to the baseline's.
+const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
+
+/// The paper's tables of the solvers.
+const TABLES: [&str; 3] = ["Table 8", "Table 9", "Table 2"];
+
+/// What this experiment adds to a row; the paper tabulates the error at the final time.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Budget {
+    /// None for the baseline.
+    solver: Option<&'static str>,
+    /// The budget in units of the baseline's evaluations.
+    share: f64,
+    /// Evaluations really made for a trajectory; absent if a rollout diverged.
+    evaluations: Option<usize>,
+}
+
+fn trainings(setup: Setup) -> Vec<Training> {
+    vec![
+        Training::baseline(setup, setup.system.best_baseline, false),
+        Training::flow(setup, Spline::Quintic, 1.0),
+    ]
+}
+
+pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Budget>>>>> {
+    let laboratory = Laboratory::new(arguments)?;
+    let setups = laboratory.setups(|system| system.position().is_some())?;
+    let measured =
+        laboratory.measure(&setups, trainings, |training, outcome| match training.prediction() {
+            Some(_) => Ok(vec![outcome.evaluate()?]),
+            None => budgets(outcome),
+        })?;
+    let Some(measured) = measured else { return Ok(None) };
+    let rows: Vec<Row<Budget>> = measured.networks.iter().flat_map(rows).collect();
+    let findings = Findings {
+        title: "Error over network evaluations",
+        about: "Relative L2 error of quintic CFO trained on all times, for each solver and number of network evaluations. The budget is relative to the autoregressive model, which \
+                needs one evaluation per snapshot. The paper's numbers are errors at the final time. Steps are equal; snapshots between steps come from the solver's dense output."
+            .into(),
+        columns: columns(),
+        verdict: String::new(),
+        figures: measured.setups.iter().map(|setup| figure(setup, &rows)).collect(),
+        pictures: vec![],
+        rows,
+    };
+    Ok(Some(findings.record(arguments, &measured)))
+}
+
+/// Every solver with every budget, solvers first.
+fn combinations() -> impl Iterator<Item = (usize, usize)> {
+    (0..SOLVERS.len()).flat_map(|solver| (0..SHARES.len()).map(move |share| (solver, share)))
+}
+
+/// Rollouts of a run with every solver and every budget.
+fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
+    let steps = outcome.intervals();
+    let mut reports = Vec::new();
+    for (solver, share) in combinations() {
+        let nfe = (SHARES[share] * steps as f64).round() as usize;
+        let tableau = Solver::method(SOLVERS[solver])?;
+        reports.push(outcome.evaluate_with(Solver { tableau, ..Solver::rk4().evaluations(nfe) })?);
+    }
+    Ok(reports)
+}
+
+/// One row for the baseline, and for CFO one per solver and budget; each over all runs.
+fn rows(network: &Network<Vec<Option<Report>>>) -> Vec<Row<Budget>> {
+    let system = network.training.system().name();
+    let row = |at: usize, solver: Option<&'static str>, share: f64, paper: Option<f64>| {
+        let report = |reports: &Vec<Option<Report>>| reports.get(at).and_then(Option::as_ref).cloned();
+        let evaluations = network.runs.iter().find_map(report).map(|report| report.evaluations);
+        let own = Budget { solver, share, evaluations };
+        let row = network.row(|reports| reports.get(at).and_then(Option::as_ref), own);
+        Row { paper, paper_std: None, ..row }
+    };
+    if network.training.prediction().is_some() {
+        let paper = published::figure(TABLES[2], system, "autoregressive", "100 %");
+        return vec![row(0, None, 1.0, paper)];
+    }
+    let each = combinations().enumerate().map(|(at, (solver, share))| {
+        let (name, share) = (SOLVERS[solver], SHARES[share]);
+        row(at, Some(name), share, published::figure(TABLES[solver], system, name, &percent(share)))
+    });
+    each.collect()
+}
+
+fn columns() -> Vec<Column<Row<Budget>>> {
+    let [system, recipe] = Row::of_system();
+    let [error, runs, trajectories, end] = Row::of_errors();
+    vec![
+        system,
+        recipe,
+        words("method", |row: &Row<Budget>| match row.own.solver {
+            Some(solver) => format!("CFO, {solver}"),
+            None => row.label(),
+        }),
+        number("budget", |row: &Row<Budget>| percent(row.own.share)),
+        number("evaluations", |row: &Row<Budget>| counted(row.own.evaluations)),
+        error,
+        runs,
+        trajectories,
+        end,
+        Row::of_paper(),
+    ]
+}
+
+fn figure(setup: &Setup, rows: &[Row<Budget>]) -> (String, Figure) {
+    let of_system = || rows.iter().filter(|row| row.is_of(setup));
+    let point = |row: &Row<Budget>| Some((row.own.evaluations? as f64, row.error.final_time?));
+    let mut series: Vec<Series> = SOLVERS
+        .into_iter()
+        .enumerate()
+        .map(|(color, solver)| {
+            let points = of_system().filter(|row| row.own.solver == Some(solver)).filter_map(point);
+            Series::new(format!("CFO, {solver}"), points.collect(), color, Line::Solid)
+        })
+        .collect();
+    if let Some((_, error)) = of_system().find(|row| row.own.solver.is_none()).and_then(point) {
+        let ends = series.iter().flat_map(|series| &series.points).map(|point| point.0);
+        let (first, last) = ends.fold((f64::INFINITY, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
+        let points = vec![(first, error), (last, error)];
+        series.push(Series::new("autoregressive", points, 3, Line::Dashed));
+    }
+    let figure = Figure {
+        title: format!("Error over evaluations: {}", setup.title()),
+        x: Axis { label: "network evaluations".into(), scale: AxisScale::Logarithmic },
+        y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
+        series,
+        size: (720, 400),
+    };
+    (format!("error-over-evaluations-{}", setup.stem()), figure)
+}

@@ -1,0 +1,215 @@
+//! What is reproduced, and how.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use cfo::paper::Edition;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::Console;
+
+/// An experiment and how it is run.
+#[derive(Clone)]
+pub struct Options {
+    /// The experiment.
+    pub target: Target,
+    /// Its scale.
+    pub scale: Scale,
+    /// Folder of the report; by default `runs/TARGET`.
+    pub out: Option<PathBuf>,
+    /// Folder of the training runs, which all experiments share.
+    pub runs: PathBuf,
+    /// Recipes to train with; by default both for `table1`, else the paper's.
+    pub recipe: Option<Editions>,
+    /// Number of training runs with consecutive seeds; by default 3 for the quickstart, else 1.
+    pub seeds: Option<u64>,
+    /// Whether the training runs are only listed.
+    pub dry_run: bool,
+    /// The systems; all if empty.
+    pub system: Vec<String>,
+    /// Keys that are overridden in every recipe, as in `train.steps=2000`.
+    pub set: Vec<String>,
+    /// The share of the training runs that this process does, without a report.
+    pub share: Option<Share>,
+    /// The device by name.
+    pub device: String,
+    /// Seed of the data and of the first training run.
+    pub seed: u64,
+    /// Whether a JSON document is printed.
+    pub json: bool,
+    /// Whether `all` makes this report: `all` then prints its contents, and systems that it does not have are not an error.
+    pub part_of_all: bool,
+    /// What prints and shows progress.
+    pub console: &'static dyn Console,
+}
+
+impl Options {
+    /// Returns the recipes to train with.
+    pub fn editions(&self) -> Editions {
+        let usual = if matches!(self.target, Target::Table1) { Editions::Both } else { Editions::Paper };
+        self.recipe.unwrap_or(usual)
+    }
+
+    /// Returns the seeds of the training runs.
+    pub fn training_seeds(&self) -> Vec<u64> {
+        let usual = if matches!(self.target, Target::Quickstart) { 3 } else { 1 };
+        (0..self.seeds.unwrap_or(usual)).map(|k| self.seed.wrapping_add(k)).collect()
+    }
+}
+
+/// Experiments of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// Velocity error of linear and quintic splines on Lorenz, and its order of convergence
+    SplineOrder,
+    /// Errors of splines and stencils at keep rates 100, 50 and 25 %, and which one is recommended
+    SplineChoice,
+    /// The paper's main claim in minutes, on Lorenz: CFO on a quarter of the times and an autoregressive model on all times
+    Quickstart,
+    /// Rollout errors of CFO on four systems at keep rates 100, 50 and 25 %, and of the autoregressive model
+    Table1,
+    /// Error over the number of network evaluations, for Euler, Heun and RK4
+    Nfe,
+    /// Error over the amplitude of the noise around the spline
+    Noise,
+    /// Burgers' equation backward in time, with noise in the initial snapshot
+    Reverse,
+    /// Training on the first half of the horizon, rollouts over the whole horizon
+    Extrapolation,
+    /// Errors of CFO with each network that the paper compares
+    Backbones,
+    /// Times of training steps and rollouts
+    Runtime,
+    /// Errors and seconds per batch of CFO, neural ODE, PDE-Refiner and conditional flow matching
+    Baselines,
+    /// Errors of CFO on wavelet coefficients and on the states themselves
+    Latent,
+    /// Errors and training times on the Kuramoto-Sivashinsky equation
+    Ks,
+    /// Single trajectories of CFO and other methods side by side, and their training losses
+    Figures,
+    /// Every table and figure of the paper on one page; an interrupted command can be repeated and continues
+    All,
+}
+
+impl Target {
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SplineOrder => "spline-order",
+            Self::SplineChoice => "spline-choice",
+            Self::Quickstart => "quickstart",
+            Self::Table1 => "table1",
+            Self::Nfe => "nfe",
+            Self::Noise => "noise",
+            Self::Reverse => "reverse",
+            Self::Extrapolation => "extrapolation",
+            Self::Backbones => "backbones",
+            Self::Runtime => "runtime",
+            Self::Baselines => "baselines",
+            Self::Latent => "latent",
+            Self::Ks => "ks",
+            Self::Figures => "figures",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The recipes to train with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Editions {
+    /// The paper's hyperparameters; keys that the paper does not define are our choice
+    Paper,
+    /// The paper's data and network, at most its steps and batch; all other keys are our choice
+    Ours,
+    /// Both, side by side
+    Both,
+}
+
+impl Editions {
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Ours => "ours",
+            Self::Both => "both",
+        }
+    }
+
+    /// Returns the editions.
+    pub fn list(self) -> &'static [Edition] {
+        match self {
+            Self::Paper => &[Edition::Paper],
+            Self::Ours => &[Edition::Ours],
+            Self::Both => &[Edition::Paper, Edition::Ours],
+        }
+    }
+}
+
+/// The scale of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Reduced: minutes on two CPU cores
+    Smoke,
+    /// The paper's data, networks and training steps
+    Paper,
+}
+
+impl Scale {
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// One of several equal shares of the training runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// From 1.
+    index: usize,
+    count: usize,
+}
+
+impl Share {
+    /// Whether the training run at this position belongs to the share.
+    pub fn includes(self, position: usize) -> bool {
+        position % self.count == self.index - 1
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+        match parsed {
+            Some((index, count)) if 1 <= index && index <= count => Ok(Self { index, count }),
+            _ => Err("needed: I/N with 1 <= I <= N, as in `2/6`".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_take_every_training_once() {
+        let shares: Vec<Share> = (1..=3).map(|i| format!("{i}/3").parse().unwrap()).collect();
+        for position in 0..10 {
+            assert_eq!(shares.iter().filter(|share| share.includes(position)).count(), 1, "{position}");
+        }
+    }
+
+    #[test]
+    fn impossible_shares_are_refused() {
+        for text in ["0/3", "4/3", "1", "a/b", "1/0", "-1/2"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
+}
