@@ -26,6 +26,7 @@ CLEAN = [
     "recipes",
     "scripts",
     "crates/cfo-cli/src/args",
+    "crates/cfo-numerics",
     "crates/cfo/src/recipe",
 ]
 UNITS = "ms|us|milliseconds|seconds?|steps?|samples?|evaluations?|frames|launch(?:es)?|lines?"

@@ -1,5 +1,7 @@
-//! Smooths a noisy series and differentiates it as training does: `t,y` a line on stdin; `smoothed,velocity,deviation` a line on
-//! stdout, the last being what is left to know of the velocity. The noise that was found is said on stderr.
+//! Smooths a noisy series and differentiates it as in training.
+//!
+//! Reads lines `t,y` from stdin and writes lines `smoothed,velocity,deviation` to stdout. `deviation` is the posterior
+//! standard deviation of the velocity. The estimated noise goes to stderr.
 //!
 //! `cargo run --release -p cfo-numerics --example smooth < series.csv`
 

@@ -1,16 +1,16 @@
-//! How time runs along a path: evenly, or fast at first and ever slower, for fields that do so themselves.
+//! Time variables of a path: physical time, or a logarithmic time for fields that slow down.
 //!
-//! Diffusion-reaction starts a hundred times faster than it ends, so that a spline between its early snapshots misses most of what
-//! happens there. Along the logarithm of time the same field changes nearly evenly: splines follow it, steps of a solver are short where
-//! they have to be, and velocities are alike at all times.
+//! Diffusion-reaction starts a hundred times faster than it ends, so a spline between its early snapshots misses most
+//! of the change there. In logarithmic time the field changes nearly evenly. Splines then follow it, solver steps are
+//! short where they have to be, and velocities have the same size at all times.
 
-/// The reading of a clock as a function of the share of the horizon that has passed; 0 at its start and 1 at its end.
+/// The time variable of a path: a function of the elapsed fraction of the horizon, 0 at its start and 1 at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Clock {
-    /// The share itself.
+    /// The fraction itself.
     #[default]
     Even,
-    /// `ln(1 + share / half) / ln(1 + 1 / half)`: at the share `half` the clock runs at half its first speed.
+    /// `ln(1 + share / half) / ln(1 + 1 / half)`: at the fraction `half` the rate is half the initial rate.
     Logarithmic {
         /// Positive.
         half: f64,
@@ -18,12 +18,12 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// A logarithmic one where there is a share at which it runs at half its first speed.
+    /// A logarithmic clock for `Some(half)`, an even one for `None`.
     pub fn of(half: Option<f64>) -> Self {
         half.map_or(Self::Even, |half| Self::Logarithmic { half })
     }
 
-    /// That share.
+    /// The `half` of a logarithmic clock.
     pub fn half(self) -> Option<f64> {
         match self {
             Self::Even => None,
@@ -31,7 +31,7 @@ impl Clock {
         }
     }
 
-    /// What it shows at a share of the horizon. Before the start a logarithmic clock runs on at its first speed.
+    /// The reading at a fraction of the horizon. Before the start, a logarithmic clock continues at its initial rate.
     pub fn reading(self, share: f64) -> f64 {
         match self {
             Self::Even => share,
@@ -40,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// The share of the horizon at which it shows a reading.
+    /// The fraction of the horizon at a reading; the inverse of [`reading`](Self::reading).
     pub fn share(self, reading: f64) -> f64 {
         match self {
             Self::Even => reading,
@@ -49,7 +49,7 @@ impl Clock {
         }
     }
 
-    /// How fast it runs at a share of the horizon: the derivative of its reading.
+    /// The derivative of the reading at a fraction of the horizon.
     pub fn rate(self, share: f64) -> f64 {
         match self {
             Self::Even => 1.0,
@@ -65,7 +65,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// From 0 to 1 over the horizon, one reading for every time, also before and after it; the rate is the derivative.
+        /// The reading increases from 0 to 1 over the horizon and is invertible before and after it; the rate is its
+        /// derivative.
         #[test]
         fn a_clock_goes_one_way_and_back(half in 1e-4..1e2_f64, share in -2.0..5.0_f64, later in 1e-3..1.0_f64) {
             for clock in [Clock::Even, Clock::Logarithmic { half }] {

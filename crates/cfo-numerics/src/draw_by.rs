@@ -1,4 +1,4 @@
-//! Which points of a path samples are drawn from.
+//! Sampling of the training points of a path.
 
 /// How training points of a trajectory are sampled. With equal intervals the first two are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -6,16 +6,16 @@ pub enum DrawBy {
     /// Uniformly in time, as in the paper.
     #[default]
     Time,
-    /// Each interval between neighbouring snapshots with the same probability, and uniformly in time within it. Long intervals, where
-    /// a path has the largest errors, count no more than short ones.
+    /// Each interval between neighbouring snapshots with the same probability, and uniformly in time within it. Long
+    /// intervals, where a path has the largest errors, do not weigh more than short ones.
     Interval,
     /// At snapshots only, with the velocity that the stencil estimates there.
     Snapshot,
 }
 
 impl DrawBy {
-    /// The share of draws in the interval that starts at a snapshot of these times. Draws of a snapshot belong by half to each of
-    /// its intervals, those of an end to its only one.
+    /// The fraction of samples in the interval that starts at snapshot `index`. With [`Snapshot`](Self::Snapshot), half
+    /// of an inner snapshot's samples count for each of its intervals, and all of an end's samples for its only one.
     pub fn interval_share(self, times: &[f64], index: usize) -> f64 {
         let intervals = times.len() - 1;
         match self {
@@ -28,7 +28,8 @@ impl DrawBy {
         }
     }
 
-    /// The share of draws at each snapshot, where one in between counts for both its neighbours by how near it is.
+    /// The fraction of samples at each snapshot. A sample in between is divided between its two neighbours by linear
+    /// interpolation.
     pub fn snapshot_shares(self, times: &[f64]) -> Vec<f64> {
         if self == Self::Snapshot {
             return vec![1.0 / times.len() as f64; times.len()];
@@ -50,7 +51,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Shares are positive and add up to 1, over intervals and over snapshots; on equal intervals times and intervals are drawn alike.
+        /// Shares are positive and add up to 1, over intervals and over snapshots. On equal intervals, `Time` and
+        /// `Interval` agree.
         #[test]
         fn shares_add_up(gaps in prop::collection::vec(1e-6_f64..1e3, 1..40)) {
             let grid = |gaps: &mut dyn Iterator<Item = f64>| -> Vec<f64> {

@@ -4,11 +4,12 @@ use crate::draw_by::DrawBy;
 use crate::path::Path;
 use crate::time_grid::Segment;
 
-/// The mean of the squared velocity of a path over the points that are drawn from it.
+/// The mean of the squared velocity of a path over its training points.
 ///
-/// The velocity is a weighted sum of the changes `d_j = u_{j+1} - u_j` between neighbouring snapshots, so its mean square is a weighted sum of
-/// their inner products `<d_j, d_{j+o}>` with `o` below the reach. The weights depend on the times alone. On each segment
-/// the squared velocity is a polynomial, which Gauss-Legendre quadrature integrates exactly.
+/// The velocity is a weighted sum of the changes `d_j = u_{j+1} - u_j` between neighbouring snapshots, so its mean
+/// square is a weighted sum of their inner products `<d_j, d_{j+o}>` with `o` below the reach. The weights depend on
+/// the times alone. On each segment the squared velocity is a polynomial, which Gauss-Legendre quadrature integrates
+/// exactly.
 ///
 /// ```
 /// use cfo_numerics::{DrawBy, Energy, Path};
@@ -28,14 +29,14 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// Distinct offsets between two changes that a velocity of this path is made of, for a trajectory of that many snapshots.
+    /// The number of neighbouring changes in a velocity of this path, for a trajectory of `snapshots` snapshots.
     pub fn reach(path: Path, snapshots: usize) -> usize {
         let path = path.supported(snapshots);
         let widest = if path.spline.smoothness() == 0 { 1 } else { path.stencil };
         widest.min(snapshots.saturating_sub(1)).max(1)
     }
 
-    /// For a path through snapshots at these times, which increase strictly.
+    /// The mean for a path through snapshots at these strictly increasing times.
     pub fn new(path: Path, by: DrawBy, times: &[f64]) -> Self {
         let reach = Self::reach(path, times.len());
         let mut weights = vec![0.0; times.len().saturating_sub(1) * reach];
@@ -89,7 +90,7 @@ fn gauss_legendre(count: usize) -> Vec<(f64, f64)> {
     let node = |i: usize| {
         let mut x = (std::f64::consts::PI * (i as f64 + 0.75) / (count as f64 + 0.5)).cos();
         let mut slope = 1.0;
-        // Newton's method from Tricomi's estimate doubles its two digits each time.
+        // Newton's method doubles the two digits of Tricomi's estimate in each iteration.
         for _ in 0..6 {
             let (mut value, mut before) = (x, 1.0);
             for k in 2..=count {
@@ -124,7 +125,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the mean of the squared velocity at many points, which converges with the square of their distance.
+        /// Compares with the mean of the squared velocity at many points, which converges with the square of their
+        /// distance.
         #[test]
         fn equals_the_mean_over_dense_points(
             smoothness in 0usize..5, extra in 0usize..4,
@@ -153,8 +155,8 @@ mod tests {
                     expected[1] += square(time) / (changes.len() * EACH) as f64;
                 }
             }
-            // The midpoint rule's error: a 24th of the squared distance times a second derivative, which for polynomials
-            // of degree 4s is at most (4s)^4 times their size.
+            // The midpoint rule's error: a 24th of the squared distance times a second derivative, which for
+            // polynomials of degree 4s is at most (4s)^4 times their size.
             let degree = (4 * smoothness) as f64;
             let bound = degree.powi(4) / (24.0 * (EACH * EACH) as f64) + 1e-10;
             for (found, expected) in found.into_iter().zip(expected) {

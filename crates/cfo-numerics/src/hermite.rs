@@ -1,23 +1,25 @@
 //! Hermite basis polynomials of degree `2s + 1` on the unit segment.
 //!
-//! `H(tau) = sum_k h^k (f^(k)(t) L_k(tau) + f^(k)(t') R_k(tau))` matches values and the first `s` derivatives at both ends of a segment
-//! of length `h`. With `sigma = 1 - tau`
+//! `H(tau) = sum_k h^k (f^(k)(t) L_k(tau) + f^(k)(t') R_k(tau))` matches values and the first `s` derivatives at both
+//! ends of a segment of length `h`. With `sigma = 1 - tau`
 //!
 //! ```text
 //! L_k(tau) = tau^k / k!  sigma^(s+1)  sum_(j=0)^(s-k) C(s+j, j) tau^j,     R_k(tau) = (-1)^k L_k(sigma)
 //! ```
 //!
-//! For `s = 2` these are `H_k0` and `H_k1` of the appendix "Quintic Hermite Interpolation". The factored form is exact at both ends.
+//! For `s = 2` these are `H_k0` and `H_k1` of the appendix "Quintic Hermite Interpolation". The factored form is exact
+//! at both ends.
 
 /// Largest number of matched derivatives that is supported.
 pub(crate) const MAX_SMOOTHNESS: usize = 8;
 
-/// The basis polynomials and their derivatives in `tau` at one point, with room for `N` matched derivatives; zero from `s + 1` on.
+/// The basis polynomials and their derivatives in `tau` at one point, with room for `N` matched derivatives; zero from
+/// `s + 1` on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis<const N: usize> {
     /// `[L_k, R_k]`: weights on the derivatives at the left and at the right knot.
     pub value: [[f64; N]; 2],
-    /// Derivatives of the same with respect to `tau`.
+    /// Derivatives of `value` with respect to `tau`.
     pub rate: [[f64; N]; 2],
 }
 
@@ -145,7 +147,8 @@ mod tests {
         }
     }
 
-    /// Hermite interpolation of degree `2s + 1` reproduces every monomial up to that degree; this fixes the basis uniquely.
+    /// Hermite interpolation of degree `2s + 1` reproduces every monomial up to that degree; this fixes the basis
+    /// uniquely.
     #[test]
     fn every_smoothness_reproduces_monomials() {
         for smoothness in 0..=MAX_SMOOTHNESS {

@@ -1,9 +1,9 @@
-//! The mathematics of the paper without tensors and without files: time grids, finite-difference stencils,
-//! Hermite paths, smoothing, the noise schedule, Runge-Kutta methods and metrics.
+//! Numerical methods of the paper that need neither tensors nor files: time grids, finite-difference stencils, Hermite
+//! paths, smoothing, the noise schedule, Runge-Kutta methods and metrics.
 //!
-//! A trajectory is a row of snapshots `u(t_0), ..., u(t_N)` at irregular times. A [`Path`] turns them into a smooth
-//! curve `s(t)` with a velocity; both are weighted sums of a few neighbouring snapshots, so [`Path::weights`]
-//! gives weights and the caller contracts them with data of whatever kind it holds:
+//! A trajectory is a list of snapshots `u(t_0), ..., u(t_N)` at irregular times. A [`Path`] turns them into a smooth
+//! curve `s(t)` with a velocity. Both are weighted sums of a few neighbouring snapshots. [`Path::weights`] returns the
+//! weights, and the caller contracts them with data of any kind:
 //!
 //! ```
 //! use cfo_numerics::Path;

@@ -1,7 +1,7 @@
 //! Nearly equal times, whose snapshots are merged.
 //!
-//! A velocity estimated from two snapshots is their difference divided by the interval. If the interval is a millionth of the usual one,
-//! the estimate consists of rounding errors.
+//! A velocity estimated from two snapshots is their difference divided by the interval. If the interval is a millionth
+//! of the usual one, the estimate consists of rounding errors.
 
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ pub fn groups(times: &[f64], below: f64) -> Vec<Range<usize>> {
 /// Mean of increasing times. It never lies outside their range.
 pub fn mean_time(times: &[f64]) -> f64 {
     let first = times[0];
-    // From the first on, so that large times cost no digits.
+    // Relative to the first time, so that large times lose no digits.
     first + times.iter().map(|time| time - first).sum::<f64>() / times.len() as f64
 }
 
@@ -68,7 +68,7 @@ mod tests {
         // The spacing of single precision between 4 and 8.
         let single: Vec<f64> = (0..80).map(|i| f64::from(0.0771 * i as f32)).collect();
         assert_eq!(nearness(&single), 2f64.powi(-21));
-        // Times as close as single precision allows are all that there is.
+        // All times are as close as single precision allows.
         let dense: Vec<f64> = (0..9).map(|i| 1e6 + 0.0625 * f64::from(i)).collect();
         assert_eq!(nearness(&dense), 0.0625e-2);
         assert_eq!((nearness(&[]), nearness(&[1.0]), nearness(&[0.0, 1.0])), (0.0, 0.0, 0.0));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every time is in one group, and their means increase.
+        /// Every time is in exactly one group, and the groups' means increase.
         #[test]
         fn groups_cover_the_times(times in crate::smoother::tests::any_grid(), share in 0.0..0.3_f64) {
             let below = share * (times[times.len() - 1] - times[0]);

@@ -1,7 +1,8 @@
-//! The noise that widens a path between its knots.
+//! Noise added to a path between its knots.
 
 /// The noise schedule `gamma(t) = gamma_0 tau^m (1 - tau)^m` with `tau = (t - t_k) / (t_(k+1) - t_k)` on each segment
-/// (section "Segment Interpolation" of the paper). It vanishes at the knots and is `m - 1` times continuously differentiable.
+/// (section "Segment Interpolation" of the paper). It vanishes at the knots and is `m - 1` times continuously
+/// differentiable.
 ///
 /// The interpolant is `I(t) = s(t) + gamma(t) z` and its velocity `s'(t) + gamma'(t) z` with standard normal `z`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,8 +11,8 @@ pub struct NoiseSchedule {
     pub amplitude: f64,
     /// `m`. The paper uses 3; 0 gives constant noise that does not vanish at the knots.
     pub exponent: u32,
-    /// Rate at which the noise fades along the path, per unit of time, beside what the schedule says; 0 in the paper. A velocity field that
-    /// is learned with it pulls states that left the path back to it at this rate.
+    /// Rate at which the noise decays along the path, per unit of time, in addition to the schedule; 0 in the paper. A
+    /// velocity field trained with it damps perturbations at this rate.
     pub decay: f64,
 }
 
@@ -24,7 +25,7 @@ impl NoiseSchedule {
         self.amplitude * power(tau * (1.0 - tau), self.exponent)
     }
 
-    /// What the noise adds to the velocity at `tau` of a segment of that length: `gamma' - decay gamma` with
+    /// The noise's contribution to the velocity at `tau` of a segment of length `length`: `gamma' - decay gamma` with
     /// `gamma' = gamma_0 m (tau (1 - tau))^(m-1) (1 - 2 tau) / length`.
     pub fn rate(&self, tau: f64, length: f64) -> f64 {
         self.slope(tau, length) - self.decay * self.gamma(tau)
@@ -39,7 +40,7 @@ impl NoiseSchedule {
 }
 
 impl Default for NoiseSchedule {
-    /// The paper's: amplitude 1e-5, exponent 3.
+    /// The paper's schedule: amplitude 1e-5, exponent 3.
     fn default() -> Self {
         Self { amplitude: 1e-5, exponent: 3, decay: 0.0 }
     }
@@ -95,7 +96,8 @@ mod tests {
             tau in 0.01..0.99_f64,
             length in 1e-6..1e6_f64,
         ) {
-            // A central difference of step d errs by d^2/6 |gamma'''|, and |gamma'''| <= (2 m)^3 |amplitude|; round-off adds eps / d.
+            // A central difference of step d has the error d^2/6 |gamma'''|, and |gamma'''| <= (2 m)^3 |amplitude|;
+            // round-off adds eps / d.
             let noise = NoiseSchedule { amplitude, exponent, ..NoiseSchedule::NONE };
             let step = 1e-5;
             let difference = (noise.gamma(tau + step) - noise.gamma(tau - step)) / (2.0 * step * length);

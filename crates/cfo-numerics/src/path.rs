@@ -10,7 +10,7 @@ use crate::hermite::{Basis, MAX_SMOOTHNESS};
 use crate::stencil;
 use crate::time_grid::Segment;
 
-/// How smooth a path is: how many derivatives it matches at the knots. `s` of them need degree `2s + 1` on each segment.
+/// Smoothness of a path: the number `s` of derivatives matched at the knots. The degree on each segment is `2s + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Spline {
     /// Degree 1, continuous; equation (linear spline) of the paper.
@@ -20,7 +20,7 @@ pub enum Spline {
     /// Degree 5, continuous acceleration; the paper's default.
     #[default]
     Quintic,
-    /// Degree `2 smoothness + 1`, that many continuous derivatives (0 to 8).
+    /// Degree `2 smoothness + 1`, with `smoothness` continuous derivatives (0 to 8).
     Hermite {
         /// Derivatives matched at the knots.
         smoothness: usize,
@@ -28,7 +28,7 @@ pub enum Spline {
 }
 
 impl Spline {
-    /// The spline that matches that many derivatives, by its own name if it has one.
+    /// The spline that matches `smoothness` derivatives; a named variant if there is one.
     pub fn with_smoothness(smoothness: usize) -> Self {
         match smoothness {
             0 => Self::Linear,
@@ -87,15 +87,15 @@ impl FromStr for Spline {
     }
 }
 
-/// Why a path cannot be had.
+/// Errors of creating a path.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PathError {
-    /// A name that no spline has.
+    /// A name of no spline.
     #[error(
         "unknown spline `{name}`; known are `linear`, `cubic`, `quintic` and `hermite-N` with odd N up to 17"
     )]
     UnknownSpline {
-        /// The name given.
+        /// The name.
         name: String,
     },
     /// A stencil with too few points for the derivatives that the spline matches.
@@ -105,25 +105,25 @@ pub enum PathError {
         spline: Spline,
         /// Points it needs.
         needed: usize,
-        /// Points given.
+        /// Points of the stencil.
         found: usize,
     },
-    /// A stencil beyond what is supported.
+    /// A stencil wider than supported.
     #[error("stencils have at most {} points; found {found}", Path::MAX_STENCIL)]
     StencilTooWide {
-        /// Points given.
+        /// Points of the stencil.
         found: usize,
     },
-    /// A smoothness beyond what is supported.
+    /// A smoothness greater than supported.
     #[error("splines match at most {MAX_SMOOTHNESS} derivatives; found {found}")]
     TooSmooth {
-        /// Derivatives asked for.
+        /// Derivatives requested.
         found: usize,
     },
 }
 
 impl PathError {
-    /// What to do about it, in one line.
+    /// Advice on the error, in one line.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::StencilTooNarrow { needed, .. } => Some(format!("use stencils of {needed} points or more")),
@@ -134,9 +134,10 @@ impl PathError {
     }
 }
 
-/// Which path is laid through the snapshots of a trajectory (section "Probability Path Formulation" of the paper):
-/// derivatives at the knots are estimated by finite differences, and each segment is the Hermite polynomial that matches
-/// snapshots and estimates at its two knots.
+/// The path through the snapshots of a trajectory (section "Probability Path Formulation" of the paper).
+///
+/// Derivatives at the knots are estimated by finite differences. Each segment is the Hermite polynomial that matches
+/// the snapshots and the estimates at its two knots.
 ///
 /// The result is linear in the snapshots; see [`Path::weights`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,12 +145,13 @@ pub struct Path {
     /// Degree and smoothness.
     pub spline: Spline,
     /// Points of the stencil that estimates the derivatives at a knot, centred on it and one-sided at the ends (see
-    /// [`stencil::window`]). 3 is the paper's choice: velocity at the knots to second order. A linear path uses none.
+    /// [`stencil::window`]). The paper uses 3, which makes the velocity at the knots second-order accurate. Ignored by
+    /// a linear path.
     pub stencil: usize,
 }
 
 impl Default for Path {
-    /// The paper's: quintic, three-point stencils.
+    /// The paper's path: quintic, three-point stencils.
     fn default() -> Self {
         Self { spline: Spline::Quintic, stencil: 3 }
     }
@@ -164,10 +166,10 @@ impl fmt::Display for Path {
     }
 }
 
-/// A trajectory is too short for a path, and this is what it gets instead. Its `Display` says so in a sentence.
+/// The replacement of a path for which a trajectory is too short. `Display` describes it in a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fallback {
-    /// The path asked for.
+    /// The requested path.
     pub requested: Path,
     /// The path that [`Path::weights`] uses.
     pub used: Path,
@@ -187,8 +189,8 @@ impl Path {
     /// Widest stencil.
     pub const MAX_STENCIL: usize = PathWeights::MAX - 1;
 
-    /// A path, if the stencil has enough points for the derivatives that the spline matches (`s + 1`; a linear
-    /// spline takes any).
+    /// Creates a path. The stencil must have enough points for the derivatives that the spline matches: `s + 1`, or any
+    /// number for a linear spline.
     pub fn new(spline: Spline, stencil: usize) -> Result<Self, PathError> {
         let smoothness = spline.smoothness();
         if smoothness > MAX_SMOOTHNESS {
@@ -203,8 +205,8 @@ impl Path {
         Ok(Self { spline, stencil })
     }
 
-    /// What a trajectory of that many snapshots can support: stencils no wider than the trajectory and no more
-    /// derivatives than they can estimate. Two snapshots support a line, whatever was asked for.
+    /// The path used for a trajectory of `snapshots` snapshots. The stencil is no wider than the trajectory, and the
+    /// spline matches no more derivatives than it can estimate. Two snapshots always give a straight line.
     pub fn supported(&self, snapshots: usize) -> Self {
         if self.spline.smoothness() == 0 {
             return *self;
@@ -219,7 +221,7 @@ impl Path {
         Self { spline, stencil: if spline.smoothness() == 0 { self.stencil } else { stencil } }
     }
 
-    /// What happens to a trajectory of that many snapshots if it is too short for this path; `None` if it is not.
+    /// The replacement of this path for a trajectory of `snapshots` snapshots; `None` if they are enough.
     pub fn fallback(&self, snapshots: usize) -> Option<Fallback> {
         let used = self.supported(snapshots);
         (used != *self).then_some(Fallback { requested: *self, used, snapshots })
@@ -227,9 +229,10 @@ impl Path {
 
     /// The weights of the snapshots in `s(t)` and in its time derivative.
     ///
-    /// `times` are strictly increasing (as in a [`TimeGrid`](crate::TimeGrid), not checked again). A trajectory too
-    /// short for this path is treated as [`supported`](Self::supported) says; a single snapshot is a constant.
-    /// Outside the grid the end segments' polynomials go on. A knot belongs to the segment at its right. Allocates nothing.
+    /// `times` must increase strictly, as in a [`TimeGrid`](crate::TimeGrid); this is not checked again. For a
+    /// trajectory too short for this path, [`supported`](Self::supported) is used. A single snapshot gives a constant.
+    /// Outside the grid, the polynomials of the end segments continue. A knot belongs to the segment at its right.
+    /// Allocates nothing.
     ///
     /// # Panics
     /// If `times` is empty.
@@ -241,7 +244,7 @@ impl Path {
         self.weights_in(times, Segment::locate(times, t))
     }
 
-    /// As [`weights`](Self::weights), for a caller that has located the time already.
+    /// The weights as in [`weights`](Self::weights), for a time that has been located already.
     ///
     /// # Panics
     /// If `times` has no such segment.
@@ -257,7 +260,7 @@ impl Path {
     }
 }
 
-/// Any spline with any stencil on any segment.
+/// Weights for any spline and stencil on any segment.
 fn general_weights(smoothness: usize, width: usize, times: &[f64], segment: Segment) -> PathWeights {
     let Segment { index, tau, length } = segment;
     let windows = [index, index + 1].map(|knot| stencil::window(knot, width, times.len()));
@@ -267,7 +270,7 @@ fn general_weights(smoothness: usize, width: usize, times: &[f64], segment: Segm
         let knot = index + side;
         weights.value[knot - weights.first] += basis.value[side][0];
         weights.velocity[knot - weights.first] += basis.rate[side][0];
-        // Derivative weights in units of the segment: the k-th times `length^k`.
+        // Derivative weights in units of the segment: the k-th ones times `length^k`.
         let mut table = [0.0; Path::MAX_STENCIL * (MAX_SMOOTHNESS + 1)];
         let table = &mut table[..width * (smoothness + 1)];
         stencil::table_in_unit(&times[window.clone()], times[knot], length, smoothness, table);
@@ -284,8 +287,10 @@ fn general_weights(smoothness: usize, width: usize, times: &[f64], segment: Segm
     weights
 }
 
-/// Cubic and quintic with three-point stencils away from the ends, where nearly every sample of a training batch falls: equation
-/// (3-point stencil) of the paper at both knots, in units of the segment. With `a` and `c` the lengths of the segments at its left and right:
+/// Weights of cubic and quintic splines with three-point stencils away from the ends.
+///
+/// Nearly every sample of a training batch falls there. The formula is equation (3-point stencil) of the paper at both
+/// knots, in units of the segment. With `a` and `c` the lengths of the segments at its left and right:
 ///
 /// ```text
 /// left knot    d = [-1/(a(1+a)), (1-a)/a, a/(1+a)]       a = 2 [1/(a(1+a)), -1/a, 1/(1+a)]
@@ -315,24 +320,24 @@ fn interior_three_points(smoothness: usize, times: &[f64], segment: Segment) -> 
     weights
 }
 
-/// The path at one time as a linear map: snapshots `first..first + count` with a weight each in the value `s(t)` and in
-/// the velocity `s'(t)`.
+/// The path at one time as a linear map. Each of the snapshots `first..first + count` has a weight in the value `s(t)`
+/// and one in the velocity `s'(t)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathWeights {
     /// First snapshot with a weight.
     pub first: usize,
-    /// Number of snapshots with a weight: 2 for a line, at most one more than the stencil's points otherwise.
+    /// Number of snapshots with a weight: 2 for a linear path, otherwise at most one more than the stencil's points.
     pub count: usize,
     /// Weights in the value, zero from `count` on. They sum to 1.
     pub value: [f64; Self::MAX],
     /// Weights in the velocity, zero from `count` on. They sum to 0.
     pub velocity: [f64; Self::MAX],
-    /// Where the time lies; the noise schedule needs it.
+    /// Segment of the time; the noise schedule needs it.
     pub segment: Segment,
 }
 
 impl PathWeights {
-    /// Most snapshots that can have a weight.
+    /// Largest number of snapshots with a weight.
     pub const MAX: usize = 10;
 
     fn zero(segment: Segment, first: usize, count: usize) -> Self {
@@ -348,7 +353,7 @@ impl PathWeights {
         weights
     }
 
-    /// A single snapshot: it stays.
+    /// Weights of a single snapshot: a constant path.
     fn constant() -> Self {
         let mut weights = Self::zero(Segment { index: 0, tau: 0.0, length: f64::INFINITY }, 0, 1);
         weights.value[0] = 1.0;

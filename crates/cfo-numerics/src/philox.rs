@@ -1,7 +1,7 @@
 //! Random numbers from counters: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, 2011).
 //!
-//! A draw is a pure function of its key and its counter, so that trajectory i, or step n of a resumed run, is the
-//! same whatever was drawn before it, by whom and on how many threads.
+//! A random number is a pure function of its key and its counter. Trajectory i, or step n of a resumed run, therefore
+//! does not depend on earlier numbers or on the number of threads.
 
 use std::f64::consts::TAU;
 
@@ -45,23 +45,23 @@ pub struct Philox {
     key: [u32; 2],
     stream: [u32; 2],
     position: u64,
-    /// The second word of the current block, and the second normal of the current pair, not handed out yet.
+    /// The second word of the current block and the second normal of the current pair, if unused.
     pending: Option<u64>,
     pending_normal: Option<f64>,
 }
 
 impl Philox {
-    /// The stream `stream` of `seed`, at its start.
+    /// Creates the stream `stream` of `seed` at its start.
     pub fn new(seed: u64, stream: u64) -> Self {
         Self::at(seed, stream, 0)
     }
 
-    /// The same stream from block `position` on; a block holds two uniform or two normal numbers.
+    /// Creates a stream that starts at block `position`; a block holds two uniform or two normal numbers.
     pub fn at(seed: u64, stream: u64, position: u64) -> Self {
         Self { key: words(seed), stream: words(stream), position, pending: None, pending_normal: None }
     }
 
-    /// A uniform 64-bit word.
+    /// Returns a uniform 64-bit word.
     pub fn word(&mut self) -> u64 {
         if let Some(word) = self.pending.take() {
             return word;
@@ -71,17 +71,17 @@ impl Philox {
         first
     }
 
-    /// A number of `[0, 1)` with all 53 bits of its significand random.
+    /// Returns a number in `[0, 1)` with all 53 bits of its significand random.
     pub fn uniform(&mut self) -> f64 {
         unit(self.word())
     }
 
-    /// A number of `[low, high)`.
+    /// Returns a number in `[low, high)`.
     pub fn uniform_between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform()
     }
 
-    /// A whole number of `0..bound`, without bias (Lemire's method); 0 when `bound` is 0 or 1.
+    /// Returns an integer in `0..bound` without bias (Lemire's method); 0 when `bound` is 0 or 1.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound < 2 {
             return 0;
@@ -95,7 +95,7 @@ impl Philox {
         }
     }
 
-    /// A standard normal number (Box-Muller: both numbers of a pair are used, the cosine first).
+    /// Returns a standard normal number (Box-Muller: both numbers of a pair are used, the cosine first).
     pub fn normal(&mut self) -> f64 {
         if let Some(normal) = self.pending_normal.take() {
             return normal;
@@ -116,7 +116,7 @@ impl Philox {
     }
 }
 
-/// The upper 53 bits of a word as a number of `[0, 1)`.
+/// The upper 53 bits of a word as a number in `[0, 1)`.
 fn unit(word: u64) -> f64 {
     (word >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }

@@ -1,20 +1,21 @@
-//! Snapshots with noise: the most probable smooth curve behind them.
+//! Smoothing of noisy snapshots: the most probable smooth curve given the data.
 //!
-//! A scalar is measured at irregular times, `y_n = f(t_n) + e_n`, with independent noise `e_n` of deviation `s`. Of `f`
-//! nothing is assumed but that its third derivative is white noise of intensity `r s^2`: a twice integrated Wiener
-//! process with an unknown parabola. The mean of `f` given `y` is the smoothing spline of degree five that minimises
-//! `sum (y_n - f(t_n))^2 + 1/r integral f'''^2`.
+//! A scalar is measured at irregular times, `y_n = f(t_n) + e_n`, with independent noise `e_n` of standard deviation
+//! `s`. The prior of `f` is a twice integrated Wiener process with an unknown parabola: its third derivative is white
+//! noise of intensity `r s^2`. The mean of `f` given `y` is the smoothing spline of degree five that minimises `sum
+//! (y_n - f(t_n))^2 + 1/r integral f'''^2`.
 //!
-//! With `V` the covariance of `y / s` for a process that starts at 0, `V = L L'`, and `Q` orthonormal columns that span `L^-1` of all
-//! parabolas,
+//! With `V` the covariance of `y / s` for a process that starts at 0, `V = L L'`, and `Q` orthonormal columns that span
+//! `L^-1` of all parabolas,
 //!
 //! ```text
 //! E[f | y] = y - W^-1 L'^-1 (1 - Q Q') L^-1 y
 //! ```
 //!
-//! where `W^-1` has the variances of the noise in units of `s^2` on its diagonal: `1 / m` for a value that is the mean of `m`
-//! measurements. `L^-1` is a Kalman filter that starts at a known state, `L'^-1` its transpose. Both cost a few operations a snapshot, nothing
-//! diffuse has to be made finite, and since `V >= W^-1` no interval between times, however short, makes anything singular.
+//! where `W^-1` has the variances of the noise in units of `s^2` on its diagonal: `1 / m` for a value that is the mean
+//! of `m` measurements. `L^-1` is a Kalman filter that starts at a known state, `L'^-1` its transpose. Both cost a few
+//! operations per snapshot and need no diffuse initialisation. Since `V >= W^-1`, no interval between times is short
+//! enough to make a matrix singular.
 
 mod evidence;
 mod filter;
@@ -24,7 +25,7 @@ pub(crate) mod tests;
 pub use evidence::{Evidence, NoiseFit};
 use filter::{Filter, STATES, State, dot, moved};
 
-/// Smooths series on one grid of times: see the head of this file.
+/// Smooths series on one grid of times: a Kalman smoother with an integrated Wiener process as prior.
 ///
 /// ```
 /// use cfo_numerics::Smoother;
@@ -42,19 +43,21 @@ pub struct Smoother {
     filter: Option<Filter>,
 }
 
-/// Variance of each value in units of the noise's variance. `counts` gives the number of measurements averaged in each (empty: one each).
+/// Variance of each value in units of the noise's variance. `counts` gives the number of measurements averaged in each
+/// (empty: one each).
 fn variances(snapshots: usize, counts: &[u32]) -> Vec<f64> {
     (0..snapshots).map(|i| counts.get(i).map_or(1.0, |&count| 1.0 / f64::from(count.max(1)))).collect()
 }
 
 impl Smoother {
-    /// For increasing times, with the prior's intensity in units of the noise's variance and of `unit` of time. Fewer than
-    /// four snapshots are left as they are; so are any at an infinite ratio, which says that there is no noise.
+    /// Creates a smoother for increasing times. `ratio` is the prior's intensity relative to the noise's variance, with
+    /// times measured in `unit`. Fewer than four snapshots are not changed, and neither are any at an infinite ratio
+    /// (no noise).
     pub fn new(times: &[f64], unit: f64, ratio: f64) -> Self {
         Self::of_means(times, &[], unit, ratio)
     }
 
-    /// Smoother for values that are means of `counts` measurements each (empty: one each).
+    /// Creates a smoother for values that are means of `counts` measurements each (empty: one each).
     pub fn of_means(times: &[f64], counts: &[u32], unit: f64, ratio: f64) -> Self {
         let snapshots = times.len();
         let used = ratio.is_finite() && snapshots > STATES;
@@ -62,10 +65,10 @@ impl Smoother {
         Self { snapshots, filter }
     }
 
-    /// Replaces `width` series that stand side by side, `[snapshots, width]`, by their means given the data.
+    /// Replaces `width` interleaved series, `[snapshots, width]`, by their means given the data.
     ///
     /// # Panics
-    /// If there are not as many numbers as snapshots times `width`.
+    /// If `series` does not have snapshots times `width` values.
     pub fn smooth(&self, series: &mut [f64], width: usize) {
         assert_eq!(series.len(), self.snapshots * width, "a series has a value for each snapshot");
         let Some(filter) = self.filter.as_ref().filter(|_| width > 0) else { return };
@@ -75,8 +78,8 @@ impl Smoother {
         series.iter_mut().zip(&noise).for_each(|(value, noise)| *value -= noise);
     }
 
-    /// The deviation of what is left to know of a weighted sum of the smoothed snapshots `first..`, in units of the
-    /// noise's: of a snapshot itself with the weight 1, of a velocity with the weights of a stencil.
+    /// The posterior standard deviation of a weighted sum of the smoothed snapshots `first..`, in units of the noise's.
+    /// The weight 1 gives that of a snapshot, the weights of a stencil that of a velocity.
     ///
     /// # Panics
     /// If there are weights for snapshots that do not exist.
@@ -84,7 +87,7 @@ impl Smoother {
         self.deviations(&[(first, weights)])[0]
     }
 
-    /// As [`deviation`](Self::deviation), of many sums at the cost of one pass over the grid.
+    /// The [`deviation`](Self::deviation) of many sums at the cost of one pass over the grid.
     ///
     /// # Panics
     /// If there are weights for snapshots that do not exist.
@@ -92,7 +95,7 @@ impl Smoother {
         let exist = |(first, weights): &(usize, &[f64])| first + weights.len() <= self.snapshots;
         assert!(sums.iter().all(exist), "a weight needs a snapshot");
         let Some(filter) = &self.filter else {
-            // Without noise nothing is left to know, of too few snapshots all of it.
+            // Without noise the posterior deviation is zero; with too few snapshots it is that of the noise.
             let own = |weights: &[f64]| weights.iter().map(|weight| weight * weight).sum::<f64>().sqrt();
             let certain = self.snapshots > STATES;
             return sums.iter().map(|(_, weights)| if certain { 0.0 } else { own(weights) }).collect();
@@ -100,7 +103,7 @@ impl Smoother {
         let (parabolas, later) = (filter.unknown_parabolas(), filter.later_information());
         let variance = |&(first, weights): &(usize, &[f64])| -> f64 {
             let mut sum = 0.0;
-            // The covariance of the sum so far with the state, given the values up to each snapshot.
+            // The covariance of the partial sum with the state, given the values up to each snapshot.
             let mut joint: State = [0.0; STATES];
             for (&weight, i) in weights.iter().zip(first..) {
                 let stage = &filter.stages[i];

@@ -1,13 +1,13 @@
 //! Finite-difference weights on any set of distinct nodes.
 //!
-//! The weights `w` of the appendix "Finite Difference stencil on a nonuniform grid", which satisfy
-//! `sum_j w_j (x_j - x)^r = k! [r = k]` for `r` below the number of nodes, so that `sum_j w_j f(x_j)` is the k-th derivative
-//! at `x` of the polynomial through the nodes. They come from Fornberg's recurrence, which adds one node at a time
-//! and stays accurate where solving the Vandermonde system would not.
+//! The weights `w` of the appendix "Finite Difference stencil on a nonuniform grid" satisfy `sum_j w_j (x_j - x)^r = k!
+//! [r = k]` for `r` below the number of nodes. `sum_j w_j f(x_j)` is thus the k-th derivative at `x` of the polynomial
+//! through the nodes. The weights come from Fornberg's recurrence, which adds one node at a time. It stays accurate
+//! where solving the Vandermonde system would not.
 
 use std::ops::Range;
 
-/// Writes the weights of derivative `order` at `at` for the given nodes, one per node, into `out`.
+/// Writes the weights of derivative `order` at `at` into `out`, one per node.
 ///
 /// Order 0 interpolates. Derivatives of order `nodes.len()` and above of the interpolating polynomial are zero, and so
 /// are the weights. Nodes may come in any order; two equal ones give weights that are not finite.
@@ -40,7 +40,8 @@ pub fn table_of_weights(nodes: &[f64], at: f64, max_order: usize, out: &mut [f64
     table_in_unit(nodes, at, 1.0, max_order, out);
 }
 
-/// As [`table_of_weights`], with derivatives of order `k` multiplied by `unit^k`. Scaling the nodes instead would make close ones coincide.
+/// The weights of [`table_of_weights`], with derivatives of order `k` multiplied by `unit^k`. Scaling the nodes instead
+/// would make close ones coincide.
 pub(crate) fn table_in_unit(nodes: &[f64], at: f64, unit: f64, max_order: usize, out: &mut [f64]) {
     let count = nodes.len();
     assert_eq!(out.len(), (max_order + 1) * count, "one row of weights per order");
@@ -48,7 +49,7 @@ pub(crate) fn table_in_unit(nodes: &[f64], at: f64, unit: f64, max_order: usize,
     if count == 0 {
         return;
     }
-    // Powers of two scale without rounding, and the products below neither overflow nor vanish.
+    // Scaling by powers of two is exact, and the products below neither overflow nor underflow.
     let scale = power_of_two_near(nodes.iter().fold(0.0, |far, x| f64::max(far, (x - at).abs())));
     let distance = |x: f64, y: f64| (x - y) * scale;
     out[0] = 1.0;
@@ -75,7 +76,7 @@ pub(crate) fn table_in_unit(nodes: &[f64], at: f64, unit: f64, max_order: usize,
     }
     let factor = scale * unit;
     for k in 1..=max_order {
-        // One factor at a time, so that a weight in range is not lost to a power out of range.
+        // One factor at a time, so that no intermediate power leaves the range of the numbers.
         for weight in &mut out[k * count..(k + 1) * count] {
             for _ in 0..k {
                 *weight *= factor;
@@ -84,9 +85,11 @@ pub(crate) fn table_in_unit(nodes: &[f64], at: f64, unit: f64, max_order: usize,
     }
 }
 
-/// The snapshots that estimate the derivatives at knot `knot` of `snapshots`: `width` neighbours, centred on the knot (an
-/// even width takes one more at the right, so that two points are the paper's forward difference) and shifted inwards at the ends,
-/// where the stencil becomes one-sided. A width beyond the number of snapshots takes them all.
+/// The snapshots that estimate the derivatives at knot `knot` of `snapshots`: `width` neighbours centred on the knot.
+///
+/// An even width takes one more at the right, so that two points are the paper's forward difference. At the ends the
+/// window is shifted inwards and the stencil is one-sided. A width greater than the number of snapshots is reduced to
+/// it.
 pub fn window(knot: usize, width: usize, snapshots: usize) -> Range<usize> {
     let width = width.min(snapshots);
     let first = knot.saturating_sub(width.saturating_sub(1) / 2).min(snapshots - width);
@@ -129,7 +132,7 @@ mod tests {
         weights(&[], 0.0, 0, &mut []);
     }
 
-    /// Equation (3-point stencil) of the paper.
+    /// Three-point weights agree with equation (3-point stencil) of the paper.
     #[test]
     fn three_points_are_the_papers() {
         let (h0, h1) = (0.3, 0.7);
@@ -169,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Distinct nodes, some of them nearly coincident, at an awkward place and scale.
+    /// Distinct nodes, some of them nearly coincident, with random origin and scale.
     fn nodes() -> impl Strategy<Value = Vec<f64>> {
         let gap = prop_oneof![4 => 0.05..1.0_f64, 1 => 1e-6..1e-4_f64];
         (prop::collection::vec(gap, 1..8), -3.0..3.0_f64, -6..7_i32).prop_map(|(gaps, start, exponent)| {
@@ -184,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// Gaps from the spacing of floating-point numbers on, beside gaps 1e12 times as long.
+        /// Gaps range from the spacing of floating-point numbers to 1e12 times as much.
         #[test]
         fn weights_are_finite_on_any_grid(
             times in crate::smoother::tests::any_grid(), first in 0..100_usize, width in 2..9_usize,
@@ -199,8 +202,9 @@ mod tests {
             }
         }
 
-        /// The defining law: exact on every polynomial below the number of nodes. Round-off enters relative to
-        /// the largest term of the sum, once per node and order, and nearly coincident nodes magnify it.
+        /// The defining property: the weights are exact on every polynomial of degree below the number of nodes.
+        /// Round-off is relative to the largest term of the sum, once per node and order. Nearly coincident nodes
+        /// magnify it.
         #[test]
         fn polynomials_are_differentiated_exactly(nodes in nodes(), pick in 0..8_usize, order in 0..5_usize) {
             let at = nodes[pick % nodes.len()];

@@ -1,17 +1,17 @@
-//! Vector fields, most with exact solutions: one source for tests, benches and docs.
+//! Vector fields, most with exact solutions, for tests, benches and docs.
 
 use crate::ode::VectorField;
 
 /// A field with its exact solution.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
-    /// What it is called in a failing test.
+    /// Name in messages of failing tests.
     pub name: &'static str,
     /// The right-hand side.
     pub velocity: fn(f64, &[f64], &mut [f64]),
-    /// The exact state at a time, as many numbers as the state has.
+    /// The exact state at a time.
     pub exact: fn(f64) -> Vec<f64>,
-    /// First and last time for which the solution is mild.
+    /// First and last time between which the solution stays moderate.
     pub span: [f64; 2],
 }
 
@@ -66,7 +66,8 @@ pub fn blow_up(_: f64, u: &[f64], out: &mut [f64]) {
     }
 }
 
-/// The Lorenz system, `x' = sigma (y - x), y' = x (rho - z) - y, z' = x y - beta z`, with the paper's constants by default.
+/// The Lorenz system, `x' = sigma (y - x), y' = x (rho - z) - y, z' = x y - beta z`, with the paper's constants by
+/// default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lorenz {
     /// 10 by default.

@@ -1,12 +1,13 @@
-//! The times of a trajectory's snapshots, checked once.
+//! Validated times of a trajectory's snapshots.
 
 use std::ops::{Deref, Range};
 
 use thiserror::Error;
 
-/// The knots `t_0 < t_1 < ... < t_N` of one trajectory: at least one, finite, strictly increasing, at any distances.
+/// The knots `t_0 < t_1 < ... < t_N` of one trajectory: at least one, finite, strictly increasing, with any distances.
 ///
-/// [`TimeGrid::new`] is the only place that checks this; whoever holds a grid may rely on it. A grid reads as a slice of its times.
+/// Only [`TimeGrid::new`] checks these properties; users of a grid may rely on them. A grid dereferences to a slice of
+/// its times.
 ///
 /// ```
 /// use cfo_numerics::TimeGrid;
@@ -21,26 +22,26 @@ pub struct TimeGrid {
     times: Vec<f64>,
 }
 
-/// Why a list of times is no grid.
+/// Reasons why a list of times is not a grid.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TimeGridError {
-    /// No time at all.
+    /// There are no times.
     #[error("there are no times; a trajectory needs at least one snapshot")]
     Empty,
     /// A time that is NaN or infinite.
     #[error("frame {index} has time {value}; times must be finite")]
     NotFinite {
-        /// Its place.
+        /// Index of the time.
         index: usize,
-        /// What stands there.
+        /// The time.
         value: f64,
     },
     /// A time that does not exceed the one before it.
     #[error("frame {index} has time {value}, not after {previous} of frame {}; times must increase", index - 1)]
     NotIncreasing {
-        /// Place of the offending time.
+        /// Index of the time.
         index: usize,
-        /// The offending time.
+        /// The time.
         value: f64,
         /// The time before it.
         previous: f64,
@@ -56,7 +57,7 @@ pub enum TimeGridError {
 }
 
 impl TimeGridError {
-    /// What to do about it, in one line.
+    /// Advice on the error, in one line.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Empty => Some("remove trajectories without snapshots".into()),
@@ -70,7 +71,7 @@ impl TimeGridError {
     }
 }
 
-/// Where a time lies: in segment `[t_index, t_(index+1)]`, at the local coordinate `tau = (t - t_index) / length`.
+/// Position of a time: the segment `[t_index, t_(index+1)]` and the local coordinate `tau = (t - t_index) / length`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
     /// Index of the segment's left knot.
@@ -87,8 +88,8 @@ impl Segment {
         Self { index, tau: (t - times[index]) / length, length }
     }
 
-    /// Segment of `t` among increasing `times` (two or more). A knot belongs to the segment at its right, the last
-    /// one to the last segment; times outside belong to the nearer end segment.
+    /// Segment of `t` among at least two increasing `times`. A knot belongs to the segment at its right, the last one
+    /// to the last segment. Times outside belong to the nearer end segment.
     pub(crate) fn locate(times: &[f64], t: f64) -> Self {
         let after = times[1..times.len() - 1].partition_point(|&knot| knot <= t);
         Self::new(times, after, t)
@@ -96,7 +97,7 @@ impl Segment {
 }
 
 impl TimeGrid {
-    /// Takes the times if there is one at least and they are finite and strictly increasing.
+    /// Creates a grid of times. There must be at least one, and they must be finite and strictly increasing.
     pub fn new(times: Vec<f64>) -> Result<Self, TimeGridError> {
         if let Some((index, &value)) = times.iter().enumerate().find(|(_, t)| !t.is_finite()) {
             return Err(TimeGridError::NotFinite { index, value });
@@ -117,18 +118,18 @@ impl TimeGrid {
         Ok(Self { times })
     }
 
-    /// The times alone.
+    /// Returns the times.
     pub fn into_vec(self) -> Vec<f64> {
         self.times
     }
 
-    /// Some neighbouring knots.
+    /// The grid of a range of neighbouring knots.
     ///
     /// # Errors
-    /// If there are none.
+    /// If the range is empty.
     ///
     /// # Panics
-    /// If the range goes beyond the last knot.
+    /// If the range exceeds the number of knots.
     pub fn part(&self, range: Range<usize>) -> Result<Self, TimeGridError> {
         match self.times[range].to_vec() {
             times if times.is_empty() => Err(TimeGridError::Empty),
@@ -162,7 +163,7 @@ impl TimeGrid {
         self.last() - self.first()
     }
 
-    /// Shortest and longest segment; infinity and 0 if there is none.
+    /// Shortest and longest segment; infinity and 0 if there are no segments.
     pub fn lengths(&self) -> (f64, f64) {
         self.times
             .windows(2)
@@ -177,8 +178,9 @@ impl TimeGrid {
         high - mean <= tolerance * mean && mean - low <= tolerance * mean
     }
 
-    /// The segment of a time, in O(log n); `None` if there is one knot alone. A knot belongs to the segment at its right, the last knot
-    /// to the last segment; a time outside the grid gets the nearer end segment and a `tau` outside `[0, 1]`.
+    /// The segment of a time, in O(log n); `None` if there is only one knot. A knot belongs to the segment at its
+    /// right, the last knot to the last segment. A time outside the grid gets the nearer end segment and a `tau`
+    /// outside `[0, 1]`.
     pub fn locate(&self, t: f64) -> Option<Segment> {
         (self.segments() > 0).then(|| Segment::locate(&self.times, t))
     }

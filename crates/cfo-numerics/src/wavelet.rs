@@ -1,9 +1,9 @@
 //! Orthogonal wavelet transforms of fields on a line or a plane.
 //!
-//! A level replaces a line by averages of neighbours, half as many, and by details, the other half; the next level does the same to the
-//! averages. Along a periodic axis filters that pass the end go on at the start. Along others they do not: where one would pass an end, the
-//! part of it that lies inside is used, scaled to length 1. For filters of four taps what is left at the two ends are two vectors that are
-//! orthogonal to everything else and to each other, so that the transform is orthogonal with ends as well.
+//! One level replaces a line by averages of neighbours, half as many, and details, the other half. The next level does
+//! the same to the averages. Filters that pass the end of a periodic axis wrap around. On other axes such filters are
+//! truncated to the inside and scaled to length 1. For filters of four taps the truncated ones are two vectors at the
+//! two ends. They are orthogonal to all other vectors and to each other, so the transform stays orthogonal.
 
 /// A family of orthogonal wavelets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ pub enum WaveletFamily {
 }
 
 impl WaveletFamily {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 2] = [Self::Haar, Self::Daubechies4];
 
     /// The taps of the averaging filter.
@@ -34,8 +34,8 @@ impl WaveletFamily {
         }
     }
 
-    /// What is left of the filters at the ends of a line: the average at its last two points, the detail at its first two. `None` where filters
-    /// never pass an end.
+    /// The truncated filters at the ends of a line: the average at its last two points, the detail at its first two.
+    /// `None` for filters that never pass an end.
     pub fn ends(self) -> Option<[[f64; 2]; 2]> {
         let scaled = |a: f64, b: f64| [a / a.hypot(b), b / a.hypot(b)];
         match self.taps() {
@@ -44,8 +44,8 @@ impl WaveletFamily {
         }
     }
 
-    /// The terms of one level along a line of an even number of points: coefficient, point, weight. Averages are the first half of the
-    /// coefficients, details the second.
+    /// The terms of one level along a line of an even number of points: coefficient, point, weight. Averages are the
+    /// first half of the coefficients, details the second.
     #[inline]
     pub fn terms(self, length: usize, periodic: bool) -> impl Iterator<Item = (usize, usize, f64)> {
         let (taps, half) = (self.taps(), length / 2);
@@ -71,24 +71,25 @@ impl WaveletFamily {
 /// An orthogonal wavelet transform over height and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wavelet {
-    /// Which wavelets.
+    /// The wavelet family.
     pub family: WaveletFamily,
-    /// How many levels.
+    /// The number of levels.
     pub levels: usize,
     /// Whether height and width are periodic.
     pub periodic: [bool; 2],
 }
 
 impl Wavelet {
-    /// Whether a side can be halved as often as there are levels; a side of 1 is left alone.
+    /// Whether a side can be halved once per level; a side of 1 is not transformed.
     pub fn divides(self, side: usize) -> bool {
         side == 1 || (side > 0 && side.trailing_zeros() as usize >= self.levels)
     }
 
-    /// Transforms a field `[height, width, channels]` in place: averages in the corner at the origin, details beside them, level within level.
+    /// Transforms a field `[height, width, channels]` in place: averages in the corner at the origin, details beside
+    /// them, level within level.
     ///
     /// # Panics
-    /// If a side cannot be halved as often, or there are not as many values.
+    /// If a side cannot be halved once per level, or the number of values does not match the shape.
     pub fn forward(self, field: [usize; 3], values: &mut [f32]) {
         self.check(field, values);
         for level in 0..self.levels {
@@ -99,7 +100,7 @@ impl Wavelet {
     /// The inverse of [`Wavelet::forward`], which is also its transpose.
     ///
     /// # Panics
-    /// As [`Wavelet::forward`].
+    /// If [`Wavelet::forward`] does.
     pub fn inverse(self, field: [usize; 3], values: &mut [f32]) {
         self.check(field, values);
         for level in (0..self.levels).rev() {
@@ -127,7 +128,7 @@ impl Wavelet {
     }
 }
 
-/// Lines of points, each point a run of channels.
+/// Lines of points; each point is a run of channels.
 #[derive(Clone, Copy)]
 struct Lines {
     step: usize,
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Nothing of one end reaches the other unless the axis is periodic.
+    /// The two ends of a line do not interact unless the axis is periodic.
     #[test]
     fn ends_do_not_meet() {
         let rows = matrix(WaveletFamily::Daubechies4, 12, false);
@@ -227,7 +228,8 @@ mod tests {
     }
 
     proptest! {
-        /// The inverse returns to the field and the energy stays, for any shape whose sides divide.
+        /// The inverse restores the field and the transform preserves its energy, for any shape whose sides can be
+        /// halved.
         #[test]
         fn fields_come_back_and_keep_their_energy(
             seed: u64,

@@ -1,4 +1,4 @@
-//! The field metrics against the same formulas in NumPy; `fixtures/make_metric.py` writes the numbers.
+//! Compares the field metrics with the same formulas in NumPy; `fixtures/make_metric.py` writes the numbers.
 
 use cfo_numerics::metric::{FieldErrors, Grid};
 

@@ -1,4 +1,4 @@
-//! Agreement with independent implementations, step for step: SciPy's RK45, and Tsit5 with a PID controller written in NumPy.
+//! Agreement with independent implementations, step for step: SciPy's RK45, and Tsit5 with a PID controller in NumPy.
 //! `fixtures/make_ode.py` writes the numbers.
 
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use cfo_numerics::ode::{Controller, DOPRI5, Stepper, Steps, TSIT5, VectorField, integrate};
 use cfo_numerics::test_problems::Lorenz;
 
-/// Round-off of a state, 1e-16, is up to 1e-7 of an error estimate that is itself a difference of states of the size of the tolerance
-/// (1e-9); the step follows its fifth root, and the next steps inherit it.
+/// Tolerance on steps. Round-off of a state, 1e-16, is up to 1e-7 of an error estimate, which is a difference of states
+/// of the size of the tolerance (1e-9). A step depends on its fifth root, and the next steps inherit the change.
 const STEPS: f64 = 1e-7;
 
-/// A moved step moves the state by that share of the local error, so far less.
+/// Tolerance on states. A changed step changes the state by that fraction of the local error.
 const STATES: f64 = 1e-10;
 
-/// A name and numbers for each line.
+/// The lines of the fixture: a name and numbers.
 fn fixture() -> BTreeMap<&'static str, Vec<f64>> {
     let lines = include_str!("fixtures/ode.txt").lines();
     lines
@@ -25,7 +25,7 @@ fn fixture() -> BTreeMap<&'static str, Vec<f64>> {
         .collect()
 }
 
-/// The cases of a kind: every prefix `kind/problem...` of the fixture, with the name of its problem.
+/// The cases of a kind: every prefix `kind/problem...` of the fixture, with its problem's name.
 fn cases(all: &BTreeMap<&'static str, Vec<f64>>, kind: &str) -> Vec<(String, String)> {
     let initial = all.keys().filter(|name| name.starts_with(kind) && name.ends_with("/initial"));
     initial
@@ -64,7 +64,7 @@ fn shortened(list: &[f64]) -> Vec<f64> {
     if list.len() < 40 { list.to_vec() } else { [&list[..20], &list[list.len() - 20..]].concat() }
 }
 
-/// Times of the accepted steps, from the pieces that other integrators build upon.
+/// Times of the accepted steps, by the functions that other integrators use.
 fn accepted_times(
     method: &cfo_numerics::ode::Tableau,
     field: &dyn VectorField,

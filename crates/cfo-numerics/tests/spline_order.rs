@@ -1,5 +1,5 @@
-//! The paper's table of endpoint errors on the Lorenz system: the velocity of a linear path is first-order at the knots, that of a
-//! quintic path second-order.
+//! The paper's table of endpoint errors on the Lorenz system: the velocity of a linear path is first-order at the
+//! knots, that of a quintic path second-order.
 
 use cfo_numerics::ode::{Controller, Steps, TSIT5, VectorField, integrate};
 use cfo_numerics::test_problems::Lorenz;
@@ -29,7 +29,7 @@ fn norm(u: [f64; 3]) -> f64 {
     u.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// Mean over interior segments of the relative velocity error at their end `tau`, with every `stride`-th snapshot as knot.
+/// Mean relative velocity error at coordinate `tau` of interior segments, with every `stride`-th snapshot as knot.
 fn endpoint_error(trajectories: &[Vec<[f64; 3]>], path: Path, stride: usize, tau: f64) -> f64 {
     let times: Vec<f64> = (0..FRAMES).step_by(stride).map(|i| i as f64 * STEP).collect();
     let (mut sum, mut count) = (0.0, 0);
@@ -55,7 +55,7 @@ fn endpoint_error(trajectories: &[Vec<[f64; 3]>], path: Path, stride: usize, tau
 #[test]
 fn endpoint_velocity_is_first_order_for_lines_and_second_for_quintics() {
     let trajectories = trajectories();
-    // The paper's figures depend on which segments it took, which it does not say; the rate and the magnitude do not.
+    // The paper's numbers depend on the segments chosen, which it does not state; the rate and the magnitude do not.
     for (spline, order, published) in [
         (Spline::Linear, 1.0, [2.49e-2, 4.97e-2, 9.92e-2]),
         (Spline::Quintic, 2.0, [5.33e-4, 2.16e-3, 8.63e-3]),

@@ -1,4 +1,5 @@
-//! Errors of each channel relative to its own spread. A norm over all channels hides those with small values.
+//! Errors of each channel relative to its standard deviation. A norm over all channels hides channels with small
+//! values.
 
 /// Errors of one channel over a test set.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,11 +8,11 @@ pub struct ChannelError {
     pub rmse: f64,
     /// Standard deviation of the truth over all pushed values.
     pub deviation: f64,
-    /// Their ratio; none where the truth is constant.
+    /// `rmse / deviation`; `None` where the truth is constant.
     pub relative: Option<f64>,
 }
 
-/// Collects errors of each channel, one trajectory after another, which may differ in length.
+/// Accumulates the errors of each channel over trajectories, which may differ in length.
 #[derive(Clone, Debug)]
 pub struct ChannelErrors {
     channels: Vec<Moments>,
@@ -28,7 +29,7 @@ struct Moments {
 }
 
 impl ChannelErrors {
-    /// An empty collection.
+    /// Creates an empty collection.
     pub fn new(channels: usize) -> Self {
         Self { channels: vec![Moments::default(); channels] }
     }
@@ -48,7 +49,7 @@ impl ChannelErrors {
         }
     }
 
-    /// Adds what another collection of the same channels holds.
+    /// Adds the sums of another collection of the same channels.
     ///
     /// # Panics
     /// If the numbers of channels differ.
@@ -64,7 +65,7 @@ impl ChannelErrors {
         self.channels.iter().flat_map(|one| [one.count, one.squared_error, one.mean, one.spread]).collect()
     }
 
-    /// Adds sums that another process wrote as numbers, of the same channels.
+    /// Adds sums that another process wrote with [`to_numbers`](Self::to_numbers), for the same channels.
     pub fn merge_numbers(&mut self, numbers: &[f64]) {
         let (numbers, _) = numbers.as_chunks::<4>();
         for (mine, &[count, squared_error, mean, spread]) in self.channels.iter_mut().zip(numbers) {
@@ -141,11 +142,11 @@ mod tests {
                 let column = |of: &[f64]| of.iter().skip(channel).step_by(2).copied().collect::<Vec<f64>>();
                 let (q, p) = (column(&truth), column(&prediction));
                 let count = q.len() as f64;
-                // About a pivot, so that the comparison itself does not cancel.
+                // Relative to a pivot, so that the reference itself does not suffer from cancellation.
                 let mean = q[0] + q.iter().map(|x| x - q[0]).sum::<f64>() / count;
                 let deviation = (q.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count).sqrt();
                 let rmse = (p.iter().zip(&q).map(|(p, q)| (p - q).powi(2)).sum::<f64>() / count).sqrt();
-                // A value of 3e8 is known to 6e-8 in f64.
+                // A value of 3e8 has a resolution of 6e-8 in f64.
                 prop_assert!((found.rmse - rmse).abs() <= 1e-9 * rmse + 1e-12);
                 prop_assert!((found.deviation - deviation).abs() <= 1e-9 * deviation + 1e-7 * f64::EPSILON.sqrt() * mean.abs().max(1.0));
             }

@@ -7,7 +7,7 @@ use super::{lanes, ratio};
 const LOW_BAND_END: usize = 4;
 /// First frequency of the high band of fRMSE.
 const MIDDLE_BAND_END: usize = 12;
-/// What The Well adds to the variance.
+/// Constant that The Well adds to the variance.
 const VARIANCE_FLOOR: f64 = 1e-7;
 
 /// Shape of one frame, `[height, width, channels]`.
@@ -21,7 +21,7 @@ pub struct Grid {
     pub width: usize,
     /// Values at a point.
     pub channels: usize,
-    /// Lengths of the domain along height and width. They scale fRMSE; PDEBench takes 1.
+    /// Lengths of the domain along height and width. They scale fRMSE; PDEBench uses 1.
     pub extent: [f64; 2],
 }
 
@@ -31,12 +31,12 @@ impl Grid {
         Self { axes: 0, height: 1, width: 1, channels, extent: [1.0; 2] }
     }
 
-    /// One space axis of length 1.
+    /// Grid with one space axis of length 1.
     pub fn line(width: usize, channels: usize) -> Self {
         Self { axes: 1, width, ..Self::system(channels) }
     }
 
-    /// Two space axes of length 1.
+    /// Grid with two space axes of length 1.
     pub fn plane(height: usize, width: usize, channels: usize) -> Self {
         Self { axes: 2, height, ..Self::line(width, channels) }
     }
@@ -45,7 +45,8 @@ impl Grid {
         self.height * self.width
     }
 
-    /// Entries of the error's spectrum: frequencies `0..=width/2` on a line, shells below half the shorter side on a plane.
+    /// Entries of the error's spectrum: frequencies `0..=width/2` on a line, shells below half the shorter side on a
+    /// plane.
     fn shells(&self) -> usize {
         match self.axes {
             0 => 0,
@@ -55,9 +56,10 @@ impl Grid {
     }
 }
 
-/// Collects errors of predicted fields over a test set, one trajectory after another, which may differ in length.
+/// Accumulates the errors of predicted fields over trajectories, which may differ in length.
 ///
-/// With `e = p - q` (prediction minus truth) on `n` points, for each time and channel, `mean_b` the mean over trajectories:
+/// With `e = p - q` (prediction minus truth) on `n` points and `mean_b` the mean over trajectories, for each time and
+/// channel:
 ///
 /// ```text
 /// RMSE   mean_b sqrt(mean_x e^2)
@@ -70,8 +72,8 @@ impl Grid {
 /// VRMSE  mean_b sqrt(mean_x e^2 / (var_x q + 1e-7))          The Well's, with the unbiased variance of its code
 /// ```
 ///
-/// PDEBench's own driver divides by one batch too few and leaves out context frames. Here every pushed frame counts once; context frames
-/// are left out by not pushing them.
+/// PDEBench's own driver divides by one batch too few and leaves out context frames. Here every pushed frame counts
+/// once; context frames are left out by not pushing them.
 #[derive(Clone, Debug)]
 pub struct FieldErrors {
     grid: Grid,
@@ -104,17 +106,17 @@ pub struct FieldReport {
     pub crmse: f64,
     /// Largest absolute error (its mean over times and channels, as PDEBench reports it).
     pub maximum: f64,
-    /// Root mean square error on the boundary; none without space axes.
+    /// Root mean square error on the boundary; `None` without space axes.
     pub brmse: Option<f64>,
-    /// Error in Fourier space in the low, middle and high band (frequencies 0-3, 4-11, 12 and above); NaN for a band
-    /// that the grid does not resolve, none without space axes.
+    /// Error in Fourier space in the low, middle and high band (frequencies 0-3, 4-11, 12 and above). NaN for a band
+    /// that the grid does not resolve; `None` without space axes.
     pub frmse: Option<[f64; 3]>,
-    /// Root mean square error relative to the truth's deviation in space; none where a frame is one point.
+    /// Root mean square error relative to the truth's deviation in space; `None` where a frame has one point.
     pub vrmse: Option<f64>,
 }
 
 impl FieldErrors {
-    /// An empty collection for frames of that shape.
+    /// Creates an empty collection for frames of this shape.
     pub fn new(grid: Grid) -> Self {
         Self { grid, cells: Vec::new(), workspace: Workspace::new(&grid) }
     }
@@ -142,8 +144,8 @@ impl FieldErrors {
         }
     }
 
-    /// Adds what another collection holds, as if its trajectories had been pushed here: parts of a test set can be
-    /// evaluated side by side.
+    /// Adds the sums of another collection, as if its trajectories had been pushed here. Parts of a test set can thus
+    /// be evaluated in parallel.
     ///
     /// # Panics
     /// If the grids differ.
@@ -177,7 +179,7 @@ impl FieldErrors {
         self.cells.iter().flat_map(numbers).collect()
     }
 
-    /// Adds sums that another process wrote as numbers, of the same grid.
+    /// Adds sums that another process wrote with [`to_numbers`](Self::to_numbers), for the same grid.
     pub fn merge_numbers(&mut self, mut numbers: &[f64]) {
         let mut cells = Vec::new();
         while let &[count, rmse, nrmse, squared_sum_error, maximum, brmse, vrmse, length, ref rest @ ..] =
@@ -201,7 +203,7 @@ impl FieldErrors {
         self.summarise(&self.cells)
     }
 
-    /// The metrics of each time, over its channels.
+    /// The metrics of each time, averaged over channels.
     pub fn per_time(&self) -> Vec<FieldReport> {
         self.cells.chunks(self.grid.channels).map(|cells| self.summarise(cells)).collect()
     }
@@ -250,7 +252,7 @@ fn larger(a: f64, b: f64) -> f64 {
 struct Workspace {
     error: Vec<f64>,
     truth: Vec<f64>,
-    /// Of the error; none without space axes.
+    /// Spectrum of the error; `None` without space axes.
     spectrum: Option<Spectrum>,
 }
 
@@ -318,7 +320,7 @@ mod tests {
             let near = |found: f64, expected: f64| (found - expected).abs() < 1e-6;
             assert!(near(report.rmse, 0.5) && near(report.crmse, 0.5) && near(report.maximum, 0.5));
             assert!(near(report.brmse.unwrap(), 0.5));
-            // All of it in frequency 0, the mean: f(0) = 0.5, the other three of the band 0.
+            // The whole error is in frequency 0, the mean: f(0) = 0.5, the other three of the band 0.
             let [low, middle, high] = report.frmse.unwrap();
             assert!(near(low, 0.125) && near(middle, 0.0) && near(high, 0.0));
             assert_eq!(errors.per_time().len(), 3);

@@ -1,21 +1,21 @@
-//! How long a prediction of a chaotic system is useful.
+//! Prediction horizons of chaotic systems.
 
 use super::{assert_same_length, frames, lanes, ratio};
 
-/// How long a prediction stayed good.
+/// The time for which a prediction stayed accurate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Horizon {
-    /// Time from the first frame to the first bad one; to the last frame if none was bad.
+    /// Time from the first frame to the first inaccurate one, or to the last frame.
     pub time: f64,
-    /// Whether every frame was good, so that the true horizon may be longer.
+    /// Whether every frame was accurate, so that the true horizon may be longer.
     pub complete: bool,
 }
 
 impl Horizon {
-    /// From the verdict on each frame.
+    /// The horizon of a prediction whose frames are accurate where `good` is true.
     ///
     /// # Panics
-    /// If there are no times, or fewer verdicts than times.
+    /// If there are no times, or fewer items in `good` than times.
     pub fn until(times: &[f64], mut good: impl Iterator<Item = bool>) -> Self {
         assert!(!times.is_empty(), "a horizon needs times");
         let bad = times.iter().find(|_| !good.next().expect("a verdict for each time"));
@@ -24,8 +24,8 @@ impl Horizon {
     }
 }
 
-/// Pearson's correlation of prediction and truth in each frame, over points and channels. A frame that is constant
-/// correlates with nothing: 0, unless both are the same constant: 1.
+/// Pearson's correlation of prediction and truth in each frame, over points and channels. A constant frame has
+/// correlation 0, or 1 if both frames are the same constant.
 ///
 /// # Panics
 /// If the lengths differ or are not a multiple of `frames`.
@@ -52,8 +52,8 @@ fn correlation<P: Copy + Into<f64>, T: Copy + Into<f64>>(prediction: &[P], truth
     both / (squares_p.sqrt() * squares_q.sqrt())
 }
 
-/// Correlation time: until the correlation of prediction and truth first falls below `threshold` (0.8 is usual).
-/// For the correlation averaged over trajectories, average [`correlation_per_time`] and use [`Horizon::until`].
+/// Correlation time: the time until the correlation of prediction and truth first falls below `threshold` (0.8 is
+/// usual). For the correlation averaged over trajectories, average [`correlation_per_time`] and use [`Horizon::until`].
 ///
 /// # Panics
 /// If the lengths differ or are not a multiple of the number of times.
@@ -67,8 +67,9 @@ pub fn correlation_time<P: Copy + Into<f64>, T: Copy + Into<f64>>(
     Horizon::until(times, correlations.into_iter().map(|correlation| correlation >= threshold))
 }
 
-/// Valid time: until the error `||p(t) - q(t)||` first exceeds `threshold` (0.4 is usual) times the truth's root mean square
-/// norm over time, `sqrt(mean_t ||q(t)||^2)`. Multiplied by the largest Lyapunov exponent (0.906 for Lorenz) it counts Lyapunov times.
+/// Valid time: the time until the error `||p(t) - q(t)||` first exceeds `threshold` (0.4 is usual) times the truth's
+/// root mean square norm over time, `sqrt(mean_t ||q(t)||^2)`. Multiplied by the largest Lyapunov exponent (0.906 for
+/// Lorenz) it is in Lyapunov times.
 ///
 /// # Panics
 /// If the lengths differ or are not a multiple of the number of times.

@@ -1,8 +1,8 @@
-//! Sums over many numbers, in lanes that the compiler can vectorise; they are also closer to the exact sum than one after another.
+//! Sums in eight lanes, which the compiler can vectorise. They are also more accurate than sequential sums.
 
 const LANES: usize = 8;
 
-/// Sums over pairs of prediction and truth of what `terms` makes of each, as `f64`.
+/// Sums of `terms` over pairs of prediction and truth, as `f64`.
 pub(super) fn sums<P: Copy + Into<f64>, T: Copy + Into<f64>, const N: usize>(
     prediction: &[P],
     truth: &[T],
@@ -26,7 +26,7 @@ pub(super) fn sums<P: Copy + Into<f64>, T: Copy + Into<f64>, const N: usize>(
     sums.map(|lanes| lanes.iter().sum())
 }
 
-/// The largest absolute value; a NaN is passed over.
+/// The largest absolute value; NaN is ignored.
 pub(super) fn largest(values: &[f64]) -> f64 {
     let mut largest = [0.0_f64; LANES];
     let keep = |largest: &mut f64, value: f64| {

@@ -1,8 +1,8 @@
-//! How far a prediction is from the truth.
+//! Error metrics of predictions.
 //!
-//! Predictions and truths are slices of `f32` or `f64`, frame after frame, each frame `[height, width, channels]`; sums are made in
-//! `f64`. A prediction that is not finite gives a metric that is not finite. Ratios to a truth that is zero throughout are 0 for an exact
-//! prediction and infinite otherwise.
+//! Predictions and truths are slices of `f32` or `f64`, frame after frame, each frame `[height, width, channels]`. Sums
+//! are `f64`. A prediction that is not finite gives a metric that is not finite. Ratios to a truth that is zero
+//! throughout are 0 for an exact prediction and infinite otherwise.
 
 mod channel;
 mod field;
@@ -24,7 +24,7 @@ fn ratio(error: f64, size: f64) -> f64 {
 /// The frames of a trajectory, `[frames, width]`.
 ///
 /// # Panics
-/// If the lengths disagree, naming them.
+/// If the lengths differ; the message contains them.
 fn frames<'a, T>(values: &'a [T], count: usize, name: &str) -> std::slice::ChunksExact<'a, T> {
     assert!(
         count > 0 && values.len().is_multiple_of(count) && !values.is_empty(),
@@ -35,7 +35,7 @@ fn frames<'a, T>(values: &'a [T], count: usize, name: &str) -> std::slice::Chunk
 }
 
 /// # Panics
-/// If the lengths disagree, naming them.
+/// If the lengths differ; the message contains them.
 fn assert_same_length<P, T>(prediction: &[P], truth: &[T]) {
     assert_eq!(prediction.len(), truth.len(), "prediction and truth differ in length");
 }

@@ -1,9 +1,10 @@
-//! The paper's metric.
+//! Relative L2 error, the metric of the paper.
 
 use super::{assert_same_length, frames, lanes, ratio};
 
-/// Relative L2 error, `||prediction - truth|| / ||truth||`, over everything given: for a trajectory over times, points
-/// and channels. The paper reports its [`Summary`] over the test trajectories, and for the NFE tables the same over the last frame alone.
+/// Relative L2 error, `||prediction - truth|| / ||truth||`, over all given values: for a trajectory over times, points
+/// and channels. The paper reports its [`Summary`] over the test trajectories. For the NFE tables it uses the last
+/// frame alone.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -14,14 +15,14 @@ pub fn relative_l2<P: Copy + Into<f64>, T: Copy + Into<f64>>(prediction: &[P], t
     {
         return (error / size).sqrt();
     }
-    // Squares that overflow or vanish: once more, in units of the largest number.
+    // Squares that overflow or underflow are computed again in units of the largest number.
     let largest = prediction
         .iter()
         .map(|&x| x.into())
         .chain(truth.iter().map(|&x| x.into()))
         .fold(0.0, |largest, x: f64| f64::max(largest, x.abs()));
     if largest == 0.0 {
-        // Zeros against zeros; or NaN, which `max` drops.
+        // Both are zero, or there is a NaN, which `max` drops.
         return if error == 0.0 { 0.0 } else { f64::NAN };
     }
     let (error, size) = squares(prediction, truth, 1.0 / largest.min(f64::MAX));
@@ -59,7 +60,7 @@ pub fn relative_l2_per_time<P: Copy + Into<f64>, T: Copy + Into<f64>>(
 /// Mean and spread of a metric over trajectories or runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Arithmetic mean; NaN of nothing.
+    /// Arithmetic mean; NaN if there are no values.
     pub mean: f64,
     /// Standard deviation of the values themselves (divisor `count`, as NumPy's `std`).
     pub deviation: f64,
@@ -72,7 +73,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summary of the values; one that is NaN makes all but the count NaN.
+    /// Summary of the values; a NaN among them makes all fields but the count NaN.
     pub fn of(values: &[f64]) -> Self {
         let count = values.len();
         let mean = values.iter().sum::<f64>() / count as f64;
@@ -133,7 +134,8 @@ mod tests {
     }
 
     proptest! {
-        /// Does not see the unit, and over equal frames the square is the weighted mean of the frames' squares.
+        /// The error does not depend on the unit. Over frames of equal norm its square is the mean of the frames'
+        /// squares weighted by their norms.
         #[test]
         fn unit_free_and_additive(pairs in prop::collection::vec((-1.0..1.0_f64, 0.5..1.0_f64), 2..40), exponent in -30..30_i32) {
             let (p, q): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();

@@ -9,9 +9,10 @@ use rustfft::{Fft, FftPlanner};
 
 use super::Grid;
 
-/// Fourier transforms of the fields of one grid, with their workspace. With `F_k = sum_x f_x exp(-2 pi i k x / n)`:
+/// Fourier transforms `F_k = sum_x f_x exp(-2 pi i k x / n)` of fields on one grid, with their workspace.
 ///
-/// On a line, `|F_k|^2` for `k` up to `n / 2`; in the plane the sum of `|F|^2` over shells `floor(|k|) = s` of the non-negative quadrant.
+/// The squared spectrum is `|F_k|^2` for `k` up to `n / 2` on a line. In the plane it is the sum of `|F|^2` over shells
+/// `floor(|k|) = s` of the non-negative quadrant.
 #[derive(Clone)]
 pub(super) struct Spectrum {
     along_width: Arc<dyn RealToComplex<f64>>,
@@ -32,7 +33,7 @@ impl fmt::Debug for Spectrum {
 }
 
 impl Spectrum {
-    /// Of fields on a grid with space axes.
+    /// Plans the transforms of fields on a grid with space axes.
     pub fn new(grid: &Grid) -> Self {
         let along_width = RealFftPlanner::new().plan_fft_forward(grid.width);
         let along_height = FftPlanner::new().plan_fft_forward(grid.height);
@@ -51,7 +52,7 @@ impl Spectrum {
         }
     }
 
-    /// Adds the squared spectrum of a field, row after row, to `sums`; frequencies beyond them are left out.
+    /// Adds the squared spectrum of a field in row-major order to `sums`; frequencies beyond its length are dropped.
     pub fn add(&mut self, field: &[f64], sums: &mut [f64]) {
         let height = self.along_height.len();
         for (y, row) in field.chunks_exact(self.row.len()).enumerate() {
@@ -87,7 +88,8 @@ impl Spectrum {
 mod tests {
     use super::*;
 
-    /// A wave of whole periods has its energy at its own frequency: `(n / 2)^2`, or `(n m / 2)^2` at one place of the quadrant.
+    /// A wave of whole periods has its energy at its own frequency: `(n / 2)^2`, or `(n m / 2)^2` at one place of the
+    /// quadrant.
     #[test]
     fn waves_stand_at_their_frequencies() {
         for width in [12, 15, 64] {

@@ -1,11 +1,12 @@
-//! Which states of a solver's way are kept, so that its steps can be gone through backward in bounded memory.
+//! Checkpointing of solver states, so that steps can be replayed backward in bounded memory.
 
-/// Keeps the states at the start of some steps in a fixed number of slots, while the number of steps is not known yet, and says
-/// on the way back from which of them a state is computed again.
+/// Keeps the states at the start of some steps in a fixed number of slots, for a number of steps that is not known in
+/// advance. On the way back it selects the kept state from which a state is recomputed.
 ///
-/// On the way forward every step is kept until the slots are full; then every other one is given up and only every second
-/// step is kept from there on, and so on, with a quarter of the slots left for later. On the way back the slots that have become free keep states half way to the one that
-/// is wanted: recursive checkpointing. As long as there is a slot for every step, none is computed again.
+/// Going forward, every step is kept until the slots are full. Then every other kept step is dropped, only every second
+/// step is kept from there on, and so on. A quarter of the slots is reserved for the way back. Going back, free slots
+/// keep states half way to the requested one (recursive checkpointing). If there is a slot for every step, nothing is
+/// recomputed.
 ///
 /// ```
 /// use cfo_numerics::ode::Checkpoints;
@@ -22,28 +23,29 @@ pub struct Checkpoints {
     stride: usize,
     /// Steps that are kept, in increasing order, and their slots.
     kept: Vec<(usize, usize)>,
-    /// Slots that hold nothing of use, the first to be used last.
+    /// Unused slots, as a stack.
     free: Vec<usize>,
 }
 
-/// How to come to the state at the start of a step.
+/// How to recompute the state at the start of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recall {
-    /// The step whose state is kept and from which to go on; the wanted one itself if that is kept.
+    /// The kept step to start from; the requested step itself if it is kept.
     pub step: usize,
-    /// Where that is.
+    /// Slot of that step's state.
     pub slot: usize,
-    /// Steps on the way from there whose state is to be kept too, and where.
+    /// Steps on the way whose states are to be kept too, with their slots.
     pub keep: Vec<(usize, usize)>,
 }
 
 impl Checkpoints {
-    /// With so many slots; one at least.
+    /// Creates an empty set of `slots` slots, at least one.
     pub fn new(slots: usize) -> Self {
         Self { stride: 1, kept: Vec::new(), free: (0..slots.max(1)).rev().collect() }
     }
 
-    /// Before a step of the way forward, which are told one after another from 0 on: the slot that its state is to be put into, if any.
+    /// The slot in which to keep the state at the start of `step`, or `None`. To be called before each forward step, in
+    /// order from 0.
     pub fn keep(&mut self, step: usize) -> Option<usize> {
         while step.is_multiple_of(self.stride) && self.is_full() {
             self.stride *= 2;
@@ -57,17 +59,18 @@ impl Checkpoints {
         }
     }
 
-    /// Whether nothing more is to be kept on the way forward: once steps are left out, a quarter of the slots waits for the way back.
+    /// Whether no more steps are kept going forward. Once steps are dropped, a quarter of the slots is reserved for the
+    /// way back.
     fn is_full(&self) -> bool {
         let slots = self.kept.len() + self.free.len();
         self.free.is_empty() || self.stride > 1 && self.kept.len() >= slots - slots / 4
     }
 
-    /// How to come to the state at the start of a step on the way back. Steps are asked for in decreasing order; what lies after
-    /// them is forgotten.
+    /// How to recompute the state at the start of step `wanted` on the way back. Steps must be requested in decreasing
+    /// order; later steps are dropped.
     ///
     /// # Panics
-    /// If no step was kept before it, that is if step 0 was not told to [`Checkpoints::keep`].
+    /// If no earlier step was kept, that is if [`Checkpoints::keep`] was not called for step 0.
     pub fn recall(&mut self, wanted: usize) -> Recall {
         while let Some((_, slot)) = self.kept.pop_if(|(step, _)| *step > wanted) {
             self.free.push(slot);
@@ -94,8 +97,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Goes forward and back over so many steps, where the state at the start of a step is its number; returns the steps that were
-    /// computed again.
+    /// Goes forward and back over `steps` steps, where a step's state is its number; returns the number of recomputed
+    /// steps.
     fn reverse(slots: usize, steps: usize) -> usize {
         let (mut checkpoints, mut memory) = (Checkpoints::new(slots), vec![usize::MAX; slots]);
         for step in 0..steps {
@@ -125,21 +128,21 @@ mod tests {
         for steps in 1..=16 {
             assert_eq!(reverse(16, steps), 0);
         }
-        // One slot: everything from the start, again and again.
+        // One slot: everything is recomputed from the start each time.
         assert_eq!(reverse(1, 5), 4 + 3 + 2 + 1);
-        // Twice as many steps as slots: each of those not kept once.
+        // Twice as many steps as slots: each step that was not kept is recomputed once.
         assert!(reverse(16, 32) <= 32);
         assert!(reverse(8, 1000) < 4 * 1000, "{}", reverse(8, 1000));
     }
 
     proptest! {
-        /// Whatever the slots, every state comes back, and no step is computed again more often than halving asks for.
+        /// For any number of slots every state is recovered, within the number of recomputed steps of bisection.
         #[test]
         fn every_state_comes_back(slots in 1..40_usize, steps in 1..300_usize) {
             let again = reverse(slots, steps);
             let worst = match slots {
                 1 => steps * steps / 2,
-                // With two slots and more each halving of a gap costs one pass at most, and the gaps are powers of two.
+                // With two or more slots each halving of a gap costs at most one pass, and the gaps are powers of two.
                 _ => steps * (steps.ilog2() as usize + 1) * steps.div_ceil(slots),
             };
             prop_assert!(again <= worst, "{again} of {steps} with {slots} slots");

@@ -1,44 +1,44 @@
-//! The choice of the step size from error estimates.
+//! Step size control from error estimates.
 
 use super::OdeError;
 
 /// Settings of adaptive steps: a PID controller on the scaled error `E`.
 ///
-/// `E` is the root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`; a step is accepted when `E < 1`. With
-/// `r = 1 / E` of this step, `r_1` and `r_2` of the two accepted before it and the method's error order `q`, the next step is
-/// longer by
+/// `E` is the root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`; a step is accepted when `E < 1`. With `r
+/// = 1 / E` of this step, `r_1` and `r_2` of the two accepted steps before it and the method's error order `q`, the
+/// next step is longer by the factor
 ///
 /// ```text
 /// safety  r^((I + P + D) / q)  r_1^(-(P + 2 D) / q)  r_2^(D / q)
 /// ```
 ///
 /// limited to [`accepted_factor`](Self::accepted_factor) or [`rejected_factor`](Self::rejected_factor).
-/// [`Controller::new`] is diffrax's default, [`Controller::scipy`] SciPy's.
+/// [`Controller::new`] has the defaults of diffrax, [`Controller::scipy`] those of SciPy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Controller {
     /// Relative tolerance.
     pub rtol: f64,
     /// Absolute tolerance, in units of the state.
     pub atol: f64,
-    /// P; 0 by default. (P, I) = (0.4, 0.3) or (0.3, 0.3) avoid rejections where stability limits the step.
+    /// Coefficient P; 0 by default. (P, I) = (0.4, 0.3) or (0.3, 0.3) avoid rejections where stability limits the step.
     pub proportional: f64,
-    /// I; 1 by default.
+    /// Coefficient I; 1 by default.
     pub integral: f64,
-    /// D; 0 by default.
+    /// Coefficient D; 0 by default.
     pub derivative: f64,
-    /// Factor of caution, 0.9 by default.
+    /// Safety factor; 0.9 by default.
     pub safety: f64,
-    /// Least and greatest factor after an accepted step; `[1, 10]` by default: it never shrinks.
+    /// Least and greatest factor after an accepted step; `[1, 10]` by default, so that the step never shrinks.
     pub accepted_factor: [f64; 2],
     /// Least and greatest factor after a rejected step; `[0.2, 0.9]` by default.
     pub rejected_factor: [f64; 2],
     /// Whether the step may grow right after a rejection; yes by default.
     pub growth_after_rejection: bool,
-    /// Attempted steps before giving up, for a whole integration; 100,000 by default.
+    /// Limit on attempted steps of a whole integration; 100,000 by default.
     pub max_steps: u64,
     /// Longest step; unlimited by default.
     pub max_step: f64,
-    /// First step; by default it is found from two evaluations of the field (see [`first_step`]).
+    /// First step; by default it is computed from two evaluations of the field (see [`first_step`]).
     pub first_step: Option<f64>,
     /// Whether steps end at every output time instead of passing it and interpolating; no by default.
     pub stop_at_outputs: bool,
@@ -64,13 +64,14 @@ impl Controller {
         }
     }
 
-    /// The rules of SciPy's `solve_ivp`, whose own tolerances are 1e-3 and 1e-6: an accepted step may be followed by a shorter one, and one that
-    /// followed a rejection by none longer. With [`DOPRI5`](super::DOPRI5) this is `RK45`, step for step.
+    /// The rules of SciPy's `solve_ivp`, whose default tolerances are 1e-3 and 1e-6. An accepted step may be followed
+    /// by a shorter one. After a rejection the next step does not grow. With [`DOPRI5`](super::DOPRI5) this reproduces
+    /// `RK45` step for step.
     pub fn scipy(rtol: f64, atol: f64) -> Self {
         Self { accepted_factor: [0.0, 10.0], growth_after_rejection: false, ..Self::new(rtol, atol) }
     }
 
-    /// The memory of a new integration with a method whose error estimate falls as `h^error_order`.
+    /// The controller's state for a new integration with a method whose error estimate falls as `h^error_order`.
     pub fn start(&self, error_order: usize) -> StepControl {
         StepControl {
             controller: *self,
@@ -105,16 +106,16 @@ impl Default for Controller {
     }
 }
 
-/// What to do with an attempted step.
+/// The controller's decision about an attempted step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// Whether the step counts; otherwise it is made again, shorter.
+    /// Whether the step is accepted; otherwise it is repeated with a shorter length.
     pub accept: bool,
     /// The next attempt's length in units of this one's.
     pub factor: f64,
 }
 
-/// The controller at work: it sees errors, not states, so host and device integrators share it.
+/// State of a step size controller. It uses errors, not states, so host and device integrators share it.
 ///
 /// ```
 /// use cfo_numerics::ode::Controller;
@@ -133,7 +134,8 @@ pub struct StepControl {
 }
 
 impl StepControl {
-    /// Judges an attempted step by its scaled error `E` and remembers it. An error that is NaN or infinite rejects.
+    /// Decides about an attempted step from its scaled error `E` and stores the error. NaN and infinity reject the
+    /// step.
     pub fn decide(&mut self, error: f64) -> Decision {
         let Controller { proportional: p, integral: i, derivative: d, safety, .. } = self.controller;
         let accept = error < 1.0;
@@ -148,7 +150,7 @@ impl StepControl {
         if accept && self.rejected && !self.controller.growth_after_rejection {
             greatest = f64::min(greatest, 1.0);
         }
-        // `max` and `min` drop a NaN, so an error without a size shrinks the step as far as allowed.
+        // `max` and `min` drop a NaN, so a NaN error shrinks the step as far as allowed.
         let factor = if wish.is_nan() { least } else { wish.max(least).min(greatest) };
         if accept {
             self.before_previous = self.previous;
@@ -159,9 +161,11 @@ impl StepControl {
     }
 }
 
-/// Length of the first step, from norms over the initial state: `d0` of `u`, `d1` of `f(t, u)`, and `d2(h)` of the change of `f` over
-/// an Euler step of length `h`, divided by `h`. All three are root mean squares with each entry divided by `atol + rtol |u_i|`. The rule of Hairer,
-/// Nørsett and Wanner, as in SciPy and diffrax. `interval` is the length of the whole integration.
+/// Length of the first step by the rule of Hairer, Nørsett and Wanner, as in SciPy and diffrax.
+///
+/// `d0` is the norm of `u`, `d1` the norm of `f(t, u)` at the initial state. `d2(h)` is the norm of the change of `f`
+/// over an Euler step of length `h`, divided by `h`. Norms are root mean squares with each entry divided by `atol +
+/// rtol |u_i|`. `interval` is the length of the whole integration.
 pub fn first_step(d0: f64, d1: f64, error_order: usize, interval: f64, d2: impl FnOnce(f64) -> f64) -> f64 {
     let guess = if d0 < 1e-5 || d1 < 1e-5 { 1e-6 } else { 0.01 * d0 / d1 };
     let guess = f64::min(guess, interval);

@@ -1,11 +1,11 @@
-//! A trajectory under adaptive steps: where it is and how long its next step is.
+//! Time and step length of a trajectory under adaptive steps.
 
 use super::{Controller, StepControl};
 
-/// The time and the step of one trajectory whose steps are chosen by error estimates.
+/// The time and the step length of one trajectory with adaptive steps.
 ///
-/// It sees times and errors, not states. The host's integrator has one, a rollout on a device and a training through a solver have one
-/// for each trajectory of a batch.
+/// It uses times and errors, not states. The integrator on the host has one course. A rollout on a device, or a
+/// training through a solver, has one for each trajectory of a batch.
 ///
 /// ```
 /// use cfo_numerics::ode::{Controller, Course};
@@ -20,16 +20,16 @@ pub struct Course {
     time: f64,
     length: f64,
     longest: f64,
-    /// Share of the remaining time that is added to a step instead of being left for one more.
+    /// Fraction of the remaining time that is added to a step instead of becoming a step of its own.
     rounding: f64,
-    /// Least length of a step, beside the resolution of the time.
+    /// Least length of a step, in addition to the resolution of time.
     least: f64,
     rejected: bool,
     control: StepControl,
 }
 
 impl Course {
-    /// A trajectory at `time` whose first attempt has the length `first_step`, with a method whose error estimate falls as
+    /// A trajectory at `time` whose first attempt has the length `first_step`. The method's error estimate falls as
     /// `h^error_order`. Steps are at most [`Controller::max_step`] long.
     pub fn new(time: f64, first_step: f64, controller: &Controller, error_order: usize) -> Self {
         Self {
@@ -43,13 +43,14 @@ impl Course {
         }
     }
 
-    /// Lets a step end at its target if less than this share of the remaining time would be left. For states of few digits.
+    /// Extends a step to its target if less than this fraction of the remaining time would be left. Useful for states
+    /// of low precision.
     #[must_use]
     pub fn with_rounding(self, share: f64) -> Self {
         Self { rounding: share, ..self }
     }
 
-    /// Sets the least length of a step. The resolution of the time, ten units in its last place, is a lower bound in any case.
+    /// Sets the least length of a step. The resolution of time, ten units in its last place, is always a lower bound.
     #[must_use]
     pub fn with_least(self, least: f64) -> Self {
         Self { least, ..self }
@@ -60,7 +61,8 @@ impl Course {
         self.time
     }
 
-    /// Sets the time and keeps the step's length and the controller's memory, for a trajectory that continues from another origin.
+    /// Sets the time. The step length and the controller's state are kept, for a trajectory that continues from another
+    /// origin.
     pub fn set_time(&mut self, time: f64) {
         self.time = time;
     }
@@ -70,8 +72,8 @@ impl Course {
         self.least = least;
     }
 
-    /// The signed length of the next attempt towards `target`, which may be earlier: the whole way if the step passes the target or ends
-    /// just before it.
+    /// The signed length of the next attempt towards `target`, which may be earlier than the current time. It is the
+    /// whole distance if the step would pass the target or end just before it.
     pub fn next_length(&self, target: f64) -> f64 {
         let way = target - self.time;
         if self.arrives(target) { way } else { way.signum() * self.planned() }
@@ -87,7 +89,8 @@ impl Course {
         rest - self.planned() < f64::max(10.0 * resolution(self.time), self.rounding * rest)
     }
 
-    /// Judges the attempt towards `target` by its scaled error; an accepted one moves the time. Returns whether it was accepted.
+    /// Decides about the attempt towards `target` from its scaled error and returns whether it is accepted. Acceptance
+    /// advances the time.
     pub fn judge(&mut self, error: f64, target: f64) -> bool {
         let decision = self.control.decide(error);
         let next = self.next_length(target).abs() * decision.factor;
@@ -97,23 +100,23 @@ impl Course {
             return false;
         }
         let (arrives, end) = (self.arrives(target), self.next_end(target));
-        // A step that was cut short to end at its target leaves the planned length valid.
+        // A step that was shortened to end at its target does not change the planned length.
         self.length = if arrives { next.max(self.planned()) } else { next };
         self.time = end;
         true
     }
 
-    /// Whether the next attempt would be shorter than the least step, after a rejection, or has no length.
+    /// Whether the next attempt is shorter than the least step after a rejection, or its length is NaN or zero.
     pub fn is_stuck(&self) -> bool {
         self.length.is_nan() || self.rejected && self.length < self.shortest()
     }
 
-    /// The length that the controller asked for, without the limits.
+    /// The length that the controller requested, without the limits.
     pub fn length(&self) -> f64 {
         self.length
     }
 
-    /// Length of the next attempt if no target ends it earlier.
+    /// Length of the next attempt without a target.
     fn planned(&self) -> f64 {
         self.length.clamp(self.shortest(), self.longest.max(self.shortest()))
     }
@@ -136,7 +139,7 @@ mod tests {
         Course::new(time, first_step, &Controller::new(1e-4, 1e-6), 5)
     }
 
-    /// Steps end exactly at the target, in both directions, and a rejection makes them shorter.
+    /// Steps end exactly at the target in both directions, and a rejection shortens them.
     #[test]
     fn steps_end_at_the_target() {
         for (start, target) in [(1.0, 2.0), (2.0, 1.0), (-0.5, -1.5), (1e6, 1e6 + 1.0)] {

@@ -1,40 +1,42 @@
-//! The course of an integration: which steps are attempted, kept and cut, and when outputs are due.
+//! The loop over steps and output times of an integration.
 
 use super::course::resolution;
 use super::{Controller, Course, OdeError, Tableau};
 
-/// Most equal steps to one output time. More is taken for a mistake: even the cheapest field would take minutes.
+/// Limit on equal steps to one output time. More are treated as a mistake: even the cheapest field would take minutes.
 const MOST_EQUAL_STEPS: u64 = 1 << 32;
 
-/// How long the steps are.
+/// How step lengths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Steps {
-    /// Equal steps inside each interval between output times, as few as keep them no longer than `step`.
+    /// Equal steps inside each interval between output times: the fewest that are not longer than `step`.
     Fixed {
         /// Longest step, in units of time.
         step: f64,
     },
-    /// That many equal steps in each interval between output times.
+    /// This number of equal steps in each interval between output times.
     PerInterval(usize),
-    /// That many equal steps from the initial to the last output time; states between come from dense output.
+    /// This number of equal steps from the initial to the last output time; states in between come from dense output.
     Total(usize),
-    /// As long as the error estimate allows; states between come from dense output.
+    /// Steps as long as the error estimate allows; states in between come from dense output.
     Adaptive(Controller),
 }
 
-/// What an integration cost.
+/// Cost of an integration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Steps taken.
     pub steps: u64,
-    /// Steps attempted and thrown away.
+    /// Attempted steps that were rejected.
     pub rejections: u64,
     /// Evaluations of the field (the paper's NFE). [`drive`] does not count them; the implementor of [`Advance`] does.
     pub evaluations: u64,
 }
 
-/// A state that can be moved in time. [`drive`] says where; what a state is, and where it lives, is the implementor's own. The
-/// host's [`Integrator`](super::Integrator) is one; a rollout on a device, whose states never leave it, another.
+/// A state that can be advanced in time by [`drive`].
+///
+/// The implementor chooses the representation of the state and where it is stored. One implementor is the host's
+/// [`Integrator`](super::Integrator), another is a rollout whose states stay on the device.
 ///
 /// ```
 /// use cfo_numerics::ode::{Advance, OdeError, RK4, Steps, drive};
@@ -60,32 +62,35 @@ pub struct Counts {
 /// # Ok::<(), OdeError>(())
 /// ```
 pub trait Advance {
-    /// What can go wrong, besides an integration that cannot go on.
+    /// The implementor's error, which includes integrations that cannot continue.
     type Error: From<OdeError>;
 
-    /// Length of a good first step towards `end`; see [`first_step`](super::first_step). Asked of adaptive steps only.
+    /// Length of a good first step towards `end`; see [`first_step`](super::first_step). Called for adaptive steps
+    /// only.
     fn first_step(&mut self, end: f64, rtol: f64, atol: f64) -> Result<f64, Self::Error>;
 
-    /// Attempts a step from the accepted state, at `start`, to `end`. What was attempted before is forgotten.
+    /// Attempts a step from the accepted state at `start` to `end`. It replaces an earlier attempt.
     fn attempt(&mut self, start: f64, end: f64) -> Result<(), Self::Error>;
 
-    /// Scaled error of the attempted step: root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`. Asked of adaptive steps only.
+    /// Scaled error of the attempted step: the root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`. Called
+    /// for adaptive steps only.
     fn error(&mut self, rtol: f64, atol: f64) -> Result<f64, Self::Error>;
 
-    /// Whether the attempted state is finite throughout. An implementor that cannot check every step may answer yes and check the outputs.
+    /// Whether all values of the attempted state are finite. An implementor that cannot check every step may return
+    /// true and check the outputs.
     fn is_finite(&mut self) -> Result<bool, Self::Error>;
 
-    /// Delivers output `index`, which is due at time `t` inside the attempted step, by dense output.
+    /// Delivers output `index` at time `t` inside the attempted step, by dense output.
     fn interpolate(&mut self, index: usize, t: f64) -> Result<(), Self::Error>;
 
     /// Makes the attempted state the accepted one.
     fn accept(&mut self) -> Result<(), Self::Error>;
 
-    /// Delivers output `index`: the accepted state.
+    /// Delivers the accepted state as output `index`.
     fn deliver(&mut self, index: usize) -> Result<(), Self::Error>;
 }
 
-/// Moves a state that is at `t0` through the output times. The rules are those of [`integrate`](super::integrate).
+/// Advances a state from `t0` through the output times. The rules are those of [`integrate`](super::integrate).
 pub fn drive<A: Advance>(
     state: &mut A,
     tableau: &Tableau,
@@ -100,7 +105,7 @@ pub fn drive<A: Advance>(
     match steps {
         Steps::Fixed { step } if step.is_nan() || step <= 0.0 => Err(OdeError::InvalidStep { step })?,
         Steps::PerInterval(0) | Steps::Total(0) => Err(OdeError::NoSteps)?,
-        // With a little slack, so that an interval of ten steps takes ten whatever the rounding of the division.
+        // With a small tolerance, so that the rounding of the division does not add an eleventh step to ten.
         Steps::Fixed { step } => {
             drive.by_intervals(|length| (length / step * (1.0 - 1e-12)).ceil().max(1.0))?
         }
@@ -111,14 +116,14 @@ pub fn drive<A: Advance>(
     Ok(drive.counts)
 }
 
-/// Whether steps pass output times and interpolate, or end at them.
+/// Whether steps pass output times and interpolate, or end at output times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     Pass,
     AtOutputs,
 }
 
-/// One integration under way.
+/// State of an integration.
 struct Drive<'a, A> {
     state: &'a mut A,
     time: f64,
@@ -128,7 +133,7 @@ struct Drive<'a, A> {
 }
 
 impl<A: Advance> Drive<'_, A> {
-    /// Delivers outputs at the very time of the accepted state.
+    /// Delivers outputs at exactly the time of the accepted state.
     fn deliver_reached(&mut self) -> Result<(), A::Error> {
         while self.times.get(self.done) == Some(&self.time) {
             self.state.deliver(self.done)?;
@@ -137,7 +142,7 @@ impl<A: Advance> Drive<'_, A> {
         Ok(())
     }
 
-    /// Takes the step attempted to `end` and delivers what is due on it.
+    /// Accepts the step attempted to `end` and delivers the outputs inside it.
     fn accept(&mut self, end: f64, stop: Stop) -> Result<(), A::Error> {
         let forward = end > self.time;
         while let Some(&t) = self.times.get(self.done) {
@@ -162,7 +167,7 @@ impl<A: Advance> Drive<'_, A> {
         Ok(())
     }
 
-    /// Equal steps from here to `target`.
+    /// Makes equal steps from the current time to `target`.
     fn equal_steps(&mut self, target: f64, count: f64, stop: Stop) -> Result<(), A::Error> {
         let start = self.time;
         if target == start {
@@ -223,13 +228,13 @@ impl<A: Advance> Drive<'_, A> {
         Err(OdeError::TooManySteps { time: self.time, target: end, limit: max_steps })?
     }
 
-    /// Error of the attempted step. An infinite state makes its own scale infinite and would pass as exact.
+    /// Error of the attempted step. An infinite state would make its own scale infinite and its error zero.
     fn judge(&mut self, rtol: f64, atol: f64) -> Result<f64, A::Error> {
         let error = self.state.error(rtol, atol)?;
         Ok(if error < 1.0 && !self.state.is_finite()? { f64::INFINITY } else { error })
     }
 
-    /// The error of an adaptive integration whose step vanished.
+    /// The error of an adaptive integration whose step became too small.
     fn stuck(&mut self, course: &Course) -> Result<OdeError, A::Error> {
         let step = course.length();
         let tame = !step.is_nan() && self.state.is_finite()?;

@@ -1,30 +1,30 @@
 use thiserror::Error;
 
-/// Why an integration ended early. Errors on the way name the time reached.
+/// Errors of an integration. Errors that occur on the way contain the time reached.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum OdeError {
     /// The initial time is NaN or infinite.
     #[error("initial time is `{time}`; it must be finite")]
     InitialTime {
-        /// What was given.
+        /// The initial time.
         time: f64,
     },
-    /// The initial state has a number that is NaN or infinite.
+    /// The initial state contains NaN or infinity.
     #[error("entry {index} of the initial state is `{value}`; it must be finite")]
     InitialState {
-        /// Its place.
+        /// Index of the value.
         index: usize,
-        /// What stands there.
+        /// The value.
         value: f64,
     },
-    /// An output time is not finite, or turns back on the way from the initial time through the output times.
+    /// An output time is not finite, or its direction differs from that of the times before it.
     #[error(
         "output time {index} is `{time}` after `{previous}`; times must be finite and in one direction from `{start}`"
     )]
     OutputTimes {
-        /// Its place.
+        /// Index of the output time.
         index: usize,
-        /// What stands there.
+        /// The output time.
         time: f64,
         /// The time before it.
         previous: f64,
@@ -34,21 +34,21 @@ pub enum OdeError {
     /// A fixed step that is zero, negative or not a number.
     #[error("step size is `{step}`; it must be positive")]
     InvalidStep {
-        /// What was given.
+        /// The step.
         step: f64,
     },
     /// A step count of zero.
     #[error("found 0 steps; at least 1 is needed")]
     NoSteps,
-    /// Tolerances that are negative, not numbers or both zero.
+    /// Tolerances that are negative, NaN or both zero.
     #[error("tolerances are rtol = `{rtol}`, atol = `{atol}`; both must be at least 0 and one above 0")]
     InvalidTolerance {
-        /// Relative tolerance given.
+        /// Relative tolerance.
         rtol: f64,
-        /// Absolute tolerance given.
+        /// Absolute tolerance.
         atol: f64,
     },
-    /// Adaptive steps with a method that does not estimate its error.
+    /// Adaptive steps with a method that has no error estimate.
     #[error("`{method}` does not estimate its error, so it cannot choose its steps")]
     NoErrorEstimate {
         /// Name of the method.
@@ -60,7 +60,7 @@ pub enum OdeError {
         /// Last time with a finite state.
         time: f64,
     },
-    /// The tolerance or the step asks for steps below the resolution of time.
+    /// The tolerance or the step requires steps below the resolution of time.
     #[error("the step shrank to {step:e}, below the resolution of time; reached t = {time}")]
     StepTooSmall {
         /// Time reached.
@@ -68,12 +68,12 @@ pub enum OdeError {
         /// The step that was too small.
         step: f64,
     },
-    /// The limit on attempted steps was met.
+    /// The limit on attempted steps was reached.
     #[error("{limit} steps were not enough to reach t = {target}; reached t = {time}")]
     TooManySteps {
         /// Time reached.
         time: f64,
-        /// Time wanted.
+        /// The output time that was not reached.
         target: f64,
         /// The limit.
         limit: u64,
@@ -81,7 +81,7 @@ pub enum OdeError {
 }
 
 impl OdeError {
-    /// What to do about it, in one line.
+    /// Advice on the error, in one line.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::InitialTime { .. } | Self::InitialState { .. } => return None,
@@ -100,7 +100,7 @@ impl OdeError {
         Some(hint.into())
     }
 
-    /// The time reached, for errors on the way.
+    /// The time reached, for errors that occur on the way.
     pub fn time_reached(&self) -> Option<f64> {
         match *self {
             Self::Diverged { time } | Self::StepTooSmall { time, .. } | Self::TooManySteps { time, .. } => {

@@ -1,17 +1,17 @@
-//! Integration on the host: from an initial state through a list of output times.
+//! Integration on the host from an initial state through a list of output times.
 
 use super::{Advance, Counts, OdeError, Stepper, Steps, Tableau, VectorField, drive};
 
-/// States at the output times, and what they cost.
+/// States at the output times, and the cost of the integration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
-    /// The output times as they were asked for.
+    /// The output times.
     pub times: Vec<f64>,
-    /// A row for each time.
+    /// States, one row for each time.
     pub states: Vec<f64>,
     /// Steps taken.
     pub steps: u64,
-    /// Steps attempted and thrown away.
+    /// Attempted steps that were rejected.
     pub rejections: u64,
     /// Evaluations of the field (the paper's NFE).
     pub evaluations: u64,
@@ -21,17 +21,17 @@ impl Solution {
     /// The state at output time `index`.
     ///
     /// # Panics
-    /// If there is no such time.
+    /// If the index is out of range.
     pub fn state(&self, index: usize) -> &[f64] {
         let width = self.states.len() / self.times.len();
         &self.states[index * width..(index + 1) * width]
     }
 }
 
-/// Integrates from `u0` at `t0` and returns the state at each output time, exactly at that time.
+/// Integrates from `u0` at `t0` and returns the state at exactly each output time.
 ///
-/// Output times run away from `t0` in one direction: up for the future, down for the past. They may begin with `t0` itself
-/// and may repeat. An integration that cannot go on ends in an error that names the time reached.
+/// Output times run in one direction from `t0`, forward or backward in time. They may start with `t0` itself and may
+/// repeat. The error of an integration that cannot continue contains the time reached.
 pub fn integrate<F: VectorField + ?Sized>(
     field: &F,
     tableau: &Tableau,
@@ -47,7 +47,7 @@ pub fn integrate<F: VectorField + ?Sized>(
     Ok(Solution { times: output_times.to_vec(), states, steps, rejections, evaluations })
 }
 
-/// An integrator that keeps its workspace between integrations and hands over states instead of storing them.
+/// An integrator that keeps its workspace between integrations and passes states to a callback instead of storing them.
 ///
 /// ```
 /// use cfo_numerics::ode::{Controller, Integrator, Steps, TSIT5};
@@ -72,13 +72,13 @@ pub struct Integrator {
 }
 
 impl Integrator {
-    /// An integrator with that method and those steps.
+    /// Creates an integrator with this method and these steps.
     pub fn new(tableau: &Tableau, steps: Steps) -> Self {
         Self { steps, stepper: Stepper::new(tableau, 0.0, &[]), output: Vec::new() }
     }
 
-    /// Integrates from `u0` at `t0` and calls `sink(index, state)` at each output time in turn. As [`integrate`] otherwise.
-    /// On an error the states up to the time reached have been delivered.
+    /// Integrates from `u0` at `t0` and calls `sink(index, state)` at each output time in order. The rules are those of
+    /// [`integrate`]. After an error, the states up to the time reached have been delivered.
     pub fn integrate<F: VectorField + ?Sized>(
         &mut self,
         field: &F,
@@ -99,7 +99,7 @@ impl Integrator {
     }
 }
 
-/// A stepper with its field and the place that states go to.
+/// A stepper with its field and the sink of its states.
 struct Run<'a, F: ?Sized, S> {
     field: &'a F,
     stepper: &'a mut Stepper,

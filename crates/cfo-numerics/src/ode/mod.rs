@@ -1,11 +1,15 @@
 //! Integration of `u' = f(t, u)`, forward and backward in time.
 //!
-//! The nouns: a [`VectorField`] is what is integrated, a [`Tableau`] says how one step is made, [`Steps`] how long the
-//! steps are, a [`Stepper`] makes them, an [`Integrator`] visits output times, a [`Solution`] is what came out.
+//! - [`VectorField`]: the function to integrate
+//! - [`Tableau`]: the Runge-Kutta method
+//! - [`Steps`]: how step lengths are chosen
+//! - [`Stepper`]: makes single steps
+//! - [`Integrator`]: steps through output times
+//! - [`Solution`]: the result
 //!
-//! No decision needs the state. [`drive`] decides which steps are attempted and when outputs are due. A [`Course`] decides
-//! whether an adaptive step is accepted and how long the next one is. Integrations on other devices share them: one state
-//! implements [`Advance`], a batch has a [`Course`] for each trajectory.
+//! No decision uses the state. [`drive`] decides which steps are attempted and when outputs are due. A [`Course`]
+//! decides whether an adaptive step is accepted and how long the next one is. Integrations on other devices share them:
+//! a single state implements [`Advance`], a batch has a [`Course`] for each trajectory.
 
 mod checkpoints;
 mod control;
@@ -52,7 +56,7 @@ pub use tableau::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau, UnknownMethod};
 /// # Ok::<(), cfo_numerics::ode::OdeError>(())
 /// ```
 pub trait VectorField {
-    /// Writes `f(t, u)` into `out`, which is as long as `u` and holds anything on entry.
+    /// Writes `f(t, u)` into `out`, which is as long as `u` and has arbitrary contents on entry.
     fn velocity(&self, t: f64, u: &[f64], out: &mut [f64]);
 }
 

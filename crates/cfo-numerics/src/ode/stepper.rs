@@ -1,4 +1,4 @@
-//! One Runge-Kutta step at a time.
+//! Single Runge-Kutta steps.
 
 use super::tableau::Tableau;
 use super::{VectorField, control};
@@ -6,9 +6,9 @@ use super::{VectorField, control};
 /// One nonzero coefficient: slope and weight.
 type Term = (usize, f64);
 
-/// A state on its way, with the workspace of a method: nothing is allocated after [`Stepper::new`].
+/// A state and the workspace of a method. Nothing is allocated after [`Stepper::new`].
 ///
-/// A step is attempted, judged, and then accepted or attempted again with another end:
+/// A step is attempted and then accepted, or attempted again with another end:
 ///
 /// ```
 /// use cfo_numerics::ode::{RK4, Stepper};
@@ -39,7 +39,7 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// A stepper at state `u` and time `t`.
+    /// Creates a stepper at state `u` and time `t`.
     pub fn new(tableau: &Tableau, t: f64, u: &[f64]) -> Self {
         let terms = |row: &[f64]| -> Vec<Term> {
             row.iter().copied().enumerate().filter(|&(_, weight)| weight != 0.0).collect()
@@ -61,7 +61,8 @@ impl Stepper {
         }
     }
 
-    /// Starts again at another state and time and counts from zero. Allocates only if the state is longer than any before.
+    /// Restarts at another state and time and resets the counter. Allocates only if the state is longer than any
+    /// before.
     pub fn reset(&mut self, t: f64, u: &[f64]) {
         (self.time, self.next_time) = (t, t);
         self.first_known = false;
@@ -105,7 +106,7 @@ impl Stepper {
         self.evaluations
     }
 
-    /// Attempts a step to the time `end`, later or earlier, and leaves it to [`accept`](Self::accept) to take it.
+    /// Attempts a step to the time `end`, which may be earlier; [`accept`](Self::accept) accepts it.
     pub fn attempt<F: VectorField + ?Sized>(&mut self, field: &F, end: f64) {
         let (t, h) = (self.time, end - self.time);
         self.evaluate_first(field);
@@ -125,8 +126,8 @@ impl Stepper {
         self.next_time = end;
     }
 
-    /// The attempted step's scaled error `E`: root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`; NaN for
-    /// methods that do not estimate it.
+    /// The attempted step's scaled error `E`: the root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`. NaN
+    /// for methods without an error estimate.
     pub fn error(&self, rtol: f64, atol: f64) -> f64 {
         if self.error.is_empty() {
             return f64::NAN;
@@ -170,7 +171,7 @@ impl Stepper {
         sums.iter().sum::<f64>() + (whole..count).map(square).sum::<f64>()
     }
 
-    /// Takes the attempted step.
+    /// Accepts the attempted step.
     pub fn accept(&mut self) {
         std::mem::swap(&mut self.state, &mut self.next_state);
         self.time = self.next_time;
@@ -181,13 +182,14 @@ impl Stepper {
         }
     }
 
-    /// Attempts a step to the time `end` and takes it.
+    /// Attempts a step to the time `end` and accepts it.
     pub fn step<F: VectorField + ?Sized>(&mut self, field: &F, end: f64) {
         self.attempt(field, end);
         self.accept();
     }
 
-    /// Dense output: writes the state at time `t` inside the attempted step, before it is accepted, into `out`.
+    /// Dense output: writes the state at time `t` inside the attempted step into `out`. To be called before the step is
+    /// accepted.
     pub fn interpolate(&mut self, t: f64, out: &mut [f64]) {
         let h = self.next_time - self.time;
         let theta = (t - self.time) / h;
@@ -197,13 +199,13 @@ impl Stepper {
         combine(&self.state, h, &self.dense, &self.slopes, out);
     }
 
-    /// Whether the attempted state is finite throughout.
+    /// Whether all values of the attempted state are finite.
     pub fn next_is_finite(&self) -> bool {
         self.next_state.iter().fold(true, |finite, x| finite & x.is_finite())
     }
 
-    /// A first step for these tolerances towards `end`; see [`first_step`](super::first_step). Evaluates the field once
-    /// or twice.
+    /// Length of a first step towards `end` for these tolerances; see [`first_step`](super::first_step). Evaluates the
+    /// field once or twice.
     pub fn first_step<F: VectorField + ?Sized>(&mut self, field: &F, end: f64, rtol: f64, atol: f64) -> f64 {
         self.evaluate_first(field);
         let norm = |terms: &mut dyn Iterator<Item = (f64, f64)>| -> f64 {

@@ -13,7 +13,7 @@ use thiserror::Error;
 /// u(t + theta h) = u + h sum_i d_i(theta) k_i     dense output, 0 <= theta <= 1
 /// ```
 ///
-/// A new method is a new constant of this type; no loop is written for it.
+/// A new method needs only a new constant of this type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tableau {
     /// Name on the command line.
@@ -26,11 +26,11 @@ pub struct Tableau {
     pub a: &'static [&'static [f64]],
     /// `b_i`, one for each stage.
     pub b: &'static [f64],
-    /// `e_i = b_i - bhat_i`, one for each stage; empty for methods that do not estimate their error.
+    /// `e_i = b_i - bhat_i`, one for each stage; empty for methods without an error estimate.
     pub error: &'static [f64],
-    /// Local order `q` of the estimate: it falls as `h^q`. The controller takes its root.
+    /// Local order `q` of the estimate, which falls as `h^q`; the controller's exponent is `1 / q`.
     pub error_order: usize,
-    /// Dense output, `d_i(theta) = sum_p dense[i][p] theta^(p+1)`, a row for each stage: it costs no evaluation.
+    /// Dense output, `d_i(theta) = sum_p dense[i][p] theta^(p+1)`, a row for each stage. It needs no evaluation.
     pub dense: &'static [&'static [f64]],
     /// The error of dense output inside a single step falls as `h^(dense_order + 1)`.
     pub dense_order: usize,
@@ -42,7 +42,7 @@ impl Tableau {
     /// All methods.
     pub const ALL: [Self; 5] = [EULER, HEUN, RK4, DOPRI5, TSIT5];
 
-    /// The method of that name, if there is one.
+    /// The method with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name == name)
     }
@@ -52,12 +52,12 @@ impl Tableau {
         self.b.len()
     }
 
-    /// Evaluations of the field that one more step costs.
+    /// Evaluations of the field per additional step.
     pub fn evaluations_per_step(&self) -> usize {
         self.stages() - usize::from(self.first_same_as_last)
     }
 
-    /// Whether the method estimates its error and so can choose its steps.
+    /// Whether the method has an error estimate and can choose its steps.
     pub fn estimates_error(&self) -> bool {
         !self.error.is_empty()
     }
@@ -68,7 +68,7 @@ impl Tableau {
     }
 }
 
-/// A name that no method has.
+/// Error: no method has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown solver `{name}`; known are `euler`, `heun`, `rk4`, `dopri5` and `tsit5`")]
 pub struct UnknownMethod {
@@ -84,8 +84,9 @@ impl FromStr for Tableau {
     }
 }
 
-// Interpolants of Euler, Heun and RK4: the polynomials of lowest degree that meet the order conditions of `dense_order` at every theta with the
-// stages at hand (Hairer, Norsett and Wanner, section II.6). Their error in a step falls as the method's error over all steps.
+// Interpolants of Euler, Heun and RK4: the polynomials of lowest degree that meet the order conditions of `dense_order`
+// at every theta with the stages at hand (Hairer, Norsett and Wanner, section II.6). Their error in a step falls as the
+// method's error over all steps.
 
 /// Euler's method, order 1.
 pub const EULER: Tableau = Tableau {
@@ -278,7 +279,8 @@ mod tests {
         }
     }
 
-    /// Dense output starts at the old state with its slope, ends at the new state (with its slope, if the method knows it), and integrates powers.
+    /// Dense output starts at the old state with its slope, ends at the new state (with its slope, if that is a stage)
+    /// and integrates powers.
     #[test]
     fn dense_output_joins_the_steps() {
         for method in Tableau::ALL {

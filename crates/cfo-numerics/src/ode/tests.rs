@@ -1,4 +1,4 @@
-//! Laws of integration over every method and every problem.
+//! Properties of integration for every method and every problem.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn counts(method: &Tableau) -> [usize; 3] {
     if method.order >= 4 { [27, 40, 60] } else { [64, 96, 144] }
 }
 
-/// Largest error over all steps: unlike the error at the end it does not pass through zero by chance.
+/// Largest error over all steps, which, unlike the error at the end, does not pass through zero by chance.
 fn worst_error(problem: &Problem, method: &Tableau, [start, end]: [f64; 2], count: usize) -> f64 {
     let times: Vec<f64> = (1..=count).map(|i| start + (end - start) * (i as f64 / count as f64)).collect();
     let initial = (problem.exact)(start);
@@ -73,7 +73,7 @@ fn forward_and_backward_returns_to_the_order_of_the_method() {
                 let back = integrate(&problem, &method, end, &there.states, &[start], steps).unwrap();
                 (1.0 / count as f64, distance(&back.states, &initial))
             });
-            // Methods of even order gain one: the leading errors there and back cancel.
+            // Methods of even order gain one: the leading errors of the two directions cancel.
             let found = slope(&points);
             assert!(found > method.order as f64 - 0.3, "{} {}: {found}", method.name, problem.name);
         }
@@ -102,7 +102,7 @@ fn dense_output_has_its_order_inside_a_step() {
     }
 }
 
-/// States between the steps are as good as the steps themselves (one order may be lost inside a step, but not summed up).
+/// States between steps are as accurate as the steps (one order may be lost inside a step, but does not accumulate).
 #[test]
 fn outputs_between_steps_converge() {
     for method in Tableau::ALL {
@@ -144,7 +144,7 @@ fn adaptive_steps_keep_the_tolerance() {
                         let initial = (problem.exact)(start);
                         let solution = integrate(&problem, &method, start, &initial, &times, steps).unwrap();
                         for (i, &t) in times.iter().enumerate() {
-                            // Local errors of the size of the tolerance add up over a few dozen steps.
+                            // Local errors of the size of the tolerance accumulate over a few dozen steps.
                             let error = distance(solution.state(i), &(problem.exact)(t));
                             assert!(error < 50.0 * tolerance, "{} {} {error}", method.name, problem.name);
                         }
@@ -177,7 +177,7 @@ fn costs_are_counted() {
     assert_eq!(cost(&RK4, Steps::Fixed { step: 0.1 }), (100, 400));
     assert_eq!(cost(&RK4, Steps::Fixed { step: 0.3 }), (40, 160));
     assert_eq!(cost(&RK4, Steps::Fixed { step: 100.0 }), (10, 40));
-    // Fewer steps than outputs: dense output costs nothing.
+    // Fewer steps than outputs: dense output needs no evaluation.
     assert_eq!(cost(&RK4, Steps::Total(4)), (4, 16));
     assert_eq!(cost(&RK4, Steps::Total(10)), (10, 40));
     for method in [HEUN, DOPRI5, TSIT5] {
@@ -209,7 +209,7 @@ fn outputs_may_start_at_the_start_and_repeat() {
     }
 }
 
-/// With fixed steps the states at output times are those of a stepper sent there: the times are hit, not approached.
+/// With fixed steps the states at output times are those of a stepper that steps exactly to them.
 #[test]
 fn output_times_are_hit_exactly() {
     let times = [0.1, 0.25, 1.0 / 3.0, 0.7];
@@ -263,12 +263,12 @@ fn nothing_loops_for_ever() {
             integrate(&blow_up, &method, 0.0, &[1.0], &[9.0], Steps::Fixed { step: 0.01 }).unwrap_err();
         assert!(matches!(error, OdeError::Diverged { time } if time > 0.99 && time < 1.3), "{}", method.name);
     }
-    // Stiff: steps stay tiny, and the limit on their number ends it.
+    // Stiff: steps stay small until their limit is reached.
     let stiff = |_: f64, u: &[f64], out: &mut [f64]| out[0] = -1e9 * (u[0] - 1.0);
     let error = integrate(&stiff, &TSIT5, 0.0, &[0.0], &[100.0], adaptive(1e-6)).unwrap_err();
     assert!(matches!(error, OdeError::TooManySteps { target: 100.0, limit: 100_000, .. }), "{error}");
     assert!(error.hint().unwrap().contains("stiff"));
-    // A field that is not a number, at once or later.
+    // A field that is NaN, from the start or later.
     let nowhere = |_: f64, _: &[f64], out: &mut [f64]| out[0] = f64::NAN;
     let later = |t: f64, _: &[f64], out: &mut [f64]| out[0] = (0.5 - t).sqrt();
     for steps in [adaptive(1e-6), Steps::PerInterval(100)] {
@@ -288,7 +288,7 @@ fn nothing_loops_for_ever() {
     assert!(error.time_reached().unwrap() <= 200.0, "{error}");
 }
 
-/// Two half steps of RK4 written as one method of eight stages: a table of any size needs no other code.
+/// Two half steps of RK4 as one method of eight stages: tableaus of any size need no other code.
 const TWICE_RK4: Tableau = {
     const SIXTH: f64 = 1.0 / 6.0;
     const TWELFTH: f64 = 1.0 / 12.0;
@@ -309,7 +309,7 @@ const TWICE_RK4: Tableau = {
         b: &[TWELFTH, SIXTH, SIXTH, TWELFTH, TWELFTH, SIXTH, SIXTH, TWELFTH],
         error: &[TWELFTH, SIXTH, SIXTH, TWELFTH, TWELFTH, SIXTH, SIXTH, TWELFTH],
         error_order: 1,
-        // The cubic with both ends, the first slope and, in the middle, that of the fifth stage.
+        // The cubic through both ends, with the first slope and, in the middle, that of the fifth stage.
         dense: &[
             &[1.0, -1.0 - 0.25, 2.0 * SIXTH],
             &[0.0, -0.5, 4.0 * SIXTH],
@@ -340,16 +340,16 @@ fn tables_of_any_size_work() {
     assert!((stepper.error(0.0, 1.0) - (squares.sum::<f64>() / 3.0).sqrt()).abs() < 1e-13);
     let mut between = initial;
     stepper.interpolate(0.01, &mut between);
-    // A cubic errs by h^4 / 384 of the fourth derivative, some 1e5 here.
+    // The error of a cubic is h^4 / 384 of the fourth derivative, about 1e5 here.
     assert!(distance(&between, &close_state(&lorenz, &initial)) < 1e-4);
 }
 
-/// The Lorenz state at t = 0.01, closely.
+/// An accurate Lorenz state at t = 0.01.
 fn close_state(lorenz: &Lorenz, initial: &[f64]) -> Vec<f64> {
     integrate(lorenz, &TSIT5, 0.0, initial, &[0.01], adaptive(1e-10)).expect("Lorenz is tame").states
 }
 
-/// A first step that is given is taken, within the limit on steps; outputs stop steps only where that is asked for.
+/// A given first step is used, within the limit on steps; steps end at outputs only if requested.
 #[test]
 fn first_step_and_outputs_are_honoured() {
     let lengths = |controller: Controller, outputs: &[f64]| {
@@ -359,7 +359,7 @@ fn first_step_and_outputs_are_honoured() {
             out[0] = -u[0];
         };
         let solution = integrate(&field, &TSIT5, 0.0, &[1.0], outputs, Steps::Adaptive(controller)).unwrap();
-        // The last stage of a step stands at its end.
+        // The last stage of a step is at its end.
         (times.into_inner()[6], solution.steps)
     };
     let loose = Controller::new(1e-1, 1e-1);
@@ -371,7 +371,7 @@ fn first_step_and_outputs_are_honoured() {
     assert!(lengths(Controller { stop_at_outputs: true, ..loose }, &outputs).1 >= 50);
 }
 
-/// A limit on the step is kept, also where the error would allow more.
+/// The limit on the step holds, also where the error would allow more.
 #[test]
 fn longest_step_is_kept() {
     let controller = Controller { max_step: 0.1, ..Controller::new(1e-2, 1e-2) };
@@ -382,7 +382,7 @@ fn longest_step_is_kept() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A run that asks for more outputs takes the same steps and ends in the same state: outputs do not disturb it.
+    /// A run with more outputs takes the same steps and ends in the same state.
     #[test]
     fn outputs_do_not_disturb_adaptive_steps(mut inner in prop::collection::vec(0.0..5.0_f64, 0..20)) {
         inner.sort_by(f64::total_cmp);
@@ -397,7 +397,8 @@ proptest! {
         }
     }
 
-    /// Time's origin, unit and direction do not matter: with `t -> c t` and `f -> f / c` the states are the same. Powers of two are exact.
+    /// The origin, unit and direction of time do not matter: with `t -> c t` and `f -> f / c` the states are equal.
+    /// Powers of two are exact.
     #[test]
     fn time_may_be_scaled_and_reversed(exponent in -20..20_i32, negative: bool, count in 1..30_usize) {
         let scale = if negative { -1.0 } else { 1.0 } * 2.0_f64.powi(exponent);
@@ -417,7 +418,7 @@ proptest! {
         }
     }
 
-    /// A reused integrator forgets the state before, whatever its length.
+    /// Results of a reused integrator do not depend on its earlier states.
     #[test]
     fn reuse_leaves_no_trace(lengths in prop::collection::vec(1..40_usize, 1..6)) {
         let field = |t: f64, u: &[f64], out: &mut [f64]| {

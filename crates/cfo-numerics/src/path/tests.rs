@@ -16,7 +16,7 @@ fn apply(weights: &[f64], first: usize, snapshots: &[f64]) -> (f64, f64) {
         .fold((0.0, 0.0), |(sum, size), (w, u)| (sum + w * u, size + (w * u).abs()))
 }
 
-/// An irregular grid, possibly with nearly coincident knots, at an awkward place and scale.
+/// An irregular grid, possibly with nearly coincident knots, with random origin and scale.
 fn grid(least: usize) -> impl Strategy<Value = Vec<f64>> {
     let gap = prop_oneof![6 => 0.3..1.0_f64, 1 => 1e-3..1e-2_f64];
     (prop::collection::vec(gap, least - 1..14), -2.0..2.0_f64, -8..9_i32).prop_map(
@@ -71,7 +71,7 @@ fn short_trajectories_fall_back_and_say_so() {
         "3 snapshots cannot support a hermite-9 path with 5-point stencils; using a quintic path with 3-point stencils"
     );
     assert_eq!(Path { spline: Spline::Linear, stencil: 7 }.fallback(2), None);
-    // Public fields can hold nonsense; it is brought into range rather than trusted.
+    // Public fields can have invalid values, which are clamped.
     for path in [
         Path { spline: Spline::Quintic, stencil: 0 },
         Path { spline: Spline::Hermite { smoothness: usize::MAX }, stencil: usize::MAX },
@@ -110,7 +110,7 @@ proptest! {
         }
     }
 
-    /// Velocity at a knot is the finite-difference estimate, from both sides: that is what the spline was built for.
+    /// The velocity at a knot is the finite-difference estimate, from both sides.
     #[test]
     fn velocity_at_knots_is_the_stencil(times in grid(2)) {
         for path in paths().into_iter().map(|path| path.supported(times.len())) {
@@ -157,8 +157,9 @@ proptest! {
         }
     }
 
-    /// Weights sum to 1 and 0: constants stay constant, somewhat outside the grid too (with three points: wider
-    /// stencils have weights so large there that their cancellation dominates). Round-off is relative to the weights' size.
+    /// Weights sum to 1 and 0: constants stay constant, with three-point stencils also slightly outside the grid. The
+    /// weights of wider stencils are so large there that cancellation dominates. Round-off is relative to the weights'
+    /// size.
     #[test]
     fn constants_are_reproduced(times in grid(2), pick in 0..13_usize, tau in -0.5..1.5_f64) {
         let index = pick % (times.len() - 1);
@@ -174,8 +175,8 @@ proptest! {
         }
     }
 
-    /// A path reproduces polynomials up to the smaller of what its stencil differentiates exactly (w - 1) and what
-    /// its segments can hold (2s + 1), on any grid.
+    /// A path reproduces polynomials on any grid. Their degree is limited by what the stencil differentiates exactly (w
+    /// - 1) and by the segments (2s + 1).
     #[test]
     fn polynomials_are_reproduced(times in grid(3), at in 0.0..1.0_f64) {
         let (start, span) = (times[0], times[times.len() - 1] - times[0]);
@@ -205,8 +206,8 @@ proptest! {
             let at = |tau: f64| path.weights_in(&times, Segment { index, tau, length });
             let step = 1e-4;
             let (here, before, after) = (at(tau), at(tau - step), at(tau + step));
-            // |third derivative| <= (2s+1)^6 * size (Markov's inequality), so the difference errs by step^2/6 of it. Size is
-            // that of the largest weight anywhere on the segment.
+            // Markov's inequality: |third derivative| <= (2s+1)^6 * size, so the error of the difference is step^2/6
+            // times that. Size is the largest weight anywhere on the segment.
             let degree = path.spline.degree() as f64;
             let size = (0..=16).map(|n| at(f64::from(n) / 16.0)).fold(1.0, |size: f64, weights| {
                 weights.value().iter().fold(size, |size, w| size.max(w.abs()))
@@ -220,10 +221,10 @@ proptest! {
         }
     }
 
-    /// Gaps from the spacing of floating-point numbers on, beside gaps 1e12 times as long.
+    /// Gaps range from the spacing of floating-point numbers to 1e12 times as much.
     #[test]
     fn weights_are_finite_on_any_grid(times in crate::smoother::tests::any_grid(), pick in 0..100_usize, tau in 0.0..1.0_f64) {
-        // Beside a time that is exactly 0 gaps may be so short that no number is large enough for a velocity.
+        // Next to a time that is exactly 0, gaps may be so short that the velocity overflows.
         let span = times[times.len() - 1] - times[0];
         prop_assume!(times.windows(2).all(|pair| pair[1] - pair[0] > 1e-20 * span));
         let index = pick % (times.len() - 1);
@@ -235,7 +236,7 @@ proptest! {
         }
     }
 
-    /// Moving and stretching time moves the path along with it.
+    /// Shifting and scaling time shifts and scales the path.
     #[test]
     fn weights_do_not_depend_on_the_origin_and_unit_of_time(gaps in prop::collection::vec(1..9_i32, 2..9), tau in 0.0..1.0_f64) {
         let times: Vec<f64> = std::iter::once(0.0)

@@ -1,21 +1,23 @@
-//! How much noise there is, and how rough the curves are: what makes the data most probable.
+//! Maximum-likelihood estimates of the noise and of the prior's intensity.
 
 use super::filter::{Filter, STATES};
 use super::variances;
 
-/// Powers of ten between which the ratio of the prior's intensity to the noise's variance is sought. A curve is smoothed
-/// over about `ratio^(-1/6)` intervals, 30 at the least ratio; at the largest a tenth of a millionth of a snapshot's noise is removed.
+/// Powers of ten that bound the search for the ratio of the prior's intensity to the noise's variance. A curve is
+/// smoothed over about `ratio^(-1/6)` intervals, 30 at the least ratio. At the largest ratio a ten millionth of a
+/// snapshot's noise is removed.
 const EXPONENTS: [f64; 2] = [-9.0, 9.0];
 
-/// The exponent is found to this width.
+/// Width to which the exponent is determined.
 const RESOLUTION: f64 = 0.02;
 
-/// The noise and the prior that make data most probable.
+/// The noise and the prior of maximum likelihood.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NoiseFit {
-    /// Deviation of the noise, in the units of the series; 0 if none is needed to explain them.
+    /// Standard deviation of the noise, in the units of the series; 0 if the data need no noise.
     pub deviation: f64,
-    /// Intensity of the prior over the variance of the noise, for [`Smoother::new`](super::Smoother::new); infinite without noise.
+    /// Intensity of the prior over the variance of the noise, for [`Smoother::new`](super::Smoother::new); infinite
+    /// without noise.
     pub ratio: f64,
 }
 
@@ -24,7 +26,7 @@ impl NoiseFit {
     pub const NONE: Self = Self { deviation: 0.0, ratio: f64::INFINITY };
 }
 
-/// Series whose noise is estimated, and how they vary with the noise and with the prior but for an unknown parabola.
+/// Series whose noise is estimated. Their likelihood does not depend on a parabola in each series.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     unit: f64,
@@ -42,15 +44,15 @@ struct Grid {
 }
 
 impl Evidence {
-    /// No series yet; times are measured in `unit`, which should be about one interval.
+    /// Creates an empty collection; times are measured in `unit`, which should be about one interval.
     pub fn new(unit: f64) -> Self {
         Self { unit, grids: Vec::new() }
     }
 
-    /// Adds `width` series that stand side by side, `[times, width]`. Fewer than four snapshots contain no information.
+    /// Adds `width` interleaved series, `[times, width]`. Fewer than four snapshots contain no information.
     ///
     /// # Panics
-    /// If there are not as many numbers as times times `width`.
+    /// If `series` does not have times times `width` values.
     pub fn add(&mut self, times: &[f64], series: &[f64], width: usize) {
         self.add_means(times, &[], series, width);
     }
@@ -58,7 +60,7 @@ impl Evidence {
     /// Adds series whose values are means of `counts` measurements each (empty: one each).
     ///
     /// # Panics
-    /// If there are not as many numbers as times times `width`.
+    /// If `series` does not have times times `width` values.
     pub fn add_means(&mut self, times: &[f64], counts: &[u32], series: &[f64], width: usize) {
         assert_eq!(series.len(), times.len() * width, "a series has a value for each time");
         if times.len() > STATES && width > 0 {
@@ -72,22 +74,22 @@ impl Evidence {
         self.grids.iter().map(|grid| (grid.times.len() - STATES) * grid.width).sum()
     }
 
-    /// Whether there is no information yet.
+    /// Whether the data contain no information yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The noise and the prior of greatest likelihood.
+    /// The noise and the prior of maximum likelihood.
     pub fn fit(&self) -> NoiseFit {
         self.most_likely(None)
     }
 
-    /// The prior of greatest likelihood for noise of a known deviation.
+    /// The prior of maximum likelihood for noise of known standard deviation.
     pub fn fit_prior(&self, deviation: f64) -> NoiseFit {
         if deviation > 0.0 { self.most_likely(Some(deviation)) } else { NoiseFit::NONE }
     }
 
-    /// Scans whole exponents, then halves the bracket about the best by golden sections.
+    /// Scans integer exponents, then narrows the bracket around the best by golden-section search.
     fn most_likely(&self, known: Option<f64>) -> NoiseFit {
         let cost = |exponent: f64| self.cost(10f64.powf(exponent), known).0;
         let [least, most] = EXPONENTS;
@@ -99,7 +101,7 @@ impl Evidence {
         let exponent = golden((best - 1.0).max(least), (best + 1.0).min(most), cost);
         let ratio = 10f64.powf(exponent);
         let deviation = known.unwrap_or_else(|| self.cost(ratio, None).1);
-        // At the end of the range noise cannot be told from a rough curve.
+        // At the end of the range noise cannot be distinguished from a rough curve.
         let none = known.is_none() && (exponent > most - 1.0 || deviation <= self.rounding());
         if none || !deviation.is_finite() { NoiseFit::NONE } else { NoiseFit { deviation, ratio } }
     }
@@ -110,8 +112,8 @@ impl Evidence {
         4.0 * f64::EPSILON * values.fold(0.0, |most: f64, value| most.max(value.abs()))
     }
 
-    /// Minus twice the logarithm of the likelihood but for a constant, and the deviation of the noise: the known one, or
-    /// the most likely.
+    /// Minus twice the log-likelihood up to a constant, and the noise's deviation: the known one, or the most likely
+    /// one.
     fn cost(&self, ratio: f64, known: Option<f64>) -> (f64, f64) {
         let (mut squares, mut determinant) = (0.0, 0.0);
         for Grid { times, variances, series, width } in &self.grids {
@@ -127,7 +129,7 @@ impl Evidence {
     }
 }
 
-/// The place of the least value of a function with one valley.
+/// The argument of the minimum of a unimodal function.
 fn golden(mut low: f64, mut high: f64, function: impl Fn(f64) -> f64) -> f64 {
     let share = 0.5 * (5f64.sqrt() - 1.0);
     let mut inner = [high - share * (high - low), low + share * (high - low)];

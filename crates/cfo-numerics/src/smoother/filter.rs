@@ -1,19 +1,19 @@
 //! The Kalman filter of a time grid, which whitens series on it.
 //!
-//! The state is `x = (f, f', f'')`. Its covariance given the values so far is kept as `L D L'` with `L` unit lower triangular: a value
-//! of `f` changes the first entry of `D` alone, and an interval adds to all by Gram-Schmidt steps, so that no entry of `D` becomes
-//! negative whatever the intervals.
+//! The state is `x = (f, f', f'')`. Its covariance given the values so far is stored as `L D L'` with `L` unit lower
+//! triangular. A value of `f` changes only the first entry of `D`. An interval adds to all entries by Gram-Schmidt
+//! steps, so no entry of `D` becomes negative for any intervals.
 
 use crate::stencil::power_of_two_near;
 
-/// Numbers of a state, and coefficients of the unknown parabola.
+/// Dimension of the state, and number of coefficients of the unknown parabola.
 pub(super) const STATES: usize = 3;
 
 /// A state.
 pub(super) type State = [f64; STATES];
 
-/// Cholesky factor of the covariance that a unit of time adds for a unit of intensity:
-/// `[[1/20, 1/8, 1/6], [1/8, 1/3, 1/2], [1/6, 1/2, 1]]`, as columns of a unit triangle and their weights.
+/// Cholesky factor of the covariance `[[1/20, 1/8, 1/6], [1/8, 1/3, 1/2], [1/6, 1/2, 1]]` that the process gains per
+/// unit of time and intensity, as columns of a unit triangle and their weights.
 const ADDED: [State; STATES] = [[1.0, 2.5, 10.0 / 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]];
 const ADDED_WEIGHTS: State = [1.0 / 20.0, 1.0 / 48.0, 1.0 / 9.0];
 
@@ -43,7 +43,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Builds the filter for increasing times, the variance of each measurement, and the prior's intensity in `unit` of time.
+    /// Builds the filter for increasing times, the variance of each measurement, and the prior's intensity in `unit` of
+    /// time.
     pub(super) fn new(times: &[f64], variances: &[f64], unit: f64, ratio: f64) -> Self {
         // Powers of two keep neighbouring times apart.
         let scale = power_of_two_near(unit);
@@ -64,7 +65,7 @@ impl Filter {
             let covariance = triangle[0].map(|entry| entry * weights[0]);
             stages.push(Stage { length, noise, variance, gain, covariance });
         }
-        // A parabola's coefficients count over the time in which the prior moves as much as the noise.
+        // A parabola's coefficients are scaled by the time in which the prior moves as much as the noise.
         let reach = intensity.powf(-0.2);
         let mut parabolas = parabolas(&stages, reach);
         let squares = orthonormalize(&mut parabolas);
@@ -73,7 +74,7 @@ impl Filter {
         Self { stages, parabolas, log_determinant }
     }
 
-    /// Whitens `width` series side by side, `[times, width]`, and removes their parabolas.
+    /// Whitens `width` interleaved series, `[times, width]`, and removes their parabolas.
     pub(super) fn whiten(&self, series: &mut [f64], width: usize) {
         let mut state = vec![0.0; STATES * width];
         let (f, rest) = state.split_at_mut(width);
@@ -104,7 +105,8 @@ impl Filter {
         }
     }
 
-    /// Applies the transpose of the whitening (without the projection) and the noise's variances: the estimated noise at each time.
+    /// Applies the transpose of the whitening (without the projection) and the noise's variances: the estimated noise
+    /// at each time.
     pub(super) fn noise_of(&self, series: &mut [f64], width: usize) {
         let mut later = vec![0.0; STATES * width];
         let (f, rest) = later.split_at_mut(width);
@@ -123,15 +125,16 @@ impl Filter {
         }
     }
 
-    /// Contribution of the unknown parabola to the deviation of `f` at each time, as three columns whose squares add up.
+    /// Contribution of the unknown parabola to the deviation of `f` at each time, as three columns whose squares add
+    /// up.
     pub(super) fn unknown_parabolas(&self) -> Vec<State> {
         let mut columns: Vec<f64> = self.parabolas.iter().flatten().copied().collect();
         self.noise_of(&mut columns, STATES);
         columns.chunks_exact(STATES).map(|row| [row[0], row[1], row[2]]).collect()
     }
 
-    /// Information of later values about the state at each time: the symmetric matrix `N` such that the covariance given all values is
-    /// `P - P N P`, where `P` is the covariance given the values up to that time.
+    /// Information of later values about the state at each time: the symmetric matrix `N` such that the covariance
+    /// given all values is `P - P N P`, where `P` is the covariance given the values up to that time.
     pub(super) fn later_information(&self) -> Vec<[State; STATES]> {
         let mut found = vec![[[0.0; STATES]; STATES]; self.stages.len()];
         let mut matrix = [[0.0; STATES]; STATES];
@@ -158,7 +161,7 @@ impl Filter {
     }
 }
 
-/// Moves a state over an interval.
+/// Propagates a state over an interval.
 pub(super) fn moved(state: &State, h: f64) -> State {
     [state[0] + h * (state[1] + 0.5 * h * state[2]), state[1] + h * state[2], state[2]]
 }
@@ -172,7 +175,7 @@ pub(super) fn dot(one: &State, other: &State) -> f64 {
     one[0] * other[0] + one[1] * other[1] + one[2] * other[2]
 }
 
-/// Covariance after an interval, as columns of a unit lower triangle and their weights.
+/// Predicted covariance after an interval, as columns of a unit lower triangle and their weights.
 fn predicted(
     triangle: &[State; STATES],
     weights: &State,
@@ -212,7 +215,7 @@ fn predicted(
     (triangle, weights)
 }
 
-/// Whitened `1`, `t / reach` and `(t / reach)^2 / 2`, with `t` from the first time on.
+/// Whitened `1`, `t / reach` and `(t / reach)^2 / 2`, with `t` relative to the first time.
 fn parabolas(stages: &[Stage], reach: f64) -> Vec<State> {
     let mut states = [[1.0, 0.0, 0.0], [0.0, 1.0 / reach, 0.0], [0.0, 0.0, 1.0 / (reach * reach)]];
     let mut rows = Vec::with_capacity(stages.len());
@@ -234,7 +237,7 @@ fn parabolas(stages: &[Stage], reach: f64) -> Vec<State> {
 fn orthonormalize(rows: &mut [State]) -> State {
     let mut squares = [0.0; STATES];
     for column in 0..STATES {
-        // Twice, since columns may be nearly parallel.
+        // Twice, because columns may be nearly parallel.
         for before in (0..column).chain(0..column) {
             let product: f64 = rows.iter().map(|row| row[before] * row[column]).sum();
             rows.iter_mut().for_each(|row| row[column] -= product * row[before]);

@@ -3,13 +3,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Path, Philox};
 
-/// Covariance of a twice integrated Wiener process that starts at 0: `1/4 integral (s-u)^2 (t-u)^2 du` up to the earlier.
+/// Covariance of a twice integrated Wiener process that starts at 0: `1/4 integral (s-u)^2 (t-u)^2 du` up to the
+/// earlier time.
 fn covariance(s: f64, t: f64) -> f64 {
     let (early, gap) = (s.min(t), (s - t).abs());
     (early.powi(5) / 5.0 + gap * early.powi(4) / 2.0 + gap * gap * early.powi(3) / 3.0) / 4.0
 }
 
-/// Solves `A x = b` by elimination with pivots.
+/// Solves `A x = b` by elimination with pivoting.
 fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for k in 0..n {
@@ -29,8 +30,8 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     b
 }
 
-/// Regression with a Gaussian process and an unknown parabola, by the full matrix: what is taken off the data, whose noise has
-/// these variances.
+/// Gaussian process regression with an unknown parabola by the full matrix: the estimated noise of the data, for these
+/// noise variances.
 fn removed(times: &[f64], variances: &[f64], ratio: f64, data: &[f64]) -> Vec<f64> {
     let n = times.len();
     let power = |i: usize, k: usize| times[i].powi(k as i32);
@@ -57,7 +58,7 @@ fn noise(count: usize, seed: u64) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The banded smoother is regression by the full matrix, and so are its deviations.
+    /// The banded smoother and its deviations agree with regression by the full matrix.
     #[test]
     fn smoothing_is_gaussian_process_regression(
         steps in prop::collection::vec(0.05..2.0_f64, 4..16),
@@ -74,13 +75,13 @@ proptest! {
         smoother.smooth(&mut smooth, 1);
         let taken = removed(&times, &variances, ratio, &data);
         for i in 0..n {
-            // The full matrix has entries up to 1e4 * 30^5 beside its ones; the elimination loses half of its 16 digits.
+            // The full matrix has entries up to 1e4 * 30^5 next to ones; the elimination loses half of its 16 digits.
             prop_assert!((data[i] - taken[i] - smooth[i]).abs() < 1e-7, "{} {}", data[i] - taken[i], smooth[i]);
             let unit: Vec<f64> = (0..n).map(|j| f64::from(u8::from(i == j))).collect();
             let variance = variances[i] * (1.0 - removed(&times, &variances, ratio, &unit)[i]);
             prop_assert!((smoother.deviation(i, &[1.0]).powi(2) - variance).abs() < 1e-7);
         }
-        // The velocity at a knot by a stencil: the full matrix of what is left to know, between its weights.
+        // The velocity at a knot by a stencil: the full posterior covariance between its weights.
         let weights = Path { spline: crate::Spline::Cubic, stencil: 3 }.weights(&times, times[n / 2]);
         let mut padded = vec![0.0; n];
         padded[weights.range()].copy_from_slice(weights.velocity());
@@ -107,13 +108,13 @@ proptest! {
         Smoother::new(&times, 1.0, ratio).smooth(&mut forward, 1);
         Smoother::new(&back, 1.0, ratio).smooth(&mut backward, 1);
         for (forward, backward) in forward.iter().zip(backward.iter().rev()) {
-            // The condition of the factored matrix is below 1e9.
+            // The condition number of the factored matrix is below 1e9.
             prop_assert!((forward - backward).abs() < 1e-6, "{forward} {backward}");
         }
     }
 
-    /// Other units of time with the prior's intensity changed to match give the same curve: it is a density of the square of a
-    /// third derivative, so that it scales with the fifth power.
+    /// Other units of time give the same curve if the prior's intensity changes to match. The intensity is a density of
+    /// the square of a third derivative, so it scales with the fifth power.
     #[test]
     fn units_of_time_do_not_matter(
         steps in prop::collection::vec(0.1..2.0_f64, 4..20),
@@ -143,7 +144,7 @@ fn without_noise_the_data_stay() {
         smooth.iter().zip(&data).map(|(smooth, data)| (smooth - data).abs()).fold(0.0, f64::max)
     };
     assert_eq!(change(f64::INFINITY), 0.0);
-    // What is taken off falls with the ratio.
+    // The removed noise falls with the ratio.
     assert!(change(1e10) > 0.0 && (change(1e8) / change(1e10) / 100.0 - 1.0).abs() < 0.01);
     assert_eq!(Smoother::new(&times, 1.0, f64::INFINITY).deviation(2, &[1.0]), 0.0);
 }
@@ -195,7 +196,7 @@ pub(crate) fn any_grid() -> impl Strategy<Value = Vec<f64>> {
 }
 
 proptest! {
-    /// Whatever the grid, the curve and its deviations are finite; so is the evidence for the noise.
+    /// For any grid, the curve, its deviations and the evidence are finite.
     #[test]
     fn any_grid_is_smoothed(times in any_grid(), exponent in -9.0..9.0_f64, seed in 0..u64::MAX) {
         let (data, ratio) = (noise(times.len(), seed), 10f64.powf(exponent));
@@ -203,7 +204,7 @@ proptest! {
         let smoother = Smoother::new(&times, unit, ratio);
         let mut smooth = data.clone();
         smoother.smooth(&mut smooth, 1);
-        // A curve between the data goes beyond them at ends and gaps by a few times their size.
+        // At ends and gaps the curve exceeds the data by at most a few times their size.
         prop_assert!(smooth.iter().all(|value| value.abs() < 1e3), "{smooth:?}");
         let sums: Vec<(usize, &[f64])> = (0..times.len()).map(|i| (i, &[1.0][..])).collect();
         prop_assert!(smoother.deviations(&sums).iter().all(|deviation| (0.0..1e3).contains(deviation)));
@@ -213,7 +214,7 @@ proptest! {
         prop_assert!(fit.deviation.is_finite() && fit.deviation < 1e3, "{fit:?}");
     }
 
-    /// Pairs of times nearly at the same place are like one time with two measurements.
+    /// Pairs of nearly equal times are equivalent to one time with two measurements.
     #[test]
     fn a_pair_is_a_mean_of_two(
         steps in prop::collection::vec(0.3..2.0_f64, 6..16),
@@ -235,7 +236,7 @@ proptest! {
         Smoother::of_means(&times, &counts, 1.0, ratio).smooth(&mut one, 1);
         both.remove(at + 1);
         for (both, one) in both.iter().zip(&one) {
-            // The curve moves by its slope, some units a unit of time, times the gap.
+            // The curve changes by the gap times its slope, which is some units per unit of time.
             prop_assert!((both - one).abs() < 30.0 * 10f64.powf(gap) + 1e-8, "{both} {one}");
         }
     }
@@ -248,12 +249,12 @@ fn times_that_nearly_coincide_are_no_trouble() {
         let mut smooth = noise(7, 9);
         Smoother::new(&times, 1.0, 0.1).smooth(&mut smooth, 1);
         assert!(smooth.iter().all(|value| value.is_finite()), "{gap}: {smooth:?}");
-        // Two measurements of the same: one curve passes between them.
+        // Two measurements of the same value: one curve passes between them.
         assert!((smooth[0] - smooth[1]).abs() < 1e-4, "{gap}: {smooth:?}");
     }
 }
 
-/// The deviation of the smoothed values about the truth is what the smoother says, for truths drawn from the prior.
+/// The deviation of the smoothed values from the truth agrees with the smoother's, for truths drawn from the prior.
 #[test]
 fn deviations_are_honest() {
     let times: Vec<f64> = (0..30).map(|i| f64::from(i) + 0.3 * (f64::from(i) * 2.1).sin()).collect();
@@ -269,12 +270,12 @@ fn deviations_are_honest() {
     }
     for i in [0, 1, 7, 15, 28, 29] {
         let seen = (squares[i] / draws as f64).sqrt();
-        // A deviation of 400 draws is known to 1/sqrt(800), 3.5 %; four times that.
+        // The standard error of a deviation of 400 draws is 1/sqrt(800), 3.5 %; the bound is four times that.
         assert!((seen / smoother.deviation(i, &[1.0]) - 1.0).abs() < 0.14, "{i}: {seen}");
     }
 }
 
-/// A curve of the prior: its third derivative is white noise, integrated in small steps.
+/// A sample of the prior: its third derivative is white noise, integrated in small steps.
 fn wiener(times: &[f64], intensity: f64, random: &mut Philox) -> Vec<f64> {
     let mut state = [random.normal(), random.normal(), 0.1 * random.normal()];
     let mut values = vec![state[0]];
@@ -290,7 +291,7 @@ fn wiener(times: &[f64], intensity: f64, random: &mut Philox) -> Vec<f64> {
     values
 }
 
-/// Noise of draws from the prior is found to the accuracy that so many differences allow, whatever the roughness.
+/// The noise of samples from the prior is estimated to the expected accuracy for any roughness.
 #[test]
 fn noise_of_curves_from_the_prior_is_found() {
     let times: Vec<f64> = (0..60).map(|i| f64::from(i) + 0.4 * (f64::from(i) * 2.1).sin()).collect();
@@ -303,7 +304,7 @@ fn noise_of_curves_from_the_prior_is_found() {
             evidence.add(&times, &seen, 1);
         }
         let fit = evidence.fit();
-        // 2400 values know a deviation to about 2 %, the ratio's exponent to some tenths.
+        // 2400 values determine a deviation to about 2 %, and the ratio's exponent to some tenths.
         assert!((fit.deviation / deviation - 1.0).abs() < 0.08, "{fit:?}");
         assert!((fit.ratio / ratio).log10().abs() < 0.3, "{fit:?}");
         let known = evidence.fit_prior(deviation);
