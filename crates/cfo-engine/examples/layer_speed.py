@@ -3,9 +3,10 @@
     cargo build --release -p cfo-engine --example layer_speed
     python layer_speed.py [--threads 2] [--only 2d] [--clock wall]
 
-Times are milliseconds of the result, the input's gradient and the weight's gradient: the smallest of ten runs, ours first, then
-PyTorch's, then their ratio (above 1: ours is faster). The default clock is the processor's, which other work on the machine disturbs
-least; with --threads 1 it is the fairest figure. GF is 2 * multiplications of the definition / our time.
+Times are milliseconds of the result, the input's gradient and the weight's gradient, each the smallest of ten runs.
+Ours come first, then PyTorch's, then their ratio (above 1: ours is faster). The default clock is processor time, which
+other processes disturb least; with --threads 1 it gives the fairest comparison. GF is 2 * multiplications of the
+definition / our time.
 """
 import argparse
 import os

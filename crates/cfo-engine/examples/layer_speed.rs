@@ -1,8 +1,8 @@
-//! Times single layers: reads one layer a line, answers with milliseconds of processor time and of wall time.
+//! Times single layers: reads one layer per line, and answers with milliseconds of processor time and of wall time.
 //!
-//! Lines are `conv batch height width inputs outputs kernel kernel stride stride padding padding` and
-//! `linear rows inputs outputs`; the answer has both times of the result, of the input's gradient and of the weight's,
-//! each the smallest of several runs. `layer_speed.py` beside this file compares them with PyTorch's.
+//! Lines are `conv batch height width inputs outputs kernel kernel stride stride padding padding` and `linear rows
+//! inputs outputs`. The answer has both times for the result, for the input's gradient and for the weight's gradient.
+//! Each time is the smallest of several runs. `layer_speed.py` beside this file compares them with PyTorch's.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use cfo_device::Device;
 use cfo_engine::{Activation, Graph, Initial, Memory, Node, PadMode, Precision, Program};
 
-/// Runs of which the fastest counts.
+/// Number of runs; the fastest counts.
 const RUNS: usize = 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -93,7 +93,7 @@ fn milliseconds(graph: &Graph, output: Node) -> cfo_engine::Result<(f64, f64)> {
     Ok((best.0 * 1e3, best.1 * 1e3))
 }
 
-/// Processor time of all threads of this process, which other programs on the machine disturb less than wall time.
+/// Processor time of all threads of this process, which other processes disturb less than wall time.
 #[cfg(target_os = "linux")]
 fn processor_seconds() -> f64 {
     #[repr(C)]
@@ -111,7 +111,7 @@ fn processor_seconds() -> f64 {
     time.seconds as f64 + 1e-9 * time.nanoseconds as f64
 }
 
-/// Elsewhere wall time stands for it.
+/// Wall time, in place of processor time on other systems.
 #[cfg(not(target_os = "linux"))]
 fn processor_seconds() -> f64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |time| time.as_secs_f64())

@@ -1,5 +1,5 @@
-//! Writes what CUDA would do for each of the paper's networks, to a file a program: kernels, launches, calls of libraries.
-//! Needs no GPU. Two versions of the engine that mean to do the same write the same.
+//! Writes the kernels, launches and library calls that CUDA would use for each of the paper's networks, one file per
+//! program. Needs no GPU. Two versions of the engine that should behave equally write equal files.
 //!
 //!     cargo run -p cfo-engine --example listing -- FOLDER [NETWORK]
 

@@ -81,7 +81,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Milliseconds a step in seven rounds of about 0.3 s, the shortest first.
+/// Milliseconds per step in seven rounds of about 0.3 s, in increasing order.
 fn time(program: &mut Program, memory: &mut Memory) -> Result<Vec<f64>> {
     let (mut steps, mut times) = (5, Vec::new());
     for round in 0..8 {
@@ -99,7 +99,7 @@ fn time(program: &mut Program, memory: &mut Memory) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Prints what each kind of operation takes, or each kind and size, the shortest of ten runs.
+/// Prints the time of each kind of operation, or of each kind and size: the shortest of ten runs.
 fn profile(program: &mut Program, memory: &mut Memory, detailed: bool) -> Result<()> {
     let mut sums: Vec<(String, f32, usize)> = Vec::new();
     let mut least = program.profile(memory)?;

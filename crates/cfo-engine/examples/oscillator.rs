@@ -1,8 +1,9 @@
-//! The engine by itself: a graph of one's own, trained on the velocities of an oscillator and integrated with RK4.
+//! The engine without the `cfo` crate: a graph of your own, trained on the velocities of an oscillator and integrated
+//! with RK4.
 use cfo_device::Device;
 use cfo_engine::*;
 
-/// The operator: features that multiply each other, `w3 (sin(w1 u + b1) * tanh(w2 u))`.
+/// The operator: features multiplied with each other, `w3 (sin(w1 u + b1) * tanh(w2 u))`.
 fn velocity(g: &mut Graph, u: Node) -> Result<Node> {
     let mut layer = |name: &str, x: Node, from: usize, to: usize| {
         let w = g.parameter(&format!("{name}.w"), [from, to], Initial::fan_in(from))?;
@@ -16,7 +17,7 @@ fn velocity(g: &mut Graph, u: Node) -> Result<Node> {
     g.linear(product, w, None, Activation::Identity)
 }
 
-/// An oscillator that settles on the unit circle: `u' = (1 - |u|^2) u` and a turn of 3 a unit of time.
+/// An oscillator with the unit circle as limit cycle: `u' = (1 - |u|^2) u` plus a rotation with angular velocity 3.
 fn truth(g: &mut Graph, u: Node) -> Result<Node> {
     let square = g.square(u)?;
     let both = g.constant([2, 2], vec![-1.0; 4])?;

@@ -1,7 +1,8 @@
-//! What a device must be able to do: allocate tensors, copy values, compile programs and run them, feed and drain.
+//! The interface of a device: allocation of tensors, copies, compilation and execution of programs, feeds and drains.
 //!
-//! A backend is a crate that implements [`Backend`] and [`Open`]. It takes fused graphs, whose operations are in
-//! [`ops`](crate::ops); a [`Plan`] tells it where values lie. Nothing else in this crate knows which backends there are.
+//! A backend is a crate that implements [`Backend`] and [`Open`]. It compiles fused graphs, whose operations are in
+//! [`ops`](crate::ops), with the memory layout of a [`Plan`]. The rest of this crate does not depend on particular
+//! backends.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -19,104 +20,104 @@ use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::precision::Precision;
 
-/// Names a device and opens it.
+/// A name of a device that can be opened.
 pub trait Open {
-    /// The device, ready for use.
+    /// Opens the device.
     ///
     /// # Errors
-    /// If it is not there, or a library that every program needs is missing.
+    /// If it does not exist, or a library that every program needs is missing.
     fn open(&self) -> Result<Arc<dyn Backend>>;
 }
 
 /// A device in use.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Its name, as users write it.
+    /// Name of the device, as users write it.
     fn name(&self) -> String;
 
-    /// Refuses a precision that it does not compute in.
+    /// Checks that the device computes in a precision.
     ///
     /// # Errors
     /// If it does not.
     fn check(&self, precision: Precision) -> Result<()>;
 
-    /// Whether a run may return before its work is done, so that many should be asked for at once.
+    /// Whether a run may return before its work is done, so that many runs should be queued at once.
     fn is_asynchronous(&self) -> bool;
 
-    /// Bytes free for programs and tensors; `None` where the device does not say.
+    /// Bytes free for programs and tensors; `None` if the device does not report them.
     ///
     /// # Errors
     /// If the device fails.
     fn available(&self) -> Result<Option<u64>>;
 
-    /// Refuses more bytes than there is room for, where that is known before any of them is allocated.
+    /// Checks that `bytes` can be allocated, where the free memory is known.
     ///
     /// # Errors
-    /// If there is not as much.
+    /// If there is not enough memory.
     fn check_room(&self, bytes: u64) -> Result<()>;
 
-    /// Zeroed memory for a tensor.
+    /// Allocates zeroed memory for a tensor.
     ///
     /// # Errors
-    /// If there is not as much.
+    /// If there is not enough memory.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Storage>>;
 
-    /// A program for the tensors of a memory.
+    /// Compiles a program for the tensors of a memory.
     ///
     /// # Errors
-    /// If a tensor is missing or of another type, or the plan does not fit.
+    /// If a tensor is missing or of another type, or there is not enough memory for the plan.
     fn compile(&self, graph: Graph, outputs: Vec<Node>, memory: &Memory) -> Result<Compiled>;
 
-    /// Carries batches to a tensor of a memory.
+    /// Creates a feed, which transfers batches to a tensor of a memory.
     ///
     /// # Errors
-    /// If there is no such tensor, or no room.
+    /// If there is no such tensor, or not enough memory.
     fn feed(&self, memory: &Memory, tensor: &str) -> Result<Box<dyn FeedDevice>>;
 
-    /// Carries the values of a tensor of a memory to the host.
+    /// Creates a drain, which transfers the values of a tensor to the host.
     ///
     /// # Errors
     /// If there is no such tensor.
     fn drain(&self, memory: &Memory, tensor: &str) -> Result<Box<dyn DrainDevice>>;
 }
 
-/// What [`Backend::compile`] yields.
+/// Result of [`Backend::compile`].
 #[derive(Debug)]
 pub struct Compiled {
-    /// Order and memory.
+    /// Order of execution and memory layout.
     pub plan: Plan,
-    /// The program itself.
+    /// The program.
     pub executable: Box<dyn Executable>,
 }
 
 /// The memory of one tensor on its device.
 pub trait Storage: fmt::Debug + Send + Sync {
-    /// Bytes.
+    /// Size in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether the size is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Replaces all elements; there are as many values as elements of that kind.
+    /// Replaces all elements; `data` has as many values as there are elements of type `number`.
     ///
     /// # Errors
     /// If the device fails.
     fn write(&mut self, data: Data<'_>, number: Number) -> Result<()>;
 
-    /// All elements.
+    /// Reads all elements.
     ///
     /// # Errors
     /// If the device fails.
     fn read(&self, number: Number) -> Result<Vec<f64>>;
 
-    /// Takes over all elements of a tensor of the same device and size, without a detour over the host.
+    /// Copies all elements of a tensor of the same device and size without a transfer over the host.
     ///
     /// # Errors
     /// If the device fails.
     fn copy_from(&mut self, from: &dyn Storage) -> Result<()>;
 
-    /// All elements of a tensor of single precision.
+    /// Reads all elements of a tensor of single precision.
     ///
     /// # Errors
     /// If the device fails.
@@ -124,21 +125,21 @@ pub trait Storage: fmt::Debug + Send + Sync {
         Ok(self.read(Number::F32)?.into_iter().map(|value| value as f32).collect())
     }
 
-    /// The elements of a tensor of single precision to change in place, if they lie in the host's memory.
+    /// The elements of a tensor of single precision, for changes in place, if they are in the host's memory.
     fn host_f32(&mut self) -> Option<&mut [f32]> {
         None
     }
 
-    /// The backend's own type.
+    /// This value as its concrete type.
     fn as_any(&self) -> &dyn Any;
 
-    /// The same to change it.
+    /// This value as its concrete type, mutable.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// A compiled program. Whoever runs it has made sure that the memory is the one that it was compiled for.
+/// A compiled program. The caller has checked that the memory is the one for which it was compiled.
 pub trait Executable: fmt::Debug + Send + Sync {
-    /// Runs everything so many times, effects included.
+    /// Runs everything `times` times, effects included.
     ///
     /// # Errors
     /// If the device fails.
@@ -156,37 +157,37 @@ pub trait Executable: fmt::Debug + Send + Sync {
     /// If the device fails.
     fn profile(&mut self, memory: &mut Memory) -> Result<Vec<(String, f32)>>;
 
-    /// Values of a requested output, when the runs before are done.
+    /// Values of a requested output after all earlier runs.
     ///
     /// # Errors
     /// If the device fails.
     fn output(&self, index: usize) -> Result<Vec<f64>>;
 
-    /// Bytes that the program holds beside the tensors.
+    /// Bytes that the program allocates in addition to the tensors.
     fn bytes(&self) -> usize;
 }
 
-/// Room for one batch on the host.
+/// Host memory for one batch.
 pub trait PageMemory: fmt::Debug + Send {
     /// The numbers of the batch.
     fn values(&mut self) -> &mut [f32];
 
-    /// The backend's own type, to look at.
+    /// This value as its concrete type, by reference.
     fn as_any(&self) -> &dyn Any;
 
-    /// The backend's own type.
+    /// This value as its concrete type.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// Delivers pages to one tensor.
+/// Transfers pages to one tensor.
 pub trait FeedDevice: fmt::Debug {
-    /// A page of so many numbers.
+    /// Allocates a page of `count` numbers.
     ///
     /// # Errors
-    /// If the system gives no such memory.
+    /// If the system cannot allocate such memory.
     fn page(&self, count: usize) -> Result<Box<dyn PageMemory>>;
 
-    /// Makes a page what the next run reads; returns a page that is free again, if there is one.
+    /// Makes a page the input of the next run and returns an unused page, if there is one.
     ///
     /// # Errors
     /// If the device fails.
@@ -194,18 +195,18 @@ pub trait FeedDevice: fmt::Debug {
     -> Result<Option<Box<dyn PageMemory>>>;
 }
 
-/// Takes copies of one tensor.
+/// Transfers copies of one tensor to the host.
 pub trait DrainDevice: fmt::Debug + Send {
-    /// Asks for the values after all runs before.
+    /// Requests a copy of the values after all earlier runs.
     ///
     /// # Errors
     /// If the device fails.
     fn ask(&mut self, memory: &Memory) -> Result<()>;
 
-    /// Copies asked for and not taken yet.
+    /// Number of requested copies that have not been taken.
     fn waiting(&self) -> usize;
 
-    /// Hands over the oldest copy, when it has arrived; whether there was one.
+    /// Waits for the oldest copy and passes it to `use_values`. Returns whether there was one.
     ///
     /// # Errors
     /// If the device fails.
@@ -230,10 +231,10 @@ impl PageMemory for PlainPage {
     }
 }
 
-/// A feed of a device whose memory is the host's: pages are copied when they are sent.
+/// A feed of a device that uses the host's memory: pages are copied when they are sent.
 #[derive(Debug)]
 pub struct PlainFeed {
-    /// The tensor that is fed.
+    /// Name of the tensor.
     pub tensor: String,
 }
 
@@ -252,7 +253,7 @@ impl FeedDevice for PlainFeed {
     }
 }
 
-/// A drain of a device whose memory is the host's: values are copied when they are asked for.
+/// A drain of a device that uses the host's memory: values are copied when they are requested.
 #[derive(Debug)]
 pub struct PlainDrain {
     tensor: String,
@@ -260,7 +261,7 @@ pub struct PlainDrain {
 }
 
 impl PlainDrain {
-    /// A drain of a tensor.
+    /// Creates a drain of a tensor.
     pub fn new(tensor: &str) -> Self {
         Self { tensor: tensor.into(), copies: VecDeque::new() }
     }

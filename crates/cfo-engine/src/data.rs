@@ -1,17 +1,17 @@
-//! Numbers on the host, to or from a tensor.
+//! Numbers on the host that are written to a tensor.
 
 /// Numbers on the host, to a tensor.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// For real tensors, converted to the program's precision.
+    /// Single-precision numbers for real tensors, converted to the program's precision.
     F32(&'a [f32]),
-    /// For real or double tensors.
+    /// Double-precision numbers for real or double tensors.
     F64(&'a [f64]),
-    /// For index tensors.
+    /// Integers for index tensors.
     Index(&'a [u32]),
 }
 
-/// How a tensor's elements are stored.
+/// Storage type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     /// Single precision.
@@ -23,7 +23,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Bytes of one.
+    /// Bytes of one element.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 | Self::U32 => 4,
@@ -33,7 +33,7 @@ impl Number {
 }
 
 impl Data<'_> {
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -42,7 +42,7 @@ impl Data<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -55,7 +55,7 @@ impl Data<'_> {
         }
     }
 
-    /// Converts real numbers to single precision; indices are left out.
+    /// Converts real numbers to single precision; does nothing for indices.
     pub fn copy_to_f32(self, to: &mut [f32]) {
         match self {
             Self::F32(values) => to.copy_from_slice(values),
@@ -64,7 +64,7 @@ impl Data<'_> {
         }
     }
 
-    /// Converts real numbers to double precision; indices are left out.
+    /// Converts real numbers to double precision; does nothing for indices.
     pub fn copy_to_f64(self, to: &mut [f64]) {
         match self {
             Self::F32(values) => to.iter_mut().zip(values).for_each(|(to, &from)| *to = f64::from(from)),
@@ -73,7 +73,7 @@ impl Data<'_> {
         }
     }
 
-    /// Copies indices; real numbers are left out.
+    /// Copies indices; does nothing for real numbers.
     pub fn copy_to_u32(self, to: &mut [u32]) {
         if let Self::Index(values) = self {
             to.copy_from_slice(values);

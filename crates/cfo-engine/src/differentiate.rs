@@ -1,4 +1,4 @@
-//! Differentiation, graph to graph: from a value back to what it depends on, by each operation's own rule.
+//! Reverse-mode differentiation, graph to graph: every operation has its own rule.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use crate::graph::{Graph, Node};
 use crate::ops::{Derivative, Op};
 
 impl Graph {
-    /// Gradients of a scalar with respect to values; zeros where it does not depend on one.
+    /// Appends the gradients of a scalar with respect to values; zeros for those on which it does not depend.
     ///
     /// # Errors
     /// If `loss` is not a scalar, or an operation on the way has no derivative.
@@ -31,8 +31,8 @@ impl Graph {
             .collect()
     }
 
-    /// The vector-Jacobian product: for values with their cotangents, the cotangents of other values; `None` where
-    /// there is no dependence. This is the adjoint of a solver step.
+    /// Appends the vector-Jacobian product: given cotangents of some values, the cotangents of other values. `None`
+    /// where there is no dependence. This is the adjoint of a solver step.
     ///
     /// # Errors
     /// If a cotangent's shape is not its value's, or an operation on the way has no derivative.
@@ -44,9 +44,12 @@ impl Graph {
         self.vector_jacobian_since(0, values, with_respect_to)
     }
 
-    /// The same where only the operations from a number on are differentiated (`entries().len()` before they were appended):
-    /// what came before them counts as given. A part of a graph that is appended again on a value that was kept is so
-    /// computed again instead of stored, which is how long chains of steps are differentiated in little memory.
+    /// Appends the vector-Jacobian product through the operations from index `first` on; earlier operations are
+    /// constants.
+    ///
+    /// `first` is `entries().len()` before the operations were appended. A part of a graph can be appended again on a
+    /// stored value, and so recomputed instead of kept. Long chains of steps are differentiated in this way with little
+    /// memory.
     ///
     /// # Errors
     /// If a cotangent's shape is not its value's, or an operation on the way has no derivative.
@@ -78,7 +81,7 @@ impl Graph {
         with_respect_to.iter().map(|&node| self.total(&mut arrived, node)).collect()
     }
 
-    /// Turns the cotangents that arrived at an operation's outputs into cotangents of its inputs.
+    /// Appends the cotangents of an operation's inputs, given those of its outputs.
     fn pull_back(
         &mut self,
         id: usize,
@@ -116,7 +119,7 @@ impl Graph {
         Ok(())
     }
 
-    /// The sum of the cotangents that arrived at a value, which then stands for them.
+    /// Appends the sum of a value's cotangents and replaces them by it.
     fn total(&mut self, arrived: &mut HashMap<Node, Vec<Node>>, node: Node) -> Result<Option<Node>> {
         let Some(parts) = arrived.get(&node).cloned() else {
             return Ok(None);
@@ -137,8 +140,8 @@ impl Graph {
         Ok(total)
     }
 
-    /// Cotangents of slices that tile an axis, put side by side instead of padded with zeros and added; `None` if
-    /// that is not what they are.
+    /// Concatenates cotangents of slices that tile an axis, instead of padding them with zeros and adding. `None` for
+    /// others.
     fn tile(&mut self, parts: &[Node]) -> Result<Option<Node>> {
         let mut pieces: BTreeMap<(usize, usize), Vec<Node>> = BTreeMap::new();
         let mut along = None;
@@ -161,7 +164,7 @@ impl Graph {
         self.concat(&sums, axis).map(Some)
     }
 
-    /// Which of the first `end` operations depend on one of the given values, those values' own operations included.
+    /// For each of the first `end` operations, whether it depends on one of the given values (or produces one).
     fn dependents(&self, sources: &[Node], end: usize) -> Vec<bool> {
         let mut depends = vec![false; end];
         for source in sources {

@@ -1,10 +1,10 @@
-//! Carries a tensor's values to the host behind the runs that wrote them.
+//! Copies a tensor's values to the host, in order with the runs that write them.
 
 use crate::backend::DrainDevice;
 use crate::error::Result;
 use crate::memory::Memory;
 
-/// Takes copies of one tensor. While the host works on one copy, the device goes on.
+/// Copies one tensor to the host. The device continues while the host uses a copy.
 #[derive(Debug)]
 pub struct Drain {
     device: Box<dyn DrainDevice>,
@@ -12,7 +12,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// A drain of a real tensor that memory holds.
+    /// Creates a drain of a real tensor of a memory.
     ///
     /// # Errors
     /// If there is no such tensor.
@@ -21,21 +21,22 @@ impl Drain {
         Ok(Self { device: memory.backend().drain(memory, tensor)?, memory: memory.identity() })
     }
 
-    /// Asks for the values that the tensor has after all runs before; what runs later does not change them.
+    /// Requests a copy of the tensor's values after all earlier runs. Later runs do not change the copy.
     ///
     /// # Errors
-    /// If the memory is not the one that the drain was made for, the device fails or the system gives no memory.
+    /// If the memory is not the one for which the drain was created, the device fails or the system cannot allocate
+    /// memory.
     pub fn ask(&mut self, memory: &Memory) -> Result<()> {
         memory.require(self.memory)?;
         self.device.ask(memory)
     }
 
-    /// Copies asked for and not taken yet.
+    /// Number of requested copies that have not been taken.
     pub fn waiting(&self) -> usize {
         self.device.waiting()
     }
 
-    /// Hands over the oldest copy asked for, when it has arrived; nothing if none was.
+    /// Waits for the oldest requested copy and passes it to `use_values`; `None` if there is none.
     ///
     /// # Errors
     /// If the device fails.

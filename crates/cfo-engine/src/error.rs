@@ -1,4 +1,4 @@
-//! What can go wrong when a graph is built, planned or run.
+//! Errors of building, planning and running graphs.
 
 use crate::shape::Shape;
 
@@ -6,52 +6,52 @@ use crate::shape::Shape;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// Two operands of an operation do not fit together.
+    /// The shapes of two operands are incompatible.
     #[error("`{operation}` cannot combine shapes {left} and {right}: {needed}")]
     ShapeMismatch {
-        /// The operation that was being added.
+        /// The operation.
         operation: &'static str,
         /// Shape of the first operand.
         left: Shape,
         /// Shape of the second operand.
         right: Shape,
-        /// What would have fitted.
+        /// Compatible shapes.
         needed: String,
     },
-    /// One operand has a shape that the operation cannot take.
+    /// An operand has a shape that the operation does not accept.
     #[error("`{operation}` cannot take shape {found}: {needed}")]
     BadShape {
-        /// The operation that was being added.
+        /// The operation.
         operation: &'static str,
-        /// The shape found.
+        /// The operand's shape.
         found: Shape,
-        /// What the operation takes.
+        /// Accepted shapes.
         needed: String,
     },
-    /// An operand has the wrong kind of element.
+    /// An operand has the wrong element type.
     #[error("`{operation}` needs {needed} elements but operand {operand} has {found}")]
     BadElement {
-        /// The operation that was being added.
+        /// The operation.
         operation: &'static str,
-        /// Which operand, from 0.
+        /// Index of the operand.
         operand: usize,
-        /// The kind found.
+        /// The operand's element type.
         found: &'static str,
-        /// The kind needed.
+        /// The required element type.
         needed: &'static str,
     },
     /// An attribute of an operation is out of range.
     #[error("`{operation}`: {problem}")]
     BadAttribute {
-        /// The operation that was being added.
+        /// The operation.
         operation: &'static str,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
     },
-    /// A gradient was asked of something that is not a scalar.
+    /// A gradient was requested of a value that is not a scalar.
     #[error("a gradient needs a scalar loss, but the loss has shape {found}")]
     LossNotScalar {
-        /// The shape found.
+        /// The value's shape.
         found: Shape,
     },
     /// An operation on the way from the loss to a parameter has no derivative.
@@ -65,54 +65,54 @@ pub enum EngineError {
     TensorMismatch {
         /// Name of the tensor.
         name: String,
-        /// What memory holds.
+        /// The tensor in memory.
         found: String,
-        /// What the graph needs.
+        /// The tensor that the graph needs.
         needed: String,
     },
-    /// A tensor that a program reads was never given a value.
+    /// A tensor that a program reads is not in memory.
     #[error("tensor `{name}` is not in memory")]
     TensorMissing {
         /// Name of the tensor.
         name: String,
     },
-    /// Data of the wrong length or kind for a tensor.
+    /// Data have the wrong length or type for a tensor.
     #[error("`{name}` takes {needed}, but {found} were given")]
     DataMismatch {
         /// Name of the tensor or output.
         name: String,
-        /// What was given.
+        /// The data.
         found: String,
-        /// What fits.
+        /// The data needed.
         needed: String,
     },
-    /// A program, feed or drain meets tensors that it was not made for.
+    /// A program, feed or drain is used with another memory than its own.
     #[error("the program was compiled for the tensors of another memory")]
     OtherMemory,
-    /// The plan does not fit the memory that there is.
+    /// There is not enough memory for the plan.
     #[error("{} of memory are needed, but {} are free", mebibytes(*needed), mebibytes(*available))]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes that the device says are free.
+        /// Free bytes that the device reports.
         available: u64,
     },
-    /// The device asked for is not there.
+    /// The device does not exist or cannot be used.
     #[error("device `{name}` is not available: {reason}")]
     DeviceUnavailable {
-        /// Name as given.
+        /// Name of the device, as given.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The device or one of its libraries reported a failure.
     #[error("{device}: {call} failed: {problem}")]
     DeviceFailure {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Which call.
+        /// The failed call.
         call: String,
-        /// What it said.
+        /// The reported failure.
         problem: String,
     },
 }
@@ -122,7 +122,7 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 impl EngineError {
-    /// What to do next, where that can be said.
+    /// Advice on the error, where there is any.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::LossNotScalar { .. } => {

@@ -1,11 +1,11 @@
-//! Carries batches to a tensor ahead of the runs that read them.
+//! Transfers batches to a tensor ahead of the runs that read them.
 
 use crate::backend::{FeedDevice, PageMemory};
 use crate::error::Result;
 use crate::memory::Memory;
 use crate::shape::Shape;
 
-/// Room for one batch on the host, filled by whoever gathers it; a thread of its own may do that.
+/// Host memory for one batch. Any thread may fill it.
 #[derive(Debug)]
 pub struct Page(Box<dyn PageMemory>);
 
@@ -16,7 +16,7 @@ impl Page {
     }
 }
 
-/// Delivers pages to one tensor. While a run works on one batch, the next is on its way.
+/// Transfers pages to one tensor. The next batch is transferred while a run uses the current one.
 #[derive(Debug)]
 pub struct Feed {
     device: Box<dyn FeedDevice>,
@@ -25,37 +25,37 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// A feed for a real tensor that memory holds.
+    /// Creates a feed for a real tensor of a memory.
     ///
     /// # Errors
-    /// If there is no such tensor, or the device has no room for a second copy of it.
+    /// If there is no such tensor, or the device has no memory for a second copy of it.
     pub fn new(memory: &Memory, tensor: &str) -> Result<Self> {
         let count = memory.value_type(tensor)?.shape.len();
         Ok(Self { device: memory.backend().feed(memory, tensor)?, memory: memory.identity(), count })
     }
 
-    /// Adds a tensor of zeros and makes a feed for it.
+    /// Adds a tensor of zeros and creates a feed for it.
     ///
     /// # Errors
-    /// If memory holds another tensor of that name or has no room.
+    /// If memory holds another tensor of this name or there is not enough memory.
     pub fn insert(memory: &mut Memory, tensor: &str, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         memory.insert_real(tensor, shape.clone(), &vec![0.0; shape.len()])?;
         Self::new(memory, tensor)
     }
 
-    /// A page to fill.
+    /// Allocates a page to fill.
     ///
     /// # Errors
-    /// If the system gives no memory of the kind that the device reads.
+    /// If the system cannot allocate memory of the kind that the device reads.
     pub fn page(&self) -> Result<Page> {
         self.device.page(self.count).map(Page)
     }
 
-    /// Makes a page what the next run reads, after all runs before; returns a page that is free again, if there is one.
+    /// Makes a page the input of the next run, after all earlier runs. Returns an unused page, if there is one.
     ///
     /// # Errors
-    /// If the memory is not the one that the feed was made for, or the device fails.
+    /// If the memory is not the one for which the feed was created, or the device fails.
     pub fn send(&mut self, memory: &mut Memory, page: Page) -> Result<Option<Page>> {
         memory.require(self.memory)?;
         Ok(self.device.send(memory, page.0)?.map(Page))

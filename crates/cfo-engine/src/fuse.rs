@@ -1,9 +1,9 @@
-//! Fusion: drops what nobody reads and folds chains of pointwise operations, broadcasts and slices into single
-//! expressions, so that each becomes one pass over memory.
+//! Fusion: removes unused values and combines chains of pointwise operations, broadcasts and slices into expressions.
+//! Each expression is one pass over memory.
 //!
-//! A value with one reader is folded into it when both have the same shape. A value with several readers is folded
-//! into all of them, and so computed anew instead of stored, when that is cheap and reads only one whole operand:
-//! this is what saves forward values from living until the backward pass.
+//! A value with one reader is fused into it when both have the same shape. A value with several readers is fused into
+//! all of them, and so recomputed instead of stored, when that is cheap and reads only one whole operand. Forward
+//! values are then not kept until the backward pass.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,17 @@ use crate::graph::{Entry, Graph, Node};
 use crate::ops::{Expression, Line, Op, Pointwise, Unary, View};
 use crate::shape::{Shape, Type};
 
-/// Lines and operands that one fused expression may have; CPU registers and kernel arguments are bounded.
+/// Limit on the lines and operands of a fused expression; CPU registers and kernel arguments are bounded.
 const MAX_LINES: usize = 32;
 const MAX_OPERANDS: usize = 8;
 
-/// The fused graph and where the requested values are in it.
+/// Fuses a graph. Returns the fused graph and the requested values in it.
 pub fn fuse(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
     fold(graph, outputs, true)
 }
 
-/// The same with every operation in a pass of its own. The values are the same, which is how fusion is checked.
+/// Converts a graph without fusion: every operation is a pass of its own. The values are the same, which tests of
+/// fusion use.
 pub fn separate(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
     fold(graph, outputs, false)
 }
@@ -44,7 +45,7 @@ fn fold(graph: &Graph, outputs: &[Node], together: bool) -> (Graph, Vec<Node>) {
     (pass.fused, outputs)
 }
 
-/// Who is read, how often, and by whom.
+/// The readers of each value.
 struct Uses {
     live: Vec<bool>,
     /// Operations that read each value.
@@ -75,7 +76,7 @@ impl Uses {
     }
 }
 
-/// An expression not yet given memory: operands are values of the fused graph.
+/// An expression that is not stored yet: its operands are values of the fused graph.
 #[derive(Clone, Debug)]
 struct Folded {
     shape: Shape,
@@ -89,7 +90,7 @@ impl Folded {
         Self { shape: shape.clone(), operands: vec![(node, view)], code: vec![Line::Load(0)] }
     }
 
-    /// The same expression read as if broadcast to `shape`.
+    /// The expression broadcast to `shape`.
     fn broadcast(mut self, shape: &Shape) -> Self {
         let lead = shape.rank() - self.shape.rank();
         for (_, view) in &mut self.operands {
@@ -123,7 +124,7 @@ impl Folded {
         self
     }
 
-    /// Appends another expression of the same shape; returns the line that holds its result.
+    /// Appends another expression of the same shape; returns the line with its result.
     fn append(&mut self, other: &Self) -> usize {
         let operands: Vec<usize> = other
             .operands
@@ -150,8 +151,8 @@ impl Folded {
         *lines.last().expect("an expression has a line")
     }
 
-    /// The same expression over fewer axes: neighbours that every operand walks as one are merged, and axes of
-    /// length 1 dropped. Elements keep their order.
+    /// The expression with fewer axes: neighbouring axes that are contiguous in every operand are merged, and axes of
+    /// length 1 removed. The order of elements stays.
     fn collapse(self) -> Self {
         let mut axes: Vec<usize> = Vec::new();
         let mut strides: Vec<Vec<usize>> = vec![Vec::new(); self.operands.len()];
@@ -182,7 +183,7 @@ impl Folded {
         self.code.len() <= MAX_LINES && self.operands.len() <= MAX_OPERANDS
     }
 
-    /// Whether recomputing it costs little and keeps at most one whole operand alive.
+    /// Whether recomputing the expression costs little and keeps at most one whole operand alive.
     fn cheap(&self) -> bool {
         let whole = self.operands.iter().filter(|(_, view)| view.strides == self.shape.strides()).count();
         let arithmetic = self.code.iter().all(|line| match line {
@@ -199,12 +200,12 @@ impl Folded {
 struct Pass<'a> {
     source: &'a Graph,
     uses: &'a Uses,
-    /// Whether anything is folded into its readers at all.
+    /// Whether values are fused into their readers at all.
     together: bool,
     fused: Graph,
-    /// Values of the source that have memory in the fused graph.
+    /// Values of the source that are stored in the fused graph.
     placed: HashMap<Node, Node>,
-    /// Values of the source that are folded into their readers.
+    /// Values of the source that are fused into their readers.
     folded: HashMap<Node, Folded>,
 }
 
@@ -260,7 +261,7 @@ impl Pass<'_> {
         combined
     }
 
-    /// A value as an expression: its own if it is folded, else one that loads it.
+    /// A value as an expression: its own if it is fused, otherwise one that loads it.
     fn expression(&mut self, node: Node) -> Folded {
         if !self.placed.contains_key(&node)
             && let Some(folded) = self.folded.get(&node)
@@ -271,7 +272,7 @@ impl Pass<'_> {
         Folded::load(self.materialize(node), &shape)
     }
 
-    /// Whether a folded value should stay folded rather than be stored.
+    /// Whether a value should stay fused rather than be stored.
     fn foldable(&self, node: Node) -> bool {
         let readers = self.uses.readers(node);
         if self.uses.requested.contains(&node) || readers.is_empty() {
@@ -292,7 +293,7 @@ impl Pass<'_> {
             && (readers.len() == 1 || views_only && folded.code.len() == 1 || folded.cheap())
     }
 
-    /// The place of a requested value; a leaf is copied, because the run may change or move it.
+    /// A requested value in the fused graph. A leaf is copied, because the run may change or move it.
     fn request(&mut self, node: Node) -> Node {
         let placed = self.materialize(node);
         let owner = self.fused.owner(placed);
@@ -303,7 +304,7 @@ impl Pass<'_> {
         self.emit(copy, self.source.value_type(node).clone())
     }
 
-    /// Gives a value memory in the fused graph, if it has none yet.
+    /// Stores a value in the fused graph, if it is not stored yet.
     fn materialize(&mut self, node: Node) -> Node {
         if let Some(&placed) = self.placed.get(&node) {
             return placed;
@@ -323,7 +324,7 @@ impl Pass<'_> {
         Node::new(self.fused.entries.len() - 1, 0)
     }
 
-    /// Copies an operation that is not folded, without outputs that nobody reads where it can do without.
+    /// Copies an operation that is not fused. Unused optional outputs are removed.
     fn copy(&mut self, id: usize, entry: &Entry) {
         let inputs: Vec<Node> = entry.inputs.iter().map(|&input| self.materialize(input)).collect();
         let (mut op, mut outputs) = (entry.op.clone(), entry.outputs.clone());

@@ -1,4 +1,4 @@
-//! The graph: operations appended one by one, shapes checked as they are added.
+//! Graphs: operations are appended one by one, and their shapes are checked.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::ops::{Constant, Op, Tensor};
 use crate::role::Role;
 use crate::shape::{Element, Shape, Type};
 
-/// A value of a graph: one output of one operation. Cheap to copy; meaningful only for the graph that made it.
+/// A value of a graph: one output of one operation. Cheap to copy; valid only for the graph that created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node {
     id: u32,
@@ -17,22 +17,23 @@ pub struct Node {
 }
 
 impl Node {
-    /// An output of the operation of a number.
+    /// The output `output` of the operation `id`.
     pub fn new(id: usize, output: usize) -> Self {
         Self { id: id as u32, output: output as u32 }
     }
 
-    /// The number of its operation.
+    /// Index of the operation.
     pub fn index(self) -> usize {
         self.id as usize
     }
 
-    /// Which of the operation's outputs it is.
+    /// Index among the operation's outputs.
     pub fn output(self) -> usize {
         self.output as usize
     }
 
-    /// The value whose memory a value shares: `source` gives what a reshaped value was before, and nothing for others.
+    /// The value that owns this value's memory. `source` returns the original of a reshaped value, and `None` for other
+    /// values.
     pub fn owner(self, source: impl Fn(Self) -> Option<Self>) -> Self {
         let mut node = self;
         while let Some(before) = source(node) {
@@ -42,14 +43,14 @@ impl Node {
     }
 }
 
-/// An operation together with what it reads and what it yields.
+/// An operation with its inputs and outputs.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The operation.
     pub op: Op,
-    /// The values that it reads.
+    /// Values that the operation reads.
     pub inputs: Vec<Node>,
-    /// The types of the values that it yields.
+    /// Types of the operation's outputs.
     pub outputs: Vec<Type>,
 }
 
@@ -58,18 +59,18 @@ pub struct Entry {
 pub struct Parameter {
     /// Its name in [`Memory`](crate::Memory) and in checkpoints.
     pub name: String,
-    /// The value that stands for it.
+    /// Its value in the graph.
     pub node: Node,
     /// Its shape.
     pub shape: Shape,
-    /// How it is drawn before training.
+    /// Distribution of its initial values.
     pub initial: Initial,
-    /// Whether its last axis holds real and imaginary parts.
+    /// Whether the last axis holds real and imaginary parts.
     pub complex: bool,
 }
 
 impl Parameter {
-    /// Its trainable numbers; a complex one counts once.
+    /// Number of trainable numbers; a complex number counts once.
     pub fn count(&self) -> usize {
         self.shape.len() / if self.complex { 2 } else { 1 }
     }
@@ -82,26 +83,26 @@ pub struct KeptTensor<'a> {
     pub name: &'a str,
     /// Its shape.
     pub shape: &'a Shape,
-    /// What it is for.
+    /// Purpose of the tensor.
     pub role: Role,
 }
 
-/// A tensor that a program keeps between runs beside the parameters.
+/// A tensor other than a parameter that a program keeps between runs.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) role: Role,
-    /// The parameter whose first value it takes; zeros otherwise.
+    /// The parameter that gives its initial value; zeros if `None`.
     pub(crate) copy_of: Option<String>,
 }
 
 /// A static graph of tensor operations.
 ///
-/// Operations are appended by methods that check shapes at once and return the new value; those methods live beside
-/// the operations in [`ops`](crate::ops). Leaves are named tensors: whatever a program reads from outside, keeps
-/// between runs or trains has a name in [`Memory`](crate::Memory). *Effects* (optimiser steps, counters) change
-/// tensors in place after everything else of a run is done.
+/// Operations are appended by methods that check shapes and return the new value. The methods are defined with the
+/// operations in [`ops`](crate::ops). Leaves are tensors named in [`Memory`](crate::Memory): inputs, parameters and
+/// everything that is kept between runs. *Effects* (optimiser steps, counters) change tensors in place at the end of a
+/// run.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub(crate) entries: Vec<Entry>,
@@ -113,20 +114,20 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph with nothing in it.
+    /// Creates an empty graph.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A graph whose parameters have names that start with `prefix`, for instance `ema/` to read averaged weights.
+    /// Creates a graph whose parameters have names with the given prefix, for instance `ema/` to read the EMA weights.
     pub fn with_prefix(prefix: &str) -> Self {
         Self { prefix: prefix.into(), ..Self::default() }
     }
 
-    /// A named tensor in memory: an input, a data set or a state. Asking twice for a name yields the same value.
+    /// A named tensor in memory: an input, a data set or a state. Calls with the same name return the same value.
     ///
     /// # Errors
-    /// If the name already stands for a tensor of another type.
+    /// If the name belongs to a tensor of another type.
     pub fn tensor(&mut self, name: &str, element: Element, shape: impl Into<Shape>) -> Result<Node> {
         let wanted = Type { shape: shape.into(), element };
         if let Some(&node) = self.tensors.get(name) {
@@ -145,27 +146,28 @@ impl Graph {
         Ok(node)
     }
 
-    /// A named tensor of real numbers that a caller writes before a run.
+    /// A named real tensor that the caller writes before a run.
     ///
     /// # Errors
-    /// If the name already stands for a tensor of another type.
+    /// If the name belongs to a tensor of another type.
     pub fn input(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Node> {
         self.tensor(name, Element::Real, shape)
     }
 
-    /// A trainable tensor, drawn as `initial` says when [`Memory::initialize`](crate::Memory::initialize) is called.
+    /// A trainable tensor. [`Memory::initialize`](crate::Memory::initialize) draws its values from the distribution
+    /// `initial`.
     ///
     /// # Errors
-    /// If the name already stands for another tensor.
+    /// If the name belongs to another tensor.
     pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>, initial: Initial) -> Result<Node> {
         self.declare(name, shape.into(), initial, false)
     }
 
-    /// A trainable tensor of complex numbers: the first half of the last axis are their real parts, the second half the
-    /// imaginary ones.
+    /// A trainable tensor of complex numbers: the first half of the last axis holds real parts, the second half
+    /// imaginary parts.
     ///
     /// # Errors
-    /// If the name already stands for another tensor.
+    /// If the name belongs to another tensor.
     pub fn complex_parameter(
         &mut self,
         name: &str,
@@ -185,15 +187,15 @@ impl Graph {
         Ok(node)
     }
 
-    /// A counter: an index scalar that starts at 0 and that [`Graph::advance`] moves.
+    /// A counter: an index scalar that starts at 0 and that [`Graph::advance`] increments.
     ///
     /// # Errors
-    /// If the name already stands for another tensor.
+    /// If the name belongs to another tensor.
     pub fn counter(&mut self, name: &str) -> Result<Node> {
         self.tensor(name, Element::Index, Shape::scalar())
     }
 
-    /// A tensor kept between runs, at first zero or equal to the parameter named.
+    /// A tensor kept between runs. Its initial value is zero or equals the named parameter.
     pub(crate) fn state(&mut self, name: &str, shape: Shape, copy_of: Option<&str>) -> Result<Node> {
         let known = self.tensors.contains_key(name);
         let node = self.tensor(name, Element::Real, shape.clone())?;
@@ -204,7 +206,7 @@ impl Graph {
         Ok(node)
     }
 
-    /// The real tensors that are kept between runs: parameters, their averages, and the optimiser's state.
+    /// The real tensors that are kept between runs: parameters, their EMA, and the optimiser's state.
     pub fn kept(&self) -> impl Iterator<Item = KeptTensor<'_>> {
         let weights =
             self.parameters().iter().map(|Parameter { name, shape, .. }| (name, shape, Role::Weight));
@@ -216,10 +218,10 @@ impl Graph {
         &self.states
     }
 
-    /// Numbers fixed when the graph is built.
+    /// Constants, fixed when the graph is built.
     ///
     /// # Errors
-    /// If there are not as many values as the shape has elements.
+    /// If the number of values is not the shape's number of elements.
     pub fn constant(&mut self, shape: impl Into<Shape>, values: Vec<f64>) -> Result<Node> {
         let shape = shape.into();
         if values.len() != shape.len() {
@@ -232,12 +234,12 @@ impl Graph {
         Ok(self.leaf(Op::Constant(Constant { values: values.into() }), Type::real(shape)))
     }
 
-    /// A fixed scalar.
+    /// A constant scalar.
     pub fn scalar(&mut self, value: f64) -> Node {
         self.leaf(Op::Constant(Constant { values: [value].into() }), Type::real(Shape::scalar()))
     }
 
-    /// The trainable tensors in the order in which they were added.
+    /// The trainable tensors, in the order in which they were added.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
@@ -247,7 +249,7 @@ impl Graph {
         &self.value_type(node).shape
     }
 
-    /// Shape and element of a value.
+    /// Shape and element type of a value.
     pub fn value_type(&self, node: Node) -> &Type {
         &self.entries[node.index()].outputs[node.output()]
     }
@@ -257,7 +259,7 @@ impl Graph {
         &self.entries
     }
 
-    /// Numbers of the operations that change tensors, after everything else of a run.
+    /// Indices of the operations that change tensors at the end of a run.
     pub fn effects(&self) -> &[usize] {
         &self.effects
     }
@@ -265,7 +267,7 @@ impl Graph {
     /// Appends an operation with any number of outputs.
     ///
     /// # Errors
-    /// If its inputs do not fit it.
+    /// If the operation does not accept the inputs.
     pub fn push(&mut self, op: Op, inputs: &[Node]) -> Result<Vec<Node>> {
         let outputs = {
             let types: Vec<&Type> = inputs.iter().map(|&node| self.value_type(node)).collect();
@@ -280,23 +282,23 @@ impl Graph {
     /// Appends an operation with one output.
     ///
     /// # Errors
-    /// If its inputs do not fit it.
+    /// If the operation does not accept the inputs.
     pub fn push_one(&mut self, op: Op, inputs: &[Node]) -> Result<Node> {
         Ok(self.push(op, inputs)?[0])
     }
 
-    /// Appends an operation that changes tensors in place, after everything else of a run.
+    /// Appends an operation that changes tensors in place at the end of a run.
     pub(crate) fn push_effect(&mut self, op: Op, inputs: &[Node]) -> Result<()> {
         self.effects.push(self.entries.len());
         self.push(op, inputs).map(|_| ())
     }
 
-    /// The operation that yields a value.
+    /// The operation that produces a value.
     pub fn entry(&self, node: Node) -> &Entry {
         &self.entries[node.index()]
     }
 
-    /// The value whose memory a value shares: what was reshaped, else the value itself.
+    /// The value that owns a value's memory: the original of a reshaped value, otherwise the value itself.
     pub fn owner(&self, node: Node) -> Node {
         node.owner(|node| matches!(self.entry(node).op, Op::Reshape(_)).then(|| self.entry(node).inputs[0]))
     }

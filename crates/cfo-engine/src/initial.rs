@@ -1,4 +1,4 @@
-//! What tensors hold before training: parameters are drawn, everything else starts at zero.
+//! Initial values of tensors: parameters are random, all others zero.
 
 use cfo_numerics::Philox;
 
@@ -10,10 +10,10 @@ use crate::ops::Op;
 use crate::role::Role;
 use crate::shape::{Element, Shape, Type};
 
-/// The distribution of a parameter's first value.
+/// The distribution of a parameter's initial values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
-    /// The same number everywhere.
+    /// A constant.
     Constant(f64),
     /// Uniform between minus and plus the bound.
     Uniform(f64),
@@ -37,9 +37,9 @@ impl Initial {
         Self::Uniform((6.0 / (fan_in + fan_out).max(1) as f64).sqrt())
     }
 
-    /// So many first values of the parameter at a position among all.
+    /// The first `count` values of the parameter with index `position`.
     fn draw(self, count: usize, seed: u64, position: u64) -> Vec<f64> {
-        /// Keeps weights apart from the batches drawn with the same seed.
+        /// Offset of the weights' random streams, which keeps them apart from batches with the same seed.
         const WEIGHTS: u64 = 1 << 32;
         let mut random = Philox::new(seed, WEIGHTS + position);
         (0..count)
@@ -53,12 +53,14 @@ impl Initial {
 }
 
 impl Memory {
-    /// Adds what a graph keeps between runs and memory does not hold yet: parameters drawn from `seed`, optimiser
-    /// state, counters at 0. A parameter's draw depends on the seed and on its position among the parameters. Tensors
-    /// that memory holds already get the roles that the graph declares.
+    /// Adds the tensors that a graph keeps between runs and that memory does not hold yet: parameters drawn from
+    /// `seed`, optimiser state, counters at 0.
+    ///
+    /// A parameter's values depend on the seed and on its index among the parameters. Tensors that memory holds already
+    /// get the roles that the graph declares.
     ///
     /// # Errors
-    /// If a name stands for a tensor of another type, or all of it does not fit the memory that there is.
+    /// If a name belongs to a tensor of another type, or there is not enough memory.
     pub fn initialize(&mut self, graph: &Graph, seed: u64) -> Result<()> {
         self.check_fits(graph)?;
         for (position, parameter) in graph.parameters().iter().enumerate() {
@@ -93,10 +95,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Refuses what a graph keeps between runs if the device has no room for it.
+    /// Checks that the device has memory for the tensors that a graph keeps between runs.
     fn check_fits(&self, graph: &Graph) -> Result<()> {
         let missing = graph.kept().filter(|kept| !self.contains(kept.name));
-        // Sizes from outside may be larger than any machine counts.
+        // Sizes may come from a file and overflow 64 bits.
         let numbers = missing.map(|kept| {
             kept.shape.axes().iter().fold(1u128, |count, &extent| count.saturating_mul(extent as u128))
         });

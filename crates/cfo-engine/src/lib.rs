@@ -1,9 +1,9 @@
-//! A static graph of tensor operations: differentiated, fused, planned, and run by a backend.
+//! Static graphs of tensor operations: differentiated, fused, planned, and run by a backend.
 //!
-//! A [`Graph`] is built once for fixed shapes, by methods that check shapes as they append. Derivatives are appended
-//! to the same graph. [`Program::compile`] fuses it and has the device of a [`Memory`] plan it and bind it to the memory's
-//! named tensors; [`Program::run`] then uses the planned buffers. The crate knows neither differential equations nor a
-//! device: those implement [`backend::Backend`] in crates of their own.
+//! A [`Graph`] is built once for fixed shapes, by methods that check shapes as they append. Derivatives are appended to
+//! the same graph. [`Program::compile`] fuses the graph, plans it for the device of a [`Memory`] and binds it to the
+//! memory's named tensors. [`Program::run`] then uses the planned buffers. This crate contains no differential
+//! equations and no device. Devices implement [`backend::Backend`] in other crates.
 
 pub mod backend;
 mod data;

@@ -1,4 +1,4 @@
-//! The named tensors of one device: parameters, optimiser state, data sets, inputs.
+//! The named tensors of a device: parameters, optimiser state, data sets, inputs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::precision::Precision;
 use crate::role::Role;
 use crate::shape::{Element, Shape, Type};
 
-/// One tensor: what it is and where its elements are.
+/// A tensor's type, role and storage.
 #[derive(Debug)]
 struct Stored {
     name: String,
@@ -22,8 +22,8 @@ struct Stored {
     storage: Box<dyn Storage>,
 }
 
-/// Every tensor that outlives a run, under its name, on one device in one precision. Programs compiled against the
-/// same memory share them: a rollout reads the weights that a training step has just written.
+/// All named tensors that are kept between runs, on one device in one precision. Programs compiled for the same memory
+/// share them: a rollout reads the weights that a training step has just written.
 #[derive(Debug)]
 pub struct Memory {
     backend: Arc<dyn Backend>,
@@ -38,10 +38,10 @@ pub struct Memory {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Memory {
-    /// An empty memory.
+    /// Creates an empty memory.
     ///
     /// # Errors
-    /// If the device cannot be used, or not in that precision.
+    /// If the device cannot be used, or does not support the precision.
     pub fn new(device: impl Open, precision: Precision) -> Result<Self> {
         let backend = device.open()?;
         backend.check(precision)?;
@@ -49,27 +49,27 @@ impl Memory {
         Ok(Self { backend, precision, identity, deterministic: false, collective: None, tensors, names })
     }
 
-    /// The same with programs that yield the same bits in every run if asked for: on a GPU by libraries' algorithms that
-    /// do and that are not chosen by measurement. The CPU always does.
+    /// Sets whether programs give bit-identical results in every run. On a GPU this selects library algorithms that do
+    /// and disables selection by measurement. The CPU is always deterministic.
     #[must_use]
     pub fn with_determinism(mut self, deterministic: bool) -> Self {
         self.deterministic = deterministic;
         self
     }
 
-    /// The same for programs whose [`Graph::all_reduce`](crate::Graph::all_reduce) sums over ranks.
+    /// Sets the ranks over which [`Graph::all_reduce`](crate::Graph::all_reduce) sums.
     #[must_use]
     pub fn with_collective(mut self, collective: Option<Arc<dyn Collective>>) -> Self {
         self.collective = collective;
         self
     }
 
-    /// The ranks that run the same programs, if there are others than this one.
+    /// The ranks that run the same programs; `None` without others.
     pub fn collective(&self) -> Option<&Arc<dyn Collective>> {
         self.collective.as_ref()
     }
 
-    /// Whether programs must yield the same bits in every run.
+    /// Whether programs must give bit-identical results in every run.
     pub fn is_deterministic(&self) -> bool {
         self.deterministic
     }
@@ -79,12 +79,12 @@ impl Memory {
         &self.backend
     }
 
-    /// A number that no other memory of this process has.
+    /// A number that is unique among the memories of this process.
     pub fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// Refuses whatever was made for another memory: its tensors are not where they are expected.
+    /// Checks that an object was created for this memory.
     pub(crate) fn require(&self, identity: u64) -> Result<()> {
         match self.identity == identity {
             true => Ok(()),
@@ -92,12 +92,12 @@ impl Memory {
         }
     }
 
-    /// The memory of the tensor at a position, as [`Memory::bind`] gave it.
+    /// The storage of the tensor at the position returned by [`Memory::bind`].
     pub fn storage(&self, position: usize) -> &dyn Storage {
         &*self.tensors[position].storage
     }
 
-    /// The same to change it.
+    /// The storage of the tensor at a position, mutable.
     pub fn storage_mut(&mut self, position: usize) -> &mut dyn Storage {
         &mut *self.tensors[position].storage
     }
@@ -107,7 +107,7 @@ impl Memory {
         self.backend.name()
     }
 
-    /// Whether a run may return before its work is done, so that many should be asked for at once.
+    /// Whether a run may return before its work is done, so that many runs should be queued at once.
     pub fn is_asynchronous(&self) -> bool {
         self.backend.is_asynchronous()
     }
@@ -117,7 +117,7 @@ impl Memory {
         self.precision
     }
 
-    /// Bytes that the device has free; `None` where it does not say.
+    /// Free bytes of the device; `None` if it does not report them.
     ///
     /// # Errors
     /// If the device fails.
@@ -125,53 +125,53 @@ impl Memory {
         self.backend.available()
     }
 
-    /// Names of all tensors, in the order in which they came.
+    /// Names of all tensors, in the order in which they were added.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.iter().map(|tensor| tensor.name.as_str())
     }
 
-    /// What a tensor is for.
+    /// Purpose of a tensor.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If there is no tensor of this name.
     pub fn role(&self, name: &str) -> Result<Role> {
         Ok(self.tensors[self.find(name)?].role)
     }
 
-    /// Says what a tensor is for.
+    /// Sets the purpose of a tensor.
     pub(crate) fn set_role(&mut self, name: &str, role: Role) -> Result<()> {
         let index = self.find(name)?;
         self.tensors[index].role = role;
         Ok(())
     }
 
-    /// Names of the tensors whose role is as asked, in the order in which they came.
+    /// Names of the tensors with a chosen role, in the order in which they were added.
     pub fn names_where(&self, chosen: impl Fn(Role) -> bool) -> impl Iterator<Item = &str> {
         self.tensors.iter().filter(move |tensor| chosen(tensor.role)).map(|tensor| tensor.name.as_str())
     }
 
-    /// Whether there is a tensor of that name.
+    /// Whether there is a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.names.contains_key(name)
     }
 
-    /// Shape and element of a tensor.
+    /// Shape and element type of a tensor.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If there is no tensor of this name.
     pub fn value_type(&self, name: &str) -> Result<&Type> {
         Ok(&self.tensors[self.find(name)?].value_type)
     }
 
-    /// Bytes that all tensors take.
+    /// Bytes of all tensors.
     pub fn bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.storage.len()).sum()
     }
 
-    /// Adds a tensor as [`Role::Data`], or replaces the values of one of the same type, which keeps its role.
+    /// Adds a tensor as [`Role::Data`], or replaces the values of a tensor of the same type, which keeps its role.
     ///
     /// # Errors
-    /// If the data do not fit the shape, or the name stands for a tensor of another type.
+    /// If the data do not fit the shape, or the name belongs to a tensor of another type.
     pub fn insert(
         &mut self,
         name: &str,
@@ -183,10 +183,10 @@ impl Memory {
         self.insert_as(role, name, element, shape, data)
     }
 
-    /// Adds a tensor of a role, or gives the role and the values to one of the same type.
+    /// Adds a tensor with a role, or replaces the role and the values of a tensor of the same type.
     ///
     /// # Errors
-    /// If the data do not fit the shape, or the name stands for a tensor of another type.
+    /// If the data do not fit the shape, or the name belongs to a tensor of another type.
     pub fn insert_as(
         &mut self,
         role: Role,
@@ -217,11 +217,11 @@ impl Memory {
         self.insert(name, Element::Real, shape, Data::F32(values))
     }
 
-    /// Adds a real tensor as [`Role::Data`] whose values are computed in place, where memory keeps single precision on the host, or on their
-    /// way to it.
+    /// Adds a real tensor as [`Role::Data`] with values computed by `fill`. They are computed in place where memory is
+    /// single precision on the host.
     ///
     /// # Errors
-    /// If the name stands for a tensor, there is no room, or `fill` fails; there is no such tensor then.
+    /// If the name belongs to a tensor, there is not enough memory, or `fill` fails. The tensor is then not added.
     pub fn insert_filled<T, E: From<EngineError>>(
         &mut self,
         name: &str,
@@ -254,7 +254,8 @@ impl Memory {
         Ok(found)
     }
 
-    /// Another memory of the same kind that the chosen tensors move to, without a copy. Programs of this one are to be compiled anew.
+    /// Moves the chosen tensors to another memory of the same kind without a copy. Programs of this memory must be
+    /// compiled again.
     #[must_use]
     pub fn take(&mut self, chosen: impl Fn(&str) -> bool) -> Self {
         let (backend, collective, names) =
@@ -281,16 +282,16 @@ impl Memory {
         self.tensors[index].storage.write(data, number)
     }
 
-    /// Copies the values of a tensor to another one of the same type, on the device and after all runs before.
+    /// Copies the values of a tensor to another one of the same type, on the device and after all earlier runs.
     ///
     /// # Errors
-    /// If there are no such tensors, or their types differ.
+    /// If a tensor does not exist, or their types differ.
     pub fn copy(&mut self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.find(from)?, self.find(to)?);
         self.check_type(to, &self.tensors[from].value_type.clone())?;
         match self.tensors.get_disjoint_mut([from, to]) {
             Ok([from, to]) => to.storage.copy_from(&*from.storage),
-            // A tensor is its own copy.
+            // Copying a tensor to itself does nothing.
             Err(_) => Ok(()),
         }
     }
@@ -342,17 +343,17 @@ impl Memory {
         }
     }
 
-    /// Position of the tensor that a graph's leaf stands for.
+    /// Position of a graph's named tensor.
     ///
     /// # Errors
-    /// If there is none of that name or it is of another type.
+    /// If there is no tensor of this name or it is of another type.
     pub fn bind(&self, name: &str, value_type: &Type) -> Result<usize> {
         let index = self.find(name)?;
         self.check_type(index, value_type)?;
         Ok(index)
     }
 
-    /// How elements of a kind are stored.
+    /// Storage type of an element type.
     pub fn number(&self, element: Element) -> Number {
         match element {
             Element::Double => Number::F64,
@@ -362,7 +363,7 @@ impl Memory {
         }
     }
 
-    /// Bytes of an element of a kind.
+    /// Bytes of an element.
     pub fn element_bytes(&self, element: Element) -> usize {
         self.number(element).bytes()
     }

@@ -1,14 +1,14 @@
-//! The plan: what runs in which order, and where each value lies in one arena, before anything runs.
+//! Execution plans: the order of steps and the position of each value in one arena.
 
 use std::fmt;
 
 use crate::graph::Node;
 use crate::shape::{Element, Type};
 
-/// Every buffer starts at a multiple of this many bytes.
+/// Alignment of every buffer, in bytes.
 pub const ALIGNMENT: usize = 256;
 
-/// Where a value lies.
+/// Position of a value in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// At a byte offset of the arena.
@@ -20,7 +20,7 @@ pub enum Place {
 /// The order of execution, the place of every value and the size of the arena.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Operations in order; leaves and reshapes take no step.
+    /// Operations in order, without leaves and reshapes.
     steps: Vec<usize>,
     /// `places[operation][output]`.
     places: Vec<Vec<Place>>,
@@ -30,47 +30,48 @@ pub struct Plan {
     live_bytes: usize,
 }
 
-/// What a step is to the planner.
+/// Kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// A tensor or a constant, with memory of its own.
     Leaf,
-    /// The memory of its input under another shape.
+    /// A view of its input's memory with another shape.
     View,
-    /// Something that runs.
+    /// A step that is executed.
     Work,
 }
 
-/// What a backend says of its program to the planner.
+/// Properties of a backend's program that the planner uses.
 pub trait Steps {
-    /// Steps that there are, leaves and views included.
+    /// Number of steps, leaves and views included.
     fn count(&self) -> usize;
-    /// Values that a step reads; they come from earlier steps.
+    /// Values that a step reads; earlier steps produce them.
     fn inputs(&self, id: usize) -> &[Node];
-    /// Types of the values that a step yields.
+    /// Types of the values that a step produces.
     fn outputs(&self, id: usize) -> &[Type];
-    /// What a step is.
+    /// Kind of a step.
     fn kind(&self, id: usize) -> StepKind;
     /// Steps that run after all others, in order.
     fn effects(&self) -> &[usize];
-    /// Values that are read after the end.
+    /// Values that are read after a run.
     fn requested(&self) -> &[Node];
     /// Bytes of one element of a value.
     fn element_bytes(&self, node: Node, element: Element) -> usize;
     /// Bytes of scratch memory that a step needs while it runs.
     fn scratch_bytes(&self, id: usize) -> usize;
-    /// The input whose memory the first output may take over when nobody reads that input later.
+    /// The input whose memory the first output may reuse if no later step reads that input.
     fn in_place(&self, id: usize) -> Option<usize>;
-    /// Up to so many bytes in all no two buffers share memory, so that steps can run side by side.
+    /// While the total size is at most this number of bytes, no two buffers share memory, so that steps can run
+    /// concurrently.
     fn unshared_bytes(&self) -> usize;
 
-    /// The value whose memory a value shares: what was reshaped, else the value itself.
+    /// The value that owns a value's memory: the original of a reshaped value, otherwise the value itself.
     fn owner(&self, node: Node) -> Node {
         node.owner(|node| (self.kind(node.index()) == StepKind::View).then(|| self.inputs(node.index())[0]))
     }
 }
 
-/// One buffer: its size and the steps between which it must not be overwritten, both included.
+/// A buffer: its size and the first and last step between which it must not be overwritten.
 #[derive(Clone, Debug)]
 struct Buffer {
     bytes: usize,
@@ -113,12 +114,12 @@ impl Plan {
         Self { steps, places, scratch, arena_bytes, live_bytes }
     }
 
-    /// Operations in order; leaves and reshapes take no step.
+    /// Operations in order, without leaves and reshapes.
     pub fn steps(&self) -> &[usize] {
         &self.steps
     }
 
-    /// Where a value lies.
+    /// Position of a value in memory.
     pub fn place(&self, node: Node) -> Place {
         self.places[node.index()][node.output()]
     }
@@ -133,12 +134,12 @@ impl Plan {
         self.arena_bytes
     }
 
-    /// Bytes alive at once at the worst moment: no plan in this order can be smaller.
+    /// Largest number of bytes alive at once: a lower bound for plans with this order.
     pub fn live_bytes(&self) -> usize {
         self.live_bytes
     }
 
-    /// Operations that a run executes.
+    /// Number of operations that a run executes.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
@@ -162,7 +163,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The buffers of a program as they are found, step by step.
+/// Assigns values to buffers, step by step.
 struct Layout<'a> {
     program: &'a dyn Steps,
     last_read: Vec<Vec<usize>>,
@@ -184,12 +185,12 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The buffer that a step's first output may take over.
+    /// The buffer that a step's first output may reuse.
     fn taken(&self, step: usize, id: usize) -> Option<usize> {
         let input = self.program.in_place(id)?;
         let inputs = self.program.inputs(id);
         let source = self.program.owner(inputs[input]);
-        // Another operand that reads the same memory in another order would find it overwritten.
+        // Another operand that reads the same memory in another order would read overwritten values.
         let readers = inputs.iter().filter(|&&other| self.program.owner(other) == source);
         if readers.count() > 1 {
             return None;
@@ -199,7 +200,7 @@ impl<'a> Layout<'a> {
         (last == step && self.buffers[buffer].last == step).then_some(buffer)
     }
 
-    /// Finds buffers for what a step yields and for its scratch memory.
+    /// Adds buffers for a step's outputs and for its scratch memory.
     fn place(&mut self, step: usize, id: usize) {
         let taken = self.taken(step, id);
         for (output, value) in self.program.outputs(id).iter().enumerate() {
@@ -225,7 +226,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Everything that runs in the order it was added, effects last.
+/// All steps in the order in which they were added, effects last.
 fn order(program: &dyn Steps) -> Vec<usize> {
     let plain = (0..program.count()).filter(|id| !program.effects().contains(id));
     let all = plain.chain(program.effects().iter().copied());
@@ -253,7 +254,7 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Offsets for all buffers one after another.
+/// Offsets of buffers that share no memory.
 fn line_up(buffers: &[Buffer]) -> (Vec<usize>, usize) {
     let mut total = 0;
     let offsets = buffers
@@ -267,7 +268,7 @@ fn line_up(buffers: &[Buffer]) -> (Vec<usize>, usize) {
     (offsets, total)
 }
 
-/// Offsets for all buffers, largest first, each in the tightest gap that is free during its life.
+/// Offsets of buffers: largest first, each in the tightest gap that is free during its lifetime.
 fn assign(buffers: &[Buffer]) -> (Vec<usize>, usize) {
     let mut by_size: Vec<usize> = (0..buffers.len()).collect();
     by_size.sort_by_key(|&buffer| (std::cmp::Reverse(buffers[buffer].bytes), buffers[buffer].first));

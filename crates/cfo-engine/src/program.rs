@@ -1,4 +1,4 @@
-//! A program: a graph fused, planned and bound to a memory, ready to run.
+//! Programs: graphs that are fused, planned and bound to a memory.
 
 use crate::backend::{Compiled, Executable};
 use crate::error::{EngineError, Result};
@@ -12,7 +12,7 @@ use crate::shape::{Element, Type};
 #[derive(Debug)]
 pub struct Program {
     executable: Box<dyn Executable>,
-    /// The memory whose tensors it was compiled for.
+    /// The memory for which it was compiled.
     memory: u64,
     plan: Plan,
     outputs: Vec<Type>,
@@ -20,10 +20,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles what is needed for the requested values and for the graph's effects.
+    /// Compiles a graph's effects and everything that the requested values need.
     ///
     /// # Errors
-    /// If a tensor is missing from memory or has another type there, or the plan does not fit.
+    /// If a tensor is missing from memory or has another type there, or there is not enough memory for the plan.
     pub fn compile(graph: &Graph, outputs: &[Node], memory: &Memory) -> Result<Self> {
         let types = outputs.iter().map(|&node| graph.value_type(node).clone()).collect();
         let (fused, outputs) = fuse(graph, outputs);
@@ -32,24 +32,24 @@ impl Program {
         Ok(Self { executable, memory: memory.identity(), plan, outputs: types, text })
     }
 
-    /// Runs everything once, effects included. A GPU may still be at work when this returns; reading a value waits.
+    /// Runs everything once, effects included. On a GPU this may return before the work is done; reading a value waits.
     ///
     /// # Errors
-    /// If the memory is not the one that the program was compiled for, or the device fails.
+    /// If the memory is not the one for which the program was compiled, or the device fails.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.run_many(memory, 1)
     }
 
-    /// Runs everything several times in a row, as that many calls of [`Program::run`] would.
+    /// Runs everything `times` times, equivalent to that number of calls of [`Program::run`].
     ///
     /// # Errors
-    /// If the memory is not the one that the program was compiled for, or the device fails.
+    /// If the memory is not the one for which the program was compiled, or the device fails.
     pub fn run_many(&mut self, memory: &mut Memory, times: usize) -> Result<()> {
         memory.require(self.memory)?;
         self.executable.run(memory, times)
     }
 
-    /// Waits until the device has done what was asked of it.
+    /// Waits until the device has completed all work.
     ///
     /// # Errors
     /// If the device fails.
@@ -57,11 +57,13 @@ impl Program {
         self.executable.wait()
     }
 
-    /// Milliseconds that each operation takes, in the order of execution. On the CPU this is one run with a clock beside
-    /// it; on CUDA every operation is timed alone and effects are left out. Values and counters are those of a run.
+    /// Measures the milliseconds of each operation, in the order of execution.
+    ///
+    /// On the CPU this times the operations of one run. On CUDA every operation is timed alone and effects are left
+    /// out. Values and counters are those of a run.
     ///
     /// # Errors
-    /// If the memory is not the one that the program was compiled for, or the device fails.
+    /// If the memory is not the one for which the program was compiled, or the device fails.
     pub fn profile(&mut self, memory: &mut Memory) -> Result<Vec<(String, f32)>> {
         memory.require(self.memory)?;
         self.executable.profile(memory)
@@ -75,7 +77,7 @@ impl Program {
         Ok(self.output_f64(index)?.into_iter().map(|value| value as f32).collect())
     }
 
-    /// The same in double precision.
+    /// Values of a requested output after a run, in double precision.
     ///
     /// # Errors
     /// If there is no such output or it holds indices.
@@ -99,18 +101,18 @@ impl Program {
         Ok(self.output_f64(index)?.first().copied().unwrap_or(f64::NAN))
     }
 
-    /// The plan: order and memory.
+    /// The plan: order of execution and memory layout.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Bytes that the program holds beside the tensors of its memory: the arena and, on a GPU, constants, rounded weights,
-    /// tables and the libraries' workspaces. Kernels and the libraries themselves are not counted.
+    /// Bytes that the program allocates in addition to the tensors of its memory: the arena and, on a GPU, constants,
+    /// rounded weights, tables and the libraries' workspaces. Kernels and the libraries themselves are not counted.
     pub fn bytes(&self) -> usize {
         self.executable.bytes()
     }
 
-    /// The fused graph as text, one operation a line.
+    /// The fused graph as text, one operation per line.
     pub fn text(&self) -> &str {
         &self.text
     }

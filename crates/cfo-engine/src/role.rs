@@ -1,23 +1,23 @@
-//! What a tensor is for.
+//! Purposes of tensors.
 
-/// What a tensor is for. It is given where the tensor is declared and decides what outlives a program, whatever the
-/// tensor's name is.
+/// Purpose of a tensor. It is declared with the tensor and decides what is stored after a run of a program,
+/// independently of the tensor's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A parameter of the network.
     Weight,
-    /// A running average of a weight.
+    /// The EMA of a weight.
     Average,
-    /// What the optimiser remembers between steps: moments, counters.
+    /// State of the optimiser between steps: moments, counters.
     Optimizer,
-    /// A data set or an input that a caller writes.
+    /// A data set or an input that the caller writes.
     Data,
-    /// Values that a program leaves for its own next run.
+    /// Values that a program keeps for its own next run.
     Scratch,
 }
 
 impl Role {
-    /// Whether it belongs to the network: a weight or its average.
+    /// Whether the tensor belongs to the network: a weight or its EMA.
     pub fn is_network(self) -> bool {
         matches!(self, Self::Weight | Self::Average)
     }

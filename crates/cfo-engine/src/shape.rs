@@ -1,4 +1,4 @@
-//! Shapes, kinds of elements, and what both say about a value.
+//! Shapes and types of values.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// A shape of the given axis lengths.
+    /// Creates a shape with the given axis lengths.
     pub fn new(axes: impl Into<Vec<usize>>) -> Self {
         Self(axes.into())
     }
@@ -42,7 +42,7 @@ impl Shape {
         self.0.last().copied().unwrap_or(1)
     }
 
-    /// Elements between neighbours along each axis when stored densely.
+    /// Distances between neighbouring elements along each axis in dense storage.
     pub fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1; self.rank()];
         for axis in (1..self.rank()).rev() {
@@ -51,7 +51,7 @@ impl Shape {
         strides
     }
 
-    /// The shape that both broadcast to, aligned at the last axis; `None` if an axis differs and neither is 1.
+    /// The shape to which both shapes broadcast, aligned at the last axis; `None` if lengths differ and neither is 1.
     pub fn broadcast(&self, other: &Self) -> Option<Self> {
         let rank = self.rank().max(other.rank());
         let axis = |shape: &Self, i: usize| (i + shape.rank()).checked_sub(rank).map_or(1, |j| shape.0[j]);
@@ -66,7 +66,7 @@ impl Shape {
             .map(Self)
     }
 
-    /// Strides with which a value of this shape is read as one of shape `target`; 0 along broadcast axes.
+    /// Strides that read a value of this shape as one of shape `target`; 0 along broadcast axes.
     pub fn broadcast_strides(&self, target: &Self) -> Vec<usize> {
         let own = self.strides();
         (0..target.rank())
@@ -113,19 +113,19 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// The kind of a value's elements.
+/// Type of a value's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
     /// A real number in the precision of the program.
     Real,
-    /// A real number in double precision whatever the program's is: times and interpolation weights.
+    /// A real number in double precision in any program: times and interpolation weights.
     Double,
     /// A 32-bit unsigned integer: indices and counters.
     Index,
 }
 
 impl Element {
-    /// The word for it in messages.
+    /// Name of the type in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Real => "real",
@@ -135,12 +135,12 @@ impl Element {
     }
 }
 
-/// Shape and kind of one value of the graph.
+/// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Type {
     /// Axis lengths.
     pub shape: Shape,
-    /// Kind of element.
+    /// Element type.
     pub element: Element,
 }
 

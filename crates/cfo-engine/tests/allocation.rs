@@ -1,4 +1,4 @@
-//! A run allocates nothing: counted by an allocator of this test's own, over training steps that use every operation.
+//! Tests that a run allocates nothing, with a counting allocator, over training steps that use every operation.
 #![allow(clippy::unwrap_used, reason = "a failure is the message")]
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use cfo_numerics::{DrawBy, NoiseSchedule, Path};
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-/// The set of threads whose allocations count, or none: others, as the test harness's own, come and go as they like.
+/// The set of threads whose allocations count, or none. Other threads, such as the test harness's, may allocate.
 static COUNTED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -34,7 +34,7 @@ impl Counting {
     }
 }
 
-// SAFETY: everything is handed to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::count();
@@ -179,7 +179,7 @@ fn allocations(set: usize, runs: usize, mut run: impl FnMut()) -> usize {
     ALLOCATIONS.load(Ordering::SeqCst)
 }
 
-/// Lets the second of two threads take work once, for which rayon prepares it with memory of its own.
+/// Gives the second of two threads work once, for which rayon allocates memory.
 fn wake(threads: usize) {
     let taken = AtomicBool::new(threads == 1);
     let wait = || {
@@ -231,7 +231,7 @@ fn a_run_allocates_nothing() {
             });
             let boxed = || drop(std::hint::black_box(Box::new(threads)));
             assert!(allocations(set, 1, || pool.install(boxed)) >= 1, "what the pool allocates is counted");
-            // From outside, rayon queues each run, in blocks of 63 that it allocates as they fill.
+            // For calls from outside, rayon queues each run in blocks of 63, which it allocates when they are full.
             let found = allocations(set, 20, || pool.install(|| program.run(&mut memory)).unwrap());
             assert!(
                 found <= 1,

@@ -1,4 +1,4 @@
-//! The paper's networks at their sizes, built on the graph alone.
+//! The paper's networks at their sizes, built with the graph alone.
 
 use cfo_engine::{
     Activation, AdamConfig, Element, Graph, GroupNormInputs, Initial, Node, PadMode, PathData, PathTensors,
@@ -6,7 +6,7 @@ use cfo_engine::{
 };
 use cfo_numerics::{DrawBy, NoiseSchedule, Path};
 
-/// How much data there is and how much a step takes of it.
+/// Size of the data and of a batch.
 pub struct Sizes {
     /// Height, width and channels.
     pub field: [usize; 3],
@@ -16,7 +16,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The paper's, for a network by its name.
+    /// The paper's sizes for a network, by its name.
     pub fn of(network: &str) -> Self {
         let (field, trajectories, frames, batch) = match network {
             "mlp" => ([1, 1, 3], 2000, 101, 2048),
@@ -132,7 +132,7 @@ impl Unet {
     }
 }
 
-/// Lifting, five blocks of a Fourier product beside a linear map, two layers at the end.
+/// Fourier neural operator: lifting, five blocks of a Fourier product beside a linear map, two layers at the end.
 fn fno(g: &mut Graph, time: Node, u: Node) -> Result<Node> {
     let (width, modes) = (128, 6);
     let shape = g.shape(u).clone();
@@ -157,7 +157,7 @@ fn fno(g: &mut Graph, time: Node, u: Node) -> Result<Node> {
     linear(g, "head2", x, channels, Activation::Identity)
 }
 
-/// A diffusion transformer: patches of 8, four blocks with adaptive layer norms.
+/// A diffusion transformer: patches of size 8, four blocks with adaptive layer norms.
 fn dit(g: &mut Graph, time: Node, u: Node) -> Result<Node> {
     let (patch, width, heads) = (8, 384, 8);
     let shape = g.shape(u).clone();
@@ -198,7 +198,7 @@ fn dit(g: &mut Graph, time: Node, u: Node) -> Result<Node> {
     g.unpatch(out, patch, height, wide)
 }
 
-/// A training step of a network, or its forward pass alone: the loss.
+/// Appends a training step of a network, or its forward pass alone, and returns the loss.
 pub fn step(g: &mut Graph, network: &str, sizes: &Sizes, training: bool) -> Result<Node> {
     let [h, w, c] = sizes.field;
     let rows = sizes.trajectories * sizes.frames;

@@ -1,4 +1,4 @@
-//! Sums over all machines that train together.
+//! Sums over all ranks.
 
 use cfo_ranks::Shards;
 
@@ -7,17 +7,17 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
-/// The sums of values over all ranks; every rank gets them. Where there is one rank they are the values themselves, the first in
-/// the same memory where nobody else reads that.
+/// The sums of values over all ranks, on every rank. With one rank they are the values themselves; the first may reuse
+/// its input's memory.
 #[derive(Clone, Debug, Default)]
 pub struct AllReduce {
-    /// Where the order of the additions is fixed by shards: those of this rank. The inputs are then the values of one shard
-    /// after another; those of a rank without shards count nothing.
+    /// The shards of this rank, if shards fix the order of additions. The inputs are then the values of one shard after
+    /// another; those of a rank without shards are ignored.
     pub shards: Option<Shards>,
 }
 
 impl AllReduce {
-    /// Groups of inputs, each with as many as there are outputs.
+    /// Groups of inputs, each with as many inputs as there are outputs.
     pub fn groups(&self) -> usize {
         self.shards.map_or(1, |shards| shards.count.max(1))
     }
@@ -58,8 +58,8 @@ impl Operation for AllReduce {
 }
 
 impl Graph {
-    /// The sum of a value over all machines that run the same program, between a loss's gradients and the optimiser that
-    /// takes them. One machine: the value itself.
+    /// Appends the sum of a value over all ranks that run the same program, for instance of gradients before the
+    /// optimiser. With one rank it is the value itself.
     ///
     /// # Errors
     /// If the value does not hold real numbers.
@@ -67,7 +67,7 @@ impl Graph {
         self.push_one(Op::AllReduce(AllReduce::default()), &[x])
     }
 
-    /// The same for several values in one message, which leaves as soon as all of them are there.
+    /// Appends the sums of several values in one message, which is sent as soon as all of them are computed.
     ///
     /// # Errors
     /// If a value does not hold real numbers.
@@ -75,8 +75,10 @@ impl Graph {
         self.push(Op::AllReduce(AllReduce::default()), values)
     }
 
-    /// The sums over all shards of all machines, added in an order that the shards fix and not the machines: for each shard of
-    /// this one its values. The bits do not depend on how shards are divided over machines.
+    /// Appends the sums over all shards of all ranks. `values` has the values of each shard of this rank.
+    ///
+    /// The shards fix the order of additions, so the result does not depend on how shards are divided over ranks, bit
+    /// for bit.
     ///
     /// # Errors
     /// If shards have values of different shapes, or of other numbers than the first.

@@ -1,4 +1,4 @@
-//! Multi-head attention of tokens to each other.
+//! Multi-head self-attention.
 
 use super::{Derivative, Op, Operation, require};
 use crate::error::{EngineError, Result};
@@ -7,12 +7,12 @@ use crate::shape::{Element, Shape, Type};
 
 /// `softmax(q k^T / sqrt(width of a head)) v` for each sample and head.
 ///
-/// Input: `qkv [b, n, 3 d]`, queries, keys and values side by side, each `heads` times `d / heads` wide. Outputs: the
-/// result `[b, n, d]`, and `[b, heads, n]` the logarithms of the sums of exponentials, from which the backward
-/// operation recomputes the probabilities instead of keeping them.
+/// Input: `qkv [b, n, 3 d]`, the concatenation of queries, keys and values, each `heads` times `d / heads` wide.
+/// Outputs: the result `[b, n, d]`, and the logarithms of the sums of exponentials `[b, heads, n]`. The backward
+/// operation recomputes the probabilities from the latter.
 #[derive(Clone, Debug)]
 pub struct Attention {
-    /// Heads that the width is cut into.
+    /// Number of heads.
     pub heads: usize,
 }
 
@@ -56,7 +56,7 @@ impl Operation for Attention {
 /// The cotangent of [`Attention`]'s input. Inputs: `qkv`, the result, `log_sum_exp`, the result's cotangent.
 #[derive(Clone, Debug)]
 pub struct AttentionBackward {
-    /// Heads that the width is cut into.
+    /// Number of heads.
     pub heads: usize,
 }
 
@@ -76,8 +76,8 @@ impl Operation for AttentionBackward {
 }
 
 impl Graph {
-    /// Attention of tokens to each other: from queries, keys and values side by side, `[batch, tokens, 3 * width]`, to
-    /// `[batch, tokens, width]`.
+    /// Self-attention, from concatenated queries, keys and values `[batch, tokens, 3 * width]` to `[batch, tokens,
+    /// width]`.
     ///
     /// # Errors
     /// If the heads do not divide the width.

@@ -7,20 +7,20 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// What a convolution sees outside the field.
+/// Values outside a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum PadMode {
     /// Zeros.
     #[default]
     Zero,
-    /// The field again: periodic boundaries.
+    /// Periodic continuation of the field.
     Circular,
     /// The nearest value at the edge.
     Replicate,
 }
 
 impl PadMode {
-    /// The position on an axis of the given length that a position of the padded axis shows; `None` where it is zero.
+    /// The position on an axis of length `length` whose value a position of the padded axis has; `None` if it is zero.
     #[inline]
     pub fn source(self, position: usize, before: usize, length: usize) -> Option<usize> {
         let inside = position >= before && position - before < length;
@@ -38,9 +38,9 @@ impl PadMode {
 pub struct Pad {
     /// Content of the padding.
     pub mode: PadMode,
-    /// Margins before the first row and column.
+    /// Padding before the first row and column.
     pub before: [usize; 2],
-    /// Margins after the last row and column.
+    /// Padding after the last row and column.
     pub after: [usize; 2],
 }
 
@@ -66,14 +66,14 @@ impl Operation for Pad {
     }
 }
 
-/// The adjoint of [`Pad`]: padding is added to the places that it was copied from.
+/// The adjoint of [`Pad`]: values in the padding are added to the positions from which they were copied.
 #[derive(Clone, Debug)]
 pub struct Fold {
     /// Content of the padding.
     pub mode: PadMode,
-    /// Margins before the first row and column.
+    /// Padding before the first row and column.
     pub before: [usize; 2],
-    /// Margins after the last row and column.
+    /// Padding after the last row and column.
     pub after: [usize; 2],
 }
 
@@ -106,14 +106,15 @@ impl Operation for Fold {
     }
 }
 
-/// The cross-correlation of `x [B, H, W, Ci]` with `w [Co, kh, kw, Ci]`: `y [B, Ho, Wo, Co]`, where
+/// The cross-correlation of `x [B, H, W, Ci]` with `w [Co, kh, kw, Ci]`: `y [B, Ho, Wo, Co]`.
+///
 /// `y[b, i, j, o] = sum over p, q, c of x[b, i s + p - padding, j s + q - padding, c] w[o, p, q, c]` with zeros outside
 /// and `Ho = (H + 2 padding - kh) / s + 1`.
 #[derive(Clone, Debug)]
 pub struct Conv {
-    /// Steps along height and width.
+    /// Strides along height and width.
     pub stride: [usize; 2],
-    /// Zeros on both sides of height and width.
+    /// Zero padding on both sides of height and width.
     pub padding: [usize; 2],
 }
 
@@ -155,13 +156,13 @@ impl Operation for Conv {
     }
 }
 
-/// The adjoint of [`Conv`] in its input: `dy [B, Ho, Wo, Co]` and `w [Co, kh, kw, Ci]` to `dx [B, height, width, Ci]`.
-/// It is the transposed convolution.
+/// The adjoint of [`Conv`] in its input, a transposed convolution: `dy [B, Ho, Wo, Co]` and `w [Co, kh, kw, Ci]` to `dx
+/// [B, height, width, Ci]`.
 #[derive(Clone, Debug)]
 pub struct ConvInput {
-    /// Steps along height and width.
+    /// Strides along height and width.
     pub stride: [usize; 2],
-    /// Zeros on both sides of height and width.
+    /// Zero padding on both sides of height and width.
     pub padding: [usize; 2],
     /// Height of the result.
     pub height: usize,
@@ -210,9 +211,9 @@ impl Operation for ConvInput {
 /// The adjoint of [`Conv`] in its weight: `x [B, H, W, Ci]` and `dy [B, Ho, Wo, Co]` to `dw [Co, kh, kw, Ci]`.
 #[derive(Clone, Debug)]
 pub struct ConvWeight {
-    /// Steps along height and width.
+    /// Strides along height and width.
     pub stride: [usize; 2],
-    /// Zeros on both sides of height and width.
+    /// Zero padding on both sides of height and width.
     pub padding: [usize; 2],
     /// Height and width of the weight.
     pub kernel: [usize; 2],
@@ -252,7 +253,7 @@ impl Operation for ConvWeight {
     }
 }
 
-/// Positions of a kernel along an axis; `None` if there are none.
+/// Number of positions of a kernel along an axis; `None` if there are none.
 fn extent(length: usize, kernel: usize, stride: usize, padding: usize) -> Option<usize> {
     (length + 2 * padding).checked_sub(kernel)?.checked_div(stride).map(|steps| steps + 1)
 }
@@ -277,16 +278,18 @@ fn mismatch(operation: &'static str, inputs: &[&Type], needed: &str) -> EngineEr
     }
 }
 
-/// The two middle axes.
+/// Lengths of the two middle axes.
 fn plane(graph: &Graph, node: Node) -> [usize; 2] {
     let axes = graph.shape(node).axes();
     [axes[1], axes[2]]
 }
 
 impl Graph {
-    /// The cross-correlation of `x [batch, height, width, inputs]` with `w [outputs, kernel height, kernel width,
-    /// inputs]`, which is what networks call a convolution, after padding by `amount` on both sides of height and
-    /// width: `[batch, height', width', outputs]` with `height' = (height + 2 amount - kernel) / stride + 1`.
+    /// Convolution after padding by `amount` on both sides of height and width: `[batch, height', width', outputs]`
+    /// with `height' = (height + 2 amount - kernel) / stride + 1`.
+    ///
+    /// As usual in networks, it is the cross-correlation of `x [batch, height, width, inputs]` with `w [outputs, kernel
+    /// height, kernel width, inputs]`.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -305,10 +308,12 @@ impl Graph {
         self.conv_plain(padded, w, stride, [0, 0])
     }
 
-    /// The transpose of the convolution that maps fields of the result's size to fields of `x`'s: `x [batch, height,
-    /// width, inputs]` and `w [inputs, kernel height, kernel width, outputs]` to `[batch, height', width', outputs]`
-    /// with `height' = (height - 1) stride - 2 amount + kernel`. With a `mode` other than zero, `x` is continued over
-    /// its edges before, as far as the result can see.
+    /// Transposed convolution, the transpose of the convolution that maps fields of the result's size to fields of
+    /// `x`'s size.
+    ///
+    /// It maps `x [batch, height, width, inputs]` and `w [inputs, kernel height, kernel width, outputs]` to `[batch,
+    /// height', width', outputs]` with `height' = (height - 1) stride - 2 amount + kernel`. With a `mode` other than
+    /// zero, `x` is first padded as far as the result depends on the padding.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -346,10 +351,10 @@ impl Graph {
         self.conv_input(x, w, stride, padding, size)
     }
 
-    /// `x [batch, height, width, channels]` with padding around height and width.
+    /// Pads `x [batch, height, width, channels]` around height and width.
     ///
     /// # Errors
-    /// If `x` is not of that form.
+    /// If `x` does not have this form.
     pub fn pad(&mut self, x: Node, mode: PadMode, before: [usize; 2], after: [usize; 2]) -> Result<Node> {
         self.push_one(Op::Pad(Pad { mode, before, after }), &[x])
     }

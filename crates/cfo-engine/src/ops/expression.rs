@@ -4,7 +4,7 @@ use super::{Binary, Operation, Unary};
 use crate::error::Result;
 use crate::shape::{Shape, Type};
 
-/// One line of a fused expression; its result is named by its position.
+/// One line of a fused expression; its index names its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Line {
     /// The element of an operand.
@@ -15,19 +15,19 @@ pub enum Line {
     Binary(Binary, usize, usize),
 }
 
-/// How one operand of a fused expression is read: element `offset + sum(index * stride)`.
+/// How an operand of a fused expression is read: element `offset + sum(index * stride)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The first element read.
     pub offset: usize,
-    /// One for each axis of the result; 0 where the operand is broadcast.
+    /// One stride for each axis of the result; 0 where the operand is broadcast.
     pub strides: Vec<usize>,
 }
 
-/// A fused chain of pointwise operations; the last line is the result. Made by the fusion pass only.
+/// A fused chain of pointwise operations; the last line is the result. Only the fusion pass creates it.
 #[derive(Clone, Debug)]
 pub struct Expression {
-    /// Shape over which it runs.
+    /// Shape of the result.
     pub shape: Shape,
     /// How each operand is read.
     pub views: Vec<View>,

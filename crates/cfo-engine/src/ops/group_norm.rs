@@ -1,4 +1,4 @@
-//! Group normalisation fused with what surrounds it in a convolution block: the convolution's bias before it,
+//! Group normalisation fused with its surroundings in a convolution block: the convolution's bias before it, and an
 //! activation and a time term per sample and channel after it.
 
 use super::{Activation, Derivative, Op, Operation, require};
@@ -6,21 +6,21 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// Added to variances by [`Graph::group_norm`].
+/// Constant that [`Graph::group_norm`] adds to variances.
 const EPSILON: f64 = 1e-5;
 
-/// `y = activation(((x + offset) - mean) * deviation_inverse * scale + bias) + shift`, where mean and deviation of
-/// `x + offset` are taken per sample and group over height, width and the group's channels.
+/// `y = activation(((x + offset) - mean) * deviation_inverse * scale + bias) + shift`. Mean and deviation of `x +
+/// offset` are computed per sample and group over height, width and the group's channels.
 ///
-/// Inputs: `x [b, h, w, c]`, `scale [c]`, `bias [c]`, `offset [c]` if `offset` holds, `shift [b, c]` if `shift` holds.
-/// Outputs: `y`, `mean [b, groups]`, `deviation_inverse [b, groups]`.
+/// Inputs: `x [b, h, w, c]`, `scale [c]`, `bias [c]`, `offset [c]` if `offset` is true, `shift [b, c]` if `shift` is
+/// true. Outputs: `y`, `mean [b, groups]`, `deviation_inverse [b, groups]`.
 #[derive(Clone, Debug)]
 pub struct GroupNorm {
-    /// Groups of neighbouring channels.
+    /// Number of groups of neighbouring channels.
     pub groups: usize,
-    /// Added to variances.
+    /// Constant added to variances.
     pub epsilon: f64,
-    /// Applied to the normalised, scaled value.
+    /// Function applied to the normalised, scaled value.
     pub activation: Activation,
     /// Whether there is an offset.
     pub offset: bool,
@@ -29,7 +29,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Refuses a field that the groups do not divide; returns its batch and channels.
+    /// Checks that the groups divide the field's channels; returns its batch and channels.
     fn check(&self, operation: &'static str, x: &Shape) -> Result<(usize, usize)> {
         match *x.axes() {
             [b, h, w, c] if self.groups > 0 && c > 0 && c % self.groups == 0 && h * w > 0 => Ok((b, c)),
@@ -77,7 +77,7 @@ impl Operation for GroupNorm {
         }
         inputs.push(at.cotangent());
         let backward = GroupNormBackward { forward: self.clone() };
-        // The outputs come in the order of the forward operation's inputs.
+        // The outputs have the order of the forward operation's inputs.
         Ok(at.graph.push(Op::GroupNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
     }
 
@@ -93,7 +93,7 @@ impl Operation for GroupNorm {
 /// Outputs: those of `x`, `scale`, `bias`, `offset` if there is one, `shift` if there is one.
 #[derive(Clone, Debug)]
 pub struct GroupNormBackward {
-    /// The norm.
+    /// The forward operation.
     pub forward: GroupNorm,
 }
 
@@ -120,7 +120,7 @@ impl Operation for GroupNormBackward {
     }
 }
 
-/// What [`Graph::group_norm`] takes beside the field.
+/// Inputs of [`Graph::group_norm`] besides the field.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupNormInputs {
     /// Factor of each channel, `[channels]`.
@@ -135,7 +135,7 @@ pub struct GroupNormInputs {
 
 impl Graph {
     /// `activation(normalise(x + offset) * scale + bias) + shift`: fields `[batch, height, width, channels]` are
-    /// normalised per sample and group of neighbouring channels. One pass over memory each way.
+    /// normalised per sample and group of neighbouring channels. Forward and backward each take one pass over memory.
     ///
     /// # Errors
     /// If the shapes do not fit or the groups do not divide the channels.

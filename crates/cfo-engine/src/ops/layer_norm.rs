@@ -1,17 +1,17 @@
-//! Layer normalisation of tokens, with a scale and shift for each sample where a network is conditioned by them.
+//! Layer normalisation of tokens, with an optional scale and shift for each sample.
 
 use super::{Derivative, Op, Operation, require};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// `y = (x - mean) * deviation_inverse * (1 + scale) + shift`, mean and deviation over the last axis.
+/// `y = (x - mean) * deviation_inverse * (1 + scale) + shift`, with mean and deviation over the last axis.
 ///
-/// Inputs: `x [b, n, d]` and, if `modulated` holds, `shift [b, d]` and `scale [b, d]`. Outputs: `y`, `mean [b, n]`,
+/// Inputs: `x [b, n, d]` and, if `modulated` is true, `shift [b, d]` and `scale [b, d]`. Outputs: `y`, `mean [b, n]`,
 /// `deviation_inverse [b, n]`.
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
-    /// Added to variances.
+    /// Constant added to variances.
     pub epsilon: f64,
     /// Whether there are a shift and a scale.
     pub modulated: bool,
@@ -60,7 +60,7 @@ impl Operation for LayerNorm {
             .chain([at.outputs[1], at.outputs[2], at.cotangent()])
             .collect();
         let backward = LayerNormBackward { modulated: self.modulated };
-        // The outputs come in the order of the forward operation's inputs.
+        // The outputs have the order of the forward operation's inputs.
         Ok(at.graph.push(Op::LayerNormBackward(backward), &inputs)?.into_iter().map(Some).collect())
     }
 
@@ -100,8 +100,8 @@ impl Operation for LayerNormBackward {
 }
 
 impl Graph {
-    /// Tokens `[batch, tokens, width]` normalised over their width; with a modulation `(shift, scale)`, both
-    /// `[batch, width]`, the result is `normalised * (1 + scale) + shift`.
+    /// Normalises tokens `[batch, tokens, width]` over their width. With a modulation `(shift, scale)`, both `[batch,
+    /// width]`, the result is `normalised * (1 + scale) + shift`.
     ///
     /// # Errors
     /// If the shapes do not fit.

@@ -1,11 +1,11 @@
-//! Operations that move elements without computing: reshape, broadcast, permute, slice and its transpose, concatenate.
+//! Operations that move elements without arithmetic: reshape, broadcast, permute, slice and its transpose, concatenate.
 
 use super::{Derivative, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Shape, Type};
 
-/// The same elements in the same order under another shape; costs nothing.
+/// A value with another shape and the elements in the same order; free of cost.
 #[derive(Clone, Debug)]
 pub struct Reshape {
     /// The new shape.
@@ -68,7 +68,7 @@ impl Operation for Broadcast {
 /// Reorders axes: output axis `i` is input axis `order[i]`.
 #[derive(Clone, Debug)]
 pub struct Permute {
-    /// Where each axis comes from.
+    /// Input axis of each output axis.
     pub order: Vec<usize>,
 }
 
@@ -108,11 +108,11 @@ impl Operation for Permute {
 /// A contiguous range of one axis.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Which axis.
+    /// The axis.
     pub axis: usize,
-    /// The first element taken.
+    /// The first element.
     pub start: usize,
-    /// How many are taken.
+    /// The number of elements.
     pub length: usize,
 }
 
@@ -150,12 +150,12 @@ impl Operation for Slice {
     }
 }
 
-/// The transpose of [`Slice`]: the value at its place along an axis, zeros elsewhere.
+/// The transpose of [`Slice`]: the value at its position along an axis, zeros elsewhere.
 #[derive(Clone, Debug)]
 pub struct Embed {
-    /// Which axis.
+    /// The axis.
     pub axis: usize,
-    /// Where the value begins.
+    /// Position of the value's first element.
     pub start: usize,
     /// Length of the axis in the result.
     pub whole: usize,
@@ -189,10 +189,10 @@ impl Operation for Embed {
     }
 }
 
-/// Values side by side along one axis.
+/// Values concatenated along one axis.
 #[derive(Clone, Debug)]
 pub struct Concat {
-    /// Which axis.
+    /// The axis.
     pub axis: usize,
 }
 
@@ -249,7 +249,7 @@ impl Operation for Concat {
 }
 
 impl Graph {
-    /// The same elements under another shape.
+    /// Changes the shape of a value; the elements keep their order.
     ///
     /// # Errors
     /// If the number of elements differs.
@@ -284,12 +284,12 @@ impl Graph {
     /// Elements `start .. start + length` of one axis.
     ///
     /// # Errors
-    /// If the axis does not hold them.
+    /// If the axis is shorter.
     pub fn slice(&mut self, x: Node, axis: usize, start: usize, length: usize) -> Result<Node> {
         self.push_one(Op::Slice(Slice { axis, start, length }), &[x])
     }
 
-    /// Values side by side along an axis.
+    /// Concatenates values along an axis.
     ///
     /// # Errors
     /// If the list is empty or the other axes differ.
@@ -304,8 +304,8 @@ impl Graph {
         }
     }
 
-    /// Cuts fields `[batch, height, width, channels]` into square patches
-    /// `[batch, rows * columns, patch * patch * channels]`.
+    /// Divides fields `[batch, height, width, channels]` into square patches `[batch, rows * columns, patch * patch *
+    /// channels]`.
     ///
     /// # Errors
     /// If the value is not such a field or the patch does not divide its sides.

@@ -1,4 +1,4 @@
-//! Leaves: tensors that live in memory under a name, and numbers fixed when the graph is built.
+//! Leaves: named tensors in memory, and constants.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Operation for Tensor {
     }
 }
 
-/// Fixed numbers.
+/// Constant numbers.
 #[derive(Clone, Debug)]
 pub struct Constant {
     /// The numbers, in order.

@@ -5,7 +5,7 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// Mean over all elements of the squared difference of two values; a scalar.
+/// Mean of the squared difference of two values over all elements; a scalar.
 #[derive(Clone, Debug)]
 pub struct MeanSquaredError;
 
@@ -49,7 +49,7 @@ impl Graph {
         self.push_one(Op::MeanSquaredError(MeanSquaredError), &[prediction, target])
     }
 
-    /// Mean over the first axis of `|prediction - target| / |target|`, norms over the other axes.
+    /// Mean over the first axis of `|prediction - target| / |target|`, with norms over the other axes.
     ///
     /// # Errors
     /// If the shapes differ.

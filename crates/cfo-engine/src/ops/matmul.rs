@@ -1,4 +1,4 @@
-//! Matrix products, plain, batched or strided, with bias and activation applied on the way out.
+//! Matrix products, plain, batched or strided, with fused bias and activation.
 
 use super::{Derivative, Op, Operation, Unary, require};
 use crate::error::{EngineError, Result};
@@ -8,7 +8,7 @@ use crate::shape::{Element, Shape, Type};
 /// A function applied to a layer's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Activation {
-    /// None.
+    /// No function.
     #[default]
     Identity,
     /// `max(x, 0)`.
@@ -20,7 +20,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The function itself; `None` for the identity.
+    /// The function; `None` for the identity.
     #[inline]
     pub fn function(self) -> Option<Unary> {
         match self {
@@ -31,7 +31,7 @@ impl Activation {
         }
     }
 
-    /// Appends the slope at the layer's input, given as the value before the activation, or after it for ReLU.
+    /// Appends the slope at the layer's input, given the value before the activation, or after it for ReLU.
     pub(crate) fn slope(self, graph: &mut Graph, at: Node) -> Result<Option<Node>> {
         let function = match self {
             Self::Identity => return Ok(None),
@@ -48,11 +48,11 @@ impl Activation {
     }
 }
 
-/// Where the elements of a batch of matrices lie: element `(i, j)` of matrix `(p, q)` at
-/// `p * batch[0] + q * batch[1] + i * row + j * column`. One of `row` and `column` is 1.
+/// Position of the elements of a batch of matrices in memory. Element `(i, j)` of matrix `(p, q)` is at `p * batch[0] +
+/// q * batch[1] + i * row + j * column`. One of `row` and `column` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
-    /// Distances of neighbouring matrices in both levels of the batch.
+    /// Distance of neighbouring matrices in each level of the batch.
     pub batch: [usize; 2],
     /// Distance of neighbouring rows.
     pub row: usize,
@@ -61,25 +61,25 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// Dense matrices of `columns` columns, one after another with the given distance.
+    /// Dense matrices of `columns` columns, at the given distance from each other.
     pub fn dense(batch: usize, columns: usize) -> Self {
         Self { batch: [batch, 0], row: columns, column: 1 }
     }
 
-    /// The same matrices, rows and columns exchanged.
+    /// The transposed matrices.
     pub fn transposed(self) -> Self {
         Self { batch: self.batch, row: self.column, column: self.row }
     }
 }
 
-/// `c = activation(a b + bias)` for each of `batch[0] * batch[1]` pairs of matrices; `a` is `rows x inner`,
-/// `b` is `inner x columns`, `bias` has one entry a column.
+/// `c = activation(a b + bias)` for each of `batch[0] * batch[1]` pairs of matrices; `a` is `rows x inner`, `b` is
+/// `inner x columns`, `bias` has one entry per column.
 ///
-/// Inputs: `a`, `b` and, if `bias` holds, the bias. Outputs: `c` and, if `keep_input` holds, the value before the
-/// activation, laid out like `c`.
+/// Inputs: `a`, `b` and, if `bias` is true, the bias. Outputs: `c` and, if `keep_input` is true, the value before the
+/// activation, in the layout of `c`.
 #[derive(Clone, Debug)]
 pub struct MatMul {
-    /// Pairs of matrices in both levels of the batch.
+    /// Number of pairs of matrices in each level of the batch.
     pub batch: [usize; 2],
     /// Rows of `a` and `c`.
     pub rows: usize,
@@ -87,24 +87,24 @@ pub struct MatMul {
     pub columns: usize,
     /// Columns of `a` and rows of `b`.
     pub inner: usize,
-    /// Where the first factor lies.
+    /// Layout of the first factor.
     pub a: Operand,
-    /// Where the second factor lies.
+    /// Layout of the second factor.
     pub b: Operand,
-    /// Where the result lies.
+    /// Layout of the result.
     pub c: Operand,
     /// Whether there is a bias.
     pub bias: bool,
-    /// Applied to the sum.
+    /// Function applied to the sum.
     pub activation: Activation,
     /// Whether the value before the activation is an output too.
     pub keep_input: bool,
-    /// Shape of the output; its elements lie as `c` says.
+    /// Shape of the output; its elements have the layout `c`.
     pub shape: Shape,
 }
 
 impl MatMul {
-    /// The product without anything around it.
+    /// A product without bias and activation.
     pub fn plain(
         batch: [usize; 2],
         [rows, inner, columns]: [usize; 3],
@@ -208,8 +208,8 @@ impl Graph {
         self.push_one(Op::MatMul(product), &inputs)
     }
 
-    /// The product of matrices `[..., m, k]` and `[..., k, n]`, either transposed first if asked, with equal leading
-    /// axes or none on one side.
+    /// The product of matrices `[..., m, k]` and `[..., k, n]`, each optionally transposed first. Leading axes are
+    /// equal or missing on one side.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -250,7 +250,7 @@ impl Graph {
         self.push_one(Op::MatMul(product), &[a, b])
     }
 
-    /// Appends a product whose output may be shared by all matrices of the batch: then the batch is summed.
+    /// Appends a product. If all matrices of the batch share its output, the batch is summed.
     fn product_summed(&mut self, mut product: MatMul, a: Node, b: Node) -> Result<Node> {
         let shared = product.batch[0] > 1 && product.c.batch[0] == 0;
         if !shared {

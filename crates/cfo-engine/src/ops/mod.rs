@@ -1,4 +1,4 @@
-//! The operations: one file each, with its shape rule, its derivative rule and the builder methods that append it.
+//! The operations: one file each, with the shape rule, the derivative rule and the builder methods.
 //!
 //! A backend has a kernel for each of them, in a file of the same name.
 
@@ -55,26 +55,26 @@ pub use resample::ResampleMode;
 pub use sample_path::{Draw, PathData, PathSample, PathTensors, WindowTimes};
 pub use spectral::spectral_modes;
 
-/// What an operation says of itself to the graph.
+/// Properties of an operation that the graph uses.
 pub trait Operation {
-    /// Its name in dumps and messages.
+    /// Name in dumps and messages.
     fn name(&self) -> &'static str;
 
-    /// The types of its outputs for the given inputs, or why it cannot take them.
+    /// The types of the outputs for the given inputs, or an error if it does not accept them.
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>>;
 
-    /// Appends the cotangents of its inputs; `None` for an input that gets none.
+    /// Appends the cotangents of the inputs; `None` for an input without one.
     fn derivative(&self, _at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
         Err(EngineError::NotDifferentiable { operation: self.name() })
     }
 
-    /// Attributes worth seeing in a dump, as ` key=value ...`.
+    /// Attributes to show in a dump, as ` key=value ...`.
     fn attributes(&self) -> String {
         String::new()
     }
 }
 
-/// Where a derivative rule stands: the operation's values, and the cotangents that arrived at its outputs.
+/// Arguments of a derivative rule: the operation's values, and the cotangents of its outputs.
 pub struct Derivative<'a> {
     /// The graph that the rule appends to.
     pub graph: &'a mut Graph,
@@ -84,12 +84,12 @@ pub struct Derivative<'a> {
     pub outputs: &'a [Node],
     /// One for each output; `None` where the loss does not depend on it.
     pub cotangents: &'a [Option<Node>],
-    /// One for each input: whether anybody asks for its cotangent.
+    /// For each input, whether its cotangent is needed.
     pub wanted: &'a [bool],
 }
 
 impl Derivative<'_> {
-    /// The cotangent of the first output, which is there whenever an operation with one output is differentiated.
+    /// The cotangent of the first output. It exists whenever an operation with one output is differentiated.
     pub fn cotangent(&self) -> Node {
         self.cotangents[0].expect("an operation is differentiated only when a cotangent arrived")
     }
@@ -97,7 +97,7 @@ impl Derivative<'_> {
 
 macro_rules! operations {
     ($($name:ident),* $(,)?) => {
-        /// Every operation; a backend that misses one does not compile.
+        /// All operations. A backend that misses one does not compile.
         #[derive(Clone, Debug)]
         pub enum Op {
             $(
@@ -107,7 +107,7 @@ macro_rules! operations {
         }
 
         impl Op {
-            /// What it says of itself.
+            /// The operation's properties.
             pub fn operation(&self) -> &dyn Operation {
                 match self {
                     $(Self::$name(operation) => operation),*
@@ -136,7 +136,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Refuses operands whose elements are not of the kind needed.
+/// Checks that operands have the required element type.
 pub(crate) fn require(operation: &'static str, inputs: &[&Type], needed: Element) -> Result<()> {
     match inputs.iter().position(|input| input.element != needed) {
         None => Ok(()),

@@ -1,31 +1,31 @@
-//! Training's last stage: gradient norm, Adam with its moments and averages, counters. All of it changes tensors in
-//! place, after everything else of a run.
+//! Optimisation: gradient norm, Adam with its moments and EMA, counters. These operations change tensors in place at
+//! the end of a run.
 
 use super::{Op, Operation, require};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// How the learning rate depends on the step.
+/// Dependence of the learning rate on the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// Always the same.
+    /// A constant rate.
     Constant,
-    /// Rises linearly over `warmup` steps, then falls along a cosine to `floor` times the rate at step `total`.
+    /// Linear rise over `warmup` steps, then cosine decay to `floor` times the rate at step `total`.
     Cosine {
         /// Steps of the linear rise; 0 for none.
         warmup: u32,
         /// Steps of the whole training.
         total: u32,
-        /// Last rate as a fraction of the highest.
+        /// Final rate as a fraction of the highest.
         floor: f64,
     },
-    /// Rises linearly over the given steps, then stays.
+    /// Linear rise over this number of steps, then constant.
     WarmUp(u32),
 }
 
 impl Schedule {
-    /// The factor on the learning rate at a step, counted from 0.
+    /// The factor of the learning rate at a step, counted from 0.
     #[inline]
     pub fn factor(self, step: u32) -> f64 {
         let rise = |warmup: u32| f64::from(step + 1) / f64::from(warmup.max(1));
@@ -46,17 +46,17 @@ impl Schedule {
 pub struct AdamConfig {
     /// Highest learning rate.
     pub learning_rate: f64,
-    /// How the rate depends on the step.
+    /// Dependence of the rate on the step.
     pub schedule: Schedule,
-    /// Decay of the mean of gradients and of the mean of their squares.
+    /// Decay rates of the means of gradients and of squared gradients.
     pub betas: [f64; 2],
-    /// Added to the root of the second moment.
+    /// Constant added to the root of the second moment.
     pub epsilon: f64,
     /// Decoupled weight decay; 0 for plain Adam.
     pub weight_decay: f64,
-    /// Gradients are scaled down to this global norm if they exceed it.
+    /// Global norm to which larger gradients are clipped.
     pub clip: Option<f64>,
-    /// Decay of the exponential moving average of the parameters, kept under `ema/<name>`.
+    /// Decay of the exponential moving average (EMA) of the parameters, stored as `ema/<name>`.
     pub ema: Option<f64>,
 }
 
@@ -89,22 +89,24 @@ impl Operation for GlobalNorm {
     }
 }
 
-/// One step of Adam over all parameters. Inputs: step counter, gradient norm if clipping, then for each parameter:
-/// the parameter, its two moments, its average if there is one, its gradient. No outputs.
+/// One step of Adam over all parameters.
+///
+/// Inputs: the step counter and, with clipping, the gradient norm. Then for each parameter: the parameter, its two
+/// moments, its EMA if there is one, and its gradient. No outputs.
 #[derive(Clone, Debug)]
 pub struct Adam {
-    /// Its settings.
+    /// Settings of Adam.
     pub config: AdamConfig,
 }
 
 impl Adam {
-    /// Inputs before the first parameter.
+    /// Number of inputs before the first parameter.
     #[inline]
     pub fn leading(&self) -> usize {
         1 + usize::from(self.config.clip.is_some())
     }
 
-    /// Inputs for each parameter; the last one is the gradient.
+    /// Number of inputs per parameter; the last one is the gradient.
     #[inline]
     pub fn stride(&self) -> usize {
         4 + usize::from(self.config.ema.is_some())
@@ -132,7 +134,7 @@ impl Operation for Adam {
     }
 }
 
-/// Writes a value into a tensor. Inputs: the tensor, the value. No outputs.
+/// Writes a value to a tensor. Inputs: the tensor, the value. No outputs.
 #[derive(Clone, Debug)]
 pub struct Assign;
 
@@ -178,7 +180,7 @@ impl Graph {
         self.push_one(Op::GlobalNorm(GlobalNorm), values)
     }
 
-    /// After the run, writes `value` into the tensor `target`.
+    /// Writes `value` to the tensor `target` at the end of a run.
     ///
     /// # Errors
     /// If the types differ or `target` is not a named tensor.
@@ -187,7 +189,7 @@ impl Graph {
         self.push_effect(Op::Assign(Assign), &[target, value])
     }
 
-    /// After the run, adds one to the counter `target`.
+    /// Adds one to the counter `target` at the end of a run.
     ///
     /// # Errors
     /// If `target` is not a named index tensor.
@@ -205,7 +207,7 @@ impl Graph {
         self.gradients(loss, &nodes)
     }
 
-    /// One step of Adam by a loss's own gradients: [`Graph::parameter_gradients`], then [`Graph::adam_step`].
+    /// One step of Adam with the gradients of a loss: [`Graph::parameter_gradients`], then [`Graph::adam_step`].
     ///
     /// # Errors
     /// If the loss is not a scalar or not differentiable.
@@ -214,9 +216,10 @@ impl Graph {
         self.adam_step(&gradients, counter, config)
     }
 
-    /// One step of Adam for all parameters by gradients given in their order, at the step of `counter`, which is advanced.
-    /// Returns the gradients' global norm if they are clipped. Where several machines train together, the gradients are
-    /// those that [`Graph::all_reduce`] has summed.
+    /// One step of Adam for all parameters with the given gradients, at the step of `counter`, which is incremented.
+    ///
+    /// Gradients have the order of the parameters. Returns their global norm if they are clipped. In training on
+    /// several ranks, the gradients are the sums of [`Graph::all_reduce`].
     ///
     /// # Errors
     /// If there is not one gradient of the right shape for each parameter.

@@ -39,7 +39,7 @@ pub enum Unary {
     Relu,
     /// `x * sigmoid(x)`.
     Silu,
-    /// The tanh form.
+    /// GELU in its tanh form.
     Gelu,
     /// Slope of ReLU: 1 where `x > 0`, else 0.
     Step,
@@ -68,16 +68,16 @@ pub enum Binary {
     Minimum,
     /// 1 where the first is at least the second, else 0.
     AtLeast,
-    /// The first where the second is not 0, else 0, even if the first is not a number.
+    /// The first where the second is not 0, else 0, even if the first is NaN.
     Mask,
 }
 
 /// One function applied to every element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pointwise {
-    /// Of one number.
+    /// A function of one number.
     Unary(Unary),
-    /// Of two numbers.
+    /// A function of two numbers.
     Binary(Binary),
 }
 
@@ -210,7 +210,7 @@ impl Binary {
         }
     }
 
-    /// Cotangents before they are summed over broadcast axes; only those that are wanted.
+    /// Cotangents before they are summed over broadcast axes, where they are needed.
     fn derivative(self, at: &mut Derivative<'_>) -> Result<[Option<Node>; 2]> {
         let (a, b, y, dy) = (at.inputs[0], at.inputs[1], at.outputs[0], at.cotangent());
         let [first, second] = [at.wanted[0], at.wanted[1]];
@@ -312,13 +312,13 @@ binary_methods! {
     multiply => Multiply,
     /// `a / b`.
     divide => Divide,
-    /// The larger of both.
+    /// The larger of two values.
     maximum => Maximum,
-    /// The smaller of both.
+    /// The smaller of two values.
     minimum => Minimum,
-    /// 1 where `a` is at least `b`, else 0, also where one is not a number; its derivative is 0.
+    /// 1 where `a` is at least `b`, else 0, also where one is NaN; its derivative is 0.
     at_least => AtLeast,
-    /// `a` where `b` is not 0, else 0, even where `a` is not a number.
+    /// `a` where `b` is not 0, else 0, even where `a` is NaN.
     mask => Mask,
 }
 

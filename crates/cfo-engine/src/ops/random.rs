@@ -1,11 +1,11 @@
-//! Counter-based random numbers: the same for the same seed, stream and step on every device.
+//! Counter-based random numbers, equal on every device for equal seed, stream and step.
 
 use super::{Derivative, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// What is drawn.
+/// The distribution of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
     /// Uniform in `[0, 1)`.
@@ -14,34 +14,34 @@ pub enum Distribution {
     Normal,
 }
 
-/// How the numbers of a tensor are told apart.
+/// How the elements of a tensor are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
     /// Element `i` is draw `i`.
     Elements,
-    /// Each row of the first axis draws for itself, under the number `first + row + 1`: what it draws depends on no other row. Rows are
-    /// counted over all machines that share a batch.
+    /// Each row of the first axis has its own sequence, with the number `first + row + 1`, and does not depend on other
+    /// rows. Rows are numbered over all ranks that share a batch.
     Rows {
         /// The number of the first row.
         first: u32,
     },
-    /// Each row of the first axis draws under a counter and a number of its own.
+    /// Each row of the first axis has its own sequence, with a given counter and number.
     Given,
 }
 
-/// Philox numbers keyed by seed, stream and the value of a counter. Input: the counter, `index []`; or the counter and the number of each
-/// row, `index [rows, 2]`.
+/// Philox numbers keyed by seed, stream and the value of a counter. Input: the counter, `index []`, or the counter and
+/// the number of each row, `index [rows, 2]`.
 #[derive(Clone, Debug)]
 pub struct Random {
-    /// How the numbers are told apart.
+    /// How the elements are numbered.
     pub numbering: Numbering,
-    /// What is drawn.
+    /// The distribution.
     pub distribution: Distribution,
     /// Key of the random numbers.
     pub seed: u64,
-    /// Which of the seed's streams.
+    /// The stream of the seed.
     pub stream: u32,
-    /// How many are drawn.
+    /// Shape of the result.
     pub shape: Shape,
 }
 
@@ -85,7 +85,7 @@ impl Operation for Random {
 }
 
 impl Graph {
-    /// Random numbers that depend on seed, stream and the counter's value alone; element `i` is draw `i`.
+    /// Random numbers that depend only on seed, stream and the counter's value; element `i` is draw `i`.
     ///
     /// # Errors
     /// If the counter is not an index scalar.
@@ -99,10 +99,10 @@ impl Graph {
         self.random_as(Numbering::Elements, distribution, shape, (seed, stream), counter)
     }
 
-    /// The same, told apart in another way: rows that draw for themselves.
+    /// Random numbers with another [`Numbering`], for instance one sequence per row.
     ///
     /// # Errors
-    /// If the counter is not an index scalar, or for [`Numbering::Given`] not one counter and one number a row.
+    /// If the counter is not an index scalar, or for [`Numbering::Given`] not one counter and one number per row.
     pub fn random_as(
         &mut self,
         numbering: Numbering,

@@ -5,10 +5,10 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// The sum over some axes, which disappear.
+/// The sum over some axes, which are removed.
 #[derive(Clone, Debug)]
 pub struct Sum {
-    /// Strictly increasing.
+    /// Axes, strictly increasing.
     pub axes: Vec<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Operation for Sum {
 }
 
 impl Graph {
-    /// Sum over the given axes, which disappear from the shape.
+    /// Sum over the given axes, which are removed from the shape.
     ///
     /// # Errors
     /// If an axis does not exist or the axes are not increasing.
@@ -70,7 +70,7 @@ impl Graph {
         self.sum(x, &axes)
     }
 
-    /// Mean over the given axes, which disappear from the shape.
+    /// Mean over the given axes, which are removed from the shape.
     ///
     /// # Errors
     /// If an axis does not exist or the axes are not increasing.
@@ -89,7 +89,7 @@ impl Graph {
         self.mean(x, &axes)
     }
 
-    /// Sums a value over the axes along which a value of shape `target` was broadcast to its shape.
+    /// Sums a value over the axes along which a value of shape `target` was broadcast.
     ///
     /// # Errors
     /// If `target` does not broadcast to the value's shape.

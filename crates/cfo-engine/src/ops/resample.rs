@@ -1,24 +1,23 @@
-//! Fields on a grid of another size.
+//! Interpolation of fields to grids of another size.
 
 use super::{Derivative, Op, Operation, require};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// How values between grid points are found. Points are centres of cells that tile the same square whatever their
-/// number.
+/// Interpolation between grid points. Points are centres of cells that tile the same square for any grid size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResampleMode {
-    /// The value of the cell in which the new centre lies.
+    /// The value of the cell that contains the new centre.
     Nearest,
     /// Linear in each direction between the nearest centres, constant beyond the outermost.
     Bilinear,
 }
 
-/// Fields `[b, h, w, c]` to `[b, height, width, c]`.
+/// Resamples fields `[b, h, w, c]` to `[b, height, width, c]`.
 #[derive(Clone, Debug)]
 pub struct Resample {
-    /// How values in between are found.
+    /// The interpolation.
     pub mode: ResampleMode,
     /// New height.
     pub height: usize,
@@ -26,14 +25,14 @@ pub struct Resample {
     pub width: usize,
 }
 
-/// The transpose of [`Resample`] from fields of `height x width`: brings cotangents back to that size.
+/// The transpose of [`Resample`] for fields of `height x width`: maps cotangents to this size.
 #[derive(Clone, Debug)]
 pub struct ResampleBackward {
-    /// How values in between were found.
+    /// The interpolation.
     pub mode: ResampleMode,
-    /// Height before.
+    /// Height before resampling.
     pub height: usize,
-    /// Width before.
+    /// Width before resampling.
     pub width: usize,
 }
 
@@ -95,7 +94,7 @@ impl Operation for ResampleBackward {
 }
 
 impl ResampleMode {
-    /// Where point `to` of `new` lies among `old` points: two neighbours and the weight of the second.
+    /// Position of point `to` of `new` among `old` points: two neighbours and the weight of the second.
     #[inline]
     pub fn neighbors(self, to: usize, new: usize, old: usize) -> (usize, usize, f64) {
         match self {
@@ -114,7 +113,7 @@ impl ResampleMode {
 }
 
 impl Graph {
-    /// Fields `[batch, height, width, channels]` on a grid of the given height and width.
+    /// Resamples fields `[batch, height, width, channels]` to a grid of the given height and width.
     ///
     /// # Errors
     /// If the value is not such a field or a size is 0.

@@ -1,4 +1,4 @@
-//! The batch sampler: random trajectories at random times, read off their splines without storing a coefficient.
+//! The batch sampler: random trajectories at random times, evaluated from their splines without stored coefficients.
 
 use std::ops::Range;
 
@@ -9,32 +9,33 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
 
-/// What is drawn from a trajectory.
+/// The data of a sample from a trajectory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PathData {
-    /// A point of the path; the state is the spline's value plus noise, the target its velocity plus the noise's.
+    /// A point of the path. The state is the spline's value plus noise; the target is its velocity plus the noise's
+    /// contribution.
     Flow {
-        /// Which points are drawn alike.
+        /// How training points are sampled.
         by: DrawBy,
         /// The spline and its stencil.
         path: Path,
-        /// The noise between knots.
+        /// The noise schedule.
         noise: NoiseSchedule,
     },
-    /// A uniform snapshot but the last; the target is the next one.
+    /// A uniformly drawn snapshot other than the last; the target is the next one.
     Pair,
-    /// A uniform snapshot with so many after it, evenly among those that have them; the targets are these. A trajectory that
-    /// is shorter is drawn from its start, and its last snapshot stands for those that it lacks.
+    /// A snapshot and the `intervals` snapshots after it, which are the targets. Starts are uniform among the snapshots
+    /// with enough successors. Shorter trajectories start at their first snapshot, and their last snapshot is repeated.
     Window {
-        /// Snapshots after the first; 1 at least.
+        /// Number of snapshots after the first, at least 1.
         intervals: usize,
     },
-    /// The whole trajectory; the state is its first snapshot, the target its values `[frames, ...]` at as many equally distant times from
-    /// its first to its last.
+    /// The whole trajectory. The state is its first snapshot. The target is `[frames, ...]`, its values at equidistant
+    /// times from the first to the last.
     Whole {
         /// The spline and its stencil.
         path: Path,
-        /// How many.
+        /// Number of times.
         frames: usize,
         /// Snapshots of the longest trajectory.
         longest: usize,
@@ -42,7 +43,7 @@ pub enum PathData {
 }
 
 impl PathData {
-    /// Snapshots that a sample is made of, at most.
+    /// Largest number of snapshots that a sample needs.
     pub fn window(&self) -> usize {
         match self {
             Self::Pair => 2,
@@ -53,7 +54,7 @@ impl PathData {
         }
     }
 
-    /// Times of a target, where it has several.
+    /// Number of times of a target of [`PathData::Whole`].
     pub fn frames(&self) -> Option<usize> {
         match self {
             Self::Whole { frames, .. } => Some(*frames),
@@ -61,44 +62,44 @@ impl PathData {
         }
     }
 
-    /// One of the times of a target from the first to the last of its trajectory.
+    /// Time `frame` of `frames` equidistant times from the first to the last of a trajectory.
     pub fn frame_time(times: &[f64], frame: usize, frames: usize) -> f64 {
         let (start, stop) = (times[0], times[times.len() - 1]);
         start + (stop - start) * (frame as f64 / (frames.max(2) - 1) as f64)
     }
 }
 
-/// How batches are drawn: what from, and with which random numbers. Sample `i` of step `n` draws from Philox's counter
-/// `[i, n, stream, 0]` under the seed. Samples are counted over all machines that share a batch.
+/// How batches are drawn: the data and the random numbers. Sample `i` of step `n` uses Philox's counter `[i, n, stream,
+/// 0]` with the seed as key. Samples are numbered over all ranks that share a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
-    /// What is drawn from a trajectory.
+    /// The data of a sample.
     pub data: PathData,
     /// Key of the random numbers.
     pub seed: u64,
-    /// Which of the seed's streams.
+    /// The stream of the seed.
     pub stream: u32,
-    /// The number of the first sample: 0, or as many as the machines before this one draw of the same batch.
+    /// The number of the first sample: 0, or the number of samples of the ranks before this one.
     pub first: u32,
 }
 
-/// One sample before its snapshots are read.
+/// A sample before its snapshots are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Drawn {
-    /// Which trajectory.
+    /// Index of the trajectory.
     pub trajectory: usize,
-    /// At what time.
+    /// The time.
     pub time: f64,
-    /// The first snapshot needed, as a row of all.
+    /// The first snapshot needed, as an index among all snapshots.
     pub row: usize,
-    /// How many are needed from there on.
+    /// Number of snapshots needed.
     pub count: usize,
-    /// Their weights, on a path.
+    /// Weights of the snapshots, for samples of a path.
     pub weights: Option<PathWeights>,
 }
 
 impl Draw {
-    /// Draws a sample of a step.
+    /// Draws sample `sample` of a step.
     #[inline]
     pub fn sample(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Drawn {
         let key = [self.seed as u32, (self.seed >> 32) as u32];
@@ -137,19 +138,19 @@ impl Draw {
         }
     }
 
-    /// The rows of snapshots that a sample of a step is made of, for times and offsets as in [`PathTensors`].
+    /// The range of snapshots that a sample of a step needs, for times and offsets as in [`PathTensors`].
     pub fn rows(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Range<usize> {
         let Drawn { row, count, .. } = self.sample(sample, step, times, offsets);
         row..row + count
     }
 }
 
-/// A word spread evenly over `0..count`.
+/// Maps a random word uniformly to `0..count`.
 fn scaled(word: u32, count: usize) -> usize {
     ((u64::from(word) * count as u64) >> 32) as usize
 }
 
-/// Two words as a number of `[0, 1)` with 53 random bits.
+/// Two words as a number in `[0, 1)` with 53 random bits.
 fn unit(low: u32, high: u32) -> f64 {
     ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
@@ -165,39 +166,42 @@ pub struct PathTensors {
     pub offsets: Node,
 }
 
-/// A drawn batch.
+/// A sampled batch.
 #[derive(Clone, Copy, Debug)]
 pub struct PathSample {
-    /// `real [batch]`.
+    /// Times, `real [batch]`.
     pub time: Node,
-    /// `real [batch, ...]`.
+    /// States, `real [batch, ...]`.
     pub state: Node,
-    /// `real [batch, ...]`: velocity, or the next snapshot. Of windows `real [intervals * batch, ...]`: the snapshots after the
-    /// first, all samples' second ones first; of whole trajectories `real [batch, frames, ...]`.
+    /// Targets, `real [batch, ...]`: velocities, or the next snapshots.
+    ///
+    /// For windows `real [intervals * batch, ...]`: the snapshots after the first, with the second ones of all samples
+    /// first. For whole trajectories `real [batch, frames, ...]`.
     pub target: Node,
-    /// `index [batch]`: which trajectory.
+    /// Indices of the trajectories, `index [batch]`.
     pub trajectory: Node,
-    /// What windows have besides.
+    /// Times of windows.
     pub window: Option<WindowTimes>,
 }
 
-/// The times of drawn windows.
+/// The times of sampled windows.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowTimes {
     /// `real [intervals + 1, batch]`: the times of the snapshots.
     pub times: Node,
-    /// `real [intervals, batch]`: from each snapshot to the next, subtracted in double precision.
+    /// `real [intervals, batch]`: the distance from each snapshot to the next, subtracted in double precision.
     pub lengths: Node,
 }
 
-/// Draws a batch. Inputs: values, times, offsets, counter. Outputs: as in [`PathSample`].
+/// Draws the samples of a batch. Inputs: values, times, offsets, counter. Outputs: see [`PathSample`].
 #[derive(Clone, Debug)]
 pub struct SamplePath {
     /// How samples are drawn.
     pub draw: Draw,
-    /// How many.
+    /// Number of samples.
     pub batch: usize,
-    /// Whether the values are not all snapshots but those of the batch: [`PathData::window`] rows a sample.
+    /// Whether the values are only the snapshots of the batch, [`PathData::window`] rows per sample, instead of all
+    /// snapshots.
     pub staged: bool,
 }
 
@@ -258,7 +262,7 @@ impl Operation for SamplePath {
     }
 }
 
-/// Rows of a table, chosen by index. Inputs: the table `real [rows, ...]`, `index [batch]`.
+/// Rows of a table, selected by index. Inputs: the table `real [rows, ...]`, `index [batch]`.
 #[derive(Clone, Debug)]
 pub struct Gather;
 
@@ -285,7 +289,7 @@ impl Operation for Gather {
 }
 
 impl Graph {
-    /// Draws `batch` samples that depend on seed, stream and the counter's value alone.
+    /// Draws `batch` samples that depend only on seed, stream and the counter's value.
     ///
     /// # Errors
     /// If the tensors do not fit together.
@@ -304,7 +308,7 @@ impl Graph {
         )
     }
 
-    /// The same, drawn as it is said: from another sample of the batch on, where machines share it.
+    /// Draws `batch` samples as described by `draw`, for instance a part of a batch that ranks share.
     ///
     /// # Errors
     /// If the tensors do not fit together.
@@ -318,8 +322,9 @@ impl Graph {
         self.sample(SamplePath { draw, batch, staged: false }, tensors, counter)
     }
 
-    /// The same samples from values that are not all snapshots but those that the batch is made of:
-    /// [`PathData::window`] rows a sample, which [`Draw::rows`] names, in the order of the samples.
+    /// Draws samples from values that contain only the snapshots of the batch.
+    ///
+    /// The values have [`PathData::window`] rows per sample, given by [`Draw::rows`], in the order of the samples.
     ///
     /// # Errors
     /// If the tensors do not fit together.

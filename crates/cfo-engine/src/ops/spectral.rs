@@ -1,8 +1,8 @@
-//! Truncated Fourier multiplication, the heart of a Fourier neural operator: products with constant matrices, exact for
-//! any length, and differentiated like any other product.
+//! Truncated Fourier multiplication for Fourier neural operators, as products with constant matrices. They are exact
+//! for any length and differentiated like other products.
 //!
-//! Complex numbers never appear. A transformed field holds real and imaginary parts as two rows (*part*), a weight as
-//! two columns side by side; their four products are put together by the signs in the matrices of the way back.
+//! There are no complex numbers. A transformed field has real and imaginary parts as two rows (*part*), a weight has
+//! them as two blocks of columns. The signs in the matrices of the inverse transform combine their four products.
 
 use std::f64::consts::TAU;
 
@@ -11,13 +11,16 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::Shape;
 
-/// How many complex weights a Fourier multiplication has for each pair of channels: `modes[1]` frequencies along the
-/// width, and for fields of more than one row `modes[0]` positive and as many negative ones along the height.
+/// Number of complex weights of a Fourier multiplication for each pair of channels.
+///
+/// `modes[1]` frequencies along the width, times `modes[0]` positive and `modes[0]` negative ones along the height for
+/// fields of more than one row.
 pub fn spectral_modes(height: usize, modes: [usize; 2]) -> usize {
     if height == 1 { modes[1] } else { 2 * modes[0] * modes[1] }
 }
 
-/// Cosine and sine of `2 pi k n / length`; the product is reduced first, so that large ones lose nothing.
+/// Cosine and sine of `2 pi k n / length`. The product is first reduced modulo the length, so that large products lose
+/// no accuracy.
 fn angle(k: i64, n: usize, length: usize) -> (f64, f64) {
     let turns = (k * n as i64).rem_euclid(length as i64) as f64 / length as f64;
     ((TAU * turns).cos(), (TAU * turns).sin())
@@ -29,7 +32,7 @@ fn height_frequencies(modes: usize) -> Vec<i64> {
     (0..modes).chain(-modes..0).collect()
 }
 
-/// `[(part, k), n]`: from real values along the width to their coefficients.
+/// `[(part, k), n]`: transforms real values along the width to coefficients.
 fn width_forward(width: usize, modes: usize) -> Vec<f64> {
     let row = |k: usize, part: usize| {
         (0..width).map(move |n| {
@@ -40,7 +43,7 @@ fn width_forward(width: usize, modes: usize) -> Vec<f64> {
     (0..2).flat_map(|part| (0..modes).flat_map(move |k| row(k, part))).collect()
 }
 
-/// `[(part', k), (n, part)]`: complex values along the height to their coefficients.
+/// `[(part', k), (n, part)]`: transforms complex values along the height to coefficients.
 fn height_forward(height: usize, modes: usize) -> Vec<f64> {
     let mut matrix = Vec::new();
     for to in 0..2 {
@@ -54,7 +57,7 @@ fn height_forward(height: usize, modes: usize) -> Vec<f64> {
     matrix
 }
 
-/// `[(n, part'), (part, k)]`: coefficients back to complex values along the height.
+/// `[(n, part'), (part, k)]`: transforms coefficients to complex values along the height.
 fn height_inverse(height: usize, modes: usize) -> Vec<f64> {
     let mut matrix = Vec::new();
     for n in 0..height {
@@ -70,13 +73,14 @@ fn height_inverse(height: usize, modes: usize) -> Vec<f64> {
     matrix
 }
 
-/// `[n, (part, k, column part)]`: the four products of coefficient and weight back to real values along the width.
+/// `[n, (part, k, column part)]`: transforms the four products of coefficient and weight to real values along the
+/// width.
 fn width_inverse(height: usize, width: usize, modes: usize) -> Vec<f64> {
     let mut matrix = Vec::new();
     for n in 0..width {
         for part in 0..2 {
             for k in 0..modes {
-                // Every frequency stands for its negative too, but for the constant and the highest of an even width.
+                // Every frequency also represents its negative, except for zero and the highest one of an even width.
                 let single = k == 0 || 2 * k == width;
                 let share = if single { 1.0 } else { 2.0 } / (height * width) as f64;
                 let (cos, sin) = angle(k as i64, n, width);
@@ -91,13 +95,12 @@ impl Graph {
     /// Multiplies the lowest Fourier coefficients of fields `[batch, height, width, channels]` by complex matrices and
     /// drops the others; the result is `[batch, height, width, outputs]`.
     ///
-    /// Kept are the frequencies `0 .. modes[1]` along the width and, in fields of more than one row,
-    /// `0 .. modes[0]` and `-modes[0] .. 0` along the height, in this order. `weight` is
-    /// `[spectral_modes, channels, 2 * outputs]`: real parts, then imaginary parts. It counts as half as many complex
-    /// parameters.
+    /// The frequencies kept are `0 .. modes[1]` along the width and, in fields of more than one row, `0 .. modes[0]`
+    /// and `-modes[0] .. 0` along the height, in this order. `weight` is `[spectral_modes, channels, 2 * outputs]`:
+    /// real parts, then imaginary parts. Two of its numbers count as one complex parameter.
     ///
     /// # Errors
-    /// If the shapes do not fit or the field does not have so many modes.
+    /// If the shapes do not fit or the field has fewer modes.
     pub fn spectral(&mut self, x: Node, weight: Node, modes: [usize; 2]) -> Result<Node> {
         let shape = self.shape(x).clone();
         let [b, h, w, c] = match *shape.axes() {

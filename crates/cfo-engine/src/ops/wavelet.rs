@@ -7,11 +7,11 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Type};
 
-/// The transform of `[b, h, w, c]` over height and width, or its inverse. Averages of each level lie in the corner at
-/// the origin and are transformed again by the next; an axis of length 1 is left alone.
+/// The transform of `[b, h, w, c]` over height and width, or its inverse. The averages of each level are in the corner
+/// at the origin and are transformed again by the next level. An axis of length 1 is not transformed.
 #[derive(Clone, Debug)]
 pub struct WaveletTransform {
-    /// Which wavelets, in how many levels, with which ends.
+    /// Wavelet family, number of levels and boundaries.
     pub wavelet: Wavelet,
     /// Whether it is the inverse.
     pub inverse: bool,
@@ -50,11 +50,11 @@ impl Operation for WaveletTransform {
 }
 
 impl Graph {
-    /// The orthogonal wavelet transform of fields `[batch, height, width, channels]`, in place: averages in
-    /// the corner at the origin, details beside them, level within level.
+    /// The orthogonal wavelet transform of fields `[batch, height, width, channels]`, in place: averages in the corner
+    /// at the origin, details beside them, recursively.
     ///
     /// # Errors
-    /// If a side that is not 1 cannot be halved as often as there are levels.
+    /// If a side other than 1 cannot be halved once per level.
     pub fn wavelet(&mut self, x: Node, wavelet: Wavelet) -> Result<Node> {
         self.push_one(Op::WaveletTransform(WaveletTransform { wavelet, inverse: false }), &[x])
     }
@@ -62,7 +62,7 @@ impl Graph {
     /// The inverse of [`Graph::wavelet`].
     ///
     /// # Errors
-    /// If a side that is not 1 cannot be halved as often as there are levels.
+    /// If a side other than 1 cannot be halved once per level.
     pub fn wavelet_inverse(&mut self, x: Node, wavelet: Wavelet) -> Result<Node> {
         self.push_one(Op::WaveletTransform(WaveletTransform { wavelet, inverse: true }), &[x])
     }

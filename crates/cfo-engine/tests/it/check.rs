@@ -1,4 +1,4 @@
-//! Checks that every operation goes through.
+//! Checks that the tests of all operations share.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use cfo_device::Device;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Precision, Program, Result, Shape};
 use cfo_numerics::Philox;
 
-/// Numbers of a standard normal distribution, kept away from 0 where kinks are.
+/// Normal random numbers, kept away from 0, where kinks are.
 pub fn normals(count: usize, seed: u64) -> Vec<f64> {
     let mut random = Philox::new(seed, 0);
     (0..count)
@@ -24,7 +24,7 @@ fn memory(shapes: &[Shape], values: &[Vec<f64>], precision: Precision) -> Memory
     memory_on(Device::Cpu, shapes, values, precision)
 }
 
-/// A memory with the inputs.
+/// A memory that holds the inputs.
 pub fn memory_on(device: Device, shapes: &[Shape], values: &[Vec<f64>], precision: Precision) -> Memory {
     let mut memory = Memory::new(device, precision).unwrap();
     for (i, (shape, values)) in shapes.iter().zip(values).enumerate() {
@@ -54,10 +54,10 @@ pub fn evaluate(shapes: &[Shape], values: &[Vec<f64>], precision: Precision, bui
     program.output_f64(0).unwrap()
 }
 
-/// Every input's gradient of a random weighting of the output agrees with central differences in `f64` to 1e-6, and
-/// the output in `f32` with that in `f64` to 1e-4 of its scale.
+/// Checks derivatives. Every input's gradient of a random weighting of the output agrees with central differences in
+/// `f64` to 1e-6. The output in `f32` agrees with that in `f64` to 1e-4 of its scale.
 ///
-/// The value is used twice in the loss, so that cotangents meet at it.
+/// The value is used twice in the loss, so that its cotangents are summed.
 pub fn gradients(name: &str, shapes: &[&[usize]], build: Build<'_>) {
     let shapes: Vec<Shape> = shapes.iter().map(|&shape| shape.into()).collect();
     let values: Vec<Vec<f64>> =
@@ -65,7 +65,7 @@ pub fn gradients(name: &str, shapes: &[&[usize]], build: Build<'_>) {
     gradients_at(name, &shapes, &values, build);
 }
 
-/// What takes the place of [`gradients`] while another device is compared with the CPU.
+/// Replacement of [`gradients`] in comparisons of another device with the CPU.
 pub type Compare = fn(&str, &[Shape], &[Vec<f64>], Build<'_>);
 
 thread_local! {
@@ -79,7 +79,7 @@ pub fn compared(compare: Compare, tests: &dyn Fn()) {
     COMPARE.set(None);
 }
 
-/// The same at given inputs.
+/// Checks derivatives at given inputs; see [`gradients`].
 pub fn gradients_at(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
     if let Some(compare) = COMPARE.get() {
         return compare(name, shapes, values, build);
@@ -117,9 +117,9 @@ pub fn gradients_at(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Bu
                 forward.run(&mut tensors).unwrap();
                 forward.scalar(0).unwrap()
             };
-            // Fourth-order differences: round-off and truncation both stay far below 1e-6.
+            // Fourth-order differences: round-off and truncation are both far below 1e-6.
             let slope = (8.0 * (at(step) - at(-step)) - (at(2.0 * step) - at(-2.0 * step))) / (12.0 * step);
-            // Sums of some hundred terms are rounded in their last places; a quotient by the step shows that.
+            // Sums of some hundred terms have rounding errors, which division by the step magnifies.
             let noise = 32.0 * f64::EPSILON * size / step;
             assert!(
                 (slope - analytic[i][j]).abs() < 1e-6 * scale + noise,

@@ -6,8 +6,8 @@ use crate::check::{evaluate, gradients, normals};
 
 const MODES: [PadMode; 3] = [PadMode::Zero, PadMode::Circular, PadMode::Replicate];
 
-/// Cases for minimal filtering, which takes three taps, stride 1 and channels by the dozen: whole and cut tiles, rows
-/// alone, filters kept and made on the way, odd margins.
+/// Cases for Winograd's minimal filtering, which needs three taps, stride 1 and dozens of channels: whole and cut
+/// tiles, single rows, filters computed in advance and on the way, odd padding.
 const FILTERED: [Case; 7] = [
     ([2, 8, 8, 32], 32, [3, 3], [1, 1], [1, 1]),
     ([3, 5, 6, 32], 64, [3, 3], [1, 1], [1, 1]),
@@ -96,7 +96,7 @@ pub fn margins_wider_than_the_field_are_differentiated() {
     }
 }
 
-/// A result or a gradient of a convolution with the given weight.
+/// The result or a gradient of a convolution with the given weight.
 fn form(case: Case, kernel: [usize; 2], w: &[f64], precision: Precision, wanted: usize) -> Vec<f64> {
     let (field, outputs, small, _, amount) = case;
     let amount = [amount[0] + (kernel[0] - small[0]) / 2, amount[1] + (kernel[1] - small[1]) / 2];
@@ -115,7 +115,7 @@ fn form(case: Case, kernel: [usize; 2], w: &[f64], precision: Precision, wanted:
     })
 }
 
-/// Two more rows and columns of taps around each kernel; the rows only if it has more than one.
+/// Adds two rows and columns of zero taps around each kernel; rows only if it has more than one.
 fn widened(kernel: [usize; 2], inputs: usize, w: &[f64]) -> ([usize; 2], Vec<f64>) {
     let large = [if kernel[0] == 1 { 1 } else { kernel[0] + 2 }, kernel[1] + 2];
     let shift = [(large[0] - kernel[0]) / 2, 1];
@@ -129,8 +129,8 @@ fn widened(kernel: [usize; 2], inputs: usize, w: &[f64]) -> ([usize; 2], Vec<f64
     (large, wide)
 }
 
-/// Minimal filtering computes the same as the definition, which zero taps around the kernel enforce: in `f64` to
-/// rounding, in `f32` to 2e-6 of the norm (measured: up to 8e-7, where the definition has 4e-7).
+/// Minimal filtering agrees with the definition, which zero taps around the kernel enforce. In `f64` to rounding, in
+/// `f32` to 2e-6 of the norm (measured: up to 8e-7; the definition has 4e-7).
 #[test]
 pub fn minimal_filtering_agrees_with_the_definition() {
     for case in FILTERED {

@@ -1,5 +1,5 @@
-//! CUDA against the CPU: every operation with its gradients in every precision, batches, training. Without a GPU each
-//! test says that it was skipped.
+//! Compares CUDA with the CPU: every operation with its gradients in every precision, batches, training. Without a GPU
+//! each test prints that it was skipped.
 
 mod layers;
 mod lines;
@@ -20,8 +20,8 @@ use cfo_numerics::{DrawBy, NoiseSchedule, Path, Philox, Spline};
 use crate::check::{Build, compared, inputs, memory_on, normals};
 use crate::{conv, gradients, training};
 
-/// The GPU, if there is one; a line that is never captured says that the test was skipped otherwise, and `.ci/run` counts
-/// those lines.
+/// The GPU, if there is one. Otherwise prints an uncaptured line that the test was skipped; `.ci/run` counts these
+/// lines.
 fn device(test: &str) -> Option<Device> {
     let device = Device::Cuda(0);
     match device.check() {
@@ -37,7 +37,7 @@ fn device(test: &str) -> Option<Device> {
     }
 }
 
-/// The seed of inputs: `CFO_SEED`, which repeats a run, else the clock's. It is printed once.
+/// The seed of inputs: `CFO_SEED`, which repeats a run, or the clock. It is printed once.
 fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
@@ -50,21 +50,22 @@ fn seed() -> u64 {
     })
 }
 
-/// Precisions with the relative error that is asked of them, and the rounding of one operand.
+/// Precisions with their tolerated relative error, and the rounding of one operand.
 const PRECISIONS: [(Precision, f64, f64); 3] = [
     (Precision::F32, 1e-5, 1.0 / (1 << 24) as f64),
     (Precision::Tf32, 1e-3, 1.0 / (1 << 11) as f64),
     (Precision::Bf16, 1e-2, 1.0 / (1 << 9) as f64),
 ];
 
-/// Values rounded one after another on the way to a result. Where rounding the inputs alone moves a result by more than
-/// a share of the tolerance (kinks, cancellation, powers), so many times that movement are allowed.
+/// Number of values that are rounded one after another on the way to a result. Where rounding only the inputs changes a
+/// result by more than a fraction of the tolerance (kinks, cancellation, powers), this multiple of the change is
+/// allowed.
 const ROUNDINGS: f64 = 8.0;
 
 thread_local! {
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static CHECKS: RefCell<usize> = const { RefCell::new(0) };
-    /// When this thread's test began.
+    /// Start time of this thread's test.
     static BEGIN: RefCell<Option<Instant>> = const { RefCell::new(None) };
 }
 
@@ -72,15 +73,14 @@ fn norm(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|value| value * value).sum::<f64>().sqrt()
 }
 
-/// `|found - expected| / |expected|`. A result that cancels to almost nothing is measured against numbers of size
-/// `scale`.
+/// `|found - expected| / |expected|`. A result that cancels to almost nothing is compared with numbers of size `scale`.
 fn relative(found: &[f64], expected: &[f64], scale: f64) -> f64 {
     let difference = norm(found.iter().zip(expected).map(|(a, b)| a - b));
     difference / norm(expected.iter().copied()).max(scale * (expected.len() as f64).sqrt())
 }
 
-/// Relative errors of output, loss and gradients. Inputs are of size 1, so outputs are measured against 1/2 at least;
-/// a gradient against the mean size of all gradients at least, since some vanish identically.
+/// Relative errors of output, loss and gradients. Inputs are of size 1, so outputs are compared with at least 1/2.
+/// Gradients are compared with at least the mean size of all gradients, since some vanish identically.
 fn errors(found: &[Vec<f64>], expected: &[Vec<f64>]) -> Vec<f64> {
     let gradients: Vec<f64> = expected[2..].iter().flatten().copied().collect();
     let mean = norm(gradients.iter().copied()) / (gradients.len().max(1) as f64).sqrt();
@@ -115,7 +115,7 @@ fn evaluate(
 }
 
 fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
-    // Fresh inputs, the same for the same seed and name whatever runs beside. Signs and distances from kinks are kept.
+    // Random inputs that depend only on seed and name. Signs and distances from kinks are kept.
     let seed = seed();
     let stream = name.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let mut random = Philox::new(seed, stream);
@@ -125,7 +125,7 @@ fn agree(name: &str, shapes: &[Shape], values: &[Vec<f64>], build: Build<'_>) {
         .collect();
     let expected = evaluate(Device::Cpu, Precision::F64, shapes, &values, build);
     for (precision, tolerance, rounding) in PRECISIONS {
-        // The largest of several movements: one alone may cancel by chance.
+        // The largest of several changes: one alone may cancel by chance.
         let mut moved = vec![0.0_f64; expected.len()];
         for _ in 0..5 {
             let shaken: Vec<Vec<f64>> = values
@@ -205,7 +205,7 @@ fn large_values() {
     let scaled = |(shape, values): &(Shape, Vec<f64>), factor: f64| {
         (shape.clone(), values.iter().map(|value| value * factor).collect::<Vec<f64>>())
     };
-    // Of one sign: a sum that happens to cancel has no relative error to speak of.
+    // All of one sign: a sum that cancels has no meaningful relative error.
     let positive = (x.0.clone(), x.1.iter().map(|value| 0.02 * value.abs()).collect::<Vec<f64>>());
     for axes in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[0, 1, 2]] {
         check("large sum", std::slice::from_ref(&positive), &|g, x| g.sum(x[0], axes));
@@ -233,7 +233,7 @@ fn large_values() {
     report("large_values");
 }
 
-/// Layers at the sizes of networks, where the fast paths are taken.
+/// Layers at the sizes of networks, which use the fast kernels.
 #[test]
 fn large_layers() {
     if device("large_layers").is_none() {
@@ -280,7 +280,7 @@ fn large_layers() {
     report("large_layers");
 }
 
-/// Products in single precision in the sizes that our own kernels take, with all that follows them.
+/// Products in single precision at sizes of our own kernels, with all fused operations.
 #[test]
 fn products_of_our_own() {
     use cfo_engine::Activation::{Gelu, Identity, Silu};
@@ -291,7 +291,7 @@ fn products_of_our_own() {
         let values = normals(shape.iter().product(), seed);
         (Shape::from(shape), values.iter().map(|value| size * value).collect::<Vec<f64>>())
     };
-    // Odd rows; the third has more terms than a thread holds, its gradient fewer columns than a block.
+    // Odd rows. The third has more terms than a thread holds, and its gradient fewer columns than a block.
     for ([rows, inner, columns], activation) in
         [([8209, 128, 128], Gelu), ([16411, 64, 192], Identity), ([8203, 256, 64], Silu)]
     {
@@ -303,7 +303,7 @@ fn products_of_our_own() {
             g.scale(y, 0.1)
         });
     }
-    // Sums and slopes on the way out, and a product for each mode: blocks of a Fourier operator.
+    // Blocks of a Fourier operator: fused sums and slopes, and a product for each mode.
     let (batch, c) = (83, 128);
     let mut values = vec![real(&[batch, 1, 100, c], 1, 1.0)];
     for block in 0..2 {
@@ -325,7 +325,7 @@ fn products_of_our_own() {
     report("products_of_our_own");
 }
 
-/// Infinities, what is no number and the largest numbers come out of a product as additions in single precision yield them.
+/// Products with infinities, NaN and the largest numbers agree with additions in single precision.
 #[test]
 fn products_of_extremes() {
     let Some(device) = device("products_of_extremes") else { return };
@@ -473,7 +473,7 @@ fn training_losses_agree() {
             "training_losses_agree {precision}: windows of 50 differ by {:.2} % at most",
             100.0 * worst
         );
-        // Single precision follows the same path; the others learn as well, down to what their rounding resolves.
+        // Single precision follows the same path. The others train as well, down to the resolution of their rounding.
         match precision {
             Precision::F32 => assert!(worst < 0.02, "{worst}"),
             _ => assert!(mean(&found[950..]) < 0.02 * found[0], "{precision}: {:?}", &found[950..]),
@@ -487,7 +487,7 @@ fn several_steps_at_once_are_the_same_steps() {
     let mut graph = Graph::new();
     let loss =
         training::step(&mut graph, 100, AdamConfig { ema: Some(0.5), ..AdamConfig::default() }).unwrap();
-    // Deterministic: what is chosen by measurement may differ between two programs, and so may the last bits.
+    // Deterministic: selection by measurement may differ between two programs, and so may the last bits.
     let run = |parts: &[usize]| {
         let mut memory = Memory::new(device, Precision::F32).unwrap().with_determinism(true);
         training::circles(&mut memory);
@@ -536,7 +536,7 @@ fn a_program_takes_the_memory_that_it_says() {
     let mut memory = Memory::new(device, Precision::Tf32).unwrap();
     memory.insert_real("w", [32, 3, 3, 32], &vec![0.01; 32 * 9 * 32]).unwrap();
     for round in 0..2 {
-        // The first round loads libraries and kernels, which stay.
+        // The first round loads libraries and kernels, which stay loaded.
         let batch = 200;
         memory.insert_real("x", [batch, 64, 64, 32], &vec![0.5; batch * 64 * 64 * 32]).unwrap();
         let (graph, gradient) = build(batch);

@@ -1,5 +1,5 @@
-//! The same bits whatever the number of threads, and whenever a program is run again, for every operation and its
-//! derivative, at sizes that are cut into several tasks.
+//! Results are bit-identical for any number of threads and in repeated runs: every operation and its derivative, at
+//! sizes that are divided into several tasks.
 
 use cfo_device::Device;
 use cfo_engine::{

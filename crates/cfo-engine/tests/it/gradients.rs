@@ -1,4 +1,4 @@
-//! Every derivative against central differences, on awkward shapes.
+//! Every derivative against central differences, at irregular shapes.
 
 use cfo_device::Device;
 use cfo_engine::{
@@ -124,7 +124,8 @@ pub fn losses() {
 
 #[test]
 pub fn group_norms() {
-    // One group, one channel a group, one channel, odd sides, more than one block and lanes that do not divide it.
+    // One group, one channel per group, one channel, odd sides, more than one block, and lanes that do not divide the
+    // size.
     let cases: [([usize; 4], usize); 6] = [
         ([2, 3, 5, 6], 1),
         ([2, 3, 5, 6], 6),
@@ -134,7 +135,7 @@ pub fn group_norms() {
         ([2, 33, 25, 20], 4),
     ];
     for activation in [Activation::Identity, Activation::Relu, Activation::Silu, Activation::Gelu] {
-        // A step crosses a kink of ReLU somewhere among thousands of elements.
+        // Among thousands of elements, a step of the difference crosses a kink of ReLU somewhere.
         let large = |field: [usize; 4]| field.iter().product::<usize>() > 1000;
         let smooth = activation != Activation::Relu;
         for (field, groups) in cases.into_iter().filter(|&(field, _)| smooth || !large(field)) {

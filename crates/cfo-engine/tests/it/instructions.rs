@@ -1,10 +1,10 @@
-//! Other instruction sets than this processor's best: the same laws hold under each.
+//! Runs the tests of values with other instruction sets than this processor's best.
 
 use std::process::Command;
 
 use cfo_device::DeviceReport;
 
-/// The tests that compare values: derivatives with differences and `f32` with `f64`, results with PyTorch's.
+/// The tests that compare values: derivatives with differences, `f32` with `f64`, results with PyTorch's.
 const LAWS: [&str; 4] = ["gradients::", "references::", "conv::", "products::"];
 
 fn check_under(name: &str) {

@@ -1,4 +1,4 @@
-//! Laws of the engine: derivatives, reference values, determinism, plans, bad use.
+//! Integration tests of the engine: derivatives, reference values, determinism, plans, invalid use.
 #![allow(clippy::unwrap_used, reason = "a failure is the message")]
 
 mod check;

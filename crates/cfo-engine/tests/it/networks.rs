@@ -1,4 +1,4 @@
-//! Whole networks: what their training steps need in memory, and that they learn.
+//! Whole networks: the memory of their training steps, and that training reduces the loss.
 
 use cfo_device::Device;
 use cfo_engine::{
@@ -6,7 +6,7 @@ use cfo_engine::{
     Result, spectral_modes,
 };
 
-/// Convolution, normalisation, activation; the time term where there is one.
+/// Convolution, normalisation, activation, and a time term if there is one.
 fn block(g: &mut Graph, name: &str, x: Node, channels: usize, time: Option<Node>) -> Result<Node> {
     let inputs = g.shape(x).last();
     let w = g.parameter(&format!("{name}.w"), [channels, 3, 3, inputs], Initial::fan_in(9 * inputs))?;
@@ -25,7 +25,7 @@ fn block(g: &mut Graph, name: &str, x: Node, channels: usize, time: Option<Node>
     g.group_norm(y, GroupNormInputs { scale, bias, offset: Some(offset), shift }, 4, Activation::Silu)
 }
 
-/// Down, bottom, up, with skips.
+/// A U-Net: down, bottom, up, with skips.
 fn unet(g: &mut Graph, x: Node, time: Node, scales: &[usize]) -> Result<Node> {
     let channels = g.shape(x).last();
     let (mut x, mut skips) = (x, Vec::new());
@@ -57,7 +57,7 @@ fn dense(g: &mut Graph, name: &str, x: Node, outputs: usize, activation: Activat
     g.linear(x, w, Some(b), activation)
 }
 
-/// Blocks of attention and perceptron, each modulated by a code.
+/// Blocks of attention and MLP, each modulated by a code.
 fn transformer(g: &mut Graph, x: Node, code: Node, width: usize, depth: usize) -> Result<Node> {
     let [b, h, w, c] = <[usize; 4]>::try_from(g.shape(x).axes()).unwrap();
     let patches = g.patches(x, 4)?;
@@ -101,7 +101,7 @@ fn fourier(g: &mut Graph, x: Node, width: usize, blocks: usize, modes: usize) ->
     dense(g, "head.1", hidden, 1, Activation::Identity)
 }
 
-/// A training step of a network on fields of the given shape, after which losses and plan are looked at.
+/// Runs training steps of a network on fields of the given shape and checks losses and plan.
 fn step(field: [usize; 4], network: &dyn Fn(&mut Graph, Node, Node) -> Result<Node>) -> (Program, Memory) {
     let mut graph = Graph::new();
     let counter = graph.counter("step").unwrap();

@@ -1,12 +1,13 @@
-//! Matrix products of every way in which they are cut, against sums in double precision; the same bits with any number
-//! of threads.
+//! Matrix products for every way in which they are divided, against sums in double precision, with the same bits for
+//! any number of threads.
 
 use cfo_device::Device;
 use cfo_engine::{Activation, Data, Element, Graph, Memory, Precision, Program};
 
 use crate::check::normals;
 
-/// Rows, inner steps, columns: very few rows, few, many; short and long sums; columns that fill panels or do not.
+/// Sizes: rows, inner length, columns. Very few rows, few, many; short and long sums; columns that fill panels or do
+/// not.
 const SIZES: [[usize; 3]; 14] = [
     [1, 1, 1],
     [1, 300, 200],
@@ -24,7 +25,7 @@ const SIZES: [[usize; 3]; 14] = [
     [600, 3, 520],
 ];
 
-/// Element `(i, j)` of a matrix of so many rows and columns, kept as it is or transposed.
+/// Element `(i, j)` of a matrix with this number of rows and columns, stored as it is or transposed.
 fn at(values: &[f64], [rows, columns]: [usize; 2], transposed: bool, i: usize, j: usize) -> f64 {
     if transposed { values[j * rows + i] } else { values[i * columns + j] }
 }
@@ -64,12 +65,12 @@ fn check([m, k, n]: [usize; 3], transpose_a: bool, transpose_b: bool, batch: usi
     for threads in [2, 3] {
         assert_eq!(found, run(&graph, y, &operands, threads), "{m}x{k}x{n} with {threads} threads");
     }
-    // Terms of size one, summed in any order: each sum of k terms is off by k roundings of its size at most, and by
-    // their root on average.
+    // Terms of size one, summed in any order: the error of a sum of k terms is at most k roundings, and their root on
+    // average.
     let tolerance = 8.0 * f64::from(f32::EPSILON) * k as f64;
     for matrix in 0..batch {
         let (a, b) = (&a[matrix * m * k..][..m * k], &b[matrix * k * n..][..k * n]);
-        // Every element of small results, a sample of large ones with the edges.
+        // Every element of small results; a sample of large ones that includes the edges.
         let step = |length: usize| (length / 23).max(1);
         for i in (0..m).step_by(step(m)).chain([m - 1]) {
             for j in (0..n).step_by(step(n)).chain([n - 1]) {

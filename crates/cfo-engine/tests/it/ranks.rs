@@ -1,4 +1,4 @@
-//! Programs of several ranks, here threads that add through shared memory.
+//! Programs on several ranks, here threads that sum through shared memory.
 
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -6,7 +6,7 @@ use cfo_device::Device;
 use cfo_engine::{Collective, Graph, Initial, Memory, Precision, Program, Shards};
 use cfo_ranks::{Numbers, Sum, Summing};
 
-/// What the threads share: one after another adds its part, then all take the sum.
+/// State that the threads share: each adds its part in turn, then all take the sum.
 #[derive(Debug)]
 struct Table {
     barrier: Barrier,
@@ -74,7 +74,7 @@ fn run(ranks: usize, total: Option<usize>) -> Vec<Vec<Vec<f32>>> {
         let threads: Vec<_> = (0..ranks)
             .map(|rank| {
                 let table = Arc::clone(&table);
-                // A pool each: a thread that waits for the others must not be one that they need.
+                // One pool each: a thread that waits for the others must not be one that they need.
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
                 scope.spawn(move || pool.install(|| one(Thread { rank, size: ranks, table }, total)))
             })
@@ -111,7 +111,7 @@ fn one(thread: Thread, total: Option<usize>) -> Vec<Vec<f32>> {
     let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap().with_collective(Some(ranks));
     memory.initialize(&graph, 3).unwrap();
     let mut program = Program::compile(&graph, &sums, &memory).unwrap();
-    // The messages are used again.
+    // Repeated runs reuse the messages.
     program.run_many(&mut memory, 2).unwrap();
     (0..3).map(|output| program.output(output).unwrap()).collect()
 }
@@ -120,7 +120,7 @@ fn one(thread: Thread, total: Option<usize>) -> Vec<Vec<f32>> {
 fn every_rank_gets_the_sum_of_all() {
     let all = run(3, None);
     assert!(all.iter().all(|one| one == &all[0]));
-    // Ranks add what the shards of one machine would.
+    // Ranks add the same values as the shards on one machine.
     let alone = run(1, Some(3));
     for (found, expected) in all[0].iter().flatten().zip(alone[0].iter().flatten()) {
         // Three numbers below 1 in another order: two roundings of single precision.

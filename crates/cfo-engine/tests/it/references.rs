@@ -1,4 +1,4 @@
-//! Every operation against values that PyTorch computed; `tests/fixtures/make_references.py` makes them.
+//! Every operation against values computed by PyTorch with `tests/fixtures/make_references.py`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use cfo_engine::{
 
 use crate::check::{Build, evaluate};
 
-/// The formula that the script uses too.
+/// The input formula, which the script uses too.
 fn input(count: usize, k: usize) -> Vec<f64> {
     (0..count).map(|i| 1.5 * (12.9898 * i as f64 + 4.1414 * (k + 1) as f64).sin()).collect()
 }
@@ -26,7 +26,7 @@ fn references() -> HashMap<&'static str, Vec<f64>> {
         .collect()
 }
 
-/// What was compared so far, so that no stored case is forgotten.
+/// Cases compared so far, so that no stored case is missed.
 struct Cases {
     references: HashMap<&'static str, Vec<f64>>,
     seen: HashSet<String>,
@@ -162,7 +162,7 @@ fn norms(cases: &mut Cases) {
         let inputs = GroupNormInputs { scale: x[1], bias: x[2], offset: None, shift: None };
         g.group_norm(x[0], inputs, 1, Activation::Identity)
     });
-    // In single precision the inputs themselves are known to 6e-5 only this far from 0, so this one runs in double.
+    // In single precision the inputs have a resolution of 6e-5 this far from 0, so this case runs in double precision.
     let values = [input(56, 0).iter().map(|x| x + 1000.0).collect(), input(4, 1), input(4, 2)];
     let shapes: Vec<Shape> = shapes.iter().map(|&shape| shape.into()).collect();
     let far = evaluate(&shapes, &values, Precision::F64, &|g, x| {

@@ -1,4 +1,4 @@
-//! What is drawn: random numbers of rows of their own, and whole trajectories.
+//! Sampling: random numbers per row, and whole trajectories.
 
 use cfo_device::Device;
 use cfo_engine::{
@@ -9,7 +9,7 @@ use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 
 const SIZE: usize = 5;
 
-/// Normal numbers of so many rows under their counters and numbers.
+/// Random numbers of rows with the given counters and numbers.
 fn given(numbers: &[[u32; 2]], distribution: Distribution) -> Vec<f64> {
     let (mut graph, rows) = (Graph::new(), numbers.len());
     let counters = graph.tensor("numbers", Element::Index, [rows, 2]).unwrap();
@@ -25,7 +25,7 @@ fn run(graph: &Graph, output: Node, memory: &mut Memory) -> Vec<f64> {
     program.output_f64(0).unwrap()
 }
 
-/// A row draws the same wherever it stands and whoever stands beside it, and another under another counter or number.
+/// A row's numbers depend only on its counter and number, not on its position or other rows.
 #[test]
 fn rows_draw_for_themselves() {
     for distribution in [Distribution::Normal, Distribution::Uniform] {
@@ -39,7 +39,7 @@ fn rows_draw_for_themselves() {
     }
 }
 
-/// The rows of a step are those that are numbered from its first on, so that machines that share a batch draw what one would.
+/// The rows of a step are numbered from its first, so that ranks that share a batch draw the batch of one rank.
 #[test]
 fn machines_that_share_a_batch_draw_what_one_would() {
     let drawn = |first: u32, rows: usize| {
@@ -57,7 +57,7 @@ fn machines_that_share_a_batch_draw_what_one_would() {
     assert_eq!(whole, given(&named, Distribution::Normal));
 }
 
-/// Counters that do not fit are refused.
+/// Counters of wrong shapes are rejected.
 #[test]
 fn rows_need_a_counter_and_a_number_each() {
     let mut graph = Graph::new();
@@ -73,8 +73,8 @@ fn rows_need_a_counter_and_a_number_each() {
     assert!(draw(Numbering::Rows { first: 0 }, &[], counter).is_err());
 }
 
-/// Trajectories of cubics in time, sampled at times of their own, are found whole at equally distant times: the quintic spline on five
-/// snapshots is exact for them. Resident and staged values yield the same bits.
+/// Trajectories that are cubic in time are resampled at equidistant times: the quintic spline on five snapshots is
+/// exact for them. Resident and staged values give the same bits.
 #[test]
 fn whole_trajectories_are_resampled() {
     let cubic = |i: usize, t: f64, point: usize| {
@@ -140,7 +140,7 @@ fn whole_trajectories_are_resampled() {
             let t = 0.2 + frame as f64 / (frames - 1) as f64 * (1.0 + i as f64 * 0.1);
             for point in 0..SIZE {
                 let found = target[(sample * frames + frame) * SIZE + point];
-                // Exact but for rounding: differences of snapshots 0.01 apart lose four digits in the second derivative.
+                // Exact up to rounding: differences of snapshots 0.01 apart lose four digits in the second derivative.
                 let expected = cubic(i, t, point);
                 assert!((found - expected).abs() < 1e-10, "{found} for {expected} at {t}");
             }
@@ -149,8 +149,8 @@ fn whole_trajectories_are_resampled() {
     assert_eq!(seen, [true; 3]);
 }
 
-/// Each kind of draw falls into every interval of irregular grids as often as it says, and snapshots are drawn exactly: the state is one of them,
-/// the velocity its stencil's.
+/// Each sampling mode draws every interval of irregular grids with its declared frequency. Samples at snapshots are
+/// exact: the state is the snapshot, the velocity is its stencil's.
 #[test]
 fn draws_fall_where_they_say() {
     let times = [0.0, 0.1, 0.9, 1.0, 3.0, 7.0, 7.25, 7.5];
@@ -176,7 +176,7 @@ fn draws_fall_where_they_say() {
                 for (weight, &time) in weights.value().iter().zip(rows) {
                     assert_eq!(*weight, f64::from(u8::from(time == drawn.time)), "{drawn:?}");
                 }
-                // Three points are exact on squares, but for rounding.
+                // Three points are exact for squares, up to rounding.
                 let slope: f64 =
                     weights.velocity().iter().zip(rows).map(|(weight, time)| weight * time * time).sum();
                 assert!((slope - 2.0 * drawn.time).abs() < 1e-10, "{slope} {drawn:?}");
@@ -185,7 +185,7 @@ fn draws_fall_where_they_say() {
         for pair in offsets.windows(2) {
             let rows = pair[0] as usize..pair[1] as usize;
             for (found, share) in nearest[rows.clone()].iter().zip(by.snapshot_shares(&times[rows])) {
-                // Half of the draws go to each trajectory; five deviations of a count.
+                // Half of the samples belong to each trajectory; the bound is five standard deviations of a count.
                 let (expected, room) = (0.5 * share, 5.0 * (0.5 * share / DRAWS as f64).sqrt());
                 assert!(
                     (found / DRAWS as f64 - expected).abs() < room,
@@ -196,7 +196,7 @@ fn draws_fall_where_they_say() {
     }
 }
 
-/// A trajectory of one snapshot is at rest, however it is drawn.
+/// A trajectory of one snapshot has velocity zero in every sampling mode.
 #[test]
 fn single_snapshots_are_at_rest() {
     for by in [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot] {

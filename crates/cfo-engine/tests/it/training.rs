@@ -1,4 +1,4 @@
-//! Whole training steps.
+//! Tests of whole training steps.
 
 use cfo_device::Device;
 use cfo_engine::{
@@ -10,7 +10,7 @@ use cfo_numerics::{DrawBy, NoiseSchedule, Path};
 const TRAJECTORIES: usize = 5;
 const FRAMES: usize = 21;
 
-/// Circles: `u' = (-v, u)` times a rate.
+/// Adds trajectories on circles: `u' = (-v, u)` times a rate.
 pub fn circles(memory: &mut Memory) {
     let (mut values, mut times, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
     for i in 0..TRAJECTORIES {
@@ -132,7 +132,7 @@ fn bad_use_is_refused_in_words() {
     assert!("gpu".parse::<Device>().is_err());
 }
 
-/// Draws of `batch` samples from `first` on: times, states and trajectories.
+/// Samples `first .. first + batch` of a batch: times, states and trajectories.
 fn draws(first: u32, batch: usize) -> (Vec<f32>, Vec<f32>) {
     let mut graph = Graph::new();
     let tensors = PathTensors {
@@ -159,7 +159,7 @@ fn draws(first: u32, batch: usize) -> (Vec<f32>, Vec<f32>) {
     (program.output(0).unwrap(), program.output(1).unwrap())
 }
 
-/// Two machines that draw halves of a batch draw what one machine draws; with values of 0 a state is its noise.
+/// Two ranks that draw halves of a batch draw the batch of one rank. With values of 0 a state is its noise.
 #[test]
 fn parts_of_a_batch_are_drawn_as_the_whole() {
     let (times, states) = draws(0, 8);
@@ -171,7 +171,7 @@ fn parts_of_a_batch_are_drawn_as_the_whole() {
     }
 }
 
-/// On one machine a sum over all machines changes nothing and takes no memory, whether the gradients are summed or not.
+/// With one rank, the sum over ranks changes nothing and uses no memory, whether the gradients are summed or not.
 #[test]
 fn a_sum_over_one_machine_is_nothing() {
     let train = |reduced: bool| {
@@ -201,7 +201,7 @@ fn a_sum_over_one_machine_is_nothing() {
     assert_eq!((bytes, steps + 1), (same, more), "the planner sees the sum, and gives it no memory");
 }
 
-/// Trajectories of 5, 2 and 9 snapshots at irregular times; each value is its row.
+/// Windows of trajectories of 5, 2 and 9 snapshots at irregular times; each value is its row index.
 fn windows(intervals: usize, staged: bool) -> Vec<Vec<f64>> {
     let (batch, step, offsets) = (64, 3, [0, 5, 7, 16]);
     let times: Vec<f64> = (0..16).map(|row| f64::from(row) + 0.1 * f64::from(row).sin()).collect();
@@ -240,7 +240,8 @@ fn windows(intervals: usize, staged: bool) -> Vec<Vec<f64>> {
     (0..outputs.len()).map(|output| program.output_f64(output).unwrap()).collect()
 }
 
-/// Windows are consecutive snapshots of one trajectory with their times; they start wherever they fit, and nowhere else.
+/// Windows are consecutive snapshots of one trajectory with their times. They start at every valid position and at no
+/// other.
 #[test]
 fn windows_are_consecutive_and_stay_in_their_trajectory() {
     let (batch, ends) = (64, [5.0, 7.0, 16.0]);
@@ -254,7 +255,7 @@ fn windows_are_consecutive_and_stay_in_their_trajectory() {
             let end = ends.into_iter().find(|&end| first < end).unwrap();
             starts.push(first as i64);
             for k in 0..=intervals {
-                // The trajectory of two snapshots stays at its last one.
+                // The trajectory of two snapshots repeats its last one.
                 let row = (first + k as f64).min(end - 1.0);
                 let found = if k == 0 { first } else { target[2 * ((k - 1) * batch + i)] };
                 assert_eq!(found, row, "sample {i}, snapshot {k}");

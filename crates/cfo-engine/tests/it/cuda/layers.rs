@@ -1,4 +1,4 @@
-//! Layers on CUDA at sizes for which they have kernels of their own, against the CPU.
+//! Layers on CUDA at sizes with special kernels, against the CPU.
 
 use cfo_device::Device;
 use cfo_engine::{Graph, GroupNormInputs, Memory, PadMode, Precision, Program, Shape};
@@ -6,7 +6,7 @@ use cfo_engine::{Graph, GroupNormInputs, Memory, PadMode, Precision, Program, Sh
 use super::{agree, device, relative, report};
 use crate::check::normals;
 
-/// Group norms of a field, with everything around them and alone.
+/// Group norms of a field, fused and alone.
 fn kept_norm(test: &str, field: [usize; 4]) {
     if device(test).is_none() {
         return;
@@ -26,7 +26,7 @@ fn kept_norm(test: &str, field: [usize; 4]) {
     report(test);
 }
 
-/// A convolution `[outputs, k, k, channels]` of a field of few channels.
+/// A convolution `[outputs, k, k, channels]` of a field with few channels.
 fn few_channels(test: &str, field: [usize; 4], k: usize, outputs: usize) {
     if device(test).is_none() {
         return;
@@ -53,7 +53,7 @@ macro_rules! sizes {
     };
 }
 
-// Kept by a block, by clusters (whole and not), by teams; and one that none of them takes.
+// Kept by a block, by clusters (whole and not) and by teams; and one that fits none of them.
 sizes!(
     kept_norm: a_block_keeps_a_norm([3, 16, 16, 64]), a_part_of_a_cluster_keeps_a_norm([2, 20, 30, 128]),
     a_cluster_keeps_a_norm([2, 64, 64, 128]), a_part_of_a_team_keeps_a_norm([5, 70, 61, 64]),
@@ -64,13 +64,13 @@ sizes!(
     two_channels_of_an_odd_width([2, 20, 23, 2], 3, 32), three_channels_are_few([2, 16, 32, 3], 3, 128),
 );
 
-/// Results of norms that are computed again are those that were kept, so that the gradients are the same.
+/// Norms whose results are recomputed have the same gradients as norms whose results are kept.
 #[test]
 fn large_results_are_computed_again() {
     if device("large_results_are_computed_again").is_none() {
         return;
     }
-    // Large enough as a whole; the parts of the batch, which do not depend on each other, are not.
+    // The whole is large enough; the parts of the batch, which are independent, are not.
     let (batch, c) = (32, 64);
     let gradients = |batch: usize, first: usize| -> Vec<Vec<f64>> {
         let mut graph = Graph::new();

@@ -1,4 +1,4 @@
-//! Fields of one row on a GPU: their convolutions, and those with norms around them, against the CPU.
+//! Fields of one row on a GPU: their convolutions, also fused with norms, against the CPU.
 
 use cfo_engine::{Activation, GroupNormInputs, PadMode, Shape};
 
@@ -10,7 +10,7 @@ fn real(shape: &[usize], seed: u64, factor: f64) -> (Shape, Vec<f64>) {
     (Shape::from(shape), values.iter().map(|value| value * factor).collect())
 }
 
-/// Convolutions of one row, direct and transposed. Batch, length, channels in and out, taps, stride, margin.
+/// Convolutions of one row, direct and transposed. Cases: batch, length, channels in and out, taps, stride, padding.
 fn lines(test: &str, mode: PadMode, cases: &[[usize; 7]]) {
     if device(test).is_none() {
         return;
@@ -46,21 +46,21 @@ fn lines_between_zeros() {
     lines("lines_between_zeros", PadMode::Zero, &cases);
 }
 
-/// Shorter than the kernel, longer than a block, and channels that only one precision's kernels take.
+/// Rows shorter than the kernel or longer than a block, and channels that only one precision's kernels support.
 #[test]
 fn odd_lines() {
     let cases = [[7, 2, 32, 32, 3, 1, 1], [2, 400, 32, 32, 3, 1, 1], [3, 37, 48, 80, 3, 1, 1]];
     lines("odd_lines", PadMode::Circular, &cases);
 }
 
-/// What the kernels for lines must leave alone.
+/// Cases that the kernels for rows do not support.
 #[test]
 fn lines_left_to_others() {
     lines("lines_left_to_others", PadMode::Replicate, &[[4, 26, 64, 64, 3, 1, 1]]);
     lines("lines_left_to_others", PadMode::Circular, &[[4, 20, 20, 24, 3, 1, 1], [4, 21, 32, 32, 4, 2, 1]]);
 }
 
-/// Convolutions between norms. Batch, length, channels, groups.
+/// Convolutions between norms. Cases: batch, length, channels, groups.
 fn normed(test: &str, mode: PadMode, cases: &[[usize; 4]]) {
     if device(test).is_none() {
         return;
@@ -85,13 +85,13 @@ fn normed(test: &str, mode: PadMode, cases: &[[usize; 4]]) {
     report(test);
 }
 
-/// Many short samples: each convolution is done with its norm.
+/// Many short samples: each convolution is fused with its norm.
 #[test]
 fn normed_lines() {
     normed("normed_lines", PadMode::Circular, &[[130, 20, 64, 8], [96, 10, 128, 4]]);
 }
 
-/// Channels that do not fill the last block, groups of one channel; samples too few to be whole in a block.
+/// Channels that do not fill the last block, groups of one channel, and too few samples to fill a block.
 #[test]
 fn odd_normed_lines() {
     normed("odd_normed_lines", PadMode::Zero, &[[66, 12, 96, 6], [150, 7, 32, 32], [9, 100, 32, 4]]);

@@ -1,4 +1,4 @@
-//! Layers of tokens on CUDA at sizes for which they have kernels of their own, against the CPU.
+//! Layers of tokens on CUDA at sizes with special kernels, against the CPU.
 
 use cfo_engine::{Activation, Shape};
 
@@ -7,7 +7,7 @@ use crate::check::{Build, normals};
 
 type Tensor = (Shape, Vec<f64>);
 
-/// Random numbers of a size.
+/// Random numbers of a given size.
 fn small(shape: &[usize], seed: u64, factor: f64) -> Tensor {
     let values = normals(shape.iter().product(), seed);
     (Shape::from(shape), values.iter().map(|value| value * factor).collect())
@@ -23,7 +23,8 @@ fn large_attentions() {
     if device("large_attentions").is_none() {
         return;
     }
-    // Whole heads in shared memory, more of them than multiprocessors, and heads or rows of tokens too long for that.
+    // Whole heads in shared memory, more heads than multiprocessors, and heads or rows of tokens too long for shared
+    // memory.
     for (batch, tokens, width, heads) in [
         (1, 256, 384, 8),
         (9, 256, 256, 16),
@@ -79,7 +80,7 @@ fn large_layer_norms() {
     report("large_layer_norms");
 }
 
-/// Products and sums of so many rows that kernels of their own take them.
+/// Products and sums with enough rows for special kernels.
 #[test]
 fn many_rows() {
     if device("many_rows").is_none() {
@@ -97,7 +98,7 @@ fn many_rows() {
         let y = g.linear(y, x[3], None, Activation::Identity)?;
         g.scale(y, 0.1)
     });
-    // A value that a product reads as well, and so is stored as products want it.
+    // A value that a product also reads, and that is therefore stored in the layout of products.
     let values = [small(&[16_401, 64], 6, 0.2), small(&[64, 256], 7, 0.1), small(&[256, 8], 8, 0.05)];
     agree_on("sums of many rows", &values, &|g, x| {
         let y = g.linear(x[0], x[1], None, Activation::Identity)?;
