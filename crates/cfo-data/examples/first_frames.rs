@@ -1,4 +1,4 @@
-//! Prints first frames as the simulators store them, for the references of `tests/fixtures/make_simulator_references.py`:
+//! Prints the first frames of the simulators for the references of `tests/fixtures/make_simulator_references.py`, as
 //! lines of a case, a name and numbers.
 
 use cfo_data::simulate::{

@@ -1,9 +1,12 @@
-//! Inner products of the changes between neighbouring snapshots: what the mean square of a path's velocity is made of.
+//! Inner products of the changes between neighbouring snapshots, from which the mean square of a path's velocity
+//! follows.
 
 use crate::simd::vectorized;
 
-/// For snapshots `u_0, ..., u_N`, the products `<d_j, d_{j+o}>` of the changes `d_j = u_{j+1} - u_j` for every offset `o` below
-/// a reach, each channel on its own.
+/// Inner products of the changes between neighbouring snapshots, for each channel.
+///
+/// For snapshots `u_0, ..., u_N` and changes `d_j = u_{j+1} - u_j` these are `<d_j, d_{j+o}>` for every offset `o`
+/// below a reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeProducts {
     channels: usize,
@@ -14,7 +17,7 @@ pub struct ChangeProducts {
 }
 
 impl ChangeProducts {
-    /// Of snapshots of the same length, channels last.
+    /// Computes the products for snapshots of equal length, channels last.
     pub fn new<'a>(snapshots: impl Iterator<Item = &'a [f32]>, channels: usize, reach: usize) -> Self {
         let (channels, reach) = (channels.max(1), reach.max(1));
         let mut found = Self { channels, reach, products: Vec::new(), points: 0 };
@@ -45,23 +48,23 @@ impl ChangeProducts {
         }
     }
 
-    /// Changes, one less than snapshots.
+    /// Number of changes, one less than snapshots.
     pub fn len(&self) -> usize {
         self.products.len() / (self.reach * self.channels)
     }
 
-    /// Whether there is no change at all.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.products.is_empty()
     }
 
-    /// The mean over a snapshot's points of the product of change `j` with change `j + offset` in one channel.
+    /// The mean, over a snapshot's points, of the product of change `j` with change `j + offset` in one channel.
     pub fn mean(&self, j: usize, offset: usize, channel: usize) -> f64 {
         self.products[(j * self.reach + offset) * self.channels + channel] / self.points.max(1) as f64
     }
 }
 
-/// Adds the products of two fields to one sum a channel.
+/// Adds the products of two fields to one sum per channel.
 fn add_products(one: &[f32], other: &[f32], sums: &mut [f64]) {
     match sums.len() {
         1 | 2 | 4 | 8 => add_in_lanes::<8>(one, other, sums),
@@ -71,7 +74,7 @@ fn add_products(one: &[f32], other: &[f32], sums: &mut [f64]) {
     }
 }
 
-/// The same in independent partial sums, which vectorise; `LANES` is a multiple of the channels.
+/// Adds the products in independent partial sums, which vectorise; `LANES` is a multiple of the channels.
 fn add_in_lanes<const LANES: usize>(one: &[f32], other: &[f32], sums: &mut [f64]) {
     let ((ones, rest_of_one), (others, rest_of_other)) = (one.as_chunks(), other.as_chunks());
     for (i, lane) in products::<LANES>(ones, others).into_iter().enumerate() {
@@ -115,7 +118,7 @@ mod tests {
             channels in 1usize..9, points in 1usize..30, frames in 1usize..9, reach in 1usize..6, seed: u64,
         ) {
             let (mut random, size) = (Philox::new(seed, 0), points * channels);
-            // Whole numbers, so that every sum is exact.
+            // Integers, so that every sum is exact.
             let values: Vec<f32> = (0..frames * size).map(|_| random.below(200) as f32 - 100.0).collect();
             let found = ChangeProducts::new(values.chunks(size), channels, reach);
             prop_assert_eq!(found.len(), frames - 1);

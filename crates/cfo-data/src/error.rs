@@ -10,7 +10,7 @@ use crate::{Defect, Place, TrajectoryError};
 
 /// An error of a trajectory file.
 ///
-/// [`DataError::is_bad_input`] tells whether the input is at fault or the work failed, [`DataError::hint`] what to change.
+/// [`DataError::is_bad_input`] returns whether the input is at fault, [`DataError::hint`] what to change.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// There is no such file.
@@ -25,7 +25,7 @@ pub enum DataError {
         /// The path as given.
         path: PathBuf,
     },
-    /// The file has no byte.
+    /// The file has no bytes.
     #[error("`{path}` is empty", path = path.display())]
     Empty {
         /// The path as given.
@@ -48,7 +48,7 @@ pub enum DataError {
     UnknownLayout {
         /// The path as given.
         path: PathBuf,
-        /// What the file holds instead.
+        /// Content of the file.
         found: String,
     },
     /// The content contradicts itself or its format.
@@ -56,9 +56,9 @@ pub enum DataError {
     Damaged {
         /// The path as given.
         path: PathBuf,
-        /// Where.
+        /// Place of the contradiction.
         place: Box<Place>,
-        /// What does not fit.
+        /// Description of the contradiction.
         detail: String,
     },
     /// The numbers of a dataset are in other files.
@@ -83,14 +83,14 @@ pub enum DataError {
         /// The path as given.
         path: PathBuf,
     },
-    /// A dataset or attribute that must be there is not.
+    /// A required dataset or attribute is missing.
     #[error("`{path}` has no `{name}`; found {found}", path = path.display(), found = listed(found))]
     Absent {
         /// The path as given.
         path: PathBuf,
-        /// The dataset, array or attribute.
+        /// The missing dataset, array or attribute.
         name: String,
-        /// The names of what is there.
+        /// Names of existing ones.
         found: Vec<String>,
     },
     /// An array holds Python objects or lists of different lengths.
@@ -98,9 +98,9 @@ pub enum DataError {
     Ragged {
         /// The path as given.
         path: PathBuf,
-        /// Where.
+        /// Place of the array.
         place: Box<Place>,
-        /// What is there.
+        /// Content of the array.
         found: String,
     },
     /// A dataset, attribute or trajectory has another type, shape or value than needed.
@@ -108,11 +108,11 @@ pub enum DataError {
     Unfit {
         /// The path as given.
         path: PathBuf,
-        /// Where.
+        /// Place of the value.
         place: Box<Place>,
-        /// What is there.
+        /// The type, shape or value found.
         found: String,
-        /// What must be there.
+        /// The type, shape or value needed.
         needed: String,
     },
     /// Times do not increase, or one is not finite.
@@ -122,7 +122,7 @@ pub enum DataError {
         path: PathBuf,
         /// The trajectory.
         place: Box<Place>,
-        /// What is wrong with them.
+        /// The error of the times.
         source: TimeGridError,
     },
     /// A trajectory to be written does not fit the file.
@@ -132,10 +132,10 @@ pub enum DataError {
         path: PathBuf,
         /// The trajectory.
         place: Box<Place>,
-        /// What does not fit.
+        /// The mismatch.
         source: TrajectoryError,
     },
-    /// Numbers given by a program are not a valid trajectory.
+    /// Numbers that the caller passed are not a valid trajectory.
     #[error(transparent)]
     Trajectory(#[from] TrajectoryError),
     /// A value is NaN, infinite or beyond single precision.
@@ -143,9 +143,9 @@ pub enum DataError {
     NotFinite {
         /// The path as given.
         path: PathBuf,
-        /// Where.
+        /// Place of the value.
         place: Box<Place>,
-        /// The offending value.
+        /// The value.
         value: f64,
     },
     /// A parameter is NaN or infinite.
@@ -153,21 +153,21 @@ pub enum DataError {
     Parameter {
         /// The path as given.
         path: PathBuf,
-        /// Where.
+        /// Place of the parameter.
         place: Box<Place>,
-        /// Which parameter, counted from 0.
+        /// Index of the parameter.
         column: usize,
-        /// The offending value.
+        /// The value.
         value: f64,
     },
-    /// A trajectory or frame beyond the end was asked for.
+    /// The index of a trajectory or frame is out of range.
     #[error("`{path}`: {place} does not exist: there are {count}", path = path.display())]
     OutOfRange {
         /// The path as given.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested trajectory or frame.
         place: Box<Place>,
-        /// How many there are.
+        /// Number of existing ones.
         count: usize,
     },
     /// A valid format that this library does not read or write.
@@ -175,7 +175,7 @@ pub enum DataError {
     Unsupported {
         /// The path as given.
         path: PathBuf,
-        /// The feature.
+        /// Description of the feature.
         what: String,
     },
     /// The disk is full.
@@ -184,32 +184,32 @@ pub enum DataError {
         /// The output as given.
         path: PathBuf,
     },
-    /// The operating system refused a read or a write.
+    /// The operating system reported an error while reading or writing.
     #[error("cannot {action} `{path}`", path = path.display())]
     Io {
         /// `read` or `write`.
         action: &'static str,
         /// The path as given.
         path: PathBuf,
-        /// What it answered.
+        /// The reported error.
         source: io::Error,
     },
-    /// The HDF5 writer failed for another reason than the disk.
+    /// The HDF5 writer failed for another reason than a full disk.
     #[error("cannot write `{path}`: {detail}", path = path.display())]
     Writer {
         /// The output as given.
         path: PathBuf,
-        /// What it answered.
+        /// The reported error.
         detail: String,
     },
     /// An argument of a function is invalid.
     #[error("{what} is {found}; needed: {needed}")]
     Argument {
-        /// The argument.
+        /// Name of the argument.
         what: &'static str,
-        /// What was given.
+        /// The value passed.
         found: String,
-        /// What must be given.
+        /// Accepted values.
         needed: String,
     },
 }
@@ -288,7 +288,7 @@ impl DataError {
         Some(text.to_string())
     }
 
-    /// What is wrong with a trajectory of a file, as an error.
+    /// Creates an error from a defect of a trajectory in a file.
     pub fn defect(path: &Path, defect: Defect) -> Self {
         let path = path.to_owned();
         match defect {
@@ -307,7 +307,7 @@ impl DataError {
         }
     }
 
-    /// An error of the operating system while reading.
+    /// Creates an error from an I/O error while reading.
     pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             ErrorKind::NotFound => Self::Missing { path: path.to_owned() },
@@ -316,7 +316,7 @@ impl DataError {
                 place: Box::default(),
                 detail: "the file ends too early".to_string(),
             },
-            // All arguments of a reader's system calls, offsets and lengths, come from the file.
+            // All arguments of a reader's system calls (offsets and lengths) come from the file.
             ErrorKind::InvalidInput | ErrorKind::InvalidData => Self::Damaged {
                 path: path.to_owned(),
                 place: Box::default(),
@@ -326,7 +326,7 @@ impl DataError {
         }
     }
 
-    /// An error of the operating system while writing.
+    /// Creates an error from an I/O error while writing.
     pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             // A limit on file sizes and an exceeded quota are treated like a full disk.
@@ -357,7 +357,7 @@ fn unusable(value: f64) -> String {
     }
 }
 
-/// The first of some names, for a message.
+/// The first few names, for a message.
 pub(crate) fn listed(names: &[String]) -> String {
     const MOST: usize = 8;
     let shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();

@@ -1,4 +1,4 @@
-//! Trajectories and where they come from: files that users already have, and the simulators of the paper's systems.
+//! Trajectories from files and from simulators of the paper's systems.
 
 #![warn(clippy::too_many_lines)]
 

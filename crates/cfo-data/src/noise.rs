@@ -1,9 +1,9 @@
-//! How much noise the channels of a data set carry, told apart from times that are too far apart.
+//! Estimates of the noise in each channel of a data set, as distinct from coarse sampling in time.
 //!
-//! Noise and curves are separated by likelihood (see [`cfo_numerics::Smoother`]): noise is as large at short intervals as at long ones, a
-//! curve is not. What looks like noise is believed only if other scales agree: with every second snapshot left out it must
-//! stay as large (what is a curve between snapshots grows), it must be small beside the channel, and at neighbouring points of a
-//! field it must not be alike.
+//! Noise and curves are separated by maximum likelihood (see [`cfo_numerics::Smoother`]): noise has the same size at
+//! short and at long intervals, a curve does not. An estimate must pass three tests. With every second snapshot left
+//! out the noise must keep its size, since a curve between snapshots would grow. It must be small compared to the
+//! channel. At neighbouring points of a field it must not be correlated.
 
 use std::ops::Range;
 
@@ -13,51 +13,52 @@ use crate::sampling::spread;
 use crate::store::TrajectoryFile;
 use crate::{DataError, FieldShape};
 
-/// At most so many trajectories are looked at, spread over the data.
+/// Maximum number of trajectories used, spread over the data.
 const MOST_TRAJECTORIES: usize = 32;
-/// At most so many snapshots of a trajectory, from its middle.
+/// Maximum number of snapshots used per trajectory, from its middle.
 const MOST_FRAMES: usize = 4096;
-/// At most so many points of a field.
+/// Maximum number of points used per field.
 const MOST_POINTS: usize = 64;
-/// About so many values of each channel in all; they know a deviation to half a percent.
+/// Approximate number of values used per channel, which determine a deviation to half a percent.
 const MOST_VALUES: usize = 1 << 17;
-/// Numbers that are read at a time.
+/// Numbers read at a time.
 const PORTION: usize = 1 << 22;
-/// With fewer differences nothing is said: a deviation would not be known to 20 %.
+/// Minimum number of differences for an estimate. With fewer, the error of a deviation would exceed 20 %.
 const LEAST_DIFFERENCES: usize = 12;
-/// Noise above this share of the channel's deviation hides the curves from which it is told.
+/// Largest noise relative to the channel's deviation at which noise can be separated from curves.
 const MOST_RELATIVE: f64 = 0.35;
-/// Noise that grows by more than this when every second snapshot is left out is no noise.
+/// Largest growth of the noise when every second snapshot is left out.
 const MOST_GROWTH: f64 = 2.0;
-/// Least share of the variance of residuals that neighbouring points do not have in common.
+/// Least fraction of the residuals' variance that neighbouring points do not share.
 const LEAST_OWN: f64 = 0.5;
 
-/// A typical step of an input, in units of its deviation. Digits of a sensor are finer.
+/// Typical step of an input, in units of its deviation. The last digits of a sensor are finer.
 const LEAST_STEP: f64 = 0.1;
 
-/// Noise below this share of a channel's deviation is not worth smoothing: splines err as much.
+/// Noise relative to a channel's deviation below which smoothing is not worth while, since splines have errors of that
+/// size.
 const MATTERS: f64 = 1e-3;
 
 /// The noise of one channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelNoise {
-    /// Deviation of the noise in the data's units, and the smoothing that it asks for.
+    /// Deviation of the noise in the data's units, and the smoothing parameters.
     pub fit: NoiseFit,
-    /// In units of the channel's deviation.
+    /// Deviation of the noise in units of the channel's deviation.
     pub relative: f64,
-    /// Whether it is told apart from times that are too far apart. If not, the deviation is an upper bound.
+    /// Whether noise was distinguished from coarse sampling in time. If not, the deviation is an upper bound.
     pub resolved: bool,
-    /// Whether the channel moves in steps and is constant between them, as controls do. Its steps are not noise.
+    /// Whether the channel is piecewise constant, as controls are. Its steps are not noise.
     pub stepwise: bool,
 }
 
 impl ChannelNoise {
-    /// No noise, with certainty or without.
+    /// No noise, either established or unknown.
     fn none(resolved: bool) -> Self {
         Self { fit: NoiseFit::NONE, relative: 0.0, resolved, stepwise: false }
     }
 
-    /// What surely is noise, in the data's units.
+    /// Deviation of the noise in the data's units if it was established, otherwise 0.
     pub fn certain(&self) -> f64 {
         if self.resolved { self.fit.deviation } else { 0.0 }
     }
@@ -68,7 +69,7 @@ impl ChannelNoise {
     }
 }
 
-/// Collects a bounded number of series of each channel and tells the noise in them.
+/// Collects a bounded number of series per channel and estimates their noise.
 #[derive(Clone, Debug)]
 pub struct NoiseEstimator {
     shape: FieldShape,
@@ -88,17 +89,18 @@ struct Series {
 }
 
 impl NoiseEstimator {
-    /// For `trajectories` trajectories, whose mean interval is `unit`.
+    /// Creates an estimator for `trajectories` trajectories with mean interval `unit`.
     pub fn new(shape: FieldShape, unit: f64, trajectories: usize) -> Self {
         Self { shape, unit, trajectories, series: Vec::new() }
     }
 
-    /// Which of `count` trajectories are worth adding.
+    /// Indices, among `count` trajectories, of those to add.
     pub fn chosen(count: usize) -> Vec<usize> {
         spread(count, MOST_TRAJECTORIES)
     }
 
-    /// Adds a trajectory. `read` returns its snapshots; `counts` gives the number of measurements averaged in each (empty: one each).
+    /// Adds a trajectory. `read` returns its snapshots; `counts` gives the number of measurements averaged in each
+    /// (empty: one each).
     ///
     /// # Errors
     /// Those of `read`.
@@ -127,7 +129,7 @@ impl NoiseEstimator {
         Ok(())
     }
 
-    /// The deviation of each channel over what was added; 1 where it is 0.
+    /// The deviation of each channel over the added values; 1 where it is 0.
     pub fn deviation(&self) -> Vec<f64> {
         let mut statistics = crate::Statistics::new(self.shape.channels);
         for Series { values, .. } in &self.series {
@@ -136,7 +138,7 @@ impl NoiseEstimator {
         statistics.normalization().deviation
     }
 
-    /// Points of a snapshot that are looked at: of a field pairs of neighbours along its last axis.
+    /// Points of a snapshot that are used; for fields, pairs of neighbours along the last axis.
     fn points(&self, frames: usize) -> Vec<usize> {
         let all = self.shape.height * self.shape.width;
         let affordable = MOST_VALUES / (self.trajectories.clamp(1, MOST_TRAJECTORIES) * frames.max(1));
@@ -147,12 +149,13 @@ impl NoiseEstimator {
         }
     }
 
-    /// Whether points stand in pairs of neighbours.
+    /// Whether points come in pairs of neighbours.
     fn pairs(&self) -> bool {
         self.shape.width > 1 && self.shape.width.is_multiple_of(2)
     }
 
-    /// The noise of each channel, whose deviations are given; `known` noise, in units of these, is taken as it is.
+    /// The noise of each channel, given the channels' deviations. `known` noise, in units of these, is used without an
+    /// estimate.
     pub fn finish(&self, deviation: &[f64], known: Option<f64>) -> Vec<ChannelNoise> {
         deviation.iter().enumerate().map(|(channel, &spread)| self.channel(channel, spread, known)).collect()
     }
@@ -191,8 +194,8 @@ impl NoiseEstimator {
         ChannelNoise { fit, relative: fit.deviation / spread, resolved, stepwise: false }
     }
 
-    /// Whether a channel of a system keeps its value over most intervals and moves far over the others. Sensors of few digits keep their value
-    /// too, but move by single digits; parts of a field may be at rest.
+    /// Whether a channel of a system is constant over most intervals and has large steps in the others. Sensors of few
+    /// digits are constant too, but their steps are single digits. Parts of a field may be at rest.
     fn is_stepwise(&self, channel: usize, spread: f64) -> bool {
         if self.shape.axes > 0 {
             return false;
@@ -217,8 +220,7 @@ impl NoiseEstimator {
         (column, width)
     }
 
-    /// Share of the variance of what smoothing removes that neighbouring points do not have in common; 1 where there are
-    /// none.
+    /// Fraction of the variance of the removed noise that neighbouring points do not share; 1 without neighbours.
     fn own_share(&self, channel: usize, ratio: f64) -> f64 {
         if !self.pairs() {
             return 1.0;
@@ -239,10 +241,10 @@ impl NoiseEstimator {
     }
 }
 
-/// The noise of each channel of a file, whose deviations are given. The cost is bounded whatever the size of the file.
+/// The noise of each channel of a file, given the channels' deviations. The cost is bounded for files of any size.
 ///
 /// # Errors
-/// If the file cannot be read, or a value where it looks is not finite.
+/// If the file cannot be read, or a value used is not finite.
 pub fn noise_of_file(file: &TrajectoryFile, deviation: &[f64]) -> Result<Vec<ChannelNoise>, DataError> {
     let chosen = NoiseEstimator::chosen(file.len());
     let times = chosen.iter().map(|&index| file.times(index)).collect::<Result<Vec<_>, _>>()?;
@@ -274,7 +276,7 @@ mod tests {
         if width > 1 { FieldShape::line(width, channels) } else { FieldShape::system(channels) }
     }
 
-    /// The noise of trajectories to which `share` of each channel's deviation is added.
+    /// The estimated noise of trajectories after adding noise of `share` times each channel's deviation.
     fn found(shape: FieldShape, trajectories: &[Trajectory], share: f64) -> Vec<ChannelNoise> {
         let channels = shape.channels;
         let mut statistics = crate::Statistics::new(channels);
@@ -295,7 +297,7 @@ mod tests {
         estimator.finish(&deviation, None)
     }
 
-    /// Clean data have below a thousandth; noise of 1, 5 and 10 % is found within a fifth.
+    /// Clean data have noise below a thousandth; added noise of 1, 5 and 10 % is found to within a fifth.
     fn assert_found(shape: FieldShape, trajectories: &[Trajectory]) {
         for noise in found(shape, trajectories, 0.0) {
             assert!(noise.relative < 1e-3 && noise.resolved, "{noise:?}");
@@ -326,7 +328,7 @@ mod tests {
         assert_found(shape(1, 2), &trajectories);
     }
 
-    /// A quarter of the paper's times, drawn at random.
+    /// A quarter of the paper's times, chosen at random.
     #[test]
     fn noise_of_sparse_lorenz() {
         let trajectories: Vec<Trajectory> = (0..12)
@@ -361,7 +363,7 @@ mod tests {
         assert_found(square, &waves);
     }
 
-    /// Clean curves at times too far apart: what cannot be told from noise is not called noise.
+    /// Clean curves sampled too coarsely are not reported as noise.
     #[test]
     fn coarse_times_are_not_called_noise() {
         let lorenz = Lorenz { frames: 26, ..Default::default() };
@@ -375,7 +377,7 @@ mod tests {
         );
     }
 
-    /// A control that is held constant between random steps, and a sensor whose last digit is coarse.
+    /// Tests a control that is constant between random steps, and a sensor with a coarse last digit.
     #[test]
     fn steps_of_an_input_are_not_noise() {
         let mut random = Philox::new(11, 0);

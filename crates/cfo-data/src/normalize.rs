@@ -1,4 +1,4 @@
-//! Per-channel statistics in one pass, and the scaling that they define.
+//! Per-channel statistics in one pass, and scaling by them.
 
 use crate::simd::vectorized;
 
@@ -14,31 +14,31 @@ pub struct Normalization {
 }
 
 impl Normalization {
-    /// The scaling that changes nothing.
+    /// The identity scaling.
     pub fn identity(channels: usize) -> Self {
         Self { mean: vec![0.0; channels], deviation: vec![1.0; channels] }
     }
 
-    /// Scale values in place, channels last.
+    /// Scales values in place, channels last.
     pub fn apply(&self, values: &mut [f32]) {
         scale(values, &self.mean, &self.deviation);
     }
 
-    /// Undo [`Normalization::apply`].
+    /// Inverts [`Normalization::apply`].
     pub fn invert(&self, values: &mut [f32]) {
         unscale(values, &self.mean, &self.deviation);
     }
 }
 
 vectorized! {
-    /// Subtract a mean from the values of each channel, channels last, and divide by a deviation.
+    /// Subtracts a mean from the values of each channel (channels last) and divides by a deviation.
     pub fn scale(values: &mut [f32], mean: &[f64], deviation: &[f64]) {
         transform(values, mean, deviation, |value, mean, deviation| (value - mean) / deviation);
     }
 }
 
 vectorized! {
-    /// Undo [`scale`].
+    /// Inverts [`scale`].
     pub fn unscale(values: &mut [f32], mean: &[f64], deviation: &[f64]) {
         transform(values, mean, deviation, |value, mean, deviation| value * deviation + mean);
     }
@@ -59,7 +59,7 @@ fn transform(values: &mut [f32], mean: &[f64], deviation: &[f64], map: impl Fn(f
     }
 }
 
-/// The same for several points at once; `LANES` is a multiple of the channels.
+/// Transforms several points at once; `LANES` is a multiple of the channels.
 #[inline(always)]
 fn transform_lanes<const LANES: usize>(
     values: &mut [f32],
@@ -83,10 +83,10 @@ fn transform_lanes<const LANES: usize>(
     }
 }
 
-/// Running statistics: add snapshots in portions of any size, then read the result.
+/// Running statistics: snapshots are added in portions of any size.
 ///
-/// Each portion of a few thousand points is reduced in two passes about its own mean and merged by the pairwise
-/// update of Chan, Golub and LeVeque, so that a mean a million times the spread costs no accuracy.
+/// Each portion of a few thousand points is reduced in two passes relative to its own mean and merged by the pairwise
+/// update of Chan, Golub and LeVeque. A mean that is a million times the deviation thus costs no accuracy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     count: u64,
@@ -97,11 +97,11 @@ pub struct Statistics {
     high: Vec<f32>,
 }
 
-/// Points reduced together; small enough to stay in the first-level cache.
+/// Number of points reduced together; small enough to stay in the first-level cache.
 const PORTION: usize = 2048;
 
 impl Statistics {
-    /// No values yet.
+    /// Creates empty statistics.
     pub fn new(channels: usize) -> Self {
         Self {
             count: 0,
@@ -112,7 +112,7 @@ impl Statistics {
         }
     }
 
-    /// Add points, channels last; an incomplete last point is left out.
+    /// Adds points, channels last; an incomplete last point is ignored.
     pub fn add(&mut self, values: &[f32]) {
         let channels = self.mean.len();
         if channels == 0 {
@@ -184,7 +184,7 @@ impl Statistics {
         }
     }
 
-    /// Add the statistics of other points of the same channels.
+    /// Adds the statistics of other points with the same channels.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -201,7 +201,7 @@ impl Statistics {
         self.count = count;
     }
 
-    /// Points seen.
+    /// Number of points added.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -230,7 +230,7 @@ impl Statistics {
         pairs.map(|(mean, spread)| mean.hypot((spread / count).sqrt())).collect()
     }
 
-    /// The scaling of what was seen to `[0, 1]`: the least value as mean, the range as deviation.
+    /// The scaling of the added values to `[0, 1]`: the least value as mean, the range as deviation.
     pub fn range_normalization(&self) -> Normalization {
         let range = |(&low, &high): (&f32, &f32)| f64::from(high) - f64::from(low);
         let ranges = self.low.iter().zip(&self.high).map(range);
@@ -240,11 +240,11 @@ impl Statistics {
         }
     }
 
-    /// Mean and standard deviation (of the population) of what was seen.
+    /// Mean and population standard deviation of the added values.
     pub fn normalization(&self) -> Normalization {
         let deviation = |spread: f64, mean: f64| {
             let deviation = (spread / self.count as f64).sqrt();
-            // Below the resolution of `f32` about the mean a spread is rounding, not signal.
+            // A deviation below the resolution of `f32` at the mean is rounding error.
             if deviation > mean.abs() * f64::from(f32::EPSILON) * 0.25 { deviation } else { 1.0 }
         };
         Normalization {
@@ -328,7 +328,7 @@ mod tests {
             let normalization = statistics.normalization();
             for channel in 0..channels {
                 let (expected_mean, expected_deviation) = reference(&values, channels, channel);
-                // Sums of n terms of size m round by at most n m eps.
+                // The error of sums of n terms of size m is at most n m eps.
                 let bound = points as f64 * mean.abs().max(1.0) * 4.0 * f64::EPSILON;
                 prop_assert!((normalization.mean[channel] - expected_mean).abs() <= bound);
                 if expected_deviation > 1e-3 * mean.abs().max(1.0) * f64::from(f32::EPSILON) * 1e4 {
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Whatever instructions the processor has, each lane adds up in the same order and rounds alike.
+    /// Each lane adds in the same order and rounds equally with any instruction set.
     #[test]
     fn lanes_have_the_bits_of_a_plain_loop() {
         use std::hint::black_box;
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// Spread 1 on a mean of 1e6: the naive sum of squares would lose all but four digits.
+    /// A deviation of 1 at a mean of 1e6: the naive sum of squares would lose all but four digits.
     #[test]
     fn huge_means_cost_no_accuracy() {
         let values: Vec<f32> = (0..1_000_000).map(|i| 1e6 + (i % 3) as f32 - 1.0).collect();

@@ -1,15 +1,15 @@
 //! Offsets that are subtracted from channels before their values are stored in single precision.
 //!
-//! Single precision has seven digits, which lose the sine of `101325 + 0.02 sin t`. If a channel's values are large compared to their
-//! spread, a number near their mean is subtracted in double precision first. Values in memory are relative to this offset. Files, arrays,
-//! predictions and errors that users see are absolute.
+//! Single precision has seven digits, too few for the sine in `101325 + 0.02 sin t`. If a channel's values are large
+//! compared to their deviation, a number near their mean is subtracted in double precision first. Values in memory are
+//! relative to this offset. Files, arrays, predictions and errors that users see are absolute.
 
 use crate::Description;
 
 /// Smallest ratio of mean to deviation for which a channel gets an offset. It saves at least two digits.
 const LARGE: f64 = 100.0;
 
-/// Constants below this get no offset: single precision keeps half of its digits for variation that the sample does not show.
+/// Constants below this get no offset: single precision keeps half of its digits for variation outside the sample.
 const SMALL: f64 = 4096.0;
 
 /// Larger means get no offset, since squares of absolute values would overflow.
@@ -28,7 +28,7 @@ impl Offset {
         if channels.iter().all(|&offset| offset == 0.0) { Self::NONE } else { Self(channels) }
     }
 
-    /// Chooses offsets for values (channels last), given in any number of portions.
+    /// Chooses offsets for values (channels last) in any number of portions.
     pub fn suiting<'a>(channels: usize, portions: impl IntoIterator<Item = &'a [f64]>) -> Self {
         let mut spreads = vec![Spread::default(); channels.max(1)];
         for portion in portions {
@@ -106,7 +106,7 @@ impl Offset {
     }
 }
 
-/// Mean and spread of a channel, found in double precision.
+/// Mean and deviation of a channel in double precision.
 #[derive(Clone, Debug, Default)]
 struct Spread {
     count: f64,
@@ -133,7 +133,7 @@ impl Spread {
         if deviation.is_nan() || size > LARGEST || size < LARGE * deviation || is_small_constant {
             return 0.0;
         }
-        // A channel that is constant in the sample may vary elsewhere.
+        // A channel that is constant in the sample may vary outside it.
         let digit = if deviation > 0.0 { deviation.log2().floor().exp2() } else { 0.0 };
         let rounded = (self.mean / digit).round() * digit;
         if digit > 0.0 && rounded.is_finite() { rounded } else { self.mean }

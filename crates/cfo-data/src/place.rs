@@ -1,29 +1,29 @@
-//! Where in a file something is, for messages.
+//! Places in a file, for messages.
 
 use std::fmt;
 
-/// Where in a file something was found; unknown parts stay `None`.
+/// A place in a file; unknown parts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Dataset, array or attribute, as the file names it.
+    /// Dataset, array or attribute, by its name in the file.
     pub dataset: Option<String>,
-    /// Trajectory, counted from 0.
+    /// Index of the trajectory.
     pub trajectory: Option<usize>,
-    /// Snapshot of that trajectory, counted from 0.
+    /// Index of the snapshot.
     pub frame: Option<usize>,
-    /// Row and column of that snapshot, counted from 0.
+    /// Row and column in the snapshot.
     pub point: Option<(usize, usize)>,
-    /// Channel at that point, counted from 0.
+    /// Index of the channel.
     pub channel: Option<usize>,
 }
 
 impl Place {
-    /// A dataset, array or attribute.
+    /// The place of a dataset, array or attribute.
     pub fn dataset(name: impl Into<String>) -> Self {
         Self { dataset: Some(name.into()), ..Self::default() }
     }
 
-    /// A trajectory.
+    /// The place of a trajectory.
     pub fn trajectory(index: usize) -> Self {
         Self { trajectory: Some(index), ..Self::default() }
     }

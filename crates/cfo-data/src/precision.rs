@@ -2,7 +2,7 @@
 
 use crate::{Offset, Statistics};
 
-/// Deviations below this fraction of the largest value keep two digits or fewer.
+/// Deviations below this fraction of the largest value have two significant digits or fewer.
 const RESOLVED: f64 = 1e-5;
 
 /// Variation within trajectories and largest value of each channel.
@@ -21,7 +21,7 @@ impl Precision {
         Self { count: 0.0, squares: vec![0.0; channels], largest: vec![0.0; channels] }
     }
 
-    /// Adds a trajectory by the statistics of its values.
+    /// Adds the statistics of a trajectory's values.
     pub fn add(&mut self, trajectory: &Statistics) {
         let count = trajectory.count() as f64;
         if count == 0.0 {
@@ -44,7 +44,7 @@ impl Precision {
         self.largest.iter_mut().zip(&other.largest).for_each(|(mine, theirs)| *mine = mine.max(*theirs));
     }
 
-    /// Warns of channels whose variation is lost in rounding. Values are relative to `offset`.
+    /// Warnings about channels whose variation is lost in rounding. Values are relative to `offset`.
     pub fn warnings(&self, names: &[String], offset: &Offset) -> Vec<String> {
         let channels = self.squares.iter().zip(&self.largest).enumerate();
         let lost = channels.filter_map(|(channel, (squares, &largest))| {

@@ -1,11 +1,11 @@
-//! Whether the times of a data set are dense enough for a spline, and which spline and stencil suit them best: leave one
-//! knot out, rebuild it, compare.
+//! Leave-one-out test of sampling: whether the times are dense enough for a spline, and which spline and stencil are
+//! best. One knot is left out, rebuilt from its neighbours and compared.
 //!
-//! Without the knot its neighbours are about twice as far apart as the data are, so the errors are upper bounds in
-//! practice: with a method of order `p` the spline through all knots is about `2^p` times better.
+//! Without the knot its neighbours are about twice as far apart as the data, so the errors are upper bounds in
+//! practice. With a method of order `p` the spline through all knots is about `2^p` times more accurate.
 //!
-//! Noise of deviation `s` adds `s^2 (1 + sum w^2)` to the mean square, with `w` the weights of the snapshots that the knot is
-//! rebuilt from. It is taken off, so that noise is not mistaken for coarse times.
+//! Noise of deviation `s` adds `s^2 (1 + sum w^2)` to the mean square, with `w` the weights of the snapshots from which
+//! the knot is rebuilt. This is subtracted, so that noise is not mistaken for coarse sampling.
 
 use std::cmp::Reverse;
 
@@ -16,45 +16,47 @@ use crate::{DataError, Statistics};
 
 const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
-/// Clocks that are compared with an even one, by the share of the horizon after which they run at half their first speed.
+/// Logarithmic clocks that are compared with an even one, by the fraction of the horizon at which their rate is half
+/// the initial rate.
 const CLOCKS: [f64; 5] = [0.3, 0.1, 0.03, 0.01, 0.003];
 
-/// A clock has to make the error so many times smaller to be recommended: a network that follows it must be told the time.
+/// Factor by which a clock must reduce the error to be recommended: its network needs the time as an input.
 const WORTH: f64 = 2.0;
 
-/// Snapshots read on either side of the one that is left out: what the widest stencil at a neighbouring knot reaches.
+/// Snapshots read on either side of the left-out one: the reach of the widest stencil at a neighbouring knot.
 const REACH: usize = 4;
 
-/// At most so many trajectories are looked at, spread over the file.
+/// Maximum number of trajectories used, spread over the file.
 const MOST_TRAJECTORIES: usize = 32;
 
-/// At most so many knots of a trajectory are left out in turn, spread over its interior.
+/// Maximum number of knots of a trajectory that are left out in turn, spread over its interior.
 const MOST_KNOTS: usize = 32;
 
-/// At most so many numbers are read, so that the cost does not grow with the file.
+/// Maximum number of values read, so that the cost does not grow with the file.
 const MOST_VALUES: usize = 1 << 26;
 
-/// Errors below this share of the noise are lost in it: of some hundred knots its own mean square is known to a tenth.
+/// Errors below this fraction of the noise cannot be resolved: a few hundred knots determine the noise's mean square to
+/// a tenth.
 const HIDDEN: f64 = 0.3;
 
-/// Trajectories and snapshots of each that the spread of the values is measured on.
+/// Number of trajectories, and of snapshots of each, from which deviations are computed.
 const MEASURED: [usize; 2] = [64, 16];
 
-/// Whether times are dense enough, by the error of the recommended path.
+/// Verdict on the density of the times, from the error of the recommended path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Below a hundredth of the standard deviation, noise aside: other errors will dominate.
+    /// Below a hundredth of the standard deviation, noise subtracted: other errors will dominate.
     Dense,
-    /// Below a tenth: the error of the path will limit what is learned.
+    /// Below a tenth: the error of the path will limit the accuracy of the model.
     Coarse,
-    /// Above: snapshots are too far apart to interpolate between.
+    /// Above a tenth: the snapshots are too far apart for interpolation.
     TooSparse,
-    /// Hidden by noise.
+    /// The error cannot be resolved because of noise.
     Noisy,
 }
 
 impl Verdict {
-    /// Its name in JSON documents.
+    /// Name in JSON documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dense => "dense",
@@ -64,7 +66,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict in words.
+    /// The verdict as a sentence.
     pub fn text(self) -> &'static str {
         match self {
             Self::Dense => {
@@ -81,37 +83,37 @@ impl Verdict {
     }
 }
 
-/// How well each path rebuilds snapshots that it was not given.
+/// Errors of paths in rebuilding left-out snapshots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingAudit {
-    /// Trajectories that were looked at.
+    /// Number of trajectories used.
     pub trajectories: usize,
-    /// Snapshots that were left out and rebuilt, by the path with the most of them.
+    /// Largest number of snapshots that a path rebuilt.
     pub knots: usize,
-    /// One entry for each path that the trajectories are long enough for, the simplest first.
+    /// One entry for each path for which the trajectories are long enough, simplest first.
     pub paths: Vec<Rebuilt>,
     /// Root mean square of the channels' noise, in units of their deviations.
     pub noise: f64,
-    /// The smoothest paths with wide stencils by clocks that do not run evenly, each with the share of the horizon after which it runs at half
-    /// its first speed.
+    /// The smoothest paths with wide stencils and logarithmic clocks, each with the fraction of the horizon at which
+    /// the clock's rate is half its initial rate.
     pub clocks: Vec<(f64, Rebuilt)>,
 }
 
 /// The error of one path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rebuilt {
-    /// Spline and stencil.
+    /// The path.
     pub path: Path,
-    /// Root mean square of the error, each channel measured in units of its own deviation.
+    /// Root mean square error, with each channel in units of its deviation.
     pub error: f64,
-    /// The same without what the noise of the data accounts for.
+    /// The error with the contribution of noise subtracted.
     pub curve_error: f64,
-    /// L2 norm of the errors over the L2 norm of the snapshots, as the paper measures predictions.
+    /// L2 norm of the errors over the L2 norm of the snapshots, as in the paper's metric.
     pub relative_l2: f64,
 }
 
 impl SamplingAudit {
-    /// Paths that are compared, the simplest first.
+    /// Paths that are compared, simplest first.
     pub const PATHS: [Path; 7] = [
         Path { spline: Spline::Linear, stencil: 3 },
         Path { spline: Spline::Cubic, stencil: 3 },
@@ -122,13 +124,14 @@ impl SamplingAudit {
         Path { spline: Spline::Quintic, stencil: 7 },
     ];
 
-    /// The path through smoothed snapshots whose velocity is the best on noisy oscillators and Lorenz, of those that were compared.
+    /// The path for smoothed snapshots: of the paths compared, its velocity is the most accurate on noisy oscillators
+    /// and Lorenz.
     pub const SMOOTHED: Path = Path { spline: Spline::Quintic, stencil: 5 };
 
-    /// Leaves knots of `file` out, one at a time; `deviation` is the spread of each channel, `noise` the part of it that is
-    /// noise, in the same units. The cost is bounded whatever the size of the file.
+    /// Leaves out knots of `file`, one at a time. `deviation` is the deviation of each channel, `noise` that of its
+    /// noise, in the same units. The cost is bounded for files of any size.
     ///
-    /// A value that is not finite where it looks is an error.
+    /// A value used that is not finite is an error.
     pub fn new(file: &TrajectoryFile, deviation: &[f64], noise: &[f64]) -> Result<Self, DataError> {
         let shares = noise.iter().zip(deviation).map(|(noise, deviation)| (noise / deviation).powi(2));
         let noise_squared = shares.sum::<f64>() / noise.len().max(1) as f64;
@@ -164,8 +167,8 @@ impl SamplingAudit {
         })
     }
 
-    /// The clock with the smallest error, by the share of the horizon after which it runs at half its first speed; none where the recommended
-    /// path is nearly as good by an even one, or noise hides the difference.
+    /// The clock with the smallest error, by the fraction of the horizon at which its rate is half the initial rate.
+    /// `None` if the recommended path is nearly as accurate with an even clock, or noise hides the difference.
     pub fn recommended_clock(&self) -> Option<f64> {
         let even = self.recommended()?.curve_error;
         let (half, best) =
@@ -173,7 +176,7 @@ impl SamplingAudit {
         (even > self.hidden().max(WORTH * best.curve_error)).then_some(*half)
     }
 
-    /// Whether the times are dense enough; none where no path could be compared. `is_smoothed`: whether there is noise that matters.
+    /// The verdict; `None` if no path could be compared. `is_smoothed`: whether the data have noise that matters.
     pub fn verdict(&self, is_smoothed: bool) -> Option<Verdict> {
         let error = self.recommended()?.curve_error;
         Some(match error {
@@ -184,14 +187,16 @@ impl SamplingAudit {
         })
     }
 
-    /// Errors of the curve below this are lost in the noise.
+    /// Errors of the curve below this cannot be resolved because of noise.
     pub fn hidden(&self) -> f64 {
         HIDDEN * self.noise
     }
 
-    /// The path with the smallest error; of paths that differ by less than a twentieth the smoothest, as the paper
-    /// does (in the middle between equally spaced knots cubic and quintic splines hardly differ), and of these the one
-    /// with the narrowest stencil. Differences below what the noise hides do not count.
+    /// The path with the smallest error.
+    ///
+    /// Of paths that differ by less than a twentieth it is the smoothest, as in the paper: in the middle between
+    /// equally spaced knots, cubic and quintic splines hardly differ. Of these it is the one with the narrowest
+    /// stencil. Differences below [`hidden`](Self::hidden) are ignored.
     pub fn recommended(&self) -> Option<Rebuilt> {
         let least = self.paths.iter().map(|rebuilt| rebuilt.curve_error).min_by(f64::total_cmp)?;
         let bound = (1.05 * least).max(self.hidden());
@@ -200,8 +205,8 @@ impl SamplingAudit {
     }
 }
 
-/// Standard deviation of each channel over some snapshots, spread over the file; 1 where it is 0. Whoever looks at a file measures it
-/// here, so that shares of the deviation agree.
+/// Standard deviation of each channel over some snapshots, spread over the file; 1 where it is 0. All analyses of a
+/// file use this function, so that their relative values agree.
 ///
 /// # Errors
 /// If the file cannot be read, or a value is not finite.
@@ -234,20 +239,20 @@ impl Sums {
             path,
             error: (self.scaled_squared / self.values as f64).sqrt(),
             curve_error: (without_noise.max(0.0) / self.values as f64).sqrt(),
-            // All states may be zero; then so are their errors.
+            // If all states are zero, so are their errors.
             relative_l2: (self.error_squared / self.state_squared.max(f64::MIN_POSITIVE)).sqrt(),
         })
     }
 }
 
-/// A path by a clock, and what it has come to.
+/// A path with a clock, and its accumulated errors.
 struct Try {
     path: Path,
     clock: Clock,
     sums: Sums,
 }
 
-/// Every path by an even clock, and the smoothest ones with wide stencils by others.
+/// Every path with an even clock, and the smoothest ones with wide stencils with logarithmic clocks.
 fn tries() -> Vec<Try> {
     let even = PATHS.map(|path| (path, Clock::Even));
     let wide = PATHS.into_iter().filter(|path| path.spline == Spline::Quintic && path.stencil > 3);
@@ -255,7 +260,8 @@ fn tries() -> Vec<Try> {
     even.into_iter().chain(other).map(|(path, clock)| Try { path, clock, sums: Sums::default() }).collect()
 }
 
-/// Rebuilds the snapshot at a knot of a trajectory from those around it, in every way; `share` says how much of the horizon has passed at a time.
+/// Rebuilds the snapshot at a knot of a trajectory from its neighbours with every path. `share` maps a time to the
+/// elapsed fraction of the horizon.
 fn leave_out(
     file: &TrajectoryFile,
     trajectory: usize,
@@ -301,7 +307,7 @@ fn leave_out(
     Ok(())
 }
 
-/// At most `most` of the numbers below `count`, evenly spread, the ends included.
+/// At most `most` of the numbers below `count`, evenly spread, including both ends.
 pub(crate) fn spread(count: usize, most: usize) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
@@ -348,7 +354,7 @@ mod tests {
     #[test]
     fn a_straight_line_is_rebuilt_by_every_spline() {
         let audit = audit(&irregular(20, 1.0), |t| [2.0 * t, 1.0 - t]);
-        // Round-off of `f32` is all that is left.
+        // Only the round-off of `f32` remains.
         assert!(audit.paths.iter().all(|rebuilt| rebuilt.error < 1e-6), "{audit:?}");
     }
 
@@ -377,7 +383,7 @@ mod tests {
         assert_eq!(audit.recommended().unwrap().path, Path { spline: Spline::Quintic, stencil: 3 });
     }
 
-    /// Something that slows down a hundredfold, and something that does not.
+    /// Tests a process that slows down a hundredfold, and one that does not.
     #[test]
     fn a_clock_is_recommended_where_things_slow_down() {
         let times: Vec<f64> = (0..60).map(|i| 2.0 + f64::from(i) / 60.0).collect();
@@ -408,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Known noise is taken off the errors, so that a smooth spline is recommended as without noise.
+    /// Known noise is subtracted from the errors, so that a smooth spline is recommended as without noise.
     #[test]
     fn noise_is_not_mistaken_for_coarse_times() {
         let random = std::cell::RefCell::new(cfo_numerics::Philox::new(1, 0));

@@ -1,7 +1,7 @@
-//! Loops over many numbers, compiled for AVX2 as well and chosen when they are called. Every lane computes the same with and without, so
-//! that results do not depend on the processor.
+//! Loops over many numbers, also compiled for AVX2 and selected at run time. Every lane computes the same with and
+//! without AVX2, so results do not depend on the processor.
 
-/// Defines a function whose body is compiled for AVX2 and plainly, and dispatched at run time.
+/// Defines a function whose body is compiled with and without AVX2, and selected at run time.
 macro_rules! vectorized {
     (
         $(#[$meta:meta])*

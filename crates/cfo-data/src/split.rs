@@ -1,18 +1,18 @@
-//! Which trajectories train, validate and test.
+//! Division of trajectories into training, validation and test sets.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::DataError;
 
-/// What a trajectory is used for.
+/// Use of a trajectory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// The network is trained on it.
+    /// Training set: the network is trained on it.
     Train,
-    /// The error on it is watched during training.
+    /// Validation set: its error is monitored during training.
     Validation,
-    /// It is used to report errors and for nothing else.
+    /// Test set: used only to report errors.
     Test,
 }
 
@@ -20,12 +20,12 @@ impl Split {
     /// All parts, in the order of their codes.
     pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
 
-    /// The number that files store.
+    /// The number stored in files.
     pub fn code(self) -> i8 {
         self as i8
     }
 
-    /// The part that a stored number means.
+    /// The part with this stored number.
     pub fn from_code(code: i64) -> Option<Self> {
         usize::try_from(code).ok().and_then(|code| Self::ALL.get(code).copied())
     }
@@ -53,31 +53,31 @@ impl FromStr for Split {
     }
 }
 
-/// How many trajectories each part has, in file order: first train, then validation, then test.
+/// Sizes of the parts, in file order: training, validation, test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portions {
-    /// Exactly so many; the rest is not used.
+    /// Exact numbers of trajectories; the others are not used.
     Counts {
-        /// Trajectories to train on.
+        /// Trajectories for training.
         train: usize,
-        /// Trajectories to validate on.
+        /// Trajectories for validation.
         validation: usize,
-        /// Trajectories to test on.
+        /// Trajectories for testing.
         test: usize,
     },
-    /// Parts of the whole; the rest is the test set.
+    /// Fractions of the whole; the rest is the test set.
     Fractions {
-        /// Fraction to train on.
+        /// Fraction for training.
         train: f64,
-        /// Fraction to validate on.
+        /// Fraction for validation.
         validation: f64,
     },
 }
 
-/// The part of each of `count` trajectories; `None` beyond the last part.
+/// Assigns a part to each of `count` trajectories; `None` beyond the last part.
 ///
-/// Fractions are rounded to the nearest number of trajectories, and a part with a positive fraction gets at least one
-/// trajectory as long as there are enough.
+/// Fractions are rounded to the nearest number of trajectories. A part with a positive fraction gets at least one
+/// trajectory if there are enough.
 pub fn assign(count: usize, portions: Portions) -> Result<Vec<Option<Split>>, DataError> {
     let [train, validation, test] = match portions {
         Portions::Counts { train, validation, test } => [train, validation, test],

@@ -1,15 +1,15 @@
-//! Random thinning: each trajectory keeps its own random part of its snapshots, so that times become irregular.
+//! Random thinning: each trajectory keeps a random subset of its snapshots, so that times become irregular.
 
 use cfo_numerics::Philox;
 
-/// Stream of thinning draws, apart from what else a seed is used for ("thin" in ASCII).
+/// Random stream of thinning, separate from other uses of a seed ("thin" in ASCII).
 const STREAM: u64 = 0x7468_696e << 32;
 
 /// The snapshots of trajectory `trajectory` that thinning keeps, in increasing order.
 ///
-/// Keeps `round(keep_rate * frames)` of them: the first and the last always, the others drawn without
-/// replacement, all choices equally likely. The draw depends only on `seed` and `trajectory`. A rate outside
-/// `[0, 1]` counts as the nearest end, not a number as 1.
+/// Keeps `round(keep_rate * frames)` of them. The first and the last are always kept. The others are drawn without
+/// replacement, and all choices are equally likely. The result depends only on the arguments. A rate outside `[0, 1]`
+/// is clamped, and NaN is treated as 1.
 ///
 /// ```
 /// let kept = cfo_data::thin::kept(101, 0.25, 7, 0);
@@ -22,7 +22,7 @@ pub fn kept(frames: usize, keep_rate: f64, seed: u64, trajectory: usize) -> Vec<
         return (0..frames).collect();
     }
     let mut random = Philox::new(seed, STREAM ^ trajectory as u64);
-    // Knuth's selection sampling: take each inner frame with the probability that completes the quota.
+    // Knuth's selection sampling: each inner frame is taken with the probability that completes the number wanted.
     let mut missing = wanted - 2;
     let mut kept = Vec::with_capacity(wanted);
     kept.push(0);

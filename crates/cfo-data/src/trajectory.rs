@@ -1,4 +1,4 @@
-//! What a trajectory is: snapshots of one field at its own increasing times.
+//! Trajectories: snapshots of a field at increasing times.
 
 use cfo_numerics::{TimeGrid, TimeGridError};
 use thiserror::Error;
@@ -8,11 +8,11 @@ use crate::simd::vectorized;
 
 /// The shape of one snapshot, channels last: `[height, width, channels]`.
 ///
-/// A one-dimensional field has height 1, an ODE system is 1 x 1; `axes` remembers how many of the two are real
-/// space axes, so that files keep the rank their user gave them.
+/// A one-dimensional field has height 1, an ODE system is 1 x 1. `axes` is the number of actual space axes, so that
+/// files keep the rank of the user's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldShape {
-    /// Space axes that the data have: 0 for an ODE, 1 or 2 for a field.
+    /// Number of space axes: 0 for an ODE, 1 or 2 for a field.
     pub axes: usize,
     /// Points along the first of two space axes; 1 otherwise.
     pub height: usize,
@@ -23,22 +23,22 @@ pub struct FieldShape {
 }
 
 impl FieldShape {
-    /// The state of an ODE system, without space.
+    /// The shape of an ODE system without space.
     pub const fn system(channels: usize) -> Self {
         Self { axes: 0, height: 1, width: 1, channels }
     }
 
-    /// A field along a line of points.
+    /// The shape of a field on a line of points.
     pub const fn line(points: usize, channels: usize) -> Self {
         Self { axes: 1, height: 1, width: points, channels }
     }
 
-    /// A field in the plane.
+    /// The shape of a field on a plane.
     pub const fn plane(height: usize, width: usize, channels: usize) -> Self {
         Self { axes: 2, height, width, channels }
     }
 
-    /// A shape by its [`dimensions`](Self::dimensions); `None` if there is no channel or there are more than two space axes.
+    /// The shape with these [`dimensions`](Self::dimensions); `None` without channels or with more than two space axes.
     pub fn from_dimensions(dimensions: &[usize]) -> Option<Self> {
         match *dimensions {
             [channels] => Some(Self::system(channels)),
@@ -48,23 +48,23 @@ impl FieldShape {
         }
     }
 
-    /// Numbers in one snapshot.
+    /// Number of values in a snapshot.
     pub fn len(&self) -> usize {
         self.height * self.width * self.channels
     }
 
-    /// Whether a snapshot holds no number at all.
+    /// Whether a snapshot has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The space axes and the channels, as files store them: `[C]`, `[X, C]` or `[Y, X, C]`.
+    /// Extents of the space axes and the channels, as in files: `[C]`, `[X, C]` or `[Y, X, C]`.
     pub fn dimensions(&self) -> Vec<usize> {
         let space = [self.height, self.width];
         space[2 - self.axes..].iter().copied().chain([self.channels]).collect()
     }
 
-    /// Frame, point and channel of a position among `[frames, height, width, channels]` numbers.
+    /// Frame, point and channel of a position in `[frames, height, width, channels]`.
     pub fn place(&self, position: usize) -> Place {
         let point = position / self.channels.max(1);
         let row = point / self.width.max(1);
@@ -80,16 +80,16 @@ impl FieldShape {
 /// One trajectory: its times and a snapshot for each, flattened `[frames, height, width, channels]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trajectory {
-    /// When the snapshots were taken, in the user's units.
+    /// Times of the snapshots, in the user's units.
     pub times: TimeGrid,
-    /// As many numbers as a snapshot has, for each time; none where they were left in a file.
+    /// Values of all snapshots; empty if they were left in a file.
     pub values: Vec<f32>,
     /// PDE parameters of this trajectory, in the order of [`Description::parameter_names`].
     pub parameters: Vec<f64>,
 }
 
 impl Trajectory {
-    /// A trajectory of these snapshots.
+    /// Creates a trajectory from snapshots.
     ///
     /// ```
     /// use cfo_data::Trajectory;
@@ -102,7 +102,8 @@ impl Trajectory {
     /// ```
     ///
     /// # Errors
-    /// If the times are no [`TimeGrid`], the snapshots have not all the same number of values, or a parameter is not finite.
+    /// If the times are not a [`TimeGrid`], the snapshots have different numbers of values, or a parameter is not
+    /// finite.
     pub fn new(times: Vec<f64>, values: Vec<f32>, parameters: Vec<f64>) -> Result<Self, TrajectoryError> {
         let times = TimeGrid::new(times)?;
         let (found, frames) = (values.len(), times.len());
@@ -126,45 +127,45 @@ impl Trajectory {
     }
 }
 
-/// Why numbers make no trajectory.
+/// Reasons why numbers are not a trajectory.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TrajectoryError {
-    /// The times do not increase, are not finite, or there is none.
+    /// The times do not increase, are not finite, or there are none.
     #[error(transparent)]
     Times(#[from] TimeGridError),
-    /// The number of values is not that of the snapshots.
+    /// The number of values does not match the number of snapshots.
     #[error(
         "there are {found} values for {frames} times; needed: {} for each time",
         size.map_or_else(|| "the same number of values".to_string(), |size| format!("{size} values"))
     )]
     Values {
-        /// How many there are.
+        /// Number of values.
         found: usize,
         /// Snapshots of the trajectory.
         frames: usize,
-        /// Numbers in a snapshot, where a description says it.
+        /// Values per snapshot, if a description gives it.
         size: Option<usize>,
     },
-    /// Another number of parameters than there are names for.
+    /// The number of parameters differs from the number of names.
     #[error("there are {found} parameters where {needed} are named")]
     Parameters {
-        /// How many there are.
+        /// Number of parameters.
         found: usize,
-        /// How many the description names.
+        /// Number of names in the description.
         needed: usize,
     },
     /// A parameter is NaN or infinite.
     #[error("parameter {column} is {value}; parameters must be finite")]
     Parameter {
-        /// Which of them, counted from 0.
+        /// Index of the parameter.
         column: usize,
-        /// The value itself.
+        /// The value.
         value: f64,
     },
 }
 
 impl TrajectoryError {
-    /// What to change.
+    /// Advice on what to change.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Times(error) => error.hint(),
@@ -175,19 +176,19 @@ impl TrajectoryError {
     }
 }
 
-/// A trajectory as a file stores it, whatever is wrong with it.
+/// A trajectory as stored in a file, possibly invalid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredTrajectory {
     /// One time for each snapshot.
     pub times: Vec<f64>,
-    /// As many numbers as a snapshot has, for each time.
+    /// Values of all snapshots.
     pub values: Vec<f32>,
     /// PDE parameters.
     pub parameters: Vec<f64>,
 }
 
 impl StoredTrajectory {
-    /// What is wrong with the times, the values and the parameters.
+    /// Finds the defects of the times, the values and the parameters.
     pub fn defects(&self, shape: &FieldShape) -> Defects {
         let mut defects = Defects::default();
         let mut previous = f64::NEG_INFINITY;
@@ -220,7 +221,7 @@ impl StoredTrajectory {
 }
 
 vectorized! {
-    /// The first value that is NaN or infinite. Whole portions are tested without a branch, since nearly all are sound.
+    /// The first value that is NaN or infinite. Portions are tested without branches, since nearly all are finite.
     pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
         const PORTION: usize = 256;
         let bad = values
@@ -231,32 +232,32 @@ vectorized! {
     }
 }
 
-/// One thing wrong with a trajectory.
+/// A defect of a trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Defect {
-    /// A time that is not finite or not after the one before.
+    /// A time that is not finite or does not exceed the one before.
     Time {
-        /// The snapshot.
+        /// Place of the snapshot.
         place: Place,
         /// The last finite time before it; `-inf` for the first.
         previous: f64,
-        /// The time itself.
+        /// The time.
         time: f64,
     },
     /// A value that is NaN, infinite or beyond single precision.
     Value {
         /// Snapshot, point and channel.
         place: Place,
-        /// The value itself.
+        /// The value.
         value: f64,
     },
     /// A parameter that is NaN or infinite.
     Parameter {
-        /// The parameters.
+        /// Place of the parameters.
         place: Place,
-        /// Which of them, counted from 0.
+        /// Index of the parameter.
         column: usize,
-        /// The value itself.
+        /// The value.
         value: f64,
     },
 }
@@ -272,7 +273,7 @@ impl Defect {
     }
 }
 
-/// All that is wrong with a trajectory: how much, and the first places.
+/// Defects of a trajectory: their numbers, and the first of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Defects {
     /// Times out of order or not finite.
@@ -281,15 +282,15 @@ pub struct Defects {
     pub values: usize,
     /// Parameters that are not finite.
     pub parameters: usize,
-    /// The first places, at most [`Defects::KEPT`].
+    /// The first defects, at most [`Defects::KEPT`].
     pub first: Vec<Defect>,
 }
 
 impl Defects {
-    /// Most places that are remembered.
+    /// Maximum number of defects that are listed.
     pub const KEPT: usize = 16;
 
-    /// Whether nothing is wrong.
+    /// Whether there are no defects.
     pub fn is_empty(&self) -> bool {
         self.times + self.values + self.parameters == 0
     }
@@ -301,10 +302,10 @@ impl Defects {
     }
 }
 
-/// What holds for every trajectory of a set.
+/// Common properties of all trajectories of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// Name of the system, for people and for defaults; empty when unknown.
+    /// Name of the system, for display and for defaults; empty if unknown.
     pub system: String,
     /// Shape of one snapshot.
     pub shape: FieldShape,
@@ -312,16 +313,16 @@ pub struct Description {
     pub periodic: Vec<bool>,
     /// Lower and upper end of each space axis; `axes` entries.
     pub domain: Vec<[f64; 2]>,
-    /// Names of the channels; empty when unknown.
+    /// Names of the channels; empty if unknown.
     pub channel_names: Vec<String>,
-    /// Units of the channels; empty when unknown.
+    /// Units of the channels; empty if unknown.
     pub channel_units: Vec<String>,
-    /// Names of the per-trajectory PDE parameters; empty when there are none.
+    /// Names of the per-trajectory PDE parameters; empty if there are none.
     pub parameter_names: Vec<String>,
 }
 
 impl Description {
-    /// Whether a trajectory with its values in memory has the shape and the parameters described here.
+    /// Checks that a trajectory with its values in memory has the shape and the parameters described here.
     ///
     /// # Errors
     /// If a snapshot has another number of values, or there is not one finite parameter for each name.
@@ -333,10 +334,10 @@ impl Description {
         self.check_parameters(trajectory)
     }
 
-    /// Whether a trajectory has one finite parameter for each name.
+    /// Checks that a trajectory has one finite parameter for each name.
     ///
     /// # Errors
-    /// If not.
+    /// If it does not.
     pub fn check_parameters(&self, trajectory: &Trajectory) -> Result<(), TrajectoryError> {
         trajectory.check_parameters(self.parameter_names.len())
     }
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(FieldShape::from_dimensions(&[2, 2, 2, 1]), None);
     }
 
-    /// What trained in silence or panicked before: times that are none, out of order, repeated or not finite.
+    /// Invalid times are rejected: none, out of order, repeated or not finite.
     #[test]
     fn times_are_checked_when_a_trajectory_is_made() {
         for times in [vec![], vec![0.0, 2.0, 1.0], vec![0.0, 0.0], vec![0.0, f64::NAN]] {

@@ -1,4 +1,4 @@
-//! Flipped bits: each byte of a file that we write is either guarded by a checksum or without meaning.
+//! Flipped bits: each byte of a written file is either protected by a checksum or without meaning.
 
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -22,7 +22,7 @@ fn write(path: &Path, layout: OutputLayout, compression: Compression) {
     let options = WriteOptions { layout, compression, ..WriteOptions::default() };
     let mut writer = TrajectoryWriter::create(path, &description, options).unwrap();
     for index in 0..2 {
-        // PDEBench's layout has one time grid; ours have one for each trajectory, of its own length.
+        // PDEBench's layout has one time grid; ours have one for each trajectory, with its own length.
         let frames = if layout == OutputLayout::Pdebench { 3 } else { 4 - index };
         let values = (0..frames * 6).map(|position| (index + position) as f32).collect();
         let times = (0..frames).map(|frame| frame as f64 * 0.5).collect();
@@ -32,7 +32,7 @@ fn write(path: &Path, layout: OutputLayout, compression: Compression) {
     writer.finish().unwrap();
 }
 
-/// All that a file says, or the first error.
+/// The content of a file as text, or the first error.
 fn content(path: &Path) -> Result<String, DataError> {
     let file = TrajectoryFile::open(path)?;
     let mut text = format!("{} {:?}", file.layout(), file.description());

@@ -1,6 +1,6 @@
-//! Memory and disk traffic: writing holds one trajectory, reading touches what was asked for.
+//! Memory and disk traffic: writing holds one trajectory, and reading reads only requested parts.
 //!
-//! One test alone in its process, because both counters are the process's.
+//! There is one test in this process, because both counters belong to the process.
 
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -33,7 +33,7 @@ fn write(path: &Path, count: usize, layout: OutputLayout, compression: Compressi
     for index in 0..count {
         let number = |position: usize| ((index * 7919 + position * 31) % 1013) as f32;
         let values = (0..TRAJECTORY / 4).map(number).collect();
-        // The second half has times of its own, so that rows of times are written too.
+        // The second half has other times, so that rows of times are written too.
         let shift = if layout != OutputLayout::Pdebench && index >= count / 2 { index as f64 } else { 0.0 };
         let times = (0..FRAMES).map(|frame| shift + frame as f64).collect();
         writer.push(&Trajectory::new(times, values, vec![]).unwrap(), None).unwrap();
@@ -47,7 +47,7 @@ fn bytes_read() -> Option<u64> {
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok())
 }
 
-/// One trajectory of so many snapshots, seven of them at a time.
+/// Writes one trajectory of `frames` snapshots, seven of them at a time.
 fn write_long(path: &Path, frames: usize, layout: OutputLayout) {
     let description = Description {
         system: String::new(),
@@ -69,7 +69,7 @@ fn write_long(path: &Path, frames: usize, layout: OutputLayout) {
     writer.finish().unwrap();
 }
 
-/// What is written for others holds neither all trajectories nor all snapshots of one.
+/// Writing the layouts of other projects holds neither all trajectories nor all snapshots of one.
 fn check_exports(path: &Path) {
     for layout in [OutputLayout::Netcdf, OutputLayout::TheWell, OutputLayout::Xdmf] {
         let ((), few) = peak_of(|| write(path, 20, layout, Compression::None));
@@ -81,7 +81,7 @@ fn check_exports(path: &Path) {
         let ((), few) = peak_of(|| write_long(path, 100, layout));
         let ((), many) = peak_of(|| write_long(path, 1000, layout));
         println!("{layout}: {few} bytes held for 100 snapshots, {many} for 1000");
-        // Of a snapshot of 8192 bytes its time remains, and its share of the index.
+        // For each snapshot of 8192 bytes only its time and its part of the index stay in memory.
         assert!(many <= few + 900 * 512, "{layout}: {few} bytes for 100, {many} for 1000");
     }
 }
@@ -100,7 +100,7 @@ fn memory_and_traffic_are_bounded() {
     for (layout, compression) in cases {
         let ((), few) = peak_of(|| write(&path, 20, layout, compression));
         let ((), many) = peak_of(|| write(&path, 200, layout, compression));
-        // An index and a few numbers for each trajectory remain; groups cost PDEBench's layout some headers more.
+        // An index and a few numbers for each trajectory stay in memory; groups add some headers in PDEBench's layout.
         let entry = if layout == OutputLayout::Pdebench { 16 << 10 } else { 2 << 10 };
         println!("{layout} {compression:?}: {few} bytes held for 20 trajectories, {many} for 200");
         assert!(many <= few + 180 * entry, "{layout} {compression:?}: {few} bytes for 20, {many} for 200");
@@ -114,7 +114,7 @@ fn memory_and_traffic_are_bounded() {
             assert_eq!(frame.len(), SHAPE.len());
             if let (Some(before), Some(after)) = (before, bytes_read()) {
                 println!("{layout} {compression:?}: {} bytes read", after - before);
-                // The trajectory, the chunk that holds the frame (at most a trajectory), and an index.
+                // The trajectory, the chunk that contains the frame (at most a trajectory), and an index.
                 assert!(
                     after - before <= 2 * TRAJECTORY as u64 + (64 << 10),
                     "{} bytes read",

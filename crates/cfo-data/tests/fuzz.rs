@@ -1,4 +1,4 @@
-//! Damaged files: no panic, no hang, and no more memory than the file's own size justifies.
+//! Damaged files: no panic, no hang, and memory bounded by the file's size.
 
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -12,7 +12,7 @@ use cfo_data::{DataError, Description, FieldShape, Trajectory};
 use cfo_numerics::Philox;
 use common::peak_of;
 
-/// Read everything that a reader offers; errors are fine.
+/// Calls all functions of a reader; errors are allowed.
 fn read(path: &Path) -> Result<usize, DataError> {
     let file = TrajectoryFile::open(path)?;
     let mut numbers = 0;
@@ -28,7 +28,7 @@ fn read(path: &Path) -> Result<usize, DataError> {
     Ok(numbers)
 }
 
-/// Files of every layout and storage: those kept from h5py and NumPy, and our own.
+/// Files of every layout and storage: stored ones from h5py and NumPy, and files written here.
 fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let entries = std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path());
@@ -67,7 +67,7 @@ fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
             paths.push(path);
         }
     }
-    // By name: where the project lies must not decide which files are made.
+    // By name: the location of the project must not influence which files are generated.
     paths.sort_by_key(|path| path.file_name().map(std::ffi::OsStr::to_owned));
     let read = |path: &std::path::PathBuf| {
         (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap())
@@ -75,7 +75,7 @@ fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
     paths.iter().map(read).collect()
 }
 
-/// Damage a file in one of the ways that disks, networks and adversaries do.
+/// Damages a file as disks, networks and adversaries do.
 fn mutate(original: &[u8], donor: &[u8], random: &mut Philox) -> Vec<u8> {
     let mut bytes = original.to_vec();
     let mut below = |bound: usize| random.below(bound.max(1) as u64) as usize;
@@ -85,12 +85,12 @@ fn mutate(original: &[u8], donor: &[u8], random: &mut Philox) -> Vec<u8> {
             let at = below(bytes.len());
             bytes[at] ^= 1 << below(8);
         }),
-        // One bit of the first part, where the structure stands.
+        // One bit of the first part, which contains the structure.
         1 => {
             let at = below(bytes.len().min(1024));
             bytes[at] ^= 1 << below(8);
         }
-        // Cut off.
+        // Truncation.
         2 => bytes.truncate(below(original.len())),
         // A piece of another file.
         3 => {
@@ -123,10 +123,10 @@ fn mutate(original: &[u8], donor: &[u8], random: &mut Philox) -> Vec<u8> {
     bytes
 }
 
-/// Room that does not depend on the file: the windows of the decompressors, one for each array of an `.npz`.
+/// Memory independent of the file: the windows of the decompressors, one for each array of an `.npz`.
 const OVERHEAD: usize = 512 << 10;
-/// A byte of a file can stand for several: each number as `f64` and once more while it is converted, what compression
-/// saved, and a header message of 8 bytes is 272 when decoded.
+/// Memory per byte of the file: each number as `f64` and a copy during conversion, decompressed data, and header
+/// messages of 8 bytes that decode to 272.
 const PER_BYTE: usize = 64;
 
 #[test]

@@ -1,6 +1,6 @@
-//! Files that h5py and NumPy wrote are read, and files that we write are read by them.
+//! Files written by h5py and NumPy can be read here, and files written here can be read by them.
 //!
-//! The interpreter is `CFO_PYTHON`, else `python3`. Without h5py the tests say so and pass, except in CI.
+//! The interpreter is `CFO_PYTHON`, otherwise `python3`. Without h5py the tests print a message and pass, except in CI.
 
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -18,7 +18,7 @@ const LINE: FieldShape = FieldShape::line(6, 1);
 const PLANE: FieldShape = FieldShape::plane(4, 6, 2);
 const LENGTHS: [usize; M] = [5, 2, 4];
 
-/// An interpreter with h5py and NumPy; `None`, with a line that says so, when there is none outside CI.
+/// An interpreter with h5py and NumPy. If there is none outside CI, prints a line and returns `None`.
 fn python() -> Option<String> {
     let python = std::env::var("CFO_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let found = Command::new(&python).args(["-c", "import h5py, numpy"]).output();
@@ -26,7 +26,7 @@ fn python() -> Option<String> {
         return Some(python);
     }
     assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI needs `CFO_PYTHON` with h5py and NumPy");
-    // Past the test harness, which hides what macros print.
+    // Written to the stream directly, because the test harness captures the output of macros.
     let line = format!("skipped: `{python}` has no h5py and NumPy; set `CFO_PYTHON`\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     None
@@ -60,7 +60,7 @@ fn shape_of(kind: &str) -> FieldShape {
     }
 }
 
-/// Check layout, shape, values and times of a file that the script wrote.
+/// Checks layout, shape, values and times of a file that the script wrote.
 fn check(
     path: &Path,
     layout: Layout,
@@ -126,7 +126,7 @@ fn files_that_python_wrote_are_read() {
     check_public_layouts(directory.path());
 }
 
-/// Chunks that LZF could not shrink are stored raw, others not: both must come back.
+/// Chunks that LZF cannot shrink are stored uncompressed, others compressed. Both must be read.
 fn check_noise(reference: &Path, compressed: &Path) {
     let [reference, compressed] = [reference, compressed].map(|path| TrajectoryFile::open(path).unwrap());
     for i in 0..2 {
@@ -180,7 +180,7 @@ fn check_public_layouts(directory: &Path) {
         for (position, &found) in trajectory.values.iter().enumerate() {
             let place = description.shape.place(position);
             let (n, (y, x), c) = (place.frame.unwrap(), place.point.unwrap(), place.channel.unwrap());
-            // `profile` varies along y alone and is the same for all trajectories.
+            // `profile` varies only along y and is the same for all trajectories.
             let expected = if c == 1 { value(0, n, 0, x, c) } else { value(i, n, y, x, c) };
             assert_eq!(found, expected, "{i} {n} {y} {x} {c}");
         }
@@ -234,7 +234,7 @@ fn files_that_we_write_are_read_by_python() {
         }
     }
     run(&python, "read_files.py", directory.path());
-    // And what was written for PDEBench is recognised here too.
+    // Files written for PDEBench are recognised here too.
     for (name, layout) in [
         ("pdebench-line-gzip.h5", Layout::PdebenchTensor),
         ("pdebench-plane-plain.h5", Layout::PdebenchGroups),

@@ -1,4 +1,4 @@
-//! Bad input ends in an error that names the file, the place and what to change.
+//! Invalid input gives an error with the file, the place and what to change.
 
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -9,7 +9,7 @@ use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWrite
 use cfo_data::{DataError, Defect, Description, FieldShape, Split, Trajectory};
 use rust_hdf5::H5File;
 
-/// A sound file of layout `cfo` with two trajectories of three frames, changed by the parts that a case gives.
+/// A valid file of layout `cfo` with two trajectories of three frames, with the parts that a case changes.
 struct Parts {
     values: Option<Vec<f64>>,
     values_shape: Vec<usize>,
@@ -61,7 +61,7 @@ impl Parts {
         file.close().unwrap();
     }
 
-    /// What reading everything says, with the directory cut from the message.
+    /// The error of reading everything, without the directory in the message.
     fn refusal(&self) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bad.h5");
@@ -85,7 +85,7 @@ fn a_sound_file_is_not_refused() {
     read_all(&path).unwrap();
 }
 
-/// Each file is refused in these words.
+/// Checks the error message of each file.
 fn refused<const N: usize>(cases: [(Parts, &str); N]) {
     for (parts, expected) in cases {
         assert_eq!(parts.refusal(), expected);
@@ -129,7 +129,7 @@ fn contradictions_are_refused_with_their_place() {
             "`bad.h5`: trajectory 1, frame 1, point (0, 2), channel 0 is NaN; values must be finite",
         ),
         (
-            // Too large for single precision, in which values are held.
+            // Too large for single precision, in which values are stored.
             Parts { values: with(1, 1e300), ..sound() },
             "`bad.h5`: trajectory 0, frame 0, point (0, 1), channel 0 is 1e300; after subtraction of the channel's mean, values must be in the range of float32, up to 3.4e38",
         ),
@@ -210,7 +210,7 @@ fn things_that_are_no_trajectory_files() {
     other.close().unwrap();
     let error = open("other.h5").to_string();
     assert!(error.ends_with("HDF5 with datasets `weights` and no groups"), "{error}");
-    // An archive that was cut short.
+    // An archive that was truncated.
     std::fs::write(directory.path().join("cut.npz"), b"PK\x03\x04 and no more").unwrap();
     assert!(matches!(open("cut.npz"), DataError::Damaged { .. }));
 }
@@ -318,7 +318,7 @@ fn what_cannot_be_read_back_is_not_written() {
         bad.parameters.push(1.0);
         assert!(matches!(writer.push(&bad, None), Err(DataError::Misfit { .. })));
         assert!(writer.push(&trajectory(6), None).is_err(), "longer than announced");
-        // None of these spoilt the file.
+        // None of these damaged the file.
         writer.push(&trajectory(3), Some(Split::Test)).unwrap();
         assert!(writer.push(&trajectory(3), None).is_err(), "a part for some but not for all");
         writer.finish().unwrap();
@@ -342,7 +342,7 @@ fn what_cannot_be_read_back_is_not_written() {
     assert_eq!(entries(directory.path()).len(), 2);
 }
 
-/// The child of the next test: writes until there is no room left.
+/// Child process of the next test: writes until the disk is full.
 #[test]
 fn write_until_full() {
     let Ok(path) = std::env::var("CFO_TEST_FULL") else { return };
@@ -365,11 +365,11 @@ fn write_until_full() {
     assert!(!error.is_bad_input());
 }
 
-/// A limit on file sizes stands in for a full disk: the kernel refuses the write in the same way.
+/// A limit on file sizes replaces a full disk: the kernel fails the write in the same way.
 #[test]
 fn a_full_disk_is_reported_and_leaves_nothing() {
     for layout in ["cfo", "npz", "pdebench"] {
-        // From no room at all to room for all but the end.
+        // From no space at all to space for all but the end.
         for blocks in [0, 16, 256, 1024] {
             let directory = tempfile::tempdir().unwrap();
             let output = Command::new("sh")
@@ -394,7 +394,7 @@ fn a_full_disk_is_reported_and_leaves_nothing() {
     }
 }
 
-/// What a program writes that knows no better is refused with what to do instead.
+/// A file from another program with NaN parameters is rejected with advice.
 #[test]
 fn a_parameter_that_is_not_finite_is_refused_where_it_stands() {
     let directory = tempfile::tempdir().unwrap();

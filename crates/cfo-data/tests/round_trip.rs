@@ -1,4 +1,4 @@
-//! What is written comes back, whatever the shapes, lengths, labels and layout.
+//! Written data are read back unchanged, for any shapes, lengths, labels and layout.
 
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -64,7 +64,7 @@ fn write(path: &std::path::Path, case: &Case, options: WriteOptions) -> Result<(
             writer.push(trajectory, split)?;
             continue;
         }
-        // A few snapshots at a time come to the same.
+        // Writing a few snapshots at a time gives the same file.
         writer.start(&trajectory.times, &trajectory.parameters, split)?;
         for some in trajectory.values.chunks(3 * case.description.shape.len()) {
             writer.frames(some)?;
@@ -132,7 +132,7 @@ proptest! {
     }
 }
 
-/// A trajectory is whole before the next one starts and before the file ends.
+/// A trajectory must be complete before the next one starts and before the file ends.
 #[test]
 fn snapshots_are_neither_missing_nor_too_many() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The simulators against independent methods, from the frames that they store.
+//! Compares the simulators with independent methods, starting from the stored frames.
 //!
 //! `fixtures/simulator_references.txt` was written by `fixtures/make_simulator_references.py`.
 
@@ -22,8 +22,8 @@ fn references() -> References {
         .collect()
 }
 
-/// Trajectory `index` of seed 0 begins with the frame that the reference began with, and stays within `tolerance` of
-/// it: the relative L2 difference of all values kept.
+/// Checks that trajectory `index` of seed 0 starts with the reference's first frame and that the relative L2 difference
+/// of all stored values is at most `tolerance`.
 fn assert_agrees(case: &'static str, equation: &dyn Equation, index: u64, tolerance: f64) {
     let references = references();
     let get = |name| references.get(&(case, name));
@@ -58,7 +58,8 @@ fn lorenz_agrees_with_dop853() {
     }
 }
 
-/// The first frame has 100 points, the start 128 modes: what the points cannot tell is below 1e-6 and dies at once.
+/// The first frame has 100 points, the initial state 128 modes. Modes that the points do not resolve are below 1e-6 and
+/// decay at once.
 #[test]
 fn burgers_agrees_with_radau() {
     for (index, case) in ["burgers-0", "burgers-1"].into_iter().enumerate() {
@@ -66,13 +67,13 @@ fn burgers_agrees_with_radau() {
     }
 }
 
-/// Ten time units; the rounding of the first frame grows by a factor of about three.
+/// Ten time units; rounding errors of the first frame grow by a factor of about three.
 #[test]
 fn kuramoto_sivashinsky_agrees_with_radau() {
     assert_agrees("kuramoto-sivashinsky-0", &KuramotoSivashinsky::default(), 0, 1e-5);
 }
 
-/// The same method at the same tolerance takes the same steps, so that only rounding to `f32` is left.
+/// Both use the same method at the same tolerance and take the same steps, so only rounding to `f32` differs.
 #[test]
 fn diffusion_reaction_agrees_with_scipy() {
     assert_agrees("diffusion-reaction-default", &DiffusionReaction::default(), 0, 2e-7);

@@ -15,20 +15,20 @@ use crate::{Description, FieldShape, Trajectory};
 /// within the range of its initial state (maximum principle), which bounds the step for the whole horizon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Burgers {
-    /// The diffusion coefficient, 0.01.
+    /// Diffusion coefficient; 0.01 by default.
     pub viscosity: f64,
     /// Distribution of the initial states.
     pub field: RandomField,
-    /// Stored points, 100: `0, 0.01, ..., 0.99`.
+    /// Number of stored points; 100 by default: `0, 0.01, ..., 0.99`.
     pub grid: usize,
-    /// Stored times, equally spaced and both ends included: 101.
+    /// Number of stored times, equally spaced with both ends included; 101 by default.
     pub frames: usize,
-    /// The last time, 1.
+    /// Last time; 1 by default.
     pub horizon: f64,
-    /// Least number of points of the internal grid, 512; it grows as shocks get thinner, with viscosities below
-    /// 0.005, and to a multiple of `grid`.
+    /// Minimum number of points of the internal grid; 512 by default. It grows for viscosities below 0.005, where
+    /// shocks get thinner, and is rounded up to a multiple of `grid`.
     pub resolution: usize,
-    /// Longest internal time step, 0.001.
+    /// Longest internal time step; 0.001 by default.
     pub step: f64,
 }
 
@@ -46,15 +46,15 @@ impl Default for Burgers {
     }
 }
 
-/// Most points of an internal grid.
+/// Largest number of points of an internal grid.
 pub(super) const MAX_POINTS: usize = 1 << 22;
 /// Largest amplitude of the finest modes in a resolved field, relative to the largest mode.
 pub(super) const RESOLVED: f64 = 1e-7;
-/// Longest step in units of `1/(last wavenumber * largest speed)`. Explicit fourth-order methods stay stable up to 2.8.
+/// Longest step in units of `1/(last wavenumber * largest speed)`. Explicit fourth-order methods are stable up to 2.8.
 const COURANT: f64 = 2.0;
-/// Shocks are resolved by `resolution` points down to this viscosity.
+/// Viscosity down to which `resolution` points resolve shocks.
 const THIN: f64 = 0.005;
-/// Most internal steps of a trajectory; more would take hours.
+/// Limit on internal steps of a trajectory; more would take hours.
 const MAX_STEPS: f64 = 1e8;
 
 impl Equation for Burgers {
@@ -107,7 +107,7 @@ impl Burgers {
         (self.resolution as f64 * (THIN / self.viscosity).max(1.0)).ceil()
     }
 
-    /// Points of the internal grid.
+    /// Number of points of the internal grid.
     fn points(&self) -> usize {
         self.grid * (self.wanted_points() as usize).div_ceil(self.grid)
     }
@@ -147,7 +147,7 @@ impl Burgers {
     }
 }
 
-/// Appends the field at `stored` of the grid's points; `None` when it is not finite.
+/// Appends the field at the stored points; `None` if it is not finite.
 pub(super) fn store(
     grid: &mut PeriodicGrid,
     modes: &Modes,
@@ -166,8 +166,8 @@ mod tests {
     use super::*;
     use crate::simulate::testing::{assert_refused, relative_difference};
 
-    /// Half the step and twice the resolution change the stored numbers by little more than their rounding to
-    /// `f32`, 3e-8: well below the 1e-6 that the docs claim.
+    /// Half the step and twice the resolution change the stored numbers by little more than their rounding to `f32`,
+    /// 3e-8. This is well below the 1e-6 in the docs.
     #[test]
     fn step_and_resolution_are_fine_enough() {
         let coarse = Burgers::default();
@@ -190,7 +190,7 @@ mod tests {
         assert!(difference < 1e-7, "{difference:e}");
     }
 
-    /// Other stored points and times show the same solution.
+    /// Other stored points and times give the same solution.
     #[test]
     fn the_grid_does_not_change_the_solution() {
         let fine = Burgers::default().trajectory(3, 1).unwrap();
@@ -210,14 +210,15 @@ mod tests {
         for frame in trajectory.values.chunks(100) {
             let mean = frame.iter().map(|&value| f64::from(value)).sum::<f64>() / 100.0;
             let energy = frame.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>() / 100.0;
-            // On the stored points the modes from 100 on alias to the mean: below 1e-7 in all.
+            // At the stored points the modes from 100 on alias to the mean: below 1e-7 in total.
             assert!(mean.abs() < 1e-7, "{mean:e}");
             assert!(energy < before);
             before = energy;
         }
     }
 
-    /// At the amplitude of the published formula the equation is nearly linear diffusion: mode k decays by `exp(-viscosity kappa^2 t)`.
+    /// At the amplitude of the published formula the equation is nearly linear diffusion: mode k decays by
+    /// `exp(-viscosity kappa^2 t)`.
     #[test]
     fn a_tiny_field_only_diffuses() {
         let field = RandomField { sigma: 1e-4, modes: 1, ..RandomField::default() };

@@ -1,4 +1,4 @@
-//! The two-dimensional diffusion-reaction system of PDEBench, as PDEBench computes it.
+//! The two-dimensional diffusion-reaction system of PDEBench, with PDEBench's method.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,25 +15,25 @@ use crate::{Description, FieldShape, Trajectory};
 /// v_t = inhibitor_diffusion Lap v + u - v
 /// ```
 ///
-/// from standard normal numbers in every cell. Cell-centred finite volumes, five-point Laplacian; Dormand-Prince 5(4)
-/// with SciPy's step control and dense output. With the default options trajectory i of seed 0 is sample i of the
-/// benchmark's generator. Stored as `[y, x, channel]`.
+/// with standard normal initial values in every cell. The method is cell-centred finite volumes, a five-point Laplacian
+/// and Dormand-Prince 5(4) with SciPy's step control and dense output. With the default options trajectory i of seed 0
+/// is sample i of the benchmark's generator. Stored as `[y, x, channel]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiffusionReaction {
-    /// Diffusion coefficient of u, 1e-3.
+    /// Diffusion coefficient of u; 1e-3 by default.
     pub activator_diffusion: f64,
-    /// Diffusion coefficient of v, 5e-3.
+    /// Diffusion coefficient of v; 5e-3 by default.
     pub inhibitor_diffusion: f64,
-    /// The constant in the kinetics of u, 5e-3.
+    /// Constant in the kinetics of u; 5e-3 by default.
     pub k: f64,
-    /// Cells along each side, 128.
+    /// Cells along each side; 128 by default.
     pub grid: usize,
-    /// Stored times, equally spaced and both ends included: 101.
+    /// Number of stored times, equally spaced with both ends included; 101 by default.
     pub frames: usize,
-    /// The last time, 5.
+    /// Last time; 5 by default.
     pub horizon: f64,
-    /// Relative tolerance of a step; the absolute one is a thousandth of it. 1e-3 is what the benchmark uses and leaves
-    /// an error of about 2e-5; 1e-6 leaves about 3e-8.
+    /// Relative tolerance of a step; the absolute one is a thousandth of it. The benchmark uses 1e-3, with an error of
+    /// about 2e-5; 1e-6 has an error of about 3e-8.
     pub tolerance: f64,
 }
 
@@ -51,13 +51,13 @@ impl Default for DiffusionReaction {
     }
 }
 
-/// Most cells along a side.
+/// Largest number of cells along a side.
 const MAX_GRID: usize = 1 << 13;
 /// Absolute tolerance relative to the relative one: SciPy's defaults are 1e-3 and 1e-6.
 const ABSOLUTE: f64 = 1e-3;
-/// Most steps of a trajectory that stability may demand; more would take days.
+/// Limit on the steps that stability requires; more would take days.
 const MAX_STEPS: f64 = 2e6;
-/// Steps that accuracy may demand beyond those: the tightest tolerance takes a few thousand.
+/// Additional steps for accuracy: the tightest tolerance takes a few thousand.
 const SPARE_STEPS: f64 = 1e5;
 
 impl Equation for DiffusionReaction {
@@ -109,12 +109,12 @@ impl Equation for DiffusionReaction {
 }
 
 impl DiffusionReaction {
-    /// One over the area of a cell.
+    /// Reciprocal of a cell's area.
     fn per_area(&self) -> f64 {
         (self.grid as f64 / 2.0).powi(2)
     }
 
-    /// Steps that an explicit method needs at least: it is stable up to about 3.3 times the fastest decay.
+    /// Minimum number of steps of an explicit method, which is stable up to about 3.3 times the fastest decay.
     fn stable_steps(&self) -> f64 {
         let diffusion = self.activator_diffusion.max(self.inhibitor_diffusion);
         self.horizon * 8.0 * diffusion * self.per_area() / 3.3
@@ -151,7 +151,7 @@ impl DiffusionReaction {
     }
 }
 
-/// The right-hand side, all terms in one pass over the rows.
+/// The right-hand side, with all terms in one pass over the rows.
 struct Kinetics<'a> {
     equation: &'a DiffusionReaction,
     interrupt: &'a AtomicBool,
@@ -160,7 +160,7 @@ struct Kinetics<'a> {
 impl VectorField for Kinetics<'_> {
     fn velocity(&self, _t: f64, state: &[f64], out: &mut [f64]) {
         if self.interrupt.load(Ordering::Relaxed) {
-            // No step is accepted any more, so the integration ends at once.
+            // NaN rejects every step, so the integration ends at once.
             out.fill(f64::NAN);
             return;
         }
@@ -190,7 +190,7 @@ impl VectorField for Kinetics<'_> {
     }
 }
 
-/// `scale` times the five-point sum of differences of a row. A neighbour beyond a side is the cell itself.
+/// `scale` times the five-point sum of differences of a row. A neighbour beyond a side is replaced by the cell itself.
 fn laplacian(below: &[f64], row: &[f64], above: &[f64], scale: f64, out: &mut [f64]) {
     let n = row.len();
     let (below, above, out) = (&below[..n], &above[..n], &mut out[..n]);
@@ -224,7 +224,8 @@ mod tests {
         (0..count).map(|_| random.normal()).collect()
     }
 
-    /// The sum of differences over existing neighbours, one cell at a time.
+    /// The fused right-hand side agrees with the formula: the sum of differences over existing neighbours, one cell at
+    /// a time.
     #[test]
     fn the_right_hand_side_is_the_formula() {
         let equation = DiffusionReaction { grid: 7, ..small() };
@@ -267,7 +268,7 @@ mod tests {
         assert_ne!(equation.trajectory(1, 4).unwrap().values, equation.trajectory(0, 5).unwrap().values);
     }
 
-    /// The benchmark's tolerance leaves an error of its own order, a tight one less than 1e-6.
+    /// The benchmark's tolerance gives an error of its own order, a tight one less than 1e-6.
     #[test]
     fn tolerance_controls_the_error() {
         let values = |tolerance| DiffusionReaction { tolerance, ..small() }.trajectory(0, 0).unwrap().values;

@@ -1,22 +1,22 @@
-//! What can go wrong in a simulation.
+//! Errors of simulations.
 
 use super::options::MAX_VALUES;
 use crate::TrajectoryError;
 
-/// Why a simulation could not be started or finished.
+/// Reasons why a simulation could not start or finish.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimulationError {
-    /// An option has a value that the system cannot be simulated with.
+    /// An option has an invalid value.
     #[error("`{name}` is {value}; it must be {need}")]
     Option {
-        /// The option: the name of the configuration's field.
+        /// Name of the configuration's field.
         name: &'static str,
-        /// What was given.
+        /// The value.
         value: String,
-        /// What would have been accepted.
+        /// Accepted values.
         need: String,
     },
-    /// One trajectory would be larger than any that can be stored.
+    /// One trajectory would be larger than the largest that can be stored.
     #[error(
         "a trajectory of {frames} frames of {points} values is too large; at most {MAX_VALUES} values are possible"
     )]
@@ -26,12 +26,12 @@ pub enum SimulationError {
         /// Values in a frame.
         points: usize,
     },
-    /// Seed 0 is the benchmark's, whose generator is seeded with the index in 32 bits.
+    /// Seed 0 is the benchmark's generator, which is seeded with the index in 32 bits.
     #[error("trajectory {index} of seed {seed} needs a generator seed of more than 32 bits")]
     Seed {
-        /// The seed of the whole set.
+        /// The seed of the data set.
         seed: u64,
-        /// The trajectory.
+        /// Index of the trajectory.
         index: u64,
     },
     /// The state became NaN or infinite, or no step was small enough to continue.
@@ -50,7 +50,7 @@ pub enum SimulationError {
     Unresolved {
         /// The system.
         system: &'static str,
-        /// When it was noticed.
+        /// Time at which it was detected.
         time: f64,
         /// Amplitude of the finest modes relative to the largest one.
         share: f64,
@@ -66,15 +66,15 @@ pub enum SimulationError {
     /// One trajectory of many failed.
     #[error("trajectory {index}: {cause}")]
     Trajectory {
-        /// Which one.
+        /// Index of the trajectory.
         index: u64,
-        /// Why.
+        /// The error.
         cause: Box<SimulationError>,
     },
 }
 
 impl SimulationError {
-    /// What to change, if anything can be.
+    /// Advice on what to change, if any.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Option { name, need, .. } => Some(format!("set `{name}` to {need}")),

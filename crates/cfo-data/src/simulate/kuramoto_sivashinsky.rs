@@ -13,31 +13,33 @@ use crate::{Description, FieldShape, Trajectory};
 
 /// `u_t + u u_x + u_xx + viscosity u_xxxx = 0`, periodic.
 ///
-/// An initial state of ten sines of the two longest waves is integrated for `spin_up` before the first frame is stored. Each
-/// trajectory has its own length and its own frame spacing, both stored as parameters; times begin at 0 with
-/// the first stored frame. The stored points are `j length/grid`, in units of the trajectory's own length.
+/// The initial state is a sum of ten sines of the two longest waves. It is integrated for `spin_up` before the first
+/// frame is stored. Each trajectory has its own length and frame spacing, both stored as parameters. Times start at 0
+/// with the first stored frame. The stored points are `j length/grid`, in units of the trajectory's own length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KuramotoSivashinsky {
-    /// Coefficient of the fourth derivative, 1.
+    /// Coefficient of the fourth derivative; 1 by default.
     pub viscosity: f64,
-    /// Mean length of the domain, 64.
+    /// Mean length of the domain; 64 by default.
     pub length: f64,
-    /// Largest relative deviation of a trajectory's length from the mean, uniform: 0.1; 0 fixes the length.
+    /// Largest relative deviation of a trajectory's length from the mean; 0.1 by default. The distribution is uniform;
+    /// 0 fixes the length.
     pub length_jitter: f64,
-    /// Stored points, 256.
+    /// Number of stored points; 256 by default.
     pub grid: usize,
-    /// Stored times, 140.
+    /// Number of stored times; 140 by default.
     pub frames: usize,
-    /// Mean time from the first to the last stored frame: 139 of the 499 intervals of 100 time units.
+    /// Mean time from the first to the last stored frame. The default is 139 of the 499 intervals of 100 time units.
     pub horizon: f64,
-    /// Mean time before the first stored frame: 360 of those intervals; 0 stores the initial state itself.
+    /// Mean time before the first stored frame. The default is 360 of these intervals; 0 stores the initial state.
     pub spin_up: f64,
-    /// Largest relative deviation of a trajectory's time scale (spacing and spin-up), uniform: 0.1; 0 fixes it.
+    /// Largest relative deviation of a trajectory's time scale (spacing and spin-up); 0.1 by default. The distribution
+    /// is uniform; 0 fixes the scale.
     pub time_jitter: f64,
-    /// Least number of points of the internal grid for the default length and viscosity, 192; it grows with the
-    /// length in units of the shortest active waves, and to a multiple of `grid`.
+    /// Minimum number of points of the internal grid for the default length and viscosity; 192 by default. It grows
+    /// with the length in units of the shortest active waves, and is rounded up to a multiple of `grid`.
     pub resolution: usize,
-    /// Longest internal time step at viscosity 1 or more, 0.01; it shrinks with the viscosity below.
+    /// Longest internal time step for viscosities of 1 or more; 0.01 by default. It shrinks with smaller viscosities.
     pub step: f64,
 }
 
@@ -58,13 +60,13 @@ impl Default for KuramotoSivashinsky {
     }
 }
 
-/// Sines in an initial state.
+/// Number of sines in an initial state.
 const SINES: usize = 10;
-/// Wave counts of an initial state are 1 to this.
+/// Largest wave number of an initial state; the least is 1.
 const LONGEST_WAVES: u64 = 2;
 /// The length to which `resolution` refers.
 const REFERENCE_LENGTH: f64 = 64.0;
-/// Most internal steps of a trajectory; more would take hours.
+/// Limit on internal steps of a trajectory; more would take hours.
 const MAX_STEPS: f64 = 1e8;
 
 impl Equation for KuramotoSivashinsky {
@@ -161,7 +163,7 @@ fn start(random: &mut Philox, grid: &PeriodicGrid) -> Modes {
     modes
 }
 
-/// Integrates one trajectory.
+/// State of an integration of one trajectory.
 struct Advance<'a> {
     equation: &'a KuramotoSivashinsky,
     length: f64,
@@ -174,7 +176,7 @@ impl Advance<'_> {
         SimulationError::Diverged { system: self.equation.name(), time: self.now }
     }
 
-    /// `count` intervals, each followed by `after`.
+    /// Integrates over `count` intervals and calls `after` after each.
     fn by(
         &mut self,
         interval: f64,
@@ -228,7 +230,7 @@ mod tests {
         for index in 0..3 {
             let values = |equation: &KuramotoSivashinsky| equation.trajectory(0, index).unwrap().values;
             let difference = relative_difference(&values(&coarse), &values(&fine));
-            // A thirtieth of the 1e-5 that the docs claim, for a third of the time.
+            // A thirtieth of the 1e-5 in the docs, for a third of the time.
             assert!(difference < 3e-7, "trajectory {index}: {difference:e}");
         }
     }
@@ -246,7 +248,7 @@ mod tests {
         }
         seen.sort_by(f64::total_cmp);
         assert!(seen.windows(2).all(|pair| pair[0] < pair[1]));
-        // Of 200 uniform draws the extremes miss the ends by more than a twentieth with probability 7e-5.
+        // For 200 uniform numbers, both extremes are within a twentieth of the ends with probability 1 - 7e-5.
         assert!(seen[0] < 58.3 && seen[199] > 69.7, "{} {}", seen[0], seen[199]);
 
         let fixed = KuramotoSivashinsky { length_jitter: 0.0, time_jitter: 0.0, ..equation };
@@ -270,7 +272,8 @@ mod tests {
         }
     }
 
-    /// The initial state consists of the two longest waves alone; from a tiny one each wave grows at its own rate.
+    /// The initial state consists of only the two longest waves; from a tiny initial state each wave grows at its own
+    /// rate.
     #[test]
     fn starts_are_two_waves() {
         let unspun = KuramotoSivashinsky { spin_up: 0.0, frames: 2, horizon: 0.1, ..Default::default() };
@@ -286,8 +289,8 @@ mod tests {
         }
     }
 
-    /// Space in units of `sqrt(viscosity)`, time of `viscosity` and fields of `1/sqrt(viscosity)` give the
-    /// equation at viscosity 1; a trajectory at another viscosity is resolved as well.
+    /// With space in units of `sqrt(viscosity)`, time of `viscosity` and fields of `1/sqrt(viscosity)` the equation has
+    /// viscosity 1. Trajectories at other viscosities are therefore resolved equally well.
     #[test]
     fn small_viscosities_are_resolved() {
         let coarse = KuramotoSivashinsky {

@@ -1,12 +1,12 @@
-//! The random generator of the PDEBench files: NumPy's legacy generator, a Mersenne Twister (Matsumoto and Nishimura 1998)
-//! with doubles of 53 bits and normals by Marsaglia's polar method.
+//! The random generator of the PDEBench files: NumPy's legacy generator, a Mersenne Twister (Matsumoto and Nishimura
+//! 1998) with doubles of 53 bits and normals by Marsaglia's polar method.
 
 use super::SimulationError;
 
 const SIZE: usize = 624;
 const SHIFT: usize = 397;
 
-/// The same stream of random numbers as NumPy's `RandomState(seed)`.
+/// The stream of random numbers of NumPy's `RandomState(seed)`.
 pub(super) struct LegacyRandom {
     words: [u32; SIZE],
     position: usize,
@@ -14,9 +14,11 @@ pub(super) struct LegacyRandom {
 }
 
 impl LegacyRandom {
-    /// The benchmark seeds its generator afresh for every sample, with the sample's index: that is seed 0, as
-    /// `RandomState(index)`. Every other seed is a part of the key, as in `RandomState([seed, seed >> 32, index, index >> 32])`
-    /// of 32-bit words, so that no two samples of any seeds share their numbers.
+    /// The generator of a sample. The benchmark seeds its generator for every sample with the sample's index: seed 0
+    /// does this, as `RandomState(index)`.
+    ///
+    /// Other seeds are part of the key, as in `RandomState([seed, seed >> 32, index, index >> 32])` with 32-bit words.
+    /// No two samples of any seeds share their numbers.
     pub(super) fn of_sample(seed: u64, index: u64) -> Result<Self, SimulationError> {
         if seed == 0 {
             return u32::try_from(index).map(Self::new).map_err(|_| SimulationError::Seed { seed, index });
@@ -24,7 +26,7 @@ impl LegacyRandom {
         Ok(Self::of_key(&[seed as u32, (seed >> 32) as u32, index as u32, (index >> 32) as u32]))
     }
 
-    /// The reference generator's initialisation by an array of at most 624 words.
+    /// Initialisation by an array of at most 624 words, as in the reference generator.
     fn of_key(key: &[u32]) -> Self {
         let mut words = Self::new(19_650_218).words;
         let mut i = 1;
@@ -78,13 +80,13 @@ impl LegacyRandom {
         }
     }
 
-    /// A number in `[0, 1)`.
+    /// Returns a number in `[0, 1)`.
     pub(super) fn uniform(&mut self) -> f64 {
         let (high, low) = (self.word() >> 5, self.word() >> 6);
         (f64::from(high) * f64::from(1 << 26) + f64::from(low)) / (1u64 << 53) as f64
     }
 
-    /// A standard normal number.
+    /// Returns a standard normal number.
     pub(super) fn normal(&mut self) -> f64 {
         if let Some(normal) = self.pending_normal.take() {
             return normal;
@@ -105,7 +107,7 @@ impl LegacyRandom {
 mod tests {
     use super::*;
 
-    /// What NumPy gives for these seeds; the last bit of a normal depends on the platform's logarithm.
+    /// NumPy's numbers for these seeds; the last bit of a normal number depends on the platform's logarithm.
     #[test]
     fn numbers_are_numpys() {
         let normals = |seed| {
@@ -129,7 +131,7 @@ mod tests {
         }
     }
 
-    /// The 10,000th word of the reference generator with its default seed.
+    /// The 10,000th word agrees with that of the reference generator with its default seed.
     #[test]
     fn words_are_the_reference_generators() {
         let mut random = LegacyRandom::new(5489);
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(last, Some(4_123_659_995));
     }
 
-    /// `numpy.random.RandomState([1, 0, 7, 0])` and `RandomState([4294967295, 5, 9, 0])` of NumPy 2.4.6.
+    /// Compares with `numpy.random.RandomState([1, 0, 7, 0])` and `RandomState([4294967295, 5, 9, 0])` of NumPy 2.4.6.
     #[test]
     fn keys_are_numpys() {
         let uniforms = |seed, index| {
@@ -159,7 +161,7 @@ mod tests {
         assert!(error.hint().is_some() && first(u64::MAX, u64::MAX).is_ok());
     }
 
-    /// The first two words of a stream; by chance two of 50,000 pairs agree with probability 7e-11.
+    /// Compares the first two words of streams; by chance two of 50,000 pairs agree with probability 7e-11.
     #[test]
     fn seeds_share_no_sample() {
         let streams = (0..5).flat_map(|seed| (0..10_000).map(move |index| (seed, index)));

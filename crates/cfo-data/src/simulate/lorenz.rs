@@ -1,4 +1,4 @@
-//! The Lorenz system, by its Taylor series.
+//! The Lorenz system, integrated by Taylor series.
 
 use std::sync::atomic::AtomicBool;
 
@@ -11,17 +11,17 @@ use crate::{Description, FieldShape, Trajectory};
 /// cube about the origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lorenz {
-    /// The Prandtl number, 10.
+    /// Prandtl number; 10 by default.
     pub sigma: f64,
-    /// The reduced Rayleigh number, 28.
+    /// Reduced Rayleigh number; 28 by default.
     pub rho: f64,
-    /// The geometric factor, 8/3.
+    /// Geometric factor; 8/3 by default.
     pub beta: f64,
-    /// Half the side of the cube of initial states, 5.
+    /// Half the side of the cube of initial states; 5 by default.
     pub spread: f64,
-    /// Stored times, equally spaced and both ends included: 1001.
+    /// Number of stored times, equally spaced with both ends included; 1001 by default.
     pub frames: usize,
-    /// The last time, 5.
+    /// Last time; 5 by default.
     pub horizon: f64,
 }
 
@@ -71,20 +71,20 @@ impl Equation for Lorenz {
     }
 }
 
-/// Terms of the series after the constant one.
+/// Order of the series.
 const ORDER: usize = 16;
 /// Size of the last terms of the series at the end of a step, relative to the state.
 const TRUNCATION: f64 = 1e-17;
-/// Shortest step worth taking, relative to the whole span; the attractor needs about a thousandth.
+/// Shortest step, relative to the whole span; the attractor needs about a thousandth.
 const SHORTEST: f64 = 1e-7;
-/// Times reached between two checks of the interrupt flag.
+/// Number of times between checks of the interrupt flag.
 const HEED_EVERY: usize = 4096;
 
 impl Lorenz {
     /// The states at `times`, from `state` at the first of them.
     ///
-    /// The right-hand side is quadratic, so the Taylor coefficients follow from each other by Cauchy products. One
-    /// expansion holds as far as its last terms stay below round-off, and serves all times in that range.
+    /// The right-hand side is quadratic, so the Taylor coefficients follow from each other by Cauchy products. An
+    /// expansion is used as far as its last terms stay below round-off, for all times in that range.
     fn integrate(
         &self,
         mut state: [f64; 3],
@@ -142,17 +142,17 @@ impl Lorenz {
     }
 }
 
-/// How far a series may be used: its last two terms stay below [`TRUNCATION`] of the state there.
+/// The distance up to which a series is used: its last two terms stay below [`TRUNCATION`] times the state.
 fn reach(series: &[[f64; 3]; ORDER + 1]) -> f64 {
     let size = |order: usize| series[order].iter().fold(0.0f64, |most, value| most.max(value.abs()));
     let allowed = TRUNCATION * size(0).max(1.0);
-    // An exactly vanishing term (a fixed point) allows any step; an infinite or missing one allows none.
+    // A term of exactly zero (a fixed point) allows any step; an infinite or NaN one allows none.
     let limit = |order: usize| (allowed / size(order)).powf(1.0 / order as f64);
     let reach = limit(ORDER - 1).min(limit(ORDER));
     if series[ORDER].iter().all(|value| value.is_finite()) { reach } else { 0.0 }
 }
 
-/// The polynomial at a distance from its centre, by Horner's rule.
+/// The value of the polynomial at a distance from its centre, by Horner's rule.
 fn evaluate(series: &[[f64; 3]; ORDER + 1], distance: f64) -> [f64; 3] {
     let last = series[ORDER];
     series[..ORDER].iter().rev().fold(last, |sum, term| std::array::from_fn(|i| sum[i] * distance + term[i]))
@@ -168,7 +168,7 @@ mod tests {
         values[values.len() - 3..].try_into().unwrap()
     }
 
-    /// One frame or ten thousand: the frames do not influence the steps, so only rounding to `f32` is left.
+    /// The number of frames does not influence the steps, so results differ only by rounding to `f32`.
     #[test]
     fn frames_do_not_change_the_solution() {
         let start = [1.0, -2.0, 3.0];
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(coarse, end(&Lorenz { frames: 10_001, ..Lorenz::default() }, start));
     }
 
-    /// Stopping in the middle and starting again from there (in `f64`) takes other steps. The results agree to the
-    /// round-off of the states times the growth of errors over the horizon, about e^4.5 on average.
+    /// A solution that is stopped in the middle and continued from there (in `f64`) takes other steps. The results
+    /// agree to the states' round-off times the growth of errors over the horizon, about e^4.5 on average.
     #[test]
     fn other_steps_give_the_same_solution() {
         let lorenz = Lorenz::default();

@@ -1,11 +1,11 @@
-//! The paper's five systems, simulated from their formulas.
+//! Simulators of the paper's five systems.
 //!
-//! Each system is a configuration with public fields whose default is the paper's, and implements [`Equation`];
+//! Each system is a configuration with public fields, whose defaults are the paper's, and implements [`Equation`].
 //! [`run`] simulates many trajectories in parallel and returns them in order.
 //!
-//! Everything is computed in `f64` and stored in `f32`. An initial state from this crate's own distributions (Lorenz, the
-//! varied dam) is rounded to `f32` before the first step, so that the stored first frame is exactly the state that was
-//! integrated.
+//! Computations use `f64`; results are stored as `f32`. An initial state from this crate's own distributions (Lorenz,
+//! the varied dam) is rounded to `f32` before the first step, so that the stored first frame is exactly the integrated
+//! state.
 
 mod burgers;
 mod diffusion_reaction;
@@ -37,8 +37,8 @@ use crate::{Description, Trajectory};
 
 /// A system that can be simulated: a distribution of initial states and the equation that evolves them.
 ///
-/// Trajectory `index` of `seed` is a pure function of the two and of the configuration: it does not
-/// depend on what else is simulated, in which order and on how many threads.
+/// Trajectory `index` of `seed` is a pure function of both and of the configuration. It does not depend on other
+/// trajectories, their order or the number of threads.
 ///
 /// ```
 /// use cfo_data::simulate::{Equation, Lorenz};
@@ -50,27 +50,27 @@ use crate::{Description, Trajectory};
 /// # Ok::<(), cfo_data::simulate::SimulationError>(())
 /// ```
 pub trait Equation: Send + Sync {
-    /// The system's name on the command line and in files.
+    /// Name of the system on the command line and in files.
     fn name(&self) -> &'static str;
 
-    /// Whether the options make sense; everything else may be called only if they do.
+    /// Checks the options. The other methods may be called only if they are valid.
     fn check(&self) -> Result<(), SimulationError>;
 
-    /// What holds for every trajectory.
+    /// The description of all trajectories.
     fn description(&self) -> Description;
 
-    /// The stored times; nominal ones where each trajectory has its own.
+    /// The stored times; nominal ones if each trajectory has its own.
     fn times(&self) -> Vec<f64>;
 
-    /// How many distinct trajectories there are; `None` if their number is unlimited.
+    /// Number of distinct trajectories; `None` if it is unlimited.
     fn distinct(&self) -> Option<usize> {
         None
     }
 
-    /// Trajectory `index` of `seed`, ended by [`SimulationError::Interrupted`] soon after `interrupt` is set.
+    /// Simulates trajectory `index` of `seed`. Setting `interrupt` ends it soon with [`SimulationError::Interrupted`].
     fn simulate(&self, seed: u64, index: u64, interrupt: &AtomicBool) -> Result<Trajectory, SimulationError>;
 
-    /// Trajectory `index` of `seed`.
+    /// Simulates trajectory `index` of `seed`.
     fn trajectory(&self, seed: u64, index: u64) -> Result<Trajectory, SimulationError> {
         self.simulate(seed, index, &AtomicBool::new(false))
     }

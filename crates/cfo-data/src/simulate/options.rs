@@ -1,18 +1,18 @@
-//! Checks of options that all systems share.
+//! Checks of options, shared by all systems.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::SimulationError;
 
-/// Most values that one trajectory may hold (8 GiB of `f32`).
+/// Largest number of values of one trajectory (8 GiB of `f32`).
 pub(super) const MAX_VALUES: usize = 1 << 31;
 
 fn refuse(name: &'static str, value: impl Display, need: impl Into<String>) -> SimulationError {
     SimulationError::Option { name, value: value.to_string(), need: need.into() }
 }
 
-/// The option is finite and above zero.
+/// Checks that the option is finite and above zero.
 pub(super) fn positive(name: &'static str, value: f64) -> Result<(), SimulationError> {
     if value.is_finite() && value > 0.0 {
         Ok(())
@@ -21,7 +21,7 @@ pub(super) fn positive(name: &'static str, value: f64) -> Result<(), SimulationE
     }
 }
 
-/// The option is finite and not below zero.
+/// Checks that the option is finite and not below zero.
 pub(super) fn not_negative(name: &'static str, value: f64) -> Result<(), SimulationError> {
     if value.is_finite() && value >= 0.0 {
         Ok(())
@@ -30,12 +30,12 @@ pub(super) fn not_negative(name: &'static str, value: f64) -> Result<(), Simulat
     }
 }
 
-/// The option is finite.
+/// Checks that the option is finite.
 pub(super) fn finite(name: &'static str, value: f64) -> Result<(), SimulationError> {
     if value.is_finite() { Ok(()) } else { Err(refuse(name, value, "a finite number")) }
 }
 
-/// The option lies between two finite bounds, both allowed.
+/// Checks that the option is between two finite bounds, both included.
 pub(super) fn between(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), SimulationError> {
     if (low..=high).contains(&value) {
         Ok(())
@@ -44,7 +44,7 @@ pub(super) fn between(name: &'static str, value: f64, low: f64, high: f64) -> Re
     }
 }
 
-/// The whole number lies between two bounds, both allowed.
+/// Checks that the integer is between two bounds, both included.
 pub(super) fn count(
     name: &'static str,
     value: usize,
@@ -58,7 +58,7 @@ pub(super) fn count(
     }
 }
 
-/// At least two frames over a positive horizon, and a trajectory that fits into memory.
+/// Checks that there are at least two frames over a positive horizon, and that a trajectory fits into memory.
 pub(super) fn frames(frames: usize, horizon: f64, points: usize) -> Result<(), SimulationError> {
     if frames < 2 {
         return Err(refuse("frames", frames, "at least 2"));
@@ -67,7 +67,7 @@ pub(super) fn frames(frames: usize, horizon: f64, points: usize) -> Result<(), S
     size(frames, points)
 }
 
-/// A trajectory that fits into memory.
+/// Checks that a trajectory fits into memory.
 pub(super) fn size(frames: usize, points: usize) -> Result<(), SimulationError> {
     match frames.checked_mul(points) {
         Some(values) if values <= MAX_VALUES => Ok(()),
@@ -80,7 +80,7 @@ pub(super) fn uniform_times(frames: usize, horizon: f64) -> Vec<f64> {
     (0..frames).map(|frame| horizon * frame as f64 / (frames - 1) as f64).collect()
 }
 
-/// An error once the caller has asked to stop.
+/// Returns an error if the caller has set the interrupt flag.
 pub(super) fn heed(interrupt: &AtomicBool) -> Result<(), SimulationError> {
     if interrupt.load(Ordering::Relaxed) { Err(SimulationError::Interrupted) } else { Ok(()) }
 }

@@ -7,29 +7,29 @@ use realfft::num_complex::Complex;
 
 use super::{SimulationError, options};
 
-/// Zero mean and covariance `sigma^2 (-Laplacian + tau^2)^-gamma`, by its Karhunen-Loeve sum
-/// `sum_k lambda_k (xi_k cos(2 pi k x) + eta_k sin(2 pi k x))` with
-/// `lambda_k = sqrt(2) sigma ((2 pi k)^2 + tau^2)^(-gamma/2)` and standard normal `xi_k`, `eta_k`.
+/// Gaussian random field with mean zero and covariance `sigma^2 (-Laplacian + tau^2)^-gamma`.
 ///
-/// There is no constant mode, so that every field has mean zero.
+/// It is the Karhunen-Loeve sum `sum_k lambda_k (xi_k cos(2 pi k x) + eta_k sin(2 pi k x))` with `lambda_k = sqrt(2)
+/// sigma ((2 pi k)^2 + tau^2)^(-gamma/2)` and standard normal `xi_k`, `eta_k`. There is no constant mode, so every
+/// field has mean zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomField {
     /// Amplitude: [`RandomField::PUBLIC_CODE`] by default, [`RandomField::PUBLISHED_TEXT`] for the published formula.
     pub sigma: f64,
-    /// Inverse correlation length, 5.
+    /// Inverse correlation length; 5 by default.
     pub tau: f64,
-    /// Decay exponent, 4.
+    /// Decay exponent; 4 by default.
     pub gamma: f64,
-    /// Terms of the sum, 128; the next one is below 1e-8 of the first.
+    /// Number of terms of the sum; 128 by default. The next term is below 1e-8 of the first.
     pub modes: usize,
 }
 
 impl RandomField {
-    /// The amplitude of the code that made the published data: 25 squared, and squared once more in the
-    /// covariance. Fields have a standard deviation of 0.214.
+    /// Amplitude in the code that generated the published data: 25 squared, and squared once more in the covariance.
+    /// Fields have a standard deviation of 0.214.
     pub const PUBLIC_CODE: f64 = 625.0;
-    /// The amplitude in the published formula, `25^2 (-Laplacian + 5^2)^-4`. Fields have a standard deviation of
-    /// 0.0086, for which Burgers' equation is nearly linear.
+    /// Amplitude in the published formula, `25^2 (-Laplacian + 5^2)^-4`. Fields have a standard deviation of 0.0086,
+    /// for which Burgers' equation is nearly linear.
     pub const PUBLISHED_TEXT: f64 = 25.0;
 
     pub(super) fn check(&self, last_mode: usize) -> Result<(), SimulationError> {
@@ -45,7 +45,7 @@ impl RandomField {
         2f64.sqrt() * self.sigma * (wavenumber * wavenumber + self.tau * self.tau).powf(-self.gamma / 2.0)
     }
 
-    /// Writes the Fourier coefficients of a draw. A mode's draws do not depend on how many modes there are.
+    /// Writes the Fourier coefficients of a random field. A mode's coefficients do not depend on the number of modes.
     pub(super) fn draw(&self, random: &mut Philox, coefficients: &mut [Complex<f64>]) {
         for (k, coefficient) in coefficients.iter_mut().enumerate().skip(1).take(self.modes) {
             let (cosine, sine) = (random.normal(), random.normal());

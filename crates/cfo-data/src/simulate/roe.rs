@@ -1,11 +1,11 @@
-//! The shallow-water equations along one axis: Roe's Riemann solver with entropy fix and limited second-order
-//! corrections (LeVeque 2002), along one line of cells.
+//! Roe's Riemann solver for the shallow-water equations along one line of cells, with entropy fix and limited
+//! second-order corrections (LeVeque 2002).
 
 /// Ghost cells at each end of a line.
 pub(super) const GHOSTS: usize = 2;
 
-/// Smaller jumps count as zero. They are far below the round-off of depths and speeds of order one, and ahead of the
-/// waves they would decay to subnormal numbers, which are slow.
+/// Jumps below this are treated as zero. They are far below the round-off of depths and speeds of order one. Ahead of
+/// the waves they would decay to subnormal numbers, which are slow.
 const STILL: f64 = 1e-20;
 
 /// Conserved quantities along a line, ghosts included: depth, momentum along the line and momentum across it.
@@ -27,9 +27,9 @@ impl Line {
     }
 }
 
-/// The Riemann problem at the interface between two cells: three waves of the speeds `slow`, `middle` and `fast`.
+/// The Riemann problem at the interface between two cells: three waves with the speeds `slow`, `middle` and `fast`.
 ///
-/// In the order (depth, along, across) the slow wave is `first`, the middle one `(0, 0, shear)`, the fast one `last`.
+/// In the order (depth, along, across), the slow wave is `first`, the middle one `(0, 0, shear)`, the fast one `last`.
 #[derive(Clone, Copy, Default)]
 struct Interface {
     first: [f64; 3],
@@ -50,7 +50,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// For lines of `cells` cells, ghosts included.
+    /// Creates the work space for lines of `cells` cells, ghosts included.
     pub(super) fn new(gravity: f64, cells: usize) -> Self {
         Self {
             gravity,
@@ -61,8 +61,8 @@ impl Sweep {
 
     /// Advances the inner cells of a line by `ratio = step/width` and returns the Courant number.
     ///
-    /// Interface i lies between the cells i - 1 and i. Equal cells stay as they are, and before the
-    /// waves arrive that is most of the line, so only the part between the first and the last jump is computed.
+    /// Interface i is between the cells i - 1 and i. Only the part between the first and the last jump is computed,
+    /// because equal cells do not change. Before the waves arrive these are most of the line.
     pub(super) fn advance(&mut self, line: &mut Line, ratio: f64) -> f64 {
         let cells = line.depth.len();
         let ends = [0, cells - 1].map(|at| Cell::new(line, at, self.gravity).fastest());
@@ -174,7 +174,7 @@ impl Interface {
             return Some(down);
         }
         down[2] += s2 * shear;
-        // The same at the fast wave, mirrored.
+        // The fast wave is treated as the mirrored slow wave.
         let outer = right.along / right.depth + right.celerity;
         let (depth, along) = (right.depth - last[0], right.along - last[1]);
         let inner = || along / depth + (gravity * depth).sqrt();
@@ -184,7 +184,7 @@ impl Interface {
     }
 }
 
-/// The second-order flux at an interface: each wave limited by its neighbour on the side that it comes from.
+/// The second-order flux at an interface: each wave is limited by its upwind neighbour.
 fn correction(below: &Interface, at: &Interface, above: &Interface, ratio: f64) -> [f64; 3] {
     let dot = |a: &[f64; 3], b: &[f64; 3]| a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
     let [s1, s2, s3] = at.speeds;
@@ -253,8 +253,8 @@ mod tests {
         assert!(mirrored.up.iter().all(|value| value.abs() < 1e-14), "{:?}", mirrored.up);
     }
 
-    /// A transonic rarefaction, in which the plain solver would leave an expansion shock: the fluctuations with the entropy
-    /// fix differ from the plain ones, and mirroring the flow mirrors them.
+    /// Tests a transonic rarefaction, in which the plain solver would leave an expansion shock. The fluctuations with
+    /// the entropy fix differ from the plain ones, and mirroring the flow mirrors them.
     #[test]
     fn transonic_rarefactions_spread() {
         let (left, right) = ([1.0, 0.5, 0.0], [0.2, 0.4, 0.0]);
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(limiter(1.0, 0.0), 0.0);
     }
 
-    /// A smooth wave is carried with second order: halving the cells divides the error by about four.
+    /// A smooth wave is transported with second order: halving the cells divides the error by about four.
     #[test]
     fn order_is_two_on_smooth_flow() {
         let end = |cells: usize| -> Vec<f64> {
@@ -299,7 +299,7 @@ mod tests {
         };
         let [a, b, c] = [end(128), end(256), end(512)];
         let order = (error(&a, &b) / error(&b, &c)).log2();
-        // The limiter clips the crest, which costs a little of the order.
+        // The limiter clips the crest, which reduces the order slightly.
         assert!(order > 1.7, "{order}");
     }
 }

@@ -1,4 +1,4 @@
-//! Simulates many trajectories at once and returns them in order.
+//! Parallel simulation of many trajectories, returned in order.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use super::{Equation, SimulationError};
 use crate::Trajectory;
 
-/// Trajectories per thread that are simulated or wait for their turn. One is simulated while the other waits for the sink.
+/// Trajectories per thread that are simulated or wait for the sink. One is simulated while the other waits.
 const WINDOW_PER_THREAD: usize = 2;
 
 type Outcome = Result<Result<Trajectory, SimulationError>, Box<dyn Any + Send>>;
 
-/// Simulates trajectories `0..samples` of `seed` on rayon's current thread pool and gives them to `sink` in order,
-/// on the calling thread, as soon as their turn has come.
+/// Simulates trajectories `0..samples` of `seed` on rayon's current thread pool and passes them to `sink` in order, on
+/// the calling thread.
 ///
-/// At most two trajectories per thread exist at any moment, whatever `samples` is. The first error, of a
-/// trajectory or of the sink, ends the run; so does setting `interrupt`, with [`SimulationError::Interrupted`].
+/// At most two trajectories per thread exist at any time. The first error of a trajectory or of the sink ends the run.
+/// Setting `interrupt` ends it with [`SimulationError::Interrupted`].
 ///
 /// ```
 /// use std::sync::atomic::AtomicBool;
@@ -43,7 +43,7 @@ pub fn run<E: From<SimulationError>>(
 ) -> Result<(), E> {
     equation.check()?;
     let window = WINDOW_PER_THREAD * rayon::current_num_threads();
-    // Set when this run ends early for its own reason, so that trajectories under way stop too.
+    // Set when this run ends early, so that running trajectories stop too.
     let stop = AtomicBool::new(false);
     let (sender, receiver) = channel();
     rayon::in_place_scope(|scope| {
@@ -51,7 +51,7 @@ pub fn run<E: From<SimulationError>>(
             let (sender, stop): (Sender<(usize, Outcome)>, _) = (sender.clone(), &stop);
             scope.spawn(move |_| {
                 let work = || equation.simulate(seed, index as u64, stop);
-                // The receiver is gone only when the result is no longer needed.
+                // Sending fails only if the result is no longer needed.
                 let _ = sender.send((index, catch_unwind(AssertUnwindSafe(work))));
             });
         };
@@ -79,7 +79,7 @@ pub fn run<E: From<SimulationError>>(
     })
 }
 
-/// Waits for trajectory `index`, keeping those that arrive before their turn in `early`.
+/// Waits for trajectory `index`. Later ones that arrive earlier are kept in `early`.
 fn next(
     index: usize,
     early: &mut BTreeMap<usize, Outcome>,
@@ -94,7 +94,7 @@ fn next(
             return Ok(outcome);
         }
         let arrived = match receiver.try_recv() {
-            // A caller that is itself a thread of the pool helps; otherwise a pool of one thread would wait for ever.
+            // A caller that is a thread of the pool helps; otherwise a pool of one thread would deadlock.
             Err(TryRecvError::Empty) if rayon::yield_now() == Some(rayon::Yield::Executed) => None,
             Err(TryRecvError::Empty) => receiver.recv_timeout(Duration::from_millis(20)).ok(),
             arrived => arrived.ok(),

@@ -1,4 +1,4 @@
-//! The two-dimensional shallow-water dam break of PDEBench, and a variant whose trajectories all differ.
+//! The two-dimensional shallow-water dam break of PDEBench, and a variant without repeated trajectories.
 
 use std::collections::HashSet;
 use std::f64::consts::PI;
@@ -14,20 +14,20 @@ use crate::{Description, FieldShape, Trajectory};
 /// Distribution of the initial states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// The benchmark's: depth 2 inside a circle about the origin, 1 outside, decided at the cell centres; only the radius
-    /// is random. On 128 x 128 cells there are just 81 different trajectories, so that any split by index leaks
-    /// test trajectories into training.
+    /// The benchmark's distribution: depth 2 inside a circle about the origin, 1 outside, decided at the cell centres.
+    /// Only the radius is random. On 128 x 128 cells there are just 81 different trajectories, so any split by index
+    /// leaks test trajectories into training.
     #[default]
     DamBreak,
-    /// Random centre, radius and depth, averaged over every cell: no two trajectories are the same.
+    /// Random centre, radius and depth, averaged over every cell: no two trajectories are equal.
     Varied,
 }
 
 impl Variant {
-    /// Every variant.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::DamBreak, Self::Varied];
 
-    /// The name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::DamBreak => "dam-break",
@@ -54,21 +54,22 @@ impl std::str::FromStr for Variant {
     }
 }
 
-/// The shallow-water equations on a flat bottom (gravity 1) in the square (-2.5, 2.5)^2 with open sides, from water at
-/// rest that is deeper inside a circle.
+/// The shallow-water equations on a flat bottom (gravity 1) in the square (-2.5, 2.5)^2 with open sides. The initial
+/// state is water at rest that is deeper inside a circle.
 ///
-/// Roe's solver with entropy fix, monotonised central limiter, one sweep along x and one along y per step, as in
-/// the benchmark's solver. With the default options trajectory i of seed 0 is sample i of the benchmark's
-/// generator. Only the depth is stored, as `[x, y]`; the momenta are not, so a snapshot is not the whole state.
+/// The method is Roe's solver with entropy fix and monotonised central limiter, with one sweep along x and one along y
+/// per step, as in the benchmark's solver. With the default options trajectory i of seed 0 is sample i of the
+/// benchmark's generator. Only the depth is stored, as `[x, y]`. The momenta are not stored, so a snapshot is not the
+/// whole state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShallowWater {
     /// Distribution of the initial states.
     pub variant: Variant,
-    /// Cells along each side, 128.
+    /// Cells along each side; 128 by default.
     pub grid: usize,
-    /// Stored times, equally spaced and both ends included: 101.
+    /// Number of stored times, equally spaced with both ends included; 101 by default.
     pub frames: usize,
-    /// The last time, 1. The waves reach the sides later.
+    /// Last time; 1 by default. The waves reach the sides later.
     pub horizon: f64,
 }
 
@@ -81,17 +82,17 @@ impl Default for ShallowWater {
 const HALF_SIDE: f64 = 2.5;
 const GRAVITY: f64 = 1.0;
 const RADII: [f64; 2] = [0.3, 0.7];
-/// Centres of the varied dam, along each axis: its waves do not reach the sides within the default horizon.
+/// Range of the varied dam's centre along each axis: its waves do not reach the sides within the default horizon.
 const CENTERS: [f64; 2] = [-0.4, 0.4];
-/// Depths inside the varied dam; outside it is 1.
+/// Range of the depth inside the varied dam; outside it is 1.
 const DEPTHS: [f64; 2] = [1.5, 2.25];
 /// Target Courant number of a step; a step above 1 is repeated with a smaller size.
 const COURANT: f64 = 0.9;
-/// The first step that is tried.
+/// Length of the first attempted step.
 const FIRST_STEP: f64 = 0.1;
-/// Shortest step worth taking, relative to the horizon.
+/// Shortest step, relative to the horizon.
 const SHORTEST: f64 = 1e-9;
-/// Most cells along a side.
+/// Largest number of cells along a side.
 const MAX_GRID: usize = 1 << 13;
 
 impl Equation for ShallowWater {
@@ -123,7 +124,8 @@ impl Equation for ShallowWater {
     /// Radii that enclose the same cell centres give the same trajectory.
     fn distinct(&self) -> Option<usize> {
         let half_cell = HALF_SIDE / self.grid as f64;
-        // Centres lie at whole multiples of half a cell: odd ones if the number of cells is even, else even ones.
+        // Distances of cell centres are multiples of half a cell: odd ones if the number of cells is even, otherwise
+        // even ones.
         let first = (self.grid + 1) % 2;
         let reach = (first..self.grid).step_by(2).take_while(|&a| a as f64 * half_cell <= RADII[1]);
         let squares = reach.clone().flat_map(|a| reach.clone().map(move |b| a * a + b * b));
@@ -196,7 +198,7 @@ impl Dam {
                         [reduced(y, 1), reduced(y + 1, 1)],
                     );
                     let share = (area * (self.radius / width).powi(2)).clamp(0.0, 1.0);
-                    // Rounded, so that the stored first frame is what was integrated.
+                    // Rounded, so that the stored first frame is the integrated state.
                     f64::from((1.0 + (self.depth - 1.0) * share) as f32)
                 })
                 .collect(),
@@ -275,7 +277,7 @@ impl Water {
         values.extend(self.rows(0).flatten().map(|&depth| depth as f32));
     }
 
-    /// Steps to exactly `time`.
+    /// Integrates to exactly `time`.
     fn run_to(&mut self, time: f64, shortest: f64, interrupt: &AtomicBool) -> Result<(), SimulationError> {
         let diverged = |time: f64| SimulationError::Diverged { system: "shallow-water", time };
         while self.now < time {
@@ -303,7 +305,7 @@ impl Water {
         Ok(())
     }
 
-    /// One step of a given size; returns the larger Courant number of its sweeps.
+    /// Makes one step of a given size; returns the larger Courant number of its sweeps.
     fn advance(&mut self, step: f64) -> f64 {
         self.extend();
         let ratio = step * self.grid as f64 / (2.0 * HALF_SIDE);
@@ -382,7 +384,7 @@ mod tests {
         }
     }
 
-    /// The benchmark repeats trajectories; the other variant does not.
+    /// The benchmark repeats trajectories; the varied dam does not.
     #[test]
     fn the_benchmark_has_81_starts_and_the_varied_dam_many() {
         let starts = |variant: Variant, grid: usize| {
@@ -407,7 +409,7 @@ mod tests {
         let mut sum = 0.0;
         for (x, y) in (-16..16).flat_map(|x| (-16..16).map(move |y| (x, y))) {
             let area = disc_in_rectangle([edge(x), edge(x + 1)], [edge(y), edge(y + 1)]);
-            // By midpoints in 64 x 64 parts: the rim crosses at most about 200 of them, half of each uncertain.
+            // Midpoint rule with 64 x 64 parts: the circle crosses at most about 200 of them, half of each uncertain.
             let inside = (0..64 * 64)
                 .filter(|part| {
                     let at = |corner: i32, part: i32| {
@@ -423,7 +425,7 @@ mod tests {
         assert!((sum - PI).abs() < 1e-13, "{sum}");
     }
 
-    /// No wave reaches a side within the horizon, so that water neither enters nor leaves. The stored depths are rounded:
+    /// No wave reaches a side within the horizon, so water neither enters nor leaves. The stored depths are rounded:
     /// 4096 independent errors of at most 6e-8.
     #[test]
     fn water_is_conserved() {
@@ -439,7 +441,7 @@ mod tests {
         }
     }
 
-    /// In double precision the mass is kept to round-off, until the first trace of a wave gets to a side.
+    /// In double precision mass is conserved to round-off until a wave reaches a side.
     #[test]
     fn mass_is_kept_to_round_off() {
         let depths = Dam::draw(Variant::DamBreak, 0, 4).unwrap().depths(Variant::DamBreak, 64);
@@ -452,8 +454,8 @@ mod tests {
         assert!((mass(&water) / before - 1.0).abs() < 1e-13, "{} {before}", mass(&water));
     }
 
-    /// The dam is symmetric about both axes, and so is the flow; the two sweeps of a step are not alike, so that
-    /// exchanging x and y changes the flow by an error of the first order in time only.
+    /// The dam is symmetric about both axes, and so is the flow. The two sweeps of a step differ, so exchanging x and y
+    /// changes the flow by a first-order error in time.
     #[test]
     fn the_flow_is_as_symmetric_as_the_dam() {
         let frames = frames(&small(Variant::DamBreak), 4);
@@ -483,8 +485,8 @@ mod tests {
         }
     }
 
-    /// A frame interval far above the stable step takes several steps; the solution is the same up to the
-    /// scheme's own error.
+    /// A frame interval far above the stable step is divided into several steps; the solution is the same up to the
+    /// scheme's error.
     #[test]
     fn long_intervals_are_divided() {
         let many = frames(&small(Variant::Varied), 0);
@@ -493,7 +495,7 @@ mod tests {
         assert!(difference / 4096.0 < 0.01, "{}", difference / 4096.0);
     }
 
-    /// Refinement: on smooth parts of the flow finer cells and steps change little, and less each time.
+    /// Refinement: on smooth parts of the flow, finer cells and steps change the solution little, and less each time.
     #[test]
     fn refinement_converges() {
         let mean_of = |frame: &[f64], grid: usize| -> Vec<f64> {

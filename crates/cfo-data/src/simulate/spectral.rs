@@ -1,5 +1,5 @@
-//! Periodic fields with the nonlinearity `-(u^2/2)_x` and a linear part that is diagonal in Fourier space, stepped
-//! by ETDRK4 (Cox and Matthews 2002; Kassam and Trefethen 2005) with the 2/3 rule.
+//! Spectral solver for periodic fields with the nonlinearity `-(u^2/2)_x` and a linear part that is diagonal in Fourier
+//! space: ETDRK4 (Cox and Matthews 2002; Kassam and Trefethen 2005) with the 2/3 rule.
 
 use std::cell::RefCell;
 use std::f64::consts::TAU;
@@ -9,7 +9,7 @@ use realfft::num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
 thread_local! {
-    /// Caches the plans of each thread by length.
+    /// Cache of each thread's plans, by length.
     static PLANNER: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
 }
 
@@ -17,7 +17,7 @@ thread_local! {
 /// `u(x) = sum_k c_k exp(2 pi i k x/length)` over positive and negative k.
 pub(super) type Modes = Vec<Complex<f64>>;
 
-/// A periodic grid: the transforms between modes and points.
+/// A periodic grid with the transforms between modes and points.
 pub(super) struct PeriodicGrid {
     points: usize,
     inverse: Arc<dyn ComplexToReal<f64>>,
@@ -42,7 +42,7 @@ impl PeriodicGrid {
         }
     }
 
-    /// The last mode kept on a grid of `points` points: squares of kept modes alias to dropped modes only.
+    /// The last mode kept on a grid of `points` points: squares of kept modes alias only to dropped modes.
     pub(super) fn last_mode(points: usize) -> usize {
         points.saturating_sub(1) / 3
     }
@@ -64,7 +64,7 @@ impl PeriodicGrid {
     fn transform(&mut self, modes: &[Complex<f64>]) {
         self.spectrum[..modes.len()].copy_from_slice(modes);
         self.spectrum[modes.len()..].fill(Complex::ZERO);
-        // The mean of a real field is real; a NaN that got here is noticed in the modes.
+        // The mean of a real field is real; a NaN is detected in the modes.
         self.spectrum[0].im = 0.0;
         self.inverse
             .process_with_scratch(&mut self.spectrum, &mut self.field, &mut self.scratch)
@@ -84,7 +84,7 @@ impl PeriodicGrid {
     }
 }
 
-/// Largest amplitude of the last eighth of the modes relative to the largest of all: how well a field is resolved.
+/// Largest amplitude of the last eighth of the modes relative to the largest of all: a measure of resolution.
 pub(super) fn tail_share(modes: &[Complex<f64>]) -> f64 {
     let most =
         |part: &[Complex<f64>]| part.iter().fold(0.0f64, |most, mode| most.max(mode.norm_sqr())).sqrt();
@@ -102,7 +102,7 @@ struct Weights {
     last: f64,
 }
 
-/// One step of `u_t = L u - (u^2/2)_x` of a fixed size.
+/// A step of fixed size for `u_t = L u - (u^2/2)_x`.
 pub(super) struct Etdrk4 {
     weights: Vec<Weights>,
     /// `-(i kappa/2)` divided by the number of points, imaginary part.
@@ -113,7 +113,7 @@ pub(super) struct Etdrk4 {
 }
 
 impl Etdrk4 {
-    /// For a step `h` on a grid over `length`, with the linear part `linear(kappa)` at wavenumber `kappa`.
+    /// Creates a step `h` on a grid over `length`, with the linear part `linear(kappa)` at wavenumber `kappa`.
     pub(super) fn new(grid: &PeriodicGrid, length: f64, h: f64, linear: impl Fn(f64) -> f64) -> Self {
         let zero = grid.zero_modes();
         let kappa = |mode: usize| TAU / length * mode as f64;
@@ -183,7 +183,7 @@ fn phi(z: f64) -> [f64; 4] {
         let phi2 = (phi1 - 1.0) / z;
         return [z.exp(), phi1, phi2, (phi2 - 0.5) / z];
     }
-    // Terms z^j/(j + 3)!: the one left out is below 1/23!.
+    // Terms z^j/(j + 3)!: the first omitted one is below 1/23!.
     let phi3 = (0..20).rev().fold(0.0, |sum, j| (1.0 + z * sum) / f64::from(j + 3)) / 2.0;
     let phi2 = 0.5 + z * phi3;
     let phi1 = 1.0 + z * phi2;
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use std::f64::consts::PI;
 
-    /// The weights as means over a circle about z, as the reference code computes them.
+    /// The weights agree with means over a circle about z, as in the reference code.
     #[test]
     fn weights_agree_with_contour_means() {
         // The circle must stay away from 0, where the formulas under the mean cancel.
@@ -212,7 +212,7 @@ mod tests {
                 mean(&|r| (-4.0 - 3.0 * r - r * r + r.exp() * (4.0 - r)) / (r * r * r)),
             ];
             for (ours, theirs) in [w.stage, w.first, w.middle, w.last].into_iter().zip(expected) {
-                // Both cancel terms of size about ten near |z| = 1.
+                // Both cancel terms of size ten near |z| = 1.
                 assert!((ours - theirs).abs() < 1e-13, "z = {z}: {ours} {theirs}");
             }
         }

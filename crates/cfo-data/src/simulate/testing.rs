@@ -11,7 +11,7 @@ pub(super) fn relative_difference(ours: &[f32], reference: &[f32]) -> f64 {
     (pairs.fold(0.0, square) / size).sqrt()
 }
 
-/// The option `name` is refused, by `check` and by a simulation, with a hint that names it.
+/// Checks that `check` and a simulation reject the option `name` with a hint that names it.
 pub(super) fn assert_refused(equation: &dyn Equation, name: &str) {
     let error = equation.check().unwrap_err();
     assert!(

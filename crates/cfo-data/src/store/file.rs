@@ -1,4 +1,4 @@
-//! Opening a trajectory file of any layout, and checked reading from it.
+//! Opening trajectory files of any layout, and reading them with checks.
 
 use std::fmt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::{DataError, Description, Offset, Place, Split, StoredTrajectory, Traj
 
 /// An open trajectory file.
 ///
-/// Only what is asked for is read: a trajectory, or a few of its frames. Threads may share it.
+/// Only requested parts are read: a trajectory, or some of its frames. Threads may share a file.
 ///
 /// ```no_run
 /// use cfo_data::store::TrajectoryFile;
@@ -32,7 +32,7 @@ pub struct TrajectoryFile {
     source: Arc<dyn Source>,
     /// Offset of the values that are returned.
     offset: Offset,
-    /// The file, to notice that it is changed; `None` for values in memory.
+    /// The file's stamp, to detect changes; `None` for values in memory.
     stamped: Option<Stamped>,
 }
 
@@ -48,10 +48,10 @@ impl fmt::Debug for TrajectoryFile {
 }
 
 impl TrajectoryFile {
-    /// Open a file, recognising its layout by what it holds.
+    /// Opens a file and recognises its layout from its content.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        // Looked at first, so that no change after the first byte read is missed. What cannot be opened is refused by the layout.
+        // Before the first read, so that no change is missed. The layout reports files that cannot be opened.
         let stamped = Stamped::open(path).ok();
         let (layout, source) = layout::open(path)?;
         let file = Self::new(layout, source.into(), stamped)?;
@@ -65,7 +65,8 @@ impl TrajectoryFile {
         Self { offset: offset.clone(), ..self }
     }
 
-    /// Returns a view in which snapshots at nearly equal times are merged into their mean; see [`nearness`](cfo_numerics::nearness).
+    /// Returns a view in which snapshots at nearly equal times are merged into their mean; see
+    /// [`nearness`](cfo_numerics::nearness).
     #[must_use]
     pub fn merged(&self) -> Self {
         let source = Arc::new(Merged::new(Arc::clone(&self.source)));
@@ -109,10 +110,10 @@ impl TrajectoryFile {
         Ok(Offset::suiting(shape.channels, read.iter().map(Vec::as_slice)))
     }
 
-    /// Trajectories in memory, for what looks at files. Where a message names a path it is `memory`.
+    /// Creates a file from trajectories in memory. Messages that contain a path show `memory`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there are no trajectories.
     pub fn held(held: Arc<dyn Held>) -> Result<Self, DataError> {
         Self::new(Layout::Memory, Arc::new(Memory(held)), None)
     }
@@ -130,36 +131,36 @@ impl TrajectoryFile {
         Ok(Self { layout, source, offset, stamped })
     }
 
-    /// The path as it was given.
+    /// The path, as given.
     pub fn path(&self) -> &Path {
         self.source.path()
     }
 
-    /// When the file was last changed: as of its opening, and now. `None` for values in memory.
+    /// Stamps of the file when it was opened and now; `None` for values in memory.
     ///
     /// # Errors
-    /// If the file system does not answer.
+    /// If the file system reports an error.
     pub fn stamps(&self) -> Result<Option<[Stamp; 2]>, DataError> {
         let stamps = self.stamped.as_ref().map(Stamped::stamps).transpose();
         stamps.map_err(|error| DataError::reading(self.path(), error))
     }
 
-    /// How the file arranges its trajectories.
+    /// Layout of the file.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// What holds for every trajectory.
+    /// The description of all trajectories.
     pub fn description(&self) -> &Description {
         self.source.description()
     }
 
-    /// How many trajectories there are.
+    /// Number of trajectories.
     pub fn len(&self) -> usize {
         self.source.len()
     }
 
-    /// Whether the stored values have more digits than are read: values are read in single precision.
+    /// Whether the stored values have more digits than the single precision in which they are read.
     pub fn is_double(&self) -> bool {
         self.source.is_double()
     }
@@ -169,12 +170,12 @@ impl TrajectoryFile {
         self.len() == 0
     }
 
-    /// What a trajectory is used for, if the file says so.
+    /// Part to which a trajectory belongs, if the file contains it.
     pub fn split(&self, trajectory: usize) -> Option<Split> {
         if trajectory < self.len() { self.source.split(trajectory) } else { None }
     }
 
-    /// How many snapshots a trajectory has.
+    /// Number of snapshots of a trajectory.
     pub fn frame_count(&self, trajectory: usize) -> Result<usize, DataError> {
         self.check_trajectory(trajectory)?;
         self.source.frames(trajectory)
@@ -205,7 +206,7 @@ impl TrajectoryFile {
         }
     }
 
-    /// A whole trajectory; its times increase and its values are finite.
+    /// Reads a whole trajectory. Its times increase and its values are finite.
     pub fn trajectory(&self, trajectory: usize) -> Result<Trajectory, DataError> {
         let times = self.times(trajectory)?;
         let values = self.values(trajectory, 0, times.len())?;
@@ -214,7 +215,7 @@ impl TrajectoryFile {
         Ok(Trajectory { times, values, parameters })
     }
 
-    /// A whole trajectory as it is stored, with what is wrong with it: for tools that report rather than stop.
+    /// Reads a whole trajectory as it is stored, with a list of its defects.
     pub fn audit(&self, trajectory: usize) -> Result<(StoredTrajectory, Defects), DataError> {
         self.check_trajectory(trajectory)?;
         let times = self.source.times(trajectory)?;
@@ -240,7 +241,7 @@ impl TrajectoryFile {
         Ok(values)
     }
 
-    /// Whether the source's values need no conversion.
+    /// Whether values are used as the source stores them, without conversion.
     fn is_as_stored(&self) -> bool {
         self.source.offset() == self.offset
     }
@@ -274,16 +275,16 @@ impl TrajectoryFile {
         place.frame.and_then(read).unwrap_or(f64::from(value))
     }
 
-    /// Some snapshots of a trajectory in the order asked for, `[frames, height, width, channels]`.
+    /// Reads some snapshots of a trajectory in the requested order, `[frames, height, width, channels]`.
     ///
-    /// Runs of neighbours are read together; only these bytes (or the chunks that hold them) are touched.
+    /// Neighbouring frames are read together. Only their bytes (or the chunks that contain them) are read.
     pub fn frames(&self, trajectory: usize, frames: &[usize]) -> Result<Vec<f32>, DataError> {
         let mut values = vec![0.0; frames.len() * self.description().shape.len()];
         self.frames_into(trajectory, frames, &mut values)?;
         Ok(values)
     }
 
-    /// As [`TrajectoryFile::frames`], into a buffer of exactly this length.
+    /// Reads snapshots as [`TrajectoryFile::frames`] does, into a buffer of exactly their length.
     pub fn frames_into(&self, trajectory: usize, frames: &[usize], out: &mut [f32]) -> Result<(), DataError> {
         let count = self.frame_count(trajectory)?;
         if let Some(&frame) = frames.iter().find(|&&frame| frame >= count) {
@@ -312,7 +313,7 @@ impl TrajectoryFile {
         self.check_finite(trajectory, frames, out)
     }
 
-    /// Whether trajectories are cheap to read only one after another, in their order: those of a compressed archive.
+    /// Whether trajectories are cheap to read only in sequential order, as in a compressed archive.
     pub fn is_sequential(&self) -> bool {
         self.source.is_sequential()
     }
@@ -325,7 +326,7 @@ impl TrajectoryFile {
         Err(DataError::OutOfRange { path, place: Box::new(place), count: self.len() })
     }
 
-    /// Refuse a value that is not finite; frame `n` of `values` is `frames[n]`, or counted on from the last of them.
+    /// Checks that all values are finite. Frame `n` of `values` is `frames[n]`, or `n` beyond the end of `frames`.
     fn check_finite(&self, trajectory: usize, frames: &[usize], values: &[f32]) -> Result<(), DataError> {
         let Some(position) = first_not_finite(values) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Trajectories in memory, read as a file is read: by whatever looks at files.
+//! Trajectories in memory with the interface of a file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use super::layout::Source;
 use crate::{DataError, Description, Offset, Split, Trajectory};
 
-/// Trajectories that somebody holds in memory, with their values.
+/// Trajectories in memory, with their values.
 pub trait Held: Send + Sync {
-    /// What holds for all of them.
+    /// The description of all trajectories.
     fn description(&self) -> &Description;
 
-    /// All of them; each fits the description.
+    /// All trajectories; each fits the description.
     fn trajectories(&self) -> &[Trajectory];
 
-    /// The offset that their values are relative to.
+    /// The offset of the values.
     fn offset(&self) -> &Offset {
         static NONE: Offset = Offset::NONE;
         &NONE
     }
 
-    /// What one is used for, if that was said.
+    /// Part to which a trajectory belongs, if known.
     fn split(&self, trajectory: usize) -> Option<Split>;
 }
 
-/// As a source.
+/// Trajectories in memory as a source.
 pub(super) struct Memory(pub(super) Arc<dyn Held>);
 
 impl Source for Memory {

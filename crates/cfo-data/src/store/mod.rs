@@ -1,4 +1,4 @@
-//! Trajectory files: recognised by content, read in pieces, written in one stream.
+//! Trajectory files: recognised by content, read in pieces, written as a stream.
 
 mod container;
 mod file;

@@ -1,4 +1,4 @@
-//! Whether a file was changed, as its file system says.
+//! Detection of changes of a file from its metadata.
 
 use std::fs::File;
 use std::io;
@@ -6,20 +6,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Size and times of change of a file. A stamp that differs means that the content may differ: `touch` changes it too.
+/// Size and times of change of a file. A different stamp means that the content may differ: `touch` changes it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     length: u64,
     modified: Option<SystemTime>,
-    /// When content or attributes changed, which no program can set back.
+    /// Time of the last change of content or attributes (ctime), which programs cannot set.
     changed: (i64, i64),
 }
 
-/// A file held open to ask for its stamp. A file of another name that takes its place is not looked at.
+/// A file held open to query its stamp. Another file that replaces it under its name is not examined.
 #[derive(Debug)]
 pub(super) struct Stamped {
     file: File,
-    /// When it was opened.
+    /// Stamp at opening.
     first: Stamp,
 }
 
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// Also where the size stays and the time of the last change is set back.
+    /// A file written again has another stamp, also with the same size and a reset modification time.
     #[test]
     fn a_file_written_again_has_another_stamp() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Whether the velocity depends on the time itself, as that of a driven system does, or on the state alone.
+//! Test whether the velocity depends explicitly on time, as in a driven system, or only on the state.
 //!
-//! Velocities at knots are fitted by ridge regression on functions of the state (around a point, where there is space), of
-//! the place and of the trajectory's parameters, once without the time and once with it, and compared on trajectories that
-//! were not fitted. Which frequencies of the time are offered is read from what the first fit leaves over.
+//! Velocities at knots are fitted by ridge regression on functions of the state (around a point, if there is space), of
+//! the position and of the trajectory's parameters. One fit includes time, the other does not. They are compared on
+//! trajectories that were not fitted. The frequencies of the time features come from the residuals of the first fit.
 
 mod ridge;
 mod samples;
@@ -16,46 +16,47 @@ use crate::store::TrajectoryFile;
 use ridge::{Columns, Fit};
 use samples::Samples;
 
-/// Random waves in the state that a fit is offered beside powers.
+/// Number of random waves in the state, as features in addition to powers.
 const WAVES: usize = 64;
 
-/// States with more inputs than this get no products of them.
+/// Largest number of inputs for which their products are features.
 const MOST_FACTORS: usize = 20;
 
-/// Frequencies of the time that a fit is offered.
+/// Number of frequencies of time used as features.
 const FREQUENCIES: usize = 4;
 
-/// Frequencies that are looked at.
+/// Number of frequencies that are examined.
 const MOST_FREQUENCIES: usize = 2000;
 
-/// With the time this share or less of the error is left if the velocity depends on it. Fits of systems that do not depend on the
-/// time come to 0.95 and more, those of driven ones to 0.3 and less.
+/// Largest ratio of the errors with and without time at which the velocity counts as time-dependent. Autonomous systems
+/// have ratios of 0.95 and more, driven ones 0.3 and less.
 const SHARE: f64 = 0.6;
 
-/// A share of the velocity's variance that is not worth another input: a hundredth of its size.
+/// Fraction of the velocity's variance that is not worth another input: a hundredth of its size.
 const NEGLIGIBLE: f64 = 1e-4;
 
-/// A share of the velocity's variance that points to something missing in the state. Fits of smooth systems leave far less.
+/// Unexplained fraction of the velocity's variance that indicates an incomplete state. Fits of smooth systems leave far
+/// less.
 const UNDETERMINED: f64 = 0.1;
 
-/// How well velocities are predicted on trajectories that were not fitted, without the time and with it.
+/// Errors of predicted velocities on trajectories that were not fitted, with and without time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeDependence {
-    /// Number of velocities that were compared.
+    /// Number of velocities compared.
     pub samples: usize,
-    /// Share of their variance that a fit by the state leaves unexplained.
+    /// Fraction of the variance that a fit by the state leaves unexplained.
     pub without_time: f64,
-    /// Share that a fit by state and time leaves unexplained.
+    /// Fraction of the variance that a fit by state and time leaves unexplained.
     pub with_time: f64,
-    /// For each channel, the share of its velocity's variance that the better of the two fits leaves unexplained.
+    /// For each channel, the fraction of its velocity's variance that the better of the two fits leaves unexplained.
     pub channels: Vec<f64>,
 }
 
 impl TimeDependence {
-    /// Compares velocities of some trajectories of a file; `smooth` estimates them from more snapshots, for noisy data. The cost
-    /// is bounded whatever the size of the file. Nothing if there are too few snapshots to compare.
+    /// Compares velocities of some trajectories of a file. `smooth` estimates them from more snapshots, for noisy data.
+    /// The cost is bounded for files of any size. `None` if there are too few snapshots.
     ///
-    /// A value that is not finite where it looks is an error.
+    /// A value used that is not finite is an error.
     pub fn new(
         file: &TrajectoryFile,
         trajectories: &[usize],
@@ -63,16 +64,17 @@ impl TimeDependence {
     ) -> Result<Option<Self>, DataError> {
         let groups = Samples::read(file, trajectories, smooth)?;
         let found: Vec<Self> = groups.iter().filter_map(Self::of).collect();
-        // Where edges are driven and the inside is not, the edges decide.
+        // If the edges are driven and the inside is not, the edges decide.
         Ok(found.iter().find(|one| one.is_explicit()).or(found.first()).cloned())
     }
 
-    /// Channels whose velocity neither the state nor the time determines, each with the share of its variance that is unexplained.
+    /// Channels whose velocity is determined by neither state nor time, each with the unexplained fraction of its
+    /// variance.
     pub fn undetermined(&self) -> impl Iterator<Item = (usize, f64)> {
         self.channels.iter().copied().enumerate().filter(|&(_, share)| share > UNDETERMINED)
     }
 
-    /// Whether the velocity depends on the time itself.
+    /// Whether the velocity depends explicitly on time.
     pub fn is_explicit(&self) -> bool {
         self.without_time > NEGLIGIBLE && self.with_time < SHARE * self.without_time
     }
@@ -108,7 +110,7 @@ impl TimeDependence {
                 channels.iter_mut().zip(&plain.totals).for_each(|([_, sum], total)| *sum += share * total);
             }
             without += least;
-            // The time may be ignored: what overfits is not held against it.
+            // The fit may ignore time, so overfitting does not count against it.
             with += least_with.min(least);
             channels.iter_mut().zip(&least_of_each).for_each(|([sum, _], least)| *sum += least);
         }
@@ -122,8 +124,8 @@ impl TimeDependence {
     }
 }
 
-/// What velocities are fitted by, from the simplest to the richest, each with what the one before has: the inputs and the place;
-/// cubes and products; random waves. What is too rich for a few trajectories does worse on the others and is not counted.
+/// Features of the state, from the simplest to the richest set: inputs and position; also cubes and products; also
+/// random waves. Sets that are too rich for a few trajectories have larger errors on the others and are not selected.
 fn state_features(samples: &Samples) -> [Columns; 3] {
     let inputs = &samples.inputs;
     let mut linear: Columns = inputs.clone();
@@ -139,7 +141,7 @@ fn state_features(samples: &Samples) -> [Columns; 3] {
     let mut waves = powers.clone();
     let mut random = Philox::new(0, 0);
     for wave in 0..WAVES {
-        // Lengths from half a deviation to four.
+        // Wavelengths from half a deviation to four.
         let length = 0.5 * f64::from(1 << (wave % 4)) * (inputs.len() as f64).sqrt();
         let slopes: Vec<f64> = inputs.iter().map(|_| random.normal() / length).collect();
         let phase = TAU * random.uniform();
@@ -149,7 +151,7 @@ fn state_features(samples: &Samples) -> [Columns; 3] {
     [linear, powers, waves]
 }
 
-/// The time, its square and waves of it, each alone and times the inputs and places.
+/// Features of time: time, its square and waves, each alone and multiplied by the inputs and positions.
 fn time_features(samples: &Samples, frequencies: &[f64]) -> Columns {
     let (start, span) = samples.range();
     let local: Vec<f64> = samples.time.iter().map(|t| 2.0 * (t - start) / span - 1.0).collect();
@@ -168,7 +170,7 @@ fn time_features(samples: &Samples, frequencies: &[f64]) -> Columns {
     columns
 }
 
-/// The frequencies at which what is left over, alone or times an input, swings most.
+/// The frequencies at which the residuals, alone or times an input, have the largest amplitudes.
 fn frequencies(samples: &Samples, rows: &[usize], residuals: &Columns) -> Vec<f64> {
     let (start, span) = samples.range();
     let highest = (0.25 / samples.interval).max(1.0 / span);
@@ -195,7 +197,7 @@ fn frequencies(samples: &Samples, rows: &[usize], residuals: &Columns) -> Vec<f6
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut chosen: Vec<f64> = Vec::new();
     for (_, frequency) in found {
-        // Neighbours of a peak belong to it.
+        // Neighbours of a peak are part of it.
         if chosen.len() < FREQUENCIES && chosen.iter().all(|other| (other - frequency).abs() >= 0.75 / span) {
             chosen.push(frequency);
         }

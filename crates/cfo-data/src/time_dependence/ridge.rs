@@ -1,25 +1,25 @@
-//! Ridge regression of several targets on given features, judged on rows that were not fitted.
+//! Ridge regression of several targets, evaluated on rows that were not fitted.
 
 use rayon::prelude::*;
 
-/// Numbers by column: one entry for each sample.
+/// Numbers by column, with one entry for each sample.
 pub(super) type Columns = Vec<Vec<f64>>;
 
-/// Penalties that are tried, in units of the number of samples.
+/// Penalties to select from, in units of the number of samples.
 const PENALTIES: [f64; 4] = [1e-8, 1e-6, 1e-4, 1e-2];
 
-/// A fit with the penalty that does best on the other rows.
+/// A fit with the penalty that gives the smallest error on the other rows.
 pub(super) struct Fit {
     /// Sum of squared errors of each target on the other rows.
     pub errors: Vec<f64>,
-    /// Sum of squared distances of each target on the other rows from its mean over those fitted.
+    /// Sum of squared distances of each target on the other rows from its mean over the fitted rows.
     pub totals: Vec<f64>,
-    /// Residual of each target on the rows fitted.
+    /// Residual of each target on the fitted rows.
     pub residuals: Columns,
 }
 
 impl Fit {
-    /// Fits `targets` on `rows` and judges on `others`.
+    /// Fits `targets` on `rows` and evaluates on `others`.
     pub fn new(features: &Columns, targets: &Columns, rows: &[usize], others: &[usize]) -> Self {
         let scaled: Vec<[Vec<f64>; 2]> =
             features.iter().filter_map(|column| standardized(column, rows, others)).collect();
@@ -71,7 +71,8 @@ impl Fit {
     }
 }
 
-/// A column at the rows fitted and at the others, with mean 0 and deviation 1 over the former; nothing if it does not change there.
+/// A column at the fitted rows and at the others, with mean 0 and deviation 1 over the fitted ones; `None` if it is
+/// constant there.
 fn standardized(column: &[f64], rows: &[usize], others: &[usize]) -> Option<[Vec<f64>; 2]> {
     let count = rows.len() as f64;
     let mean = rows.iter().map(|&i| column[i]).sum::<f64>() / count;
@@ -82,7 +83,7 @@ fn standardized(column: &[f64], rows: &[usize], others: &[usize]) -> Option<[Vec
         .then(|| [rows, others].map(|rows| rows.iter().map(|&i| (column[i] - mean) * scale).collect()))
 }
 
-/// Solves `(gram + penalty) w = side` for each side by Cholesky's decomposition; the lower half of `gram` is read.
+/// Solves `(gram + penalty) w = side` for each side by Cholesky decomposition; only the lower half of `gram` is used.
 fn solve(gram: &[Vec<f64>], penalty: f64, sides: &Columns) -> Columns {
     let count = gram.len();
     let mut lower: Columns = gram.to_vec();
@@ -90,7 +91,7 @@ fn solve(gram: &[Vec<f64>], penalty: f64, sides: &Columns) -> Columns {
         for j in 0..=i {
             let known: f64 = (0..j).map(|k| lower[i][k] * lower[j][k]).sum();
             let rest = lower[i][j] - known + if i == j { penalty } else { 0.0 };
-            // Positive by the penalty, but for rounding.
+            // Positive because of the penalty, up to rounding.
             lower[i][j] = if i == j { rest.max(1e-12 * penalty).sqrt() } else { rest / lower[j][j] };
         }
     }

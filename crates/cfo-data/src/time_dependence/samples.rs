@@ -1,4 +1,4 @@
-//! Velocities at knots with what they may depend on.
+//! Velocities at knots, and the quantities on which they may depend.
 
 use cfo_numerics::{Path, Philox, Segment, Spline};
 
@@ -7,33 +7,34 @@ use crate::DataError;
 use crate::sampling::spread;
 use crate::store::TrajectoryFile;
 
-/// At most so many trajectories are looked at.
+/// Maximum number of trajectories used.
 const MOST_TRAJECTORIES: usize = 64;
 
-/// About so many velocities are compared.
+/// Approximate number of velocities compared.
 const SAMPLES: usize = 3000;
 
-/// Points that are looked at in one snapshot of a field.
+/// Points used in one snapshot of a field.
 const POINTS: usize = 8;
 
-/// At most so many numbers are read, so that the cost does not grow with the file.
+/// Maximum number of values read, so that the cost does not grow with the file.
 const MOST_VALUES: usize = 1 << 26;
 
-/// Snapshots on either side of a knot that a smoothed velocity is estimated from.
+/// Number of snapshots on either side of a knot for a smoothed velocity.
 const SMOOTH_REACH: usize = 4;
 
-/// Edges that move less than this share of the inside, in variance, are held fixed.
+/// Variance relative to the inside below which edges count as fixed.
 const FIXED: f64 = 1e-4;
 
-/// Velocities and what they may depend on, by column; inputs and velocities have mean 0 and deviation 1.
+/// Velocities and the quantities on which they may depend, by column. Inputs and velocities have mean 0 and deviation
+/// 1.
 #[derive(Default)]
 pub(super) struct Samples {
     pub time: Vec<f64>,
-    /// Which of two parts each belongs to: whole trajectories, or stretches of a single one.
+    /// The fold of each sample. Folds contain whole trajectories, or parts of a single one.
     pub fold: Vec<bool>,
     /// State, its differences in space, and the trajectory's parameters.
     pub inputs: Columns,
-    /// Functions of the place.
+    /// Functions of the position.
     pub places: Columns,
     pub velocity: Columns,
     /// Typical time between snapshots.
@@ -52,7 +53,7 @@ impl Samples {
         (first, (last - first).max(f64::MIN_POSITIVE))
     }
 
-    /// Samples of the inside and, where an axis has edges that move, of these.
+    /// Reads samples of the inside and, if an axis has edges that change, of these.
     pub fn read(file: &TrajectoryFile, trajectories: &[usize], smooth: bool) -> Result<Vec<Self>, DataError> {
         let description = file.description();
         let shape = description.shape;
@@ -140,13 +141,14 @@ struct Window {
 }
 
 impl Window {
-    /// Snapshots at either end of a trajectory that are left out, since estimates there are one-sided; none of a short one.
+    /// Number of snapshots at either end of a trajectory that are not used, because estimates there are one-sided; 0
+    /// for short trajectories.
     fn margin(frames: usize, smooth: bool) -> usize {
         let reach = if smooth { SMOOTH_REACH } else { 2 };
         if frames > 2 * reach { reach } else { 0 }
     }
 
-    /// Nothing where a trajectory is too short.
+    /// Reads a window; `None` if a trajectory is too short.
     fn read(
         file: &TrajectoryFile,
         trajectory: usize,
@@ -177,7 +179,7 @@ impl Window {
     }
 }
 
-/// Weights of the snapshots in the state and in the velocity at a knot: the knot itself, and a five-point stencil.
+/// Weights of the snapshots in the state and in the velocity at a knot: the snapshot itself, and a five-point stencil.
 fn knot_weights(times: &[f64], knot: usize) -> Vec<[f64; 2]> {
     let path = Path { spline: Spline::Quintic, stencil: 5 };
     let index = knot.min(times.len() - 2);
@@ -190,7 +192,7 @@ fn knot_weights(times: &[f64], knot: usize) -> Vec<[f64; 2]> {
     weights
 }
 
-/// The same by least squares: a quadratic through all snapshots of the window.
+/// Weights of a least-squares fit: a quadratic through all snapshots of the window.
 fn line_weights(times: &[f64], knot: usize) -> Vec<[f64; 2]> {
     let scale = (times[times.len() - 1] - times[0]).max(f64::MIN_POSITIVE);
     let powers: Vec<[f64; 3]> = times
@@ -209,7 +211,7 @@ fn line_weights(times: &[f64], knot: usize) -> Vec<[f64; 2]> {
         matrix[a][d] * matrix[b][e] - matrix[a][e] * matrix[b][d]
     };
     let determinant: f64 = (0..3).map(|c| matrix[0][c] * minor(0, c)).sum();
-    // The rows of the inverse for the value and the slope at the knot; it is symmetric.
+    // The rows of the inverse for the value and the slope at the knot; the inverse is symmetric.
     let row = |r: usize, p: &[f64; 3]| (0..3).map(|c| minor(r, c) * p[c]).sum::<f64>() / determinant;
     powers.iter().map(|p| [row(0, p), row(1, p) / scale]).collect()
 }
@@ -228,7 +230,7 @@ impl Grid {
         Self { sides, axes, periodic: [axis(0), axis(1)] }
     }
 
-    /// A point inside or on an edge; nothing if there is no such point.
+    /// A random point inside or on an edge; `None` if there is no such point.
     fn draw(&self, random: &mut Philox, on_edge: bool) -> Option<[usize; 2]> {
         let real = |axis: usize| axis >= 2 - self.axes;
         let bounded = |axis: usize| real(axis) && !self.periodic[axis];
@@ -245,7 +247,7 @@ impl Grid {
         Some(point)
     }
 
-    /// The state at a point and its differences along each axis: to fourth order on a line, to second on a plane.
+    /// The state at a point and its differences along each axis: of fourth order on a line, of second order on a plane.
     fn inputs(&self, state: &[f64], point: [usize; 2]) -> Vec<f64> {
         let channels = state.len() / (self.sides[0] * self.sides[1]);
         let at = |axis: usize, offset: i64, channel: usize| -> f64 {
@@ -274,7 +276,7 @@ impl Grid {
         inputs
     }
 
-    /// The place along each axis, and waves of it.
+    /// The position along each axis, and waves of it.
     fn place(&self, point: [usize; 2]) -> impl Iterator<Item = f64> {
         let axes = (2 - self.axes..2).map(move |axis| point[axis] as f64 / self.sides[axis].max(1) as f64);
         axes.flat_map(|x| {

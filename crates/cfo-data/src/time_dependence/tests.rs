@@ -1,10 +1,11 @@
-//! Systems whose velocity is known to depend on the time or not to.
+//! Tests with systems whose velocity does or does not depend on time.
 
 use super::*;
 use crate::store::{TrajectoryWriter, WriteOptions};
 use crate::{Description, FieldShape, Trajectory};
 
-/// Trajectories of `velocity(t, u)`, each from its own start at its own time, by RK4 with ten steps between snapshots.
+/// The result for trajectories of `velocity(t, u)`, each with its own initial state and time, by RK4 with ten steps
+/// between snapshots.
 fn found(
     shape: FieldShape,
     periodic: bool,

@@ -1,17 +1,17 @@
-//! A counting allocator: the proof that memory stays bounded.
+//! A counting allocator, for tests that memory stays bounded.
 
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts what is allocated now, and the most since the last reset.
+/// Counts allocated bytes and their maximum since the last reset.
 struct Counting;
 
 static CURRENT: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator unchanged; only sizes are counted.
+// SAFETY: every call is forwarded to the system's allocator unchanged; only sizes are counted.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let current = CURRENT.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes that `work` held at once beyond what was held before.
+/// The maximum of bytes allocated by `work` at once, in addition to those allocated before.
 pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = CURRENT.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

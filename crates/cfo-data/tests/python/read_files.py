@@ -1,4 +1,4 @@
-"""Check files that the test wrote, as h5py, NumPy and PDEBench's loaders see them.
+"""Checks files that the test wrote with h5py, NumPy and PDEBench's loaders.
 
 Usage: read_files.py DIRECTORY.
 """

@@ -1,4 +1,4 @@
-"""Write every layout that is read, in every way that h5py and NumPy store numbers.
+"""Writes files of every layout that can be read, in every way that h5py and NumPy store numbers.
 
 Usage: write_files.py DIRECTORY. Values follow `field`, which the test repeats. A few of these files are kept in
 `tests/fixtures`, where the fuzz test mutates them without Python.
@@ -114,7 +114,7 @@ np.savez(
     system="test",
 )
 
-# Noise does not compress: LZF leaves such chunks as they are and says so in each chunk's filter mask.
+# Noise does not compress: LZF leaves such chunks uncompressed and records it in each chunk's filter mask.
 noise = np.random.default_rng(0).standard_normal((2, 40, 32, 32, 1)).astype("f4")
 noise[0, 20:] = 0
 np.savez(directory / "noise.npz", values=noise, times=np.arange(40.0))

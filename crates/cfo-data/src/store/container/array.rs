@@ -1,4 +1,4 @@
-//! How layouts see stored numbers: a named array of which any block can be read.
+//! Stored arrays as layouts use them: named, with random access to blocks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use crate::{DataError, Place};
 
 /// A stored array of real numbers.
 pub(crate) trait Array: Send + Sync {
-    /// Where it is stored.
+    /// File and name of the array.
     fn origin(&self) -> &Origin;
 
     /// Extent along each axis.
     fn shape(&self) -> &[usize];
 
-    /// The block of `count` entries from `start` on along each axis, last axis fastest.
+    /// Reads the block of `count` entries from `start` on along each axis, last axis fastest.
     ///
     /// Callers keep the block inside [`Array::shape`]; see [`read_block`].
     fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError>;
 
-    /// The same rounded to single precision.
+    /// Reads a block, rounded to single precision.
     fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError>;
 
-    /// The same into a buffer, as long as the block.
+    /// Reads a block, rounded to single precision, into a buffer of the block's length.
     fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
         out.copy_from_slice(&self.read_f32(block)?);
         Ok(())
     }
 
-    /// Whether its numbers have more digits than single precision keeps.
+    /// Whether the numbers have more digits than single precision.
     fn is_double(&self) -> bool;
 
-    /// Whether blocks are cheap to read only one after another, in their order.
+    /// Whether blocks are cheap to read only in sequential order.
     fn is_sequential(&self) -> bool {
         false
     }
 }
 
-/// A type that blocks are read as: `f64` as stored, or rounded to `f32`.
+/// A type in which blocks are read: `f64` as stored, or rounded to `f32`.
 pub(crate) trait Number: Copy + Default {
     /// Reads a block.
     fn read(array: &dyn Array, block: &Block) -> Result<Vec<Self>, DataError>;
@@ -93,12 +93,12 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Everything.
+    /// The block of the whole array.
     pub fn whole(shape: &[usize]) -> Self {
         Self { start: vec![0; shape.len()], count: shape.to_vec() }
     }
 
-    /// Narrow one axis to `start..start + count`.
+    /// Narrows one axis to `start..start + count`.
     #[must_use]
     pub fn narrow(mut self, axis: usize, start: usize, count: usize) -> Self {
         self.start[axis] = start;
@@ -106,13 +106,13 @@ impl Block {
         self
     }
 
-    /// Numbers in the block.
+    /// Number of entries in the block.
     pub fn len(&self) -> usize {
         self.count.iter().product()
     }
 
-    /// How many leading axes must be walked, so that what remains is one piece of a C-ordered array; and that piece's
-    /// length.
+    /// Number of leading axes to iterate over so that the remaining axes are contiguous in a C-ordered array, and the
+    /// length of that contiguous piece.
     pub fn contiguous_tail(&self, shape: &[usize]) -> (usize, usize) {
         let mut axis = shape.len();
         let mut length = 1;
@@ -127,17 +127,17 @@ impl Block {
     }
 }
 
-/// Numbers in an array of this shape; `None` if they overflow.
+/// Number of entries of an array of this shape; `None` if it overflows.
 pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
-/// All entries, for arrays that are small beside the values.
+/// Reads all entries, for arrays that are small compared to the values.
 pub(crate) fn read_all(array: &dyn Array) -> Result<Vec<f64>, DataError> {
     array.read_f64(&Block::whole(array.shape()))
 }
 
-/// All entries as whole numbers that are not negative.
+/// Reads all entries as nonnegative integers.
 pub(crate) fn read_counts(array: &dyn Array) -> Result<Vec<usize>, DataError> {
     let values = read_all(array)?;
     let whole =
@@ -148,7 +148,7 @@ pub(crate) fn read_counts(array: &dyn Array) -> Result<Vec<usize>, DataError> {
     values.iter().enumerate().map(|(index, value)| whole(value).ok_or_else(|| found(*value, index))).collect()
 }
 
-/// A shape as people write it.
+/// A shape as text.
 pub(crate) fn shape_text(shape: &[usize]) -> String {
     let extents: Vec<String> = shape.iter().map(usize::to_string).collect();
     format!("shape [{}]", extents.join(", "))

@@ -1,4 +1,4 @@
-//! The containers that hold arrays of numbers: HDF5 files, and ZIP files of NumPy arrays.
+//! Containers of arrays: HDF5 files, and ZIP files of NumPy arrays.
 
 pub(crate) mod array;
 pub(crate) mod hdf5;

@@ -1,4 +1,4 @@
-//! NumPy's array format: what its header says, and blocks of its numbers.
+//! NumPy's array format: headers, and random access to blocks.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,10 +11,10 @@ use super::zip::Member;
 use crate::DataError;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Headers hold one short dictionary; NumPy itself refuses longer ones.
+/// Limit on the length of a header. Headers hold one short dictionary; NumPy rejects longer ones.
 const LONGEST_HEADER: usize = 10_000;
 
-/// What one element is.
+/// Kind of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Float,
@@ -42,7 +42,7 @@ pub(crate) struct NpyArray {
     header: Header,
     /// Bytes before the first number.
     start: u64,
-    /// An array in Fortran order, once it is in C order.
+    /// A copy in C order of an array in Fortran order, after the first read.
     turned: Mutex<Option<Spool>>,
 }
 
@@ -129,7 +129,7 @@ impl NpyArray {
         Ok(out)
     }
 
-    /// A block of an array in Fortran order, all of which is turned around when the first one is asked for.
+    /// Reads a block of an array in Fortran order. The first read converts the whole array.
     fn gather_rows(&self, block: &Block, out: &mut [u8]) -> Result<(), DataError> {
         let (shape, size) = (&self.header.shape, self.header.size);
         let mut guard = self.turned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,14 +187,14 @@ impl Array for NpyArray {
         self.numbers(block, |value| value as f32)
     }
 
-    /// A compressed member is decompressed from its start, one in Fortran order read whole, and the checksum of any is
-    /// known only to who has read all of it in order.
+    /// Whether access must be sequential. A compressed member is decompressed from its start, and one in Fortran order
+    /// is read whole. Checksums are only verified when all of a member is read in order.
     fn is_sequential(&self) -> bool {
         true
     }
 }
 
-/// Visit the contiguous pieces of a block of a C-ordered array: their offset in elements, and their part of `out`.
+/// Visits the contiguous pieces of a block of a C-ordered array: their offset in elements, and their part of `out`.
 fn walk(
     block: &Block,
     shape: &[usize],
@@ -237,7 +237,7 @@ fn decode(bytes: &[u8], kind: Kind, big_endian: bool) -> f64 {
 }
 
 impl Header {
-    /// The dictionary of a header, as Python prints it.
+    /// Parses the dictionary of a header, a Python literal.
     fn parse(text: &str, origin: &Origin) -> Result<Self, DataError> {
         let broken = || origin.damaged("its header is not one of NumPy's");
         let value = |key: &str| {
@@ -274,7 +274,7 @@ impl Header {
     }
 }
 
-/// `<f4` and its like: kind, bytes, whether the first byte is the greatest.
+/// Parses types such as `<f4`: kind, bytes, whether big-endian.
 fn parse_type(description: &str) -> Option<(Kind, usize, bool)> {
     let mut letters = description.chars();
     let order = letters.next()?;

@@ -1,10 +1,10 @@
-//! Decoded bytes kept to be read again: in memory while they are few, else in a temporary file without a name, which
-//! the system removes with the process.
+//! Temporary storage of decoded bytes: in memory if they are few, otherwise in an unnamed temporary file, which the
+//! system removes with the process.
 
 use std::fs::File;
 use std::io;
 
-/// The most bytes of one array that are kept in memory.
+/// Maximum bytes of one array in memory.
 const HELD_BYTES: u64 = 32 << 20;
 
 /// Bytes that are appended once and read at any offset.
@@ -14,17 +14,17 @@ pub(crate) enum Spool {
 }
 
 impl Spool {
-    /// Room for so many bytes.
+    /// Creates a spool for this number of bytes.
     pub fn new(bytes: u64) -> io::Result<Self> {
         if bytes <= HELD_BYTES { Ok(Self::Memory(Vec::new())) } else { Self::in_file() }
     }
 
-    /// Room in a temporary file, however few bytes there will be.
+    /// Creates a spool in a temporary file for any number of bytes.
     pub fn in_file() -> io::Result<Self> {
         Ok(Self::File { file: tempfile::tempfile()?, length: 0 })
     }
 
-    /// Bytes appended so far.
+    /// Number of bytes appended.
     pub fn len(&self) -> u64 {
         match self {
             Self::Memory(held) => held.len() as u64,
@@ -43,7 +43,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Fill `out` from `offset` on; the caller asks for nothing that was not appended.
+    /// Fills `out` from `offset` on. The bytes must have been appended.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         match self {
             Self::Memory(held) => {
@@ -56,7 +56,7 @@ impl Spool {
         }
     }
 
-    /// Replace bytes, or leave a gap behind the last ones.
+    /// Replaces bytes, or appends them after a gap.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Memory(held) => {

@@ -1,10 +1,10 @@
-//! Arrays in Fortran order, converted to C order once: in memory while they are small, else in a temporary file.
+//! Conversion of arrays from Fortran order to C order: in memory if they are small, otherwise in a temporary file.
 
 use std::io;
 
 use super::spool::Spool;
 
-/// Most bytes that are held while an array is turned.
+/// Maximum bytes in memory during a conversion.
 const HELD_BYTES: usize = 64 << 20;
 
 /// An array whose first axis is stored fastest.
@@ -15,11 +15,11 @@ pub(crate) struct Turning<'a> {
     pub size: usize,
 }
 
-/// What ended it early.
+/// Reasons for an early end.
 pub(crate) enum Stopped<E> {
     /// The array cannot be read.
     Reading(E),
-    /// There is no room for the result.
+    /// The result cannot be stored.
     Writing,
 }
 
@@ -30,8 +30,8 @@ impl<E> From<io::Error> for Stopped<E> {
 }
 
 impl Turning<'_> {
-    /// The array in C order. `read` fills a buffer with its bytes from an offset on; it is asked for each byte once, in
-    /// order.
+    /// Returns the array in C order. `read` fills a buffer with the array's bytes from an offset on; it is called for
+    /// each byte once, in order.
     pub fn turn<E>(
         &self,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
@@ -39,7 +39,7 @@ impl Turning<'_> {
         let (rows, size) = (self.shape[0], self.size);
         let inner: usize = self.shape[1..].iter().product();
         let mut spool = Spool::new((rows * inner * size) as u64)?;
-        // First the columns of each row side by side, in the order in which they come.
+        // First the columns of each row are collected, in the order in which they are stored.
         let columns = (HELD_BYTES / (rows * size)).clamp(1, inner.max(1));
         let mut block = vec![0; columns * rows * size];
         let mut line = vec![0; columns * size];
@@ -54,7 +54,7 @@ impl Turning<'_> {
                 spool.write_at(((row * inner + column) * size) as u64, &line[..count * size])?;
             }
         }
-        // Then each row's columns in their own order.
+        // Then each row's columns are brought into their own order.
         let order = self.order();
         let together = (HELD_BYTES / 2 / (inner * size).max(1)).clamp(1, rows.max(1));
         let mut turned = vec![0; inner * size];
@@ -74,7 +74,7 @@ impl Turning<'_> {
         Ok(spool)
     }
 
-    /// Where in a row of C order each entry of a row in Fortran order belongs.
+    /// Position in a row in C order of each entry of a row in Fortran order.
     fn order(&self) -> Vec<usize> {
         let shape = &self.shape[1..];
         let mut strides = vec![1; shape.len()];
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn every_entry_finds_its_place_in_one_pass() {
         for shape in [vec![5, 3], vec![4, 3, 2, 2], vec![1, 6], vec![3, 1, 5], vec![64, 300_000]] {
-            // Entry (i, j, ...) holds its position in C order; Fortran order runs the first axis fastest.
+            // Entry (i, j, ...) holds its position in C order; in Fortran order the first axis is fastest.
             let count: usize = shape.iter().product();
             let mut fortran = Vec::with_capacity(4 * count);
             for flat in 0..count {

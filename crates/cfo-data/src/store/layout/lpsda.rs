@@ -1,5 +1,5 @@
-//! The Kuramoto-Sivashinsky files of LPSDA and PDE-Refiner: a group `train`, `valid` or `test` with one dataset
-//! `pde_*` of all trajectories, and grids of their own in `x` and `t`.
+//! The Kuramoto-Sivashinsky files of LPSDA and PDE-Refiner. A group `train`, `valid` or `test` has one dataset `pde_*`
+//! with all trajectories and grids per trajectory in `x` and `t`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use crate::store::container::array::{Array, Block, Number, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape, Split};
 
-/// Group names and the parts that they mean.
+/// Names of groups and the corresponding parts.
 const GROUPS: [(&str, Split); 3] =
     [("train", Split::Train), ("valid", Split::Validation), ("test", Split::Test)];
 
-/// Trajectories of all such groups of a file, one group after the other.
+/// Trajectories of all such groups of a file, group by group.
 pub(crate) struct Lpsda {
     path: PathBuf,
     parts: Vec<Part>,
@@ -59,7 +59,7 @@ impl Lpsda {
         Ok(Some(Self { path: file.path().to_owned(), parts, description }))
     }
 
-    /// The group of a trajectory and its row there.
+    /// The group of a trajectory and its row in the group.
     fn find(&self, mut trajectory: usize) -> (&Part, usize) {
         for part in &self.parts {
             let rows = part.values.shape()[0];
@@ -96,7 +96,7 @@ impl Part {
         Ok(Self { split, values, times, points })
     }
 
-    /// The period of a trajectory: the grid leaves its last point out.
+    /// The period of a trajectory. The grid does not contain the last point.
     fn length(&self, row: usize) -> Result<f64, DataError> {
         let points = self.points.read_f64(&Block::whole(self.points.shape()).narrow(0, row, 1))?;
         let span = points[points.len() - 1] - points[0];

@@ -1,4 +1,4 @@
-//! The layouts that are read: how a file arranges its trajectories, recognised by what it holds.
+//! Layouts of files that can be read, recognised by content.
 
 mod lpsda;
 mod pdebench;
@@ -21,17 +21,17 @@ use super::container::hdf5::Hdf5;
 use super::container::zip::Zip;
 use crate::DataError;
 
-/// Where an HDF5 signature may stand: at 0, 512, 1024, 2048 and so on.
+/// HDF5 signature, at offset 0, 512, 1024, 2048 and so on.
 const HDF5_SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
-/// A ZIP file starts with a member, or with its end when it has none.
+/// Signatures of a ZIP file: of a member, or of the end if there are none.
 const ZIP_SIGNATURES: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
 
-/// How a file arranges its trajectories.
+/// Layout of the trajectories in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Our HDF5 layout.
+    /// The HDF5 layout of this crate.
     Cfo,
-    /// A NumPy archive with arrays of the same names.
+    /// A NumPy archive with arrays of the same names as `Cfo`.
     Npz,
     /// PDEBench's groups, one per trajectory.
     PdebenchGroups,
@@ -43,9 +43,9 @@ pub enum Layout {
     PdebenchIncompressible,
     /// The Well's fields by tensor order.
     TheWell,
-    /// Groups `train`, `valid` and `test` with a dataset `pde_*`, as LPSDA and PDE-Refiner write them.
+    /// Groups `train`, `valid` and `test` with a dataset `pde_*`, as in LPSDA and PDE-Refiner.
     Lpsda,
-    /// No file: arrays in memory.
+    /// Arrays in memory instead of a file.
     Memory,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// The trajectories of a file and how it arranges them.
+/// Opens the trajectories of a file; returns them with the layout.
 pub(super) fn open(path: &Path) -> Result<(Layout, Box<dyn Source>), DataError> {
     match container(path)? {
         Container::Zip => Ok((Layout::Npz, Box::new(Table::open_npz(Zip::open(path)?)?))),
@@ -78,7 +78,7 @@ enum Container {
     Zip,
 }
 
-/// What kind of container a file is, by its first bytes.
+/// The kind of container, from the file's first bytes.
 fn container(path: &Path) -> Result<Container, DataError> {
     let failed = |error| DataError::reading(path, error);
     let metadata = fs_err::metadata(path).map_err(failed)?;

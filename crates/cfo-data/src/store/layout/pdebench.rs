@@ -40,7 +40,7 @@ impl Groups {
             vec![domain(x, shape.width)]
         } else {
             let y = grid("y")?;
-            // Some files store x before y; only grids that are not square can tell.
+            // Some files store x before y, which is detected only for grids that are not square.
             let y_first = y.as_ref().is_none_or(|y| y.len() == shape.height);
             let (first, second) = if y_first { (y, x) } else { (x, y) };
             vec![domain(first, shape.height), domain(second, shape.width)]
@@ -105,7 +105,7 @@ impl Source for Groups {
 pub(crate) struct Fields {
     path: PathBuf,
     fields: Vec<Hdf5Array>,
-    /// Channels on the last axis of each field.
+    /// Number of channels on the last axis of each field.
     widths: Vec<usize>,
     times: Hdf5Array,
     description: Description,
@@ -261,7 +261,7 @@ impl Source for Fields {
     }
 }
 
-/// Puts fields that are stored apart side by side, channels last.
+/// Interleaves fields that are stored separately, channels last.
 pub(crate) struct Mixer<T> {
     pub values: Vec<T>,
     channels: usize,
@@ -273,7 +273,7 @@ impl<T: Number> Mixer<T> {
         Self { values: vec![T::default(); count], channels, next: 0 }
     }
 
-    /// Add a field with `width` channels of its own at each point.
+    /// Adds a field with `width` channels at each point.
     pub fn add(&mut self, field: &[T], width: usize) {
         for (point, own) in self.values.chunks_exact_mut(self.channels).zip(field.chunks_exact(width)) {
             point[self.next..self.next + width].copy_from_slice(own);

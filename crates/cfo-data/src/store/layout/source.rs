@@ -1,33 +1,33 @@
-//! What every layout offers: trajectories by number, read in pieces.
+//! The interface of layouts: trajectories by index, read in pieces.
 
 use std::path::Path;
 
 use crate::{DataError, Description, Offset, Split};
 
-/// Trajectories in a file. Numbers are in range: [`crate::store::TrajectoryFile`] checks them, and what it reads.
+/// Trajectories in a file. Indices are in range: [`crate::store::TrajectoryFile`] checks them and the results.
 pub(crate) trait Source: Send + Sync {
-    /// Where the trajectories are.
+    /// Path of the file.
     fn path(&self) -> &Path;
 
-    /// What holds for all of them.
+    /// The description of all trajectories.
     fn description(&self) -> &Description;
 
-    /// How many there are.
+    /// Number of trajectories.
     fn len(&self) -> usize;
 
-    /// Snapshots of one.
+    /// Number of snapshots of a trajectory.
     fn frames(&self, trajectory: usize) -> Result<usize, DataError>;
 
-    /// Times of one, as many as snapshots.
+    /// Times of a trajectory, one for each snapshot.
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError>;
 
-    /// Snapshots `first..first + count` of one, `[count, height, width, channels]`.
+    /// Snapshots `first..first + count` of a trajectory, `[count, height, width, channels]`.
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError>;
 
-    /// Snapshots `first..first + count` of one, in double precision.
+    /// Snapshots `first..first + count` of a trajectory, in double precision.
     fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError>;
 
-    /// The offset that the source's values are relative to.
+    /// The offset of the source's values.
     fn offset(&self) -> Offset {
         Offset::NONE
     }
@@ -37,7 +37,7 @@ pub(crate) trait Source: Send + Sync {
         &[]
     }
 
-    /// The same into a buffer, as long as the snapshots.
+    /// Reads snapshots as [`values`](Self::values) does, into a buffer of their length.
     fn values_into(
         &self,
         trajectory: usize,
@@ -49,20 +49,20 @@ pub(crate) trait Source: Send + Sync {
         Ok(())
     }
 
-    /// Whether the stored values have more digits than single precision keeps.
+    /// Whether the stored values have more digits than single precision.
     fn is_double(&self) -> bool;
 
-    /// Whether trajectories are cheap to read only one after another, in their order.
+    /// Whether trajectories are cheap to read only in sequential order.
     fn is_sequential(&self) -> bool {
         false
     }
 
-    /// PDE parameters of one.
+    /// PDE parameters of a trajectory.
     fn parameters(&self, _trajectory: usize) -> Result<Vec<f64>, DataError> {
         Ok(Vec::new())
     }
 
-    /// What one is used for, if the file says so.
+    /// Part to which a trajectory belongs, if the file contains it.
     fn split(&self, _trajectory: usize) -> Option<Split> {
         None
     }

@@ -1,4 +1,4 @@
-//! The layout `cfo`, in HDF5 and in `.npz`: one row per trajectory in arrays of agreed names.
+//! The layout `cfo`, in HDF5 and in `.npz`: arrays with fixed names and one row per trajectory.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use crate::{DataError, Description, FieldShape, Place, Split};
 pub(crate) const FORMAT: &str = "cfo-trajectories";
 /// The only version so far.
 pub(crate) const VERSION: i64 = 1;
-/// Attribute with the checksum of the texts, which HDF5 keeps in its only structure without one.
+/// Attribute with the checksum of the texts. HDF5 stores texts in its only structure without a checksum.
 pub(crate) const LABELS_CHECKSUM: &str = "labels_crc32";
 
-/// Arrays of numbers that are read.
+/// Numeric arrays of the layout.
 pub(super) const ARRAYS: [&str; 5] = ["values", "times", "lengths", "split", "parameters"];
-/// Attributes with numbers that are read.
+/// Numeric attributes of the layout.
 const ATTRIBUTES: [&str; 4] = ["version", "periodic", "domain", LABELS_CHECKSUM];
 /// Array with the positions of scattered points.
 const COORDINATES: &str = "coordinates";
@@ -51,10 +51,10 @@ pub(crate) struct Table {
     warnings: Vec<String>,
 }
 
-/// What a container offers under the agreed names.
+/// Arrays and attributes of a container under the names of the layout.
 struct Parts {
     path: PathBuf,
-    /// The names of all that it holds.
+    /// All names in the container.
     names: Vec<String>,
     values: Option<Box<dyn Array>>,
     times: Option<Box<dyn Array>>,
@@ -66,7 +66,7 @@ struct Parts {
     unknown: Vec<Unknown>,
 }
 
-/// What a container says about its numbers.
+/// Texts of a container that describe its numbers.
 #[derive(Default)]
 struct Labels {
     system: Option<String>,
@@ -111,7 +111,7 @@ impl Table {
         labels.check(file)?;
         let names = file.members("/")?.datasets;
         let other = |name: &&String| !ARRAYS.contains(&name.as_str());
-        // What is not numbers is nobody's data.
+        // Arrays of anything but numbers are ignored.
         let numbers = |name: &String| Some((name.clone(), file.dataset(name).ok()?.shape().to_vec()));
         let mut unknown: Vec<Unknown> = names.iter().filter(other).filter_map(numbers).collect();
         let attributes = file.numeric_attributes("/").into_iter();
@@ -157,7 +157,7 @@ impl Table {
         let (lengths, split, parameters) = (array("lengths")?, array("split")?, array("parameters")?);
         let mut unknown = Vec::new();
         for member in arrays.into_iter().filter_map(|(_, member)| member) {
-            // What nobody asked for must not be damaged either.
+            // Members that are not used must not be damaged either.
             member.check()?;
             let array = NpyArray::open(member).ok().filter(NpyArray::has_numbers);
             unknown.extend(array.map(|array| (array.origin().name.clone(), array.shape().to_vec())));
@@ -247,7 +247,7 @@ fn read_splits(split: &dyn Array, rows: usize) -> Result<Vec<Split>, DataError> 
 }
 
 impl Labels {
-    /// Compare the texts with their checksum, where the file has one.
+    /// Verifies the checksum of the texts, if the file has one.
     fn check(&self, file: &Hdf5) -> Result<(), DataError> {
         let Some(stored) = file.group_numbers("/", LABELS_CHECKSUM)? else { return Ok(()) };
         let list = |texts: &Option<Vec<String>>| texts.clone().unwrap_or_default();

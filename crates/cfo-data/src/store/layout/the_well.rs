@@ -1,4 +1,4 @@
-//! The Well's files: fields by tensor order, any of whose axes may be left out where they do not vary.
+//! The Well's files: fields by tensor order. Axes along which a field is constant may be omitted.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::{DataError, Description, FieldShape};
 /// Groups of fields by tensor order: scalars, vectors, matrices.
 const ORDERS: [&str; 3] = ["t0_fields", "t1_fields", "t2_fields"];
 
-/// Trajectories of one file of The Well. Fields that do not vary in time are left out.
+/// Trajectories of a file of The Well. Fields that are constant in time are not used.
 pub(crate) struct TheWell {
     path: PathBuf,
     description: Description,
@@ -26,18 +26,18 @@ pub(crate) struct TheWell {
 
 struct Field {
     array: Hdf5Array,
-    /// Whether the trajectories have an axis.
+    /// Whether the field has a trajectory axis.
     by_sample: bool,
-    /// Whether each of the two space axes of a snapshot has an axis.
+    /// Whether the field has each of the two space axes of a snapshot.
     by_axis: [bool; 2],
-    /// Components at a point.
+    /// Number of components at a point.
     width: usize,
 }
 
 enum Parameter {
-    /// The same for all.
+    /// One value for all trajectories.
     Common(f64),
-    /// One for each trajectory.
+    /// One value for each trajectory.
     PerTrajectory(Box<Hdf5Array>),
 }
 
@@ -117,7 +117,7 @@ impl TheWell {
     }
 }
 
-/// What the file says of its space axes; channels are added field by field.
+/// The description from the file's space axes; channels are added field by field.
 fn describe(file: &Hdf5, axes: &[String]) -> Result<Description, DataError> {
     let mut extents = Vec::new();
     let mut domains = Vec::new();
@@ -161,7 +161,7 @@ fn describe(file: &Hdf5, axes: &[String]) -> Result<Description, DataError> {
     })
 }
 
-/// `velocity_x` and its like.
+/// Names such as `velocity_x`.
 fn component_names(field: &str, order: usize, axes: &[String]) -> Vec<String> {
     let mut names = vec![String::new()];
     for _ in 0..order {
@@ -180,7 +180,7 @@ fn read_parameters(
 ) -> Result<Vec<Parameter>, DataError> {
     let mut parameters = Vec::new();
     for name in file.group_texts("/", "simulation_parameters")?.unwrap_or_default() {
-        // Parameters that are text name a setup and are no numbers to condition on.
+        // Parameters that are texts name a setup; they are not numbers for conditioning.
         if let Ok(Some(values)) = file.group_numbers("/", &name)
             && let [value] = values[..]
         {
@@ -199,7 +199,7 @@ fn read_parameters(
     Ok(parameters)
 }
 
-/// A truth value stored with a field.
+/// A boolean attribute of a field.
 fn flag(array: &Hdf5Array, name: &str, default: bool) -> Result<bool, DataError> {
     Ok(array.numbers(name)?.and_then(|values| values.first().copied()).map_or(default, |value| value != 0.0))
 }
@@ -209,7 +209,7 @@ fn absent(file: &Hdf5, name: &str) -> DataError {
 }
 
 impl Field {
-    /// The field, unless it does not vary in time; `rows` are trajectories and frames.
+    /// Opens the field, unless it is constant in time; `rows` are trajectories and frames.
     fn open(
         array: Hdf5Array,
         order: usize,
@@ -240,7 +240,7 @@ impl Field {
         Ok(Some(Self { array, by_sample, by_axis, width: shape.axes.pow(order as u32) }))
     }
 
-    /// Some frames, `[count, height, width, components]`, repeated along the axes that are left out.
+    /// Reads frames, `[count, height, width, components]`, repeated along omitted axes.
     fn read<T: Number>(
         &self,
         trajectory: usize,

@@ -6,7 +6,7 @@ use crate::store::container::array::shape_text;
 /// A named array or attribute, with its extents.
 pub(super) type Unknown = (String, Vec<usize>);
 
-/// Warns of arrays that look like data: one of their sides equals one of the data's extents.
+/// Warnings about arrays that look like data: one of their sides equals one of the data's extents.
 pub(super) fn warnings(unknown: &[Unknown], extents: &[usize]) -> Vec<String> {
     let looks_like_data = |(_, shape): &&Unknown| {
         shape.iter().product::<usize>() > 1 && shape.iter().any(|side| extents.contains(side))

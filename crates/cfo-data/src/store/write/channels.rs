@@ -1,4 +1,4 @@
-//! A dataset for each channel, with a row for each trajectory.
+//! Datasets with one row per trajectory, one dataset for each channel.
 
 use super::grid::{channel, channel_names, dataset_names};
 use super::hdf5::{Growing, Hdf5Group};
@@ -7,13 +7,13 @@ use crate::{DataError, Description};
 
 /// The channels of all trajectories, `[trajectories, frames, (space)]` each.
 pub(super) struct Channels {
-    /// One for each channel, under its name as a dataset.
+    /// One dataset for each channel, with its name.
     pub rows: Vec<(String, Growing)>,
     channels: usize,
 }
 
 impl Channels {
-    /// Datasets for trajectories of so many frames, or of more and more where that is not known.
+    /// Creates datasets for trajectories of `frames` frames, or of a growing number if that is `None`.
     pub fn create(
         group: &Hdf5Group,
         description: &Description,
@@ -37,12 +37,12 @@ impl Channels {
         Ok(Self { rows, channels: shape.channels })
     }
 
-    /// A row for one more trajectory.
+    /// Adds a row for a trajectory.
     pub fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         self.rows.iter_mut().try_for_each(|(_, row)| row.start(head.times.len()))
     }
 
-    /// The next snapshots of the last trajectory.
+    /// Writes the next snapshots of the last trajectory.
     pub fn write(&mut self, values: &[f32]) -> Result<(), DataError> {
         let channels = self.channels;
         let mut rows = self.rows.iter_mut().enumerate();

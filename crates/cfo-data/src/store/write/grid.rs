@@ -1,4 +1,4 @@
-//! What the layouts of others say of a field: where its points are, and a dataset for each channel.
+//! Grids and channel datasets in the layouts of other projects.
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ pub(super) fn axis_names(shape: &FieldShape) -> &'static [&'static str] {
     &["y", "x"][2 - shape.axes..]
 }
 
-/// The channels' own names: those of the description, or counted.
+/// Names of the channels: those of the description, or numbers.
 pub(super) fn channel_names(description: &Description) -> Vec<String> {
     match description.channel_names.is_empty() {
         true => (0..description.shape.channels).map(|channel| format!("u{channel}")).collect(),
@@ -35,8 +35,7 @@ pub(super) fn channel_names(description: &Description) -> Vec<String> {
     }
 }
 
-/// Names that datasets beside each other may have: not empty, without what separates paths, each once and none of
-/// those that are taken.
+/// Valid and unique names for datasets in one group: not empty, without path separators, and different from `taken`.
 pub(super) fn dataset_names(names: &[String], taken: &[&str]) -> Vec<String> {
     let mut used: HashSet<String> = taken.iter().map(ToString::to_string).collect();
     let allowed = |c: char| if c == '/' || c == '.' || c.is_control() { '_' } else { c };

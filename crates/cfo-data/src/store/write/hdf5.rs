@@ -1,4 +1,4 @@
-//! Writing HDF5: the only file that knows which crate encodes it.
+//! Writing HDF5. Only this file uses the encoding crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use rust_hdf5::{
 use super::Compression;
 use crate::DataError;
 
-/// Chunks aim at this size: small enough to fetch single frames of large fields, large enough for a short index.
+/// Target size of chunks: small enough to read single frames of large fields, large enough for a short index.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// An HDF5 file that is being written.
 pub(crate) struct Hdf5Output {
     file: H5File,
     temporary: PathBuf,
-    /// The name that messages use; the file itself is temporary.
+    /// The path in messages; the file itself is temporary.
     target: PathBuf,
 }
 
@@ -28,7 +28,7 @@ impl Hdf5Output {
         Self::create_as(temporary, target, false)
     }
 
-    /// A file that remembers the order in which its members were made, as NetCDF wants it.
+    /// Creates a file that records the order in which its members were created, as NetCDF requires.
     pub fn create_ordered(temporary: &Path, target: &Path) -> Result<Self, DataError> {
         Self::create_as(temporary, target, true)
     }
@@ -39,19 +39,19 @@ impl Hdf5Output {
         Ok(Self { file, temporary: temporary.to_owned(), target: target.to_owned() })
     }
 
-    /// The group that holds all others.
+    /// The root group.
     pub fn root(&self) -> Hdf5Group {
         Hdf5Group { group: self.file.root_group(), target: self.target.clone() }
     }
 
-    /// Complete the file and hand its bytes to the operating system.
+    /// Completes the file and writes its bytes to the operating system.
     pub fn close(self) -> Result<(), DataError> {
         self.file.close_no_sync().map_err(|error| failure(&self.target, error))
     }
 
-    /// Give the file up. Its bytes no longer matter, so neither does whether they can be written.
+    /// Abandons the file. Write errors are ignored.
     pub fn abandon(self) {
-        // Emptied first, so that what the writer still flushes finds room on a full disk.
+        // Truncated first, so that the writer's last bytes fit on a full disk.
         let _ = fs_err::OpenOptions::new().write(true).truncate(true).open(&self.temporary);
         let _ = self.file.close_no_sync();
     }
@@ -68,7 +68,7 @@ impl Hdf5Group {
         self.check(self.group.set_attr_string(name, text))
     }
 
-    /// A text of as many bytes as it has, which is all that VTK reads.
+    /// Writes a text of fixed length, the only kind that VTK reads.
     pub fn short_text(&self, name: &str, text: &str) -> Result<(), DataError> {
         let kind = DatatypeMessage::FixedString { size: text.len() as u32, padding: 1, charset: 0 };
         self.check(self.group.set_attr_typed(name, kind, text.as_bytes().to_vec()))
@@ -76,7 +76,7 @@ impl Hdf5Group {
 
     pub fn texts(&self, name: &str, texts: &[String]) -> Result<(), DataError> {
         if texts.is_empty() {
-            // As h5py writes an empty list: texts of no number have no kind.
+            // Like h5py for an empty list: an empty array of numbers.
             return self.numbers::<f64>(name, &[], &[0]);
         }
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -99,7 +99,7 @@ impl Hdf5Group {
         Ok(Self { group: self.check(self.group.create_group(name))?, target: self.target.clone() })
     }
 
-    /// A dataset whole at once, not compressed.
+    /// Writes a whole dataset at once without compression.
     pub fn dataset<T: H5Type>(
         &self,
         name: &str,
@@ -117,13 +117,13 @@ impl Hdf5Group {
         Ok(dataset)
     }
 
-    /// Truth values, as h5py stores them.
+    /// Writes booleans as h5py does.
     pub fn flags(&self, name: &str, flags: &[bool]) -> Result<Hdf5Dataset, DataError> {
         let flags: Vec<HBool> = flags.iter().map(|&flag| HBool::from(flag)).collect();
         self.dataset(name, &[flags.len()], &flags)
     }
 
-    /// A dataset of known shape whose numbers follow.
+    /// Creates a dataset of known shape, to be filled later.
     pub fn planned<T: H5Type>(
         &self,
         name: &str,
@@ -135,8 +135,8 @@ impl Hdf5Group {
         self.dataset_of(builder.filter_pipeline(filters(size, compression)).create(name))
     }
 
-    /// A dataset that grows along its first axis, and along its second too when `frames_grow`. Entries that are never
-    /// written read as `fill`.
+    /// Creates a dataset that grows along its first axis, and along its second too if `frames_grow`. Entries that are
+    /// never written read as `fill`.
     pub fn growing<T: H5Type>(
         &self,
         name: &str,
@@ -204,13 +204,13 @@ impl Hdf5Dataset {
         self.number(name, HBool::from(flag))
     }
 
-    /// Truth values, one for each of some axes.
+    /// Writes an attribute of booleans, one for each of some axes.
     pub fn flags(&self, name: &str, flags: &[bool]) -> Result<(), DataError> {
         let flags: Vec<HBool> = flags.iter().map(|&flag| HBool::from(flag)).collect();
         self.numbers(name, &flags)
     }
 
-    /// Entries `first..first + count` of the first axis.
+    /// Writes entries `first..first + count` of the first axis.
     pub fn write<T: H5Type>(&self, first: usize, count: usize, data: &[T]) -> Result<(), DataError> {
         let mut start = vec![0; self.dataset.ndims()];
         start[0] = first;
@@ -219,12 +219,12 @@ impl Hdf5Dataset {
         self.check(self.dataset.write_slice(&start, &counts, data))
     }
 
-    /// Declare this the coordinates of an axis.
+    /// Makes the dataset a dimension scale (the coordinates of an axis).
     pub fn make_scale(&self, name: &str) -> Result<(), DataError> {
         self.check(self.dataset.set_scale(Some(name)))
     }
 
-    /// Declare a scale the coordinates of an axis.
+    /// Attaches a dimension scale to an axis.
     pub fn attach(&self, axis: usize, scale: &Self) -> Result<(), DataError> {
         self.check(self.dataset.attach_scale(axis, &scale.dataset))
     }
@@ -234,16 +234,16 @@ impl Hdf5Dataset {
     }
 }
 
-/// A dataset that grows by rows, each with entries of its own number.
+/// A dataset that grows by rows with individual numbers of entries.
 pub(crate) struct Growing {
     pub dataset: Hdf5Dataset,
     extent: Vec<usize>,
-    /// Entries of the last row that are written.
+    /// Number of entries written to the last row.
     written: usize,
 }
 
 impl Growing {
-    /// Add a row for so many entries, which may be fewer or (where frames grow) more than in the rows before.
+    /// Adds a row of `frames` entries, which may be fewer or (if frames grow) more than in the rows before.
     pub fn start(&mut self, frames: usize) -> Result<(), DataError> {
         self.extent[0] += 1;
         self.extent[1] = self.extent[1].max(frames);
@@ -251,7 +251,7 @@ impl Growing {
         self.dataset.check(self.dataset.dataset.extend(&self.extent))
     }
 
-    /// The next entries of the last row.
+    /// Writes the next entries of the last row.
     pub fn write<T: H5Type>(&mut self, data: &[T]) -> Result<(), DataError> {
         let entry: usize = self.extent[2..].iter().product();
         let frames = data.len() / entry.max(1);
@@ -265,27 +265,26 @@ impl Growing {
         self.dataset.check(self.dataset.dataset.write_slice(&start, &count, data))
     }
 
-    /// Add a row with these entries.
+    /// Adds a row with these entries.
     pub fn push<T: H5Type>(&mut self, frames: usize, data: &[T]) -> Result<(), DataError> {
         self.start(frames)?;
         self.write(data)
     }
 }
 
-/// The chunk of a dataset with rows of this shape: one row, or the piece of it that fits.
+/// The chunk of a dataset with rows of this shape: one row, or a piece of it.
 fn chunk(row: &[usize], size: usize) -> Vec<usize> {
     std::iter::once(1).chain(piece(row, size)).collect()
 }
 
-/// As many of the first axis' entries as a chunk should hold, at least one.
+/// Number of entries of the first axis in a chunk, at least one.
 fn piece(shape: &[usize], size: usize) -> Vec<usize> {
     let entry: usize = shape[1..].iter().product::<usize>() * size;
     let first = (CHUNK_BYTES / entry.max(1)).clamp(1, shape[0].max(1));
     std::iter::once(first).chain(shape[1..].iter().copied()).collect()
 }
 
-/// What each chunk passes through: compression if asked for, and always a checksum, so that no flipped bit is read as
-/// a number.
+/// The filters of a chunk: compression if requested, and always a checksum, so that a flipped bit is detected.
 fn filters(size: usize, compression: Compression) -> FilterPipeline {
     let mut pipeline = match compression {
         Compression::None => FilterPipeline { filters: Vec::new() },
@@ -305,7 +304,7 @@ fn failure(target: &Path, error: Hdf5Error) -> DataError {
     }
 }
 
-/// The operating system's error inside a printed one: the crate wraps it in a type without a name or a source.
+/// The operating system's error inside a printed one: the crate wraps it in a private type without a source.
 fn system_error(printed: &str) -> Option<io::Error> {
     let (_, rest) = printed.split_once("Os { code: ")?;
     let (code, _) = rest.split_once(',')?;

@@ -1,35 +1,35 @@
-//! A layout in HDF5 and the file that it is written into: the order in which both begin and end.
+//! HDF5 layouts and their files: the order in which both are created and completed.
 
 use super::hdf5::{Hdf5Group, Hdf5Output};
 use super::{Head, Output};
 use crate::DataError;
 
-/// What a layout writes, and when.
+/// The parts that a layout writes.
 pub(super) trait Hdf5Layout: Send {
-    /// Start a trajectory that fits the description.
+    /// Starts a trajectory that fits the description.
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError>;
 
-    /// Add the next snapshots of the trajectory that was started last.
+    /// Writes the next snapshots of the trajectory that was started last.
     fn frames(&mut self, values: &[f32]) -> Result<(), DataError>;
 
-    /// Adds snapshots in double precision. Layouts in single precision round them.
+    /// Writes snapshots in double precision. Layouts in single precision round them.
     fn doubles(&mut self, values: &[f64]) -> Result<(), DataError> {
         self.frames(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>())
     }
 
-    /// Write what is known only at the end.
+    /// Writes the parts that are known only at the end.
     fn complete(&mut self) -> Result<(), DataError>;
 }
 
 /// A file of a layout that is being written.
 pub(super) struct Hdf5Writer<L> {
-    /// Declared before the file: its datasets end before it.
+    /// Declared before the file, so that its datasets are dropped before it.
     layout: L,
     file: Hdf5Output,
 }
 
 impl<L: Hdf5Layout> Hdf5Writer<L> {
-    /// Begin a layout in a new file.
+    /// Starts a layout in a new file.
     pub fn create(
         file: Hdf5Output,
         begin: impl FnOnce(Hdf5Group) -> Result<L, DataError>,

@@ -1,4 +1,4 @@
-//! The layouts that are written, and what each has no place for.
+//! Layouts of files that can be written, and their limitations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,37 +6,37 @@ use std::str::FromStr;
 use crate::error::listed;
 use crate::{DataError, Description};
 
-/// How a written file arranges its trajectories.
+/// Layout of the trajectories in a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OutputLayout {
-    /// Our HDF5 layout.
+    /// The HDF5 layout of this crate.
     #[default]
     Cfo,
-    /// A NumPy archive with arrays of the same names.
+    /// A NumPy archive with arrays of the same names as `Cfo`.
     Npz,
-    /// What PDEBench's own loaders read: groups for two space axes, `tensor` for one.
+    /// Files for PDEBench's own loaders: groups for two space axes, `tensor` for one.
     Pdebench,
-    /// What The Well's `WellDataset` reads: a dataset for each channel, as a scalar field.
+    /// Files for The Well's `WellDataset`: a dataset for each channel, as a scalar field.
     TheWell,
-    /// NetCDF-4 with CF's axes: a variable for each channel.
+    /// NetCDF-4 with CF axes: a variable for each channel.
     Netcdf,
-    /// One trajectory as VTK's image over time.
+    /// One trajectory as a VTK image over time.
     Vtkhdf,
-    /// An XML file that says where VTK finds each snapshot in a file of our layout beside it.
+    /// An XML file that points VTK to each snapshot in a file of layout `cfo` beside it.
     Xdmf,
 }
 
 impl OutputLayout {
-    /// All of them.
+    /// All layouts.
     pub const ALL: [Self; 7] =
         [Self::Cfo, Self::Npz, Self::Pdebench, Self::TheWell, Self::Netcdf, Self::Vtkhdf, Self::Xdmf];
 
-    /// Whether values with an offset are written as float64, which keeps their digits.
+    /// Whether values with an offset are written as float64, which preserves their digits.
     pub fn takes_doubles(self) -> bool {
         matches!(self, Self::Cfo | Self::Npz)
     }
 
-    /// What the layout has no place for, of what a file has.
+    /// Parts of a file that the layout cannot represent.
     pub fn leaves_out(self, description: &Description, has_split: bool) -> Vec<&'static str> {
         let mut lost = Vec::new();
         let mut push = |there: bool, what: &'static str| lost.extend(there.then_some(what));

@@ -1,4 +1,4 @@
-//! Writing trajectories one by one into a file that appears whole or not at all.
+//! Writing trajectories one by one into a file that appears complete or not at all.
 
 mod channels;
 mod grid;
@@ -32,29 +32,30 @@ use the_well::TheWellOutput;
 use vtkhdf::VtkhdfOutput;
 pub use xdmf::describe_as_xdmf;
 
-/// Whether and how values are compressed.
+/// Compression of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// Shuffle and gzip at a level from 1 (fast) to 9 (small).
+    /// Shuffle and gzip with a level from 1 (fast) to 9 (small).
     Gzip(u32),
 }
 
-/// How to write a trajectory file.
+/// Options for writing a trajectory file.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Arrangement of the file.
+    /// Layout of the file.
     pub layout: OutputLayout,
-    /// Replace an existing file.
+    /// Whether to replace an existing file.
     pub force: bool,
     /// Compression of the values.
     pub compression: Compression,
-    /// Snapshots of the longest trajectory, when known. Without it the layout `cfo` grows as needed, and the others
-    /// take the first trajectory's.
+    /// Snapshots of the longest trajectory, if known. Without it the layout `cfo` grows as needed, and the others use
+    /// the first trajectory's number.
     pub frames: Option<usize>,
-    /// Offset of the values. It is added before they are written: as float64 in the layouts `cfo` and `npz`, else rounded to float32.
+    /// Offset of the values, added before they are written: as float64 in the layouts `cfo` and `npz`, otherwise
+    /// rounded to float32.
     pub offset: Offset,
 }
 
@@ -65,11 +66,11 @@ impl WriteOptions {
     }
 }
 
-/// Writes trajectories one after the other.
+/// Writes trajectories one by one.
 ///
-/// The file is built under another name beside its target and appears whole with [`TrajectoryWriter::finish`]; a
-/// writer that is dropped before leaves nothing. Memory holds one trajectory, whatever their number; with
-/// [`TrajectoryWriter::start`] and [`TrajectoryWriter::frames`] it holds a few snapshots of one.
+/// The file is built under a temporary name beside its target, and [`TrajectoryWriter::finish`] renames it. A writer
+/// that is dropped earlier leaves no file. Memory holds one trajectory at a time, or a few snapshots of one with
+/// [`TrajectoryWriter::start`] and [`TrajectoryWriter::frames`].
 ///
 /// ```
 /// use cfo_data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
@@ -102,19 +103,19 @@ pub struct TrajectoryWriter {
     frames: Option<usize>,
     offset: Offset,
     count: usize,
-    /// Snapshots of the trajectory that was started last, and how many of them are written.
+    /// Number of snapshots of the trajectory that was started last, and how many of them are written.
     current: (usize, usize),
     has_splits: Option<bool>,
-    /// Set by a failed write: the file cannot be completed any more.
+    /// Set by a failed write: the file can no longer be completed.
     failed: bool,
     /// Declared before `temporary`, which must outlive it.
     output: Option<Box<dyn Output>>,
     temporary: Option<TempPath>,
-    /// The XML file that speaks of this one.
+    /// The XML file that refers to this one.
     companion: Option<PathBuf>,
 }
 
-/// What is known of a trajectory before its snapshots.
+/// Properties of a trajectory that are known before its snapshots.
 pub(crate) struct Head<'a> {
     pub times: &'a [f64],
     pub parameters: &'a [f64],
@@ -123,26 +124,26 @@ pub(crate) struct Head<'a> {
 
 /// A file of one layout that is being written.
 pub(crate) trait Output: Send {
-    /// Start a trajectory that fits the description.
+    /// Starts a trajectory that fits the description.
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError>;
 
-    /// Add the next snapshots of the trajectory that was started last.
+    /// Writes the next snapshots of the trajectory that was started last.
     fn frames(&mut self, values: &[f32]) -> Result<(), DataError>;
 
-    /// Adds snapshots in double precision. Layouts in single precision round them.
+    /// Writes snapshots in double precision. Layouts in single precision round them.
     fn doubles(&mut self, values: &[f64]) -> Result<(), DataError> {
         self.frames(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>())
     }
 
-    /// Complete the file.
+    /// Completes the file.
     fn finish(self: Box<Self>) -> Result<(), DataError>;
 
-    /// Abandon the file and ignore errors.
+    /// Abandons the file and ignores errors.
     fn abandon(self: Box<Self>);
 }
 
 impl TrajectoryWriter {
-    /// Start a file for trajectories that fit `description`.
+    /// Starts a file for trajectories that fit `description`.
     pub fn create(
         path: impl AsRef<Path>,
         description: &Description,
@@ -173,26 +174,27 @@ impl TrajectoryWriter {
         })
     }
 
-    /// Trajectories written so far.
+    /// Number of trajectories written.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether no trajectory was written yet.
+    /// Whether no trajectory has been written.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Add a trajectory with finite values; all trajectories have a part or none has.
+    /// Writes a trajectory with finite values. Either all trajectories have a part, or none has.
     pub fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
-        // Before anything is written: a trajectory that is refused leaves the file as it was.
+        // Checked before anything is written, so that a rejected trajectory does not change the file.
         self.description.check(trajectory).map_err(|source| self.unsound(source))?;
         self.check_finite(self.count, 0, &trajectory.values)?;
         self.start(&trajectory.times, &trajectory.parameters, split)?;
         self.put(&trajectory.values)
     }
 
-    /// Start a trajectory whose snapshots follow by [`TrajectoryWriter::frames`], so that memory holds a few of them.
+    /// Starts a trajectory whose snapshots follow by [`TrajectoryWriter::frames`], so that memory holds only a few of
+    /// them.
     pub fn start(
         &mut self,
         times: &TimeGrid,
@@ -211,7 +213,7 @@ impl TrajectoryWriter {
         Ok(())
     }
 
-    /// Add the next snapshots of the trajectory that was started last, `[frames, height, width, channels]`.
+    /// Writes the next snapshots of the trajectory that was started last, `[frames, height, width, channels]`.
     pub fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
         let (total, written) = self.current;
         let size = self.description.shape.len();
@@ -235,7 +237,7 @@ impl TrajectoryWriter {
         written
     }
 
-    /// Complete the file, make it durable and let it appear under its name.
+    /// Completes the file, syncs it to disk and renames it to its target.
     pub fn finish(mut self) -> Result<(), DataError> {
         if self.failed {
             return Err(self.misfit(
@@ -261,7 +263,7 @@ impl TrajectoryWriter {
         appear(temporary, &self.target, self.force)?;
         let Some((written, companion)) = companion else { return Ok(()) };
         appear(written, companion, self.force).inspect_err(|_| {
-            // Nothing speaks of the numbers: they go too, unless they took the place of others.
+            // Nothing refers to the numbers, so they are removed, unless they replaced an existing file.
             if !self.force {
                 let _ = fs_err::remove_file(&self.target);
             }
@@ -288,7 +290,7 @@ impl TrajectoryWriter {
         DataError::Misfit { path: self.target.clone(), place, source }
     }
 
-    /// Refuse a value that is not finite; the first of `values` is of snapshot `first`.
+    /// Checks that all values are finite; the first of `values` belongs to snapshot `first`.
     fn check_finite(&self, trajectory: usize, first: usize, values: &[f32]) -> Result<(), DataError> {
         let Some(position) = first_not_finite(values) else { return Ok(()) };
         let mut place = self.description.shape.place(position).in_trajectory(trajectory);
@@ -317,7 +319,7 @@ impl TrajectoryWriter {
     }
 }
 
-/// The file of the layout asked for.
+/// Creates the file of the requested layout.
 fn output(
     temporary: &Path,
     target: &Path,

@@ -1,4 +1,4 @@
-//! Writing NetCDF-4 after the CF conventions: HDF5 whose axes have coordinates, a variable for each channel.
+//! Writing NetCDF-4 with the CF conventions: HDF5 with coordinates for axes and a variable for each channel.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::table::{Columns, Times};
 use super::{Compression, Head, WriteOptions};
 use crate::{DataError, Description, Split};
 
-/// Names that no channel or parameter may take.
+/// Names that channels and parameters must not use.
 const TAKEN: [&str; 9] = ["trajectory", "frame", "time", "length", "split", "x", "y", "x_bounds", "y_bounds"];
 
 /// A NetCDF file that is being written.
@@ -18,7 +18,7 @@ pub(crate) struct NetcdfOutput {
     root: Hdf5Group,
     description: Description,
     compression: Compression,
-    /// Frames of every row, when announced; otherwise rows grow.
+    /// Frames of every row, if known in advance; otherwise rows grow.
     frames: Option<usize>,
     channels: Option<Channels>,
     times: Times,
@@ -28,7 +28,7 @@ pub(crate) struct NetcdfOutput {
 /// Coordinates along the axes of the variables.
 struct Scales {
     trajectory: Hdf5Dataset,
-    /// Times, where all trajectories share them, else numbers of snapshots.
+    /// Times, if all trajectories share them; otherwise indices of snapshots.
     frame: Hdf5Dataset,
     space: Vec<Hdf5Dataset>,
 }
@@ -110,13 +110,13 @@ impl NetcdfOutput {
         Ok(Scales { trajectory, frame, space })
     }
 
-    /// The ends of each cell, whose first and last are those of the domain.
+    /// Writes the bounds of each cell; the first and last bounds are those of the domain.
     fn write_bounds(&self, root: &Hdf5Group, space: &[Hdf5Dataset]) -> Result<(), DataError> {
         if space.is_empty() {
             return Ok(());
         }
         let edge = root.dataset("edge", &[2], &[0f32; 2])?;
-        // What the library of NetCDF writes for an axis without coordinates.
+        // The name that the NetCDF library gives an axis without coordinates.
         edge.make_scale(&format!("This is a netCDF dimension but not a netCDF variable.{:>10}", 2))?;
         edge.number("_Netcdf4Dimid", 4i32)?;
         let shape = self.description.shape;
@@ -134,7 +134,7 @@ impl NetcdfOutput {
         Ok(())
     }
 
-    /// What each trajectory has beside its snapshots; the names of it.
+    /// Writes the per-trajectory data other than snapshots; returns their names.
     fn write_columns(&self, root: &Hdf5Group, trajectory: &Hdf5Dataset) -> Result<Vec<String>, DataError> {
         let Columns { lengths, splits, .. } = &self.columns;
         let (count, mut beside) = (lengths.len(), Vec::new());
@@ -167,7 +167,7 @@ impl NetcdfOutput {
     }
 }
 
-/// Coordinates along an axis, with the number that NetCDF gives it.
+/// Coordinates along an axis, with NetCDF's index of the axis.
 fn scale<T: rust_hdf5::H5Type>(
     root: &Hdf5Group,
     name: &str,

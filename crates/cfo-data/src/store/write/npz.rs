@@ -1,4 +1,4 @@
-//! Writing `.npz`: one pass, members stored as they are, sizes filled in at the end.
+//! Writing `.npz` in one pass: members are stored uncompressed, and sizes are filled in at the end.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -10,9 +10,9 @@ use crate::{DataError, Description};
 
 /// Bytes before the numbers of an array: enough for five extents of twenty digits.
 const HEADER_BYTES: usize = 256;
-/// ZIP's version that knows 64-bit sizes.
+/// ZIP version that supports 64-bit sizes.
 const VERSION: u16 = 45;
-/// 1 January 1980, the earliest date that ZIP knows: the same content gives the same bytes.
+/// 1 January 1980, the earliest date in ZIP, so that equal content gives equal bytes.
 const DATE: u16 = 0x21;
 
 /// A NumPy archive that is being written.
@@ -24,16 +24,16 @@ pub(crate) struct NpzOutput {
     is_double: bool,
     /// Checksum of the values written so far.
     checksum: crc32fast::Hasher,
-    /// Numbers of the row that are still to come, and those that follow for want of snapshots.
+    /// Numbers of the row that are still to be written, and padding after them for missing snapshots.
     awaited: usize,
     padding: usize,
     first_times: Vec<f64>,
-    /// Rows of times, from the first trajectory whose times differ on.
+    /// Rows of times, from the first trajectory with different times on.
     spool: Option<BufWriter<File>>,
     columns: Columns,
 }
 
-/// An entry of the directory at the end.
+/// An entry of the central directory.
 struct Entry {
     name: String,
     checksum: u32,
@@ -67,7 +67,7 @@ impl NpzOutput {
             spool: None,
             columns: Columns::default(),
         };
-        // Room for the headers of the values, which are known at the end.
+        // Reserves space for the headers of the values, which are known at the end.
         let room = member_header("values", 0, 0).len() + HEADER_BYTES;
         output.file.write_all(&vec![0; room]).map_err(failed)?;
         Ok(output)
@@ -86,7 +86,7 @@ impl NpzOutput {
         if self.awaited > 0 {
             return Ok(());
         }
-        // A portion at a time: a short trajectory may have much room after it.
+        // In portions: a short trajectory may need much padding.
         const PORTION: usize = 1 << 16;
         let one =
             if self.is_double { f64::NAN.to_le_bytes().to_vec() } else { f32::NAN.to_le_bytes().to_vec() };
@@ -200,7 +200,7 @@ impl NpzOutput {
         self.append(name, &format!("<U{longest}"), shape, &bytes)
     }
 
-    /// Add an array whose bytes are at hand.
+    /// Appends an array in memory.
     fn append(&mut self, name: &str, kind: &str, shape: &[usize], data: &[u8]) -> io::Result<Entry> {
         let header = array_header(kind, shape);
         let mut checksum = crc32fast::Hasher::new();
@@ -215,7 +215,7 @@ impl NpzOutput {
         Ok(Entry { name: name.to_string(), checksum, size, start })
     }
 
-    /// Add the times that were set aside.
+    /// Appends the spooled times.
     fn append_spool(&mut self, spool: BufWriter<File>, shape: &[usize]) -> io::Result<Entry> {
         let mut spool = spool.into_inner().map_err(io::IntoInnerError::into_error)?;
         let header = array_header("<f8", shape);
@@ -271,12 +271,12 @@ impl Output for NpzOutput {
     }
 
     fn abandon(self: Box<Self>) {
-        // What is still buffered is not worth writing.
+        // Buffered bytes of an abandoned file are dropped.
         let _ = self.file.into_parts();
     }
 }
 
-/// Passes bytes on and keeps their checksum.
+/// A writer that computes the checksum of the bytes that pass through.
 struct Hashing<'a> {
     inner: &'a mut BufWriter<File>,
     checksum: crc32fast::Hasher,

@@ -1,4 +1,4 @@
-//! Writing what PDEBench's own loaders read: a group for each trajectory of a field with two space axes, one `tensor`
+//! Writing files for PDEBench's own loaders: a group for each trajectory of a field with two space axes, one `tensor`
 //! for scalar fields with one.
 
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ pub(crate) struct PdebenchOutput {
     count: usize,
     /// The rows of `tensor`, for one space axis.
     tensor: Option<Growing>,
-    /// The dataset of the last trajectory and the snapshots that it has, for two.
+    /// For two space axes, the dataset of the last trajectory and its number of snapshots.
     data: Option<(Hdf5Dataset, usize)>,
     times: Vec<f64>,
-    /// The first trajectory's parameters, as long as all others have the same.
+    /// The first trajectory's parameters, as long as all others are equal.
     parameters: Option<Vec<f64>>,
 }
 
@@ -58,7 +58,7 @@ impl PdebenchOutput {
         single(&centres(self.description.domain[axis], points))
     }
 
-    /// `NNNN/data` with its grid: times of its own for each trajectory.
+    /// Starts `NNNN/data` with its grid and the times of the trajectory.
     fn start_group(&mut self, times: &[f64]) -> Result<(), DataError> {
         let shape = self.description.shape;
         let group = self.root.group(&format!("{:04}", self.count))?;
@@ -74,7 +74,7 @@ impl PdebenchOutput {
         Ok(())
     }
 
-    /// A row of `tensor`, which has one list of times.
+    /// Starts a row of `tensor`, which has one list of times.
     fn start_row(&mut self, times: &[f64]) -> Result<(), DataError> {
         if self.count == 0 {
             let row = [times.len(), self.description.shape.width];

@@ -12,7 +12,7 @@ use crate::{DataError, Description, Split};
 pub(crate) struct TableOutput {
     root: Hdf5Group,
     description: Description,
-    /// Frames of every row, when announced; otherwise rows grow.
+    /// Frames of every row, if known in advance; otherwise rows grow.
     frames: Option<usize>,
     compression: Compression,
     is_double: bool,
@@ -21,7 +21,7 @@ pub(crate) struct TableOutput {
     columns: Columns,
 }
 
-/// The times of all trajectories: one list as long as they agree, a row for each from the first that differs.
+/// The times of all trajectories: one list while they agree, and one row each from the first that differs.
 pub(super) enum Times {
     None,
     Shared(Vec<f64>),
@@ -29,7 +29,7 @@ pub(super) enum Times {
 }
 
 impl Times {
-    /// Add those of one more trajectory after `count` others; rows have `frames` entries, or grow.
+    /// Adds the times of a trajectory after `count` others; rows have `frames` entries, or grow.
     pub fn push(
         &mut self,
         group: &Hdf5Group,
@@ -56,7 +56,7 @@ impl Times {
     }
 }
 
-/// What is a few bytes for each trajectory, kept until the end.
+/// Small per-trajectory data, kept until the end.
 #[derive(Default)]
 pub(crate) struct Columns {
     pub lengths: Vec<i64>,
@@ -71,12 +71,12 @@ impl Columns {
         self.parameters.extend(head.parameters);
     }
 
-    /// One parameter of `width` of all trajectories.
+    /// Values of one of `width` parameters for all trajectories.
     pub fn parameter(&self, index: usize, width: usize) -> Vec<f64> {
         self.parameters.iter().skip(index).step_by(width.max(1)).copied().collect()
     }
 
-    /// Whether trajectories differ in length from rows of `frames`.
+    /// Whether lengths of trajectories differ from rows of `frames`.
     pub fn are_ragged(&self, frames: usize) -> bool {
         self.lengths.iter().any(|&length| length != frames as i64)
     }

@@ -1,4 +1,4 @@
-//! The place of a file that is being written: under another name beside it until it is whole.
+//! Target path of a file that is being written under a temporary name beside it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use tempfile::TempPath;
 
 use crate::{DataError, Description, Place};
 
-/// Make a file durable and let it appear under its name.
+/// Syncs a file to disk and renames it to its target.
 pub(super) fn appear(temporary: TempPath, target: &Path, force: bool) -> Result<(), DataError> {
     let failed = |error| DataError::writing(target, error);
     fs_err::OpenOptions::new()
@@ -19,14 +19,14 @@ pub(super) fn appear(temporary: TempPath, target: &Path, force: bool) -> Result<
         false => temporary.persist_noclobber(target),
     };
     persisted.map_err(|error| failed(error.error))?;
-    // The name is durable once its directory is; some file systems cannot sync directories.
+    // The name is durable once its directory is synced; some file systems cannot sync directories.
     if let Ok(directory) = fs_err::File::open(directory_of(target)) {
         let _ = directory.sync_all();
     }
     Ok(())
 }
 
-/// The file to write: links followed, and nothing there that may not be replaced.
+/// The path to write, with links followed. An error if it exists and must not be replaced.
 pub(super) fn resolve(path: &Path, force: bool) -> Result<PathBuf, DataError> {
     if path.file_name().is_none() {
         return Err(DataError::NotAFile { path: path.to_owned() });
@@ -69,7 +69,7 @@ fn directory_of(target: &Path) -> &Path {
     target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// An empty file in the same directory, hence on the same file system, removed when dropped.
+/// Creates an empty file in the same directory, hence on the same file system; it is removed when dropped.
 pub(super) fn temporary_beside(target: &Path) -> std::io::Result<TempPath> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!(".{name}.");

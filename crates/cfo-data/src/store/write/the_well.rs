@@ -1,4 +1,4 @@
-//! Writing what The Well's `WellDataset` reads: each channel a scalar field, each parameter a scalar.
+//! Writing files for The Well's `WellDataset`: each channel a scalar field, each parameter a scalar.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub(crate) struct TheWellOutput {
     dimensions: Hdf5Group,
     fields: Hdf5Group,
     channels: Option<Channels>,
-    /// Snapshots of each trajectory: those of the first.
+    /// Snapshots of each trajectory: the number of the first one.
     frames: usize,
     times: Times,
     columns: Columns,
@@ -99,7 +99,7 @@ impl TheWellOutput {
         }
     }
 
-    /// What is known of the boundaries: which axes are periodic. Others are said nothing about, which means open.
+    /// Writes boundary conditions for periodic axes. Other axes have none, which means open.
     fn write_boundaries(&self, group: &Hdf5Group) -> Result<(), DataError> {
         let shape = self.description.shape;
         let axes = axis_names(&shape).iter().zip(shape.dimensions()).zip(&self.description.periodic);

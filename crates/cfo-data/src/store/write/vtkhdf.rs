@@ -1,7 +1,7 @@
-//! Writing VTKHDF: one trajectory as an image over time, a point array for each channel.
+//! Writing VTKHDF: one trajectory as an image over time, with a point array for each channel.
 //!
-//! The arrays have an axis for the steps and those of the image that are there, without one for the depth: VTK takes
-//! more axes for components of a vector.
+//! The arrays have an axis for the steps and the image's own axes, without one for the depth. VTK interprets further
+//! axes as components of a vector.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
 use super::{Compression, Head, WriteOptions};
 use crate::{DataError, Description, FieldShape, Place};
 
-/// The version of the format whose rules are kept: the first with images over time.
+/// Version of the format: the first with images over time.
 const VERSION: [i64; 2] = [2, 0];
 
 /// A VTKHDF file that is being written.
@@ -20,7 +20,7 @@ pub(crate) struct VtkhdfOutput {
     target: PathBuf,
     description: Description,
     compression: Compression,
-    /// One for each channel, once the trajectory was started.
+    /// One array for each channel, after the trajectory was started.
     arrays: Vec<Hdf5Dataset>,
     written: usize,
 }
@@ -56,7 +56,7 @@ impl VtkhdfOutput {
         root.numbers("Direction", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], &[9])
     }
 
-    /// Which times there are and where in each array their numbers stand.
+    /// Writes the times and the position of their numbers in each array.
     fn write_steps(&self, root: &Hdf5Group, head: &Head<'_>, names: &[String]) -> Result<(), DataError> {
         let count = head.times.len();
         let steps = root.group("Steps")?;
@@ -71,7 +71,7 @@ impl VtkhdfOutput {
         if parameters.is_empty() {
             return Ok(());
         }
-        // The same one number of each parameter at all steps.
+        // Each parameter has the same single number at all steps.
         let values = root.group("FieldData")?;
         let (first, sizes) = (steps.group("FieldDataOffsets")?, steps.group("FieldDataSizes")?);
         for (name, &value) in dataset_names(parameters, &["Time"]).iter().zip(head.parameters) {

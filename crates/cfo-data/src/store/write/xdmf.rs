@@ -1,4 +1,4 @@
-//! XDMF: an XML file that says where the snapshots stand in an HDF5 file beside it, for programs that draw images.
+//! XDMF: an XML file that points visualisation programs to the snapshots in an HDF5 file beside it.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::target::{appear, resolve, temporary_beside};
 use crate::store::{Layout, TrajectoryFile};
 use crate::{DataError, Description};
 
-/// The file with the numbers: the same name, ending in `.h5`.
+/// Path of the HDF5 file: the same name with the extension `.h5`.
 pub(super) fn beside(companion: &Path) -> Result<PathBuf, DataError> {
     let target = companion.with_extension("h5");
     match target == companion {
@@ -23,10 +23,11 @@ pub(super) fn beside(companion: &Path) -> Result<PathBuf, DataError> {
     }
 }
 
-/// Write an XDMF file beside one of the layout `cfo`, which then need not be copied.
+/// Writes an XDMF file beside a file of layout `cfo`, which need not be copied.
 ///
 /// # Errors
-/// If the file has another layout or stands in another folder under another name, or if `companion` exists and may not be replaced.
+/// If the file has another layout, if it is not in the same folder under the same name with the extension `.h5`, or if
+/// `companion` exists and may not be replaced.
 pub fn describe_as_xdmf(file: &TrajectoryFile, companion: &Path, force: bool) -> Result<(), DataError> {
     let named = resolve(companion, force)?;
     if file.layout() != Layout::Cfo || !is_same(&beside(&named)?, file.path()) {
@@ -42,12 +43,12 @@ pub fn describe_as_xdmf(file: &TrajectoryFile, companion: &Path, force: bool) ->
     appear(write(&named, file.path(), file)?, &named, force)
 }
 
-/// Whether two paths lead to the same file.
+/// Whether two paths refer to the same file.
 fn is_same(a: &Path, b: &Path) -> bool {
     matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Write what speaks of the trajectories in `numbers`, which is or will be called `target`; it is still temporary.
+/// Writes the XML for the trajectories in `numbers`, a temporary file whose final path is `target`.
 pub(super) fn write(
     companion: &Path,
     target: &Path,
@@ -79,9 +80,9 @@ fn longest(file: &TrajectoryFile) -> Result<usize, DataError> {
 
 struct Document<'a> {
     description: &'a Description,
-    /// The file with the numbers.
+    /// Name of the HDF5 file.
     name: String,
-    /// Trajectories and snapshots of its dataset.
+    /// Number of trajectories and of snapshots of its dataset.
     rows: [usize; 2],
 }
 
@@ -93,7 +94,7 @@ impl Document<'_> {
         writeln!(output, "    <Information Name=\"system\" Value=\"{system}\"/>")
     }
 
-    /// A trajectory is a collection of images over time.
+    /// Writes a trajectory as a collection of images over time.
     fn trajectory(
         &self,
         output: &mut impl Write,
@@ -142,7 +143,7 @@ impl Document<'_> {
         writeln!(output, "      </Grid>")
     }
 
-    /// Where the numbers of one channel of one snapshot stand: from, in steps of, how many.
+    /// Writes the position of one channel of one snapshot: start, stride, count.
     fn numbers(
         &self,
         output: &mut impl Write,
@@ -178,7 +179,7 @@ fn joined(numbers: &[usize]) -> String {
     texts.join(" ")
 }
 
-/// Text inside XML; what it may not hold is left out.
+/// Text for XML; characters that are not allowed are left out.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,17 +1,18 @@
-//! The structures of an HDF5 file, with the one count checked for which the decoding crate makes room unseen.
+//! Storage of an HDF5 file with a check of the number of header messages, for which the decoding crate allocates memory
+//! without a bound.
 
 use std::sync::Arc;
 
 use hdf5_reader::error::{Error, Result};
 use hdf5_reader::{FileStorage, Storage, StorageBuffer};
 
-/// Bytes before the messages of an object header of version 1; the crate reads them alone, and nothing else so.
+/// Bytes before the messages of an object header of version 1. The crate reads nothing else of this length.
 const PREFIX_BYTES: usize = 16;
-/// The least that a message takes.
+/// Minimum size of a message.
 const MESSAGE_BYTES: u64 = 8;
 
-/// A file of which no object header can declare more messages than the file has room for. Numbers are read past it,
-/// since four of them can look like such a prefix.
+/// A file in which no object header can declare more messages than fit into the file. Reads of numbers bypass the
+/// check, since four of them can look like such a prefix.
 pub(crate) struct BoundedStorage(pub Arc<FileStorage>);
 
 impl Storage for BoundedStorage {
@@ -30,7 +31,7 @@ impl Storage for BoundedStorage {
     }
 }
 
-/// The number of messages if these bytes are what stands before an object header.
+/// The number of messages, if these bytes are the start of an object header.
 fn declared_messages(bytes: &[u8]) -> Option<u16> {
     match *bytes {
         [1, _, low, high, ..] if bytes.len() == PREFIX_BYTES => Some(u16::from_le_bytes([low, high])),

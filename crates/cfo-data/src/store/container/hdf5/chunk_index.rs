@@ -1,4 +1,4 @@
-//! Where the chunks of a dataset are, by any of HDF5's indexes.
+//! Positions of a dataset's chunks, from any of HDF5's indexes.
 
 use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
 use hdf5_reader::chunk_index::{

@@ -1,6 +1,6 @@
-//! Chunked HDF5 datasets: the index is read once, and chunks are copied in pieces as long as they come.
+//! Chunked HDF5 datasets. The index is read once, and chunks are copied in pieces that are as long as possible.
 //!
-//! The decoding crate's own slices copy one innermost row at a time, which is a few bytes when channels come last.
+//! The decoding crate copies slices by innermost rows, which are a few bytes when channels come last.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,18 +20,18 @@ use super::fletcher32::verified;
 use super::overlap::Overlap;
 use crate::store::container::array::{Block, elements};
 
-/// Bytes read from the file at a time where they come in long pieces.
+/// Bytes read from the file at a time, for long pieces.
 const PORTION: usize = 1 << 20;
 
-/// Where the chunks of a dataset are and how they are stored.
+/// Positions and storage of the chunks of a dataset.
 pub(crate) struct Chunks {
     numbers: Arc<FileStorage>,
-    /// Where addresses count from.
+    /// Base of addresses.
     base: u64,
     registry: Arc<FilterRegistry>,
     /// Extent of a chunk.
     extent: Vec<usize>,
-    /// Chunks along each axis.
+    /// Number of chunks along each axis.
     grid: Vec<usize>,
     /// Bytes of one number.
     size: usize,
@@ -51,8 +51,8 @@ struct Place {
 }
 
 impl Chunks {
-    /// The chunks of a dataset of this shape, all of it being one when it is not chunked; `None` when its numbers do
-    /// not stand in the file by themselves.
+    /// The chunks of a dataset of this shape; one chunk if it is not chunked. `None` if its numbers are not stored
+    /// separately in the file.
     pub fn open(
         file: &Hdf5File,
         numbers: &Arc<FileStorage>,
@@ -127,7 +127,7 @@ impl Chunks {
                 inside &= offset / (extent as u64) < count as u64;
                 number = number * count + (offset / extent as u64) as usize % count.max(1);
             }
-            // Chunks that no filter touched have their full size, which some indexes leave out.
+            // Chunks without filters have their full size, which some indexes omit.
             let size = if self.filters.is_empty() { bytes } else { entry.size };
             let place = Place { address: entry.address, size, filter_mask: entry.filter_mask };
             if inside && self.places.insert(number, place).is_some() {
@@ -141,7 +141,7 @@ impl Chunks {
         self.extent.iter().product::<usize>() * self.size
     }
 
-    /// The bytes of a block that is not empty, last axis fastest.
+    /// The bytes of a nonempty block, last axis fastest.
     pub fn read(&self, block: &Block) -> Result<Vec<u8>, Error> {
         let mut out = match self.fill.iter().all(|&byte| byte == 0) {
             true => vec![0; block.len() * self.size],
@@ -151,14 +151,14 @@ impl Chunks {
         Ok(out)
     }
 
-    /// The bytes of a number that was never written, if there may be one.
+    /// The bytes of a number that was never written, if there can be one.
     pub fn gaps(&self) -> Option<&[u8]> {
         let written = Some(self.places.len()) == elements(&self.grid);
         (!written).then_some(self.fill.as_slice())
     }
 
-    /// Hands over the bytes of a block that is not empty in pieces, each with its place among the block's bytes; what was never
-    /// written is left out.
+    /// Passes the bytes of a nonempty block to `sink` in pieces, each with its offset in the block. Numbers that were
+    /// never written are left out.
     pub fn visit(&self, block: &Block, sink: &mut dyn FnMut(usize, &[u8])) -> Result<(), Error> {
         let axes = self.extent.len();
         let first: Vec<usize> = (0..axes).map(|axis| block.start[axis] / self.extent[axis]).collect();
@@ -176,7 +176,7 @@ impl Chunks {
         }
     }
 
-    /// Hands over what a chunk and a block share.
+    /// Passes the intersection of a chunk and a block to `sink`.
     fn visit_chunk(
         &self,
         number: usize,
@@ -191,7 +191,7 @@ impl Chunks {
             let address = place.address.checked_add((start * self.size) as u64);
             address.ok_or(Error::OffsetOutOfBounds(place.address))
         };
-        // Of a chunk without filters only the span that is shared is read; if it is one piece, it goes straight to where it is wanted.
+        // Of a chunk without filters only the shared span is read. A single piece is read directly to its destination.
         let unfiltered = self.filters.is_empty();
         if unfiltered && overlap.piece == span {
             let mut read = Ok(());
@@ -205,7 +205,7 @@ impl Chunks {
             return read;
         }
         if overlap.is_whole_chunk() && self.is_only_checked(place) {
-            // Straight from what was read: nothing is decoded that could be kept.
+            // Directly from the stored bytes: nothing is decoded that could be kept.
             let stored = self.stored(place.address, self.chunk_length(place)?)?;
             let data = self.whole(verified(&stored)?)?;
             overlap.for_each_piece(|from, to| {
@@ -224,8 +224,8 @@ impl Chunks {
         Ok(())
     }
 
-    /// Numbers of a chunk with filters that hold a span of them, and which of the chunk's is their first; `keep` says that others may
-    /// soon ask for it again.
+    /// Decoded numbers of a chunk that contain a span, and the index of their first number in the chunk. `keep`:
+    /// whether other spans may be read soon.
     fn part(
         &self,
         number: usize,
@@ -250,7 +250,7 @@ impl Chunks {
         self.numbers.read_range(address, length)
     }
 
-    /// Whether a chunk has a checksum and nothing else to undo.
+    /// Whether a checksum is the only filter of a chunk.
     fn is_only_checked(&self, place: Place) -> bool {
         matches!(&self.filters[..], [filter] if filter.id == FILTER_FLETCHER32) && place.filter_mask == 0
     }
@@ -260,7 +260,7 @@ impl Chunks {
         usize::try_from(place.size).map_err(|_| Error::OffsetOutOfBounds(place.address))
     }
 
-    /// The numbers of a chunk, if they are all there.
+    /// The numbers of a chunk, if it is complete.
     fn whole<'a>(&self, data: &'a [u8]) -> Result<&'a [u8], Error> {
         let bytes = self.chunk_bytes();
         match data.len() == bytes {
@@ -272,7 +272,7 @@ impl Chunks {
         }
     }
 
-    /// A chunk with its filters undone; `keep` says that others may soon ask for it again.
+    /// A chunk after its filters are undone. `keep`: whether it may be read again soon.
     fn decode(&self, number: usize, place: Place, keep: bool) -> Result<Arc<Vec<u8>>, Error> {
         let stored = self.stored(place.address, self.chunk_length(place)?)?;
         let bytes = self.chunk_bytes();
@@ -299,7 +299,7 @@ impl Chunks {
     }
 }
 
-/// Extent of a chunk along each axis. Version 3 of the layout counts the bytes of a number as a last axis.
+/// Extent of a chunk along each axis. Version 3 of the layout has the bytes of a number as a last axis.
 fn chunk_extent(dims: &[u32], shape: &[usize]) -> Result<Vec<usize>, Error> {
     let dims = dims.get(..shape.len()).unwrap_or_default();
     if shape.is_empty() || dims.len() != shape.len() || dims.contains(&0) {
@@ -308,7 +308,7 @@ fn chunk_extent(dims: &[u32], shape: &[usize]) -> Result<Vec<usize>, Error> {
     Ok(dims.iter().map(|&extent| extent as usize).collect())
 }
 
-/// Chunks along each axis, if they and the bytes of one can be counted.
+/// Number of chunks along each axis, unless it or the bytes of a chunk overflow.
 fn chunk_grid(shape: &[usize], extent: &[usize], size: usize) -> Result<Vec<usize>, Error> {
     let grid: Vec<usize> = shape.iter().zip(extent).map(|(&shape, &chunk)| shape.div_ceil(chunk)).collect();
     let bytes = elements(extent).and_then(|count| count.checked_mul(size));
@@ -327,8 +327,8 @@ mod tests {
     use super::*;
     use crate::store::container::array::Array;
 
-    /// Chunks that all trajectories share, together more than the cache: without a place for them each trajectory would
-    /// decode the whole file.
+    /// Chunks shared by all trajectories that exceed the cache: without temporary storage each trajectory would decode
+    /// the whole file.
     #[test]
     fn chunks_that_trajectories_share_are_kept_from_their_second_decoding_on() {
         let (rows, width, extent) = (4_usize, 3 << 20, 1 << 18);

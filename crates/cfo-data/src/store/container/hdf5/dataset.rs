@@ -1,4 +1,4 @@
-//! A dataset of real numbers, of which any block can be read.
+//! A dataset of real numbers with random access to blocks.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use super::{GROWTH, Hdf5, failure, is_absent, numbers, texts};
 use crate::store::container::array::{Array, Block, Origin, elements, shape_text};
 use crate::{DataError, Place};
 
-/// Filters that reorder or check bytes and so do not shrink them.
+/// Filters that reorder or check bytes without compressing them.
 const KEEPING_FILTERS: [u16; 2] = [FILTER_SHUFFLE, FILTER_FLETCHER32];
 
 /// A dataset of real numbers.
@@ -25,11 +25,12 @@ pub(crate) struct Hdf5Array {
     file: Arc<Hdf5File>,
     numbers: Arc<FileStorage>,
     filters: Arc<FilterRegistry>,
-    /// The chunks, located by the first read; `None` when the numbers stand elsewhere (in the header, in other files).
+    /// The chunks, located by the first read; `None` if the numbers are stored elsewhere (in the header, in other
+    /// files).
     chunks: OnceLock<Option<Chunks>>,
     /// Bytes of one number.
     size: usize,
-    /// The most bytes of numbers that the file can stand for.
+    /// Maximum bytes of numbers that the file can represent.
     capacity: u64,
 }
 
@@ -59,8 +60,8 @@ impl Hdf5Array {
         Ok(array)
     }
 
-    /// Refuse an extent that the file cannot hold. Chunks that were never written take no room, as the ends of short
-    /// trajectories; so of a chunked array the second axis, which is time, counts once.
+    /// Rejects an extent that the file cannot hold. Chunks that were never written, such as the ends of short
+    /// trajectories, take no space. The second axis of a chunked array, which is time, is therefore counted as 1.
     fn check_extent(&self) -> Result<(), DataError> {
         let mut extent = self.shape.clone();
         if let Some(chunk) = self.dataset.chunks().filter(|_| elements(&extent) != Some(0)) {
@@ -81,12 +82,12 @@ impl Hdf5Array {
         Err(self.origin.damaged(format!("{} is more than the file can hold", shape_text(extent))))
     }
 
-    /// The numbers of an attribute, if it is there.
+    /// The numbers of an attribute, if it exists.
     pub fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>, DataError> {
         self.attribute(name)?.map(|attribute| numbers(&self.origin.path, &attribute)).transpose()
     }
 
-    /// The texts of an attribute, if it is there.
+    /// The texts of an attribute, if it exists.
     pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>, DataError> {
         self.attribute(name)?.map(|attribute| texts(&self.origin.path, &attribute)).transpose()
     }
@@ -110,7 +111,7 @@ impl Hdf5Array {
                 &self.shape,
                 self.size,
             )?;
-            // Another thread may have been quicker; both found the same.
+            // Another thread may have been faster; both results are equal.
             let _ = self.chunks.set(chunks);
         }
         Ok(self.chunks.get().and_then(Option::as_ref))
@@ -217,7 +218,7 @@ fn read_singles(
     })
 }
 
-/// How many bytes of numbers a stored byte of this dataset can stand for.
+/// Number of bytes that a stored byte of this dataset can represent.
 fn growth(file: &Hdf5, dataset: &Dataset) -> Result<u64, DataError> {
     if dataset.chunks().is_none() {
         return Ok(1);

@@ -1,4 +1,5 @@
-//! HDF5's checksum of a chunk, in lanes that the compiler can vectorise; the decoding crate's own takes one word at a time.
+//! HDF5's checksum of a chunk, in lanes that the compiler can vectorise. The decoding crate processes one word at a
+//! time.
 
 use hdf5_reader::error::Error;
 
@@ -6,12 +7,12 @@ use crate::simd::vectorized;
 
 /// Bytes of the checksum behind a chunk.
 const CHECKSUM_BYTES: usize = 4;
-/// Words of a block: their weighted sum stays below `2^32`.
+/// Words of a block, few enough that their weighted sum stays below `2^32`.
 const WORDS: usize = 256;
-/// Both sums are taken in one's complement of 16 bits: modulo this, with 65535 for every multiple of it but 0.
+/// Both sums use ones' complement arithmetic of 16 bits: modulo this, with 65535 for nonzero multiples.
 const MODULUS: u64 = 65_535;
 
-/// The bytes before the checksum, if it is theirs.
+/// The bytes before the checksum, if it is correct.
 pub(super) fn verified(data: &[u8]) -> Result<&[u8], Error> {
     let Some((payload, stored)) = data.split_last_chunk::<CHECKSUM_BYTES>() else {
         return Err(Error::FilterError("a chunk is shorter than its checksum".to_string()));
@@ -21,12 +22,13 @@ pub(super) fn verified(data: &[u8]) -> Result<&[u8], Error> {
 }
 
 vectorized! {
-    /// The sum of the words, and above it the sum of the sums after each word. Words are big-endian, an odd byte at the end is the high half of one.
+    /// The sum of the words, and above it the sum of the sums after each word. Words are big-endian, an odd byte at the
+    /// end is the high half of one.
     fn checksum(data: &[u8]) -> u32 {
         let (mut plain, mut weighted, mut is_zero) = (0, 0, true);
         for block in data.chunks(2 * WORDS) {
             let (words, odd) = block.split_at(block.len() / 2 * 2);
-            // Of n words, number i is part of n - i of the sums.
+            // Of n words, word i is part of n - i of the sums.
             let (mut sum, mut sums) = (0_u32, 0_u32);
             let count = words.len() / 2 + odd.len();
             for (i, word) in words.chunks_exact(2).enumerate() {
@@ -44,7 +46,7 @@ vectorized! {
         if is_zero {
             return 0;
         }
-        // To swap the bytes of all words is to multiply their sum by 256.
+        // Swapping the bytes of all words multiplies their sum by 256.
         let [plain, weighted] = [plain, weighted].map(|sum| match sum * 256 % MODULUS {
             0 => MODULUS as u32,
             sum => sum as u32,

@@ -1,9 +1,9 @@
 //! The LZF decompressor: HDF5 filter 32000, which h5py writes and PDEBench's files use.
 
-/// Greatest growth of one LZF instruction: three bytes can stand for 264.
+/// Largest growth of an LZF instruction: three bytes can represent 264.
 const GROWTH: usize = 88;
 
-/// Decode a whole LZF stream; `None` when it is damaged or grows beyond `limit`.
+/// Decodes a whole LZF stream; `None` if it is damaged or grows beyond `limit`.
 pub(crate) fn decompress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut output = Vec::with_capacity(limit.min(input.len().saturating_mul(GROWTH)));
     let mut bytes = input.iter();

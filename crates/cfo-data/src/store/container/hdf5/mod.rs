@@ -1,4 +1,4 @@
-//! Reading HDF5: the only folder that knows which crate decodes it.
+//! Reading HDF5. Only this folder uses the decoding crate.
 
 mod bounded;
 mod chunk_cache;
@@ -28,7 +28,7 @@ const FILTER_LZF: u16 = 32000;
 /// Layout class of virtual datasets.
 const VIRTUAL: u8 = 3;
 
-/// The most that a compressed byte can grow: deflate's limit, above LZF's.
+/// Largest growth of a compressed byte: deflate's limit, above LZF's.
 const GROWTH: u64 = 1032;
 
 /// An open HDF5 file.
@@ -40,7 +40,7 @@ pub(crate) struct Hdf5 {
     bytes: u64,
 }
 
-/// The filters of HDF5, a faster checksum among them, and h5py's LZF.
+/// The filters of HDF5 with a faster checksum, and h5py's LZF.
 fn filters() -> FilterRegistry {
     let mut filters = FilterRegistry::new();
     let decompress = |description: &FilterDescription, data: &[u8], _| {
@@ -55,7 +55,7 @@ fn filters() -> FilterRegistry {
     filters
 }
 
-/// What a group holds, each sorted by name.
+/// Members of a group, sorted by name.
 pub(crate) struct Members {
     pub groups: Vec<String>,
     pub datasets: Vec<String>,
@@ -88,7 +88,7 @@ impl Hdf5 {
         &self.path
     }
 
-    /// What the group `name` holds; empty when there is no such group.
+    /// The members of the group `name`; empty if it does not exist.
     pub fn members(&self, name: &str) -> Result<Members, DataError> {
         let failed = |error| failure(&self.path, Place::dataset(name), error);
         let group = match self.file.group(name) {
@@ -102,19 +102,19 @@ impl Hdf5 {
         Ok(Members { groups, datasets })
     }
 
-    /// The dataset `name`, which must be there.
+    /// The dataset `name`; an error if it does not exist.
     pub fn dataset(&self, name: &str) -> Result<Hdf5Array, DataError> {
         self.find_dataset(name)?.ok_or_else(|| self.absent(name))
     }
 
-    /// That something is not there, and what is beside the place where it should be.
+    /// The error that something does not exist, with the names beside it.
     pub fn absent(&self, name: &str) -> DataError {
         let group = name.rsplit_once('/').map_or("/", |(group, _)| group);
         let found = self.members(group).map_or_else(|_| vec![], |held| [held.datasets, held.groups].concat());
         DataError::Absent { path: self.path.to_path_buf(), name: name.to_string(), found }
     }
 
-    /// The dataset `name`, if it is there.
+    /// The dataset `name`, if it exists.
     pub fn find_dataset(&self, name: &str) -> Result<Option<Hdf5Array>, DataError> {
         match self.file.dataset(name) {
             Ok(dataset) => Hdf5Array::new(self, name, dataset).map(Some),
@@ -123,12 +123,12 @@ impl Hdf5 {
         }
     }
 
-    /// The numbers of an attribute of a group, if it is there.
+    /// The numbers of an attribute of a group, if it exists.
     pub fn group_numbers(&self, group: &str, name: &str) -> Result<Option<Vec<f64>>, DataError> {
         self.group_attribute(group, name)?.map(|attribute| numbers(&self.path, &attribute)).transpose()
     }
 
-    /// The texts of an attribute of a group, if it is there.
+    /// The texts of an attribute of a group, if it exists.
     pub fn group_texts(&self, group: &str, name: &str) -> Result<Option<Vec<String>>, DataError> {
         self.group_attribute(group, name)?.map(|attribute| texts(&self.path, &attribute)).transpose()
     }
@@ -169,7 +169,7 @@ fn numbers(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<f64>, 
 fn texts(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<String>, DataError> {
     let texts = match attribute.shape.as_slice() {
         [] => attribute.read_string().map(|text| vec![text]),
-        // h5py writes an empty list as numbers, of which there are none.
+        // h5py writes an empty list as an empty array of numbers.
         shape if shape.contains(&0) => return Ok(Vec::new()),
         _ => attribute.read_strings(),
     };

@@ -6,7 +6,7 @@ use hdf5_reader::datatype_api::dtype_element_size;
 use hdf5_reader::error::{ByteOrder, Error};
 use hdf5_reader::messages::datatype::Datatype;
 
-/// Any stored real number: floats of 2, 4 and 8 bytes, integers, and enumerations of them (h5py's booleans).
+/// A stored real number: floats of 2, 4 and 8 bytes, integers, and enumerations of them (h5py's booleans).
 #[derive(Clone)]
 pub(super) struct Real(pub f64);
 
@@ -41,7 +41,7 @@ impl H5Type for Real {
     }
 }
 
-/// Bytes of one number of this type; `None` when it is no real number.
+/// Bytes of a number of this type; `None` if it is not a real number.
 pub(super) fn number_size(dtype: &Datatype) -> Option<usize> {
     match dtype {
         Datatype::FloatingPoint { size: size @ (2 | 4 | 8), .. }

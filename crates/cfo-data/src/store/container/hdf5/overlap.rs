@@ -1,25 +1,25 @@
-//! What a chunk and a block of an array have in common.
+//! Intersections of chunks and blocks of an array.
 
 use crate::store::container::array::Block;
 
-/// The numbers that stand both in a chunk and in a block. All lengths count numbers, not bytes.
+/// The intersection of a chunk and a block. All lengths count numbers, not bytes.
 pub(super) struct Overlap<'a> {
     extent: &'a [usize],
     block: &'a Block,
-    /// Where they begin in the chunk.
+    /// Its start in the chunk.
     source: Vec<usize>,
-    /// Where they begin in the block.
+    /// Its start in the block.
     target: Vec<usize>,
-    /// How many there are along each axis.
+    /// Its extent along each axis.
     shared: Vec<usize>,
-    /// Leading axes that are walked; what remains is contiguous in chunk and block.
+    /// Number of leading axes to iterate over; the others are contiguous in chunk and block.
     walked: usize,
-    /// Length of such a piece.
+    /// Length of a contiguous piece.
     pub piece: usize,
 }
 
 impl<'a> Overlap<'a> {
-    /// Of the chunk of that index in the grid of chunks, each of that extent.
+    /// The intersection with the chunk at an index of the grid of chunks with the given extent.
     pub fn new(chunk: &[usize], extent: &'a [usize], block: &'a Block) -> Self {
         let axes = extent.len();
         let low = |axis: usize| block.start[axis].max(chunk[axis] * extent[axis]);
@@ -45,12 +45,12 @@ impl<'a> Overlap<'a> {
         }
     }
 
-    /// The first of them in the chunk.
+    /// Position of its first number in the chunk.
     pub fn start(&self) -> usize {
         flat(&self.source, self.extent)
     }
 
-    /// From the first to the last of them in the chunk.
+    /// Numbers in the chunk from its first to its last.
     pub fn span(&self) -> usize {
         let last: Vec<usize> =
             self.source.iter().zip(&self.shared).map(|(&start, &count)| start + count - 1).collect();
@@ -62,7 +62,7 @@ impl<'a> Overlap<'a> {
         self.shared == self.extent
     }
 
-    /// Calls `sink(from, to)` for every piece: its first number in the chunk and in the block.
+    /// Calls `sink(from, to)` for every piece, with its first position in the chunk and in the block.
     pub fn for_each_piece(&self, mut sink: impl FnMut(usize, usize)) {
         let mut at = vec![0; self.walked];
         loop {
@@ -87,7 +87,7 @@ fn flat(at: &[usize], shape: &[usize]) -> usize {
 mod tests {
     use super::*;
 
-    /// Chunks of any extent together cover a block once, and every number comes from its own place.
+    /// Chunks of any extent cover a block exactly once, and every number comes from its own position.
     #[test]
     fn chunks_cover_a_block_once() {
         let shape = [3, 5, 4];

@@ -1,4 +1,4 @@
-//! The central directory of a ZIP file: where its members are.
+//! The central directory of a ZIP file: positions of its members.
 
 use std::fs::File;
 
@@ -58,7 +58,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The first entry of `bytes` and its length.
+    /// Parses the first entry of `bytes`; returns it and its length.
     pub fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         if bytes.len() < ENTRY_BYTES || !bytes.starts_with(ENTRY) {
             return None;
@@ -82,7 +82,7 @@ impl Entry {
         Some((entry, length))
     }
 
-    /// Take the 64-bit numbers of the extra field for those that did not fit.
+    /// Replaces numbers that did not fit by the 64-bit ones of the extra field.
     fn widen(&mut self, mut extra: &[u8]) -> Option<()> {
         while extra.len() >= 4 {
             let length = usize::from(word16(extra, 2));

@@ -1,4 +1,4 @@
-//! One member of a ZIP file, readable at any offset.
+//! Members of a ZIP file with random access.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,23 +16,23 @@ const LOCAL: &[u8] = b"PK\x03\x04";
 const LOCAL_BYTES: usize = 30;
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
-/// The most that deflate can grow.
+/// Largest growth of deflate.
 const GROWTH: u64 = 1032;
-/// Members up to this size are checked when the file is opened, larger ones as far as they are read from end to end:
-/// reading a few frames of a large file must not cost the whole of it.
+/// Members up to this size are verified when the file is opened, larger ones when they are read from end to end.
+/// Reading a few frames of a large file must not require reading all of it.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// One member, readable at any offset.
+/// A member with random access.
 pub(crate) struct Member {
     pub origin: Origin,
-    /// Bytes after decompression.
+    /// Size after decompression.
     pub size: u64,
     file: Arc<File>,
     start: u64,
     stored_size: u64,
     method: u16,
     checksum: u32,
-    /// Where sequential reading stands: decompression goes on from here, and the checksum covers all that came before.
+    /// Position of sequential reading: decompression continues from here, and the checksum covers everything before.
     cursor: Mutex<Option<Cursor>>,
 }
 
@@ -40,7 +40,7 @@ struct Cursor {
     content: Content,
     position: u64,
     checksum: crc32fast::Hasher,
-    /// What a compressed member has yielded so far, so that it is inflated once; `None` where there is no room for it.
+    /// The decompressed bytes so far, so that each is inflated once; `None` if they cannot be stored.
     spool: Option<Spool>,
 }
 
@@ -101,16 +101,16 @@ impl Member {
         })
     }
 
-    /// Fill `out` with the member's bytes from `offset` on.
+    /// Fills `out` with the member's bytes from `offset` on.
     ///
-    /// Stored members are read in place. Compressed ones are inflated as far as they were asked for and kept, so that
-    /// whatever the order of reads no byte is inflated twice.
+    /// Stored members are read in place. Compressed ones are inflated as far as needed and kept, so no byte is inflated
+    /// twice for any order of reads.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
         if offset.checked_add(out.len() as u64).is_none_or(|stop| stop > self.size) {
             return Err(self.origin.damaged("it ends too early"));
         }
         let mut guard = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken: after a failure reading starts anew.
+        // Taken, so that after a failure reading restarts.
         let cursor = guard.take();
         let cursor = match self.method {
             STORED => self.read_stored(cursor, offset, out)?,
@@ -157,7 +157,7 @@ impl Member {
         Ok(cursor)
     }
 
-    /// The whole member, its checksum verified.
+    /// Reads the whole member and verifies its checksum.
     pub fn read_all(&self) -> Result<Vec<u8>, DataError> {
         let mut bytes = vec![0; self.size as usize];
         match self.method {
@@ -167,14 +167,14 @@ impl Member {
         Ok(bytes)
     }
 
-    /// Read a member that is not large from end to end, to compare its checksum.
+    /// Reads a small member from end to end to verify its checksum.
     pub fn check(&self) -> Result<(), DataError> {
         if self.size > CHECKED_BYTES {
             return Ok(());
         }
         let mut cursor = self.rewind();
         self.skip(&mut cursor, self.size)?;
-        // An empty member has no end to come to.
+        // Reading an empty member verifies its checksum at once.
         self.advance(&mut cursor, &mut [])?;
         if self.method != STORED {
             *self.cursor.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
@@ -211,7 +211,7 @@ impl Member {
         })?;
         cursor.position += out.len() as u64;
         cursor.checksum.update(out);
-        // Where no temporary file can be written, what is read again is inflated again.
+        // If no temporary file can be written, bytes that are read again are inflated again.
         cursor.spool = cursor.spool.take().and_then(|mut spool| spool.append(out).is_ok().then_some(spool));
         if cursor.position == self.size && cursor.checksum.clone().finalize() != self.checksum {
             return Err(self.origin.damaged("its checksum is wrong"));
@@ -220,7 +220,7 @@ impl Member {
     }
 }
 
-/// The bytes of a member as they are stored.
+/// The stored bytes of a member.
 struct Section {
     file: Arc<File>,
     position: u64,
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// A compressed member of known bytes; its name and its file's are of no account.
+    /// A compressed member with the given bytes, for tests.
     fn member(content: &[u8]) -> Member {
         let mut encoder = DeflateEncoder::new(tempfile::tempfile().unwrap(), Compression::fast());
         encoder.write_all(content).unwrap();
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Bytes inflated so far: the position, as long as it never goes back.
+    /// Number of bytes inflated: the position, as long as it never goes back.
     fn inflated(member: &Member) -> u64 {
         member.cursor.lock().unwrap().as_ref().map_or(0, |cursor| cursor.position)
     }

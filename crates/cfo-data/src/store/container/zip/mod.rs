@@ -1,4 +1,4 @@
-//! Reading the ZIP container of `.npz` files: members at any offset, without holding them.
+//! Reading ZIP containers of `.npz` files, with random access to members.
 
 mod directory;
 mod member;
@@ -41,7 +41,7 @@ impl Zip {
     }
 }
 
-/// A failure that does not know its file yet.
+/// An error to which the file is added later.
 enum Fault {
     Io(io::Error),
     Damaged(&'static str),
@@ -66,7 +66,7 @@ impl Fault {
     }
 }
 
-/// Fill `out` from a place that the file itself names, which may lie anywhere.
+/// Fills `out` from an offset that the file itself contains and that may be out of range.
 fn read_within(file: &File, bytes: u64, out: &mut [u8], offset: u64) -> Result<(), Fault> {
     if offset.checked_add(out.len() as u64).is_none_or(|stop| stop > bytes) {
         return Err(Fault::Damaged("a part of it lies outside the file"));
