@@ -26,6 +26,7 @@ CLEAN = [
     "recipes",
     "scripts",
     "crates/cfo-cli/src/args",
+    "crates/cfo-device",
     "crates/cfo-numerics",
     "crates/cfo/src/recipe",
 ]

@@ -1,7 +1,6 @@
-//! Devices by name: the CPU and CUDA, what is there and what is missing.
+//! Devices by name: the CPU and CUDA, with a report of what is available and what is missing.
 //!
-//! This is the one place that knows which backends there are. A further one is a variant of [`Device`] and a line in
-//! [`Device::open`].
+//! Only this crate depends on the backends. A new backend is a variant of [`Device`] and a line in [`Device::open`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,12 +19,12 @@ pub use cfo_cuda::{CudaDevice, CudaLibrary, CudaReport, gpu_count};
 pub enum Device {
     /// All cores of this machine.
     Cpu,
-    /// The NVIDIA GPU of the given number.
+    /// The NVIDIA GPU with this index.
     Cuda(usize),
 }
 
 impl Device {
-    /// The best device there is: the first GPU, else the CPU.
+    /// The best available device: the first GPU, otherwise the CPU.
     pub fn best() -> Self {
         match Self::Cuda(0).check() {
             Ok(()) => Self::Cuda(0),
@@ -36,12 +35,12 @@ impl Device {
     /// The device that holds a memory's tensors.
     ///
     /// # Errors
-    /// If it is none of these.
+    /// If it is not a device of this crate.
     pub fn of(memory: &Memory) -> Result<Self> {
         Self::named(&memory.device_name())
     }
 
-    /// `auto`, `cpu`, `cuda` or `cuda:N`, whether it can be used or not.
+    /// Parses `auto`, `cpu`, `cuda` or `cuda:N`, without checking that the device can be used.
     fn named(name: &str) -> Result<Self> {
         let unknown = || EngineError::DeviceUnavailable {
             name: name.into(),
@@ -56,10 +55,10 @@ impl Device {
         }
     }
 
-    /// Whether the device can be used now, and if not, why.
+    /// Checks that the device can be used.
     ///
     /// # Errors
-    /// If it cannot be used.
+    /// If it cannot be used, with the reason.
     pub fn check(self) -> Result<()> {
         self.open().map(|_| ())
     }
@@ -86,26 +85,26 @@ impl fmt::Display for Device {
 impl FromStr for Device {
     type Err = EngineError;
 
-    /// `auto`, `cpu`, `cuda` or `cuda:N`; the device must be usable.
+    /// Parses `auto`, `cpu`, `cuda` or `cuda:N`; the device must be usable.
     fn from_str(name: &str) -> Result<Self> {
         let device = Self::named(name)?;
         device.check().map(|()| device)
     }
 }
 
-/// What is known of the devices of this machine.
+/// Report on the devices of this machine.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
-    /// The processor's name for the vector instructions in use.
+    /// Name of the vector instructions in use.
     pub simd: &'static str,
-    /// Threads that programs use.
+    /// Number of threads that programs use.
     pub threads: usize,
-    /// What was found of CUDA, and what is missing.
+    /// Report on CUDA: devices, libraries and missing parts.
     pub cuda: CudaReport,
 }
 
 impl DeviceReport {
-    /// Looks at this machine.
+    /// Collects the report for this machine.
     pub fn gather() -> Self {
         Self { simd: cfo_cpu::simd_name(), threads: cfo_cpu::threads(), cuda: CudaReport::gather() }
     }
