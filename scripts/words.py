@@ -27,6 +27,7 @@ CLEAN = [
     "scripts",
     "crates/cfo-cli/src/args",
     "crates/cfo-device",
+    "crates/cfo-python",
     "crates/cfo-numerics",
     "crates/cfo/src/recipe",
 ]

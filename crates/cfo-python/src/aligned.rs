@@ -1,10 +1,10 @@
-//! Results in memory that every array library takes as it is: jax copies what does not begin on a multiple of 64 bytes.
+//! Results in memory aligned to 64 bytes, which array libraries use without a copy; jax copies unaligned arrays.
 
 use numpy::PyArray1;
 use numpy::ndarray::ArrayView1;
 use pyo3::prelude::*;
 
-/// As many numbers as have the alignment.
+/// A block of numbers with the required alignment.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([f32; Line::LENGTH]);
@@ -13,14 +13,14 @@ impl Line {
     const LENGTH: usize = 16;
 }
 
-/// Numbers that begin on a multiple of 64 bytes.
+/// Numbers in memory aligned to 64 bytes.
 pub struct Aligned {
     lines: Vec<Line>,
     length: usize,
 }
 
 impl Aligned {
-    /// Pieces one after another.
+    /// Concatenates pieces.
     pub fn concat<'a>(pieces: impl IntoIterator<Item = &'a [f32]>) -> Self {
         let (mut lines, mut length): (Vec<Line>, usize) = (Vec::new(), 0);
         for piece in pieces {
@@ -43,7 +43,7 @@ impl Aligned {
         Self { lines, length }
     }
 
-    /// As an array that owns them.
+    /// Converts the numbers to an array that owns them.
     #[allow(unsafe_code)]
     pub fn into_array(mut self, py: Python<'_>) -> PyResult<Bound<'_, PyArray1<f32>>> {
         let first = self.lines.as_mut_ptr().cast::<f32>();
@@ -52,15 +52,15 @@ impl Aligned {
         if length == 0 {
             return Ok(PyArray1::from_vec(py, Vec::new()));
         }
-        // SAFETY: lines are numbers without gaps, at least `length` of them. The array keeps the owner alive, which never touches them
-        // again, so that whoever writes into the array is alone; moving the list did not move what it points to.
+        // SAFETY: lines are numbers without gaps, at least `length` of them. The array keeps the owner alive, which
+        // never accesses them again, so writes to the array are exclusive. Moving the list did not move its contents.
         Ok(unsafe {
             PyArray1::borrow_from_array(&ArrayView1::from_shape_ptr(length, first), owner.into_any())
         })
     }
 }
 
-/// Keeps the memory of an array.
+/// Keeps the memory of an array alive.
 #[pyclass(frozen)]
 struct Owner {
     _lines: Vec<Line>,

@@ -1,4 +1,4 @@
-//! Errors of the library as exceptions of the Python package, with the same text and hint.
+//! Conversion of errors of the library to exceptions of the Python package, with the same text and hint.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -9,11 +9,11 @@ use cfo::data::simulate::SimulationError;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
-/// Why work has no result.
+/// Reasons why work has no result.
 pub enum Failure {
-    /// The library refused or failed, on the way to something.
+    /// The library returned an error, with an optional context.
     Refused(Box<CfoError>, Option<String>),
-    /// The library has a defect.
+    /// The library panicked, which is a defect.
     Panicked(String),
 }
 
@@ -24,7 +24,7 @@ impl<E: Into<CfoError>> From<E> for Failure {
 }
 
 impl Failure {
-    /// As an exception.
+    /// Converts the failure to an exception.
     pub fn raise(self, py: Python<'_>) -> PyErr {
         match self {
             Self::Panicked(text) => internal(py, &text),
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// Adds what was being done.
+    /// Adds the context of the failure.
     pub fn context(self, context: String) -> Self {
         match self {
             Self::Refused(error, _) => Self::Refused(error, Some(context)),
@@ -51,20 +51,20 @@ impl Failure {
         }
     }
 
-    /// Whether the work was stopped from outside.
+    /// Whether the work was interrupted.
     pub fn is_interrupt(&self) -> bool {
         matches!(self, Self::Refused(error, _) if is_interrupt(error))
     }
 }
 
-/// A defect of the library.
+/// An exception for a defect of the library.
 pub fn internal(py: Python<'_>, text: &str) -> PyErr {
     let hint =
         "this is a bug in `cfo`, not an error in your input; please report it with the call that you made";
     exception(py, "CfoError", &format!("internal error: {text}"), Some(hint))
 }
 
-/// Bad input that only this crate can see.
+/// A failure for invalid input that is detected in this crate.
 pub fn refuse(problem: impl Into<String>, hint: &str) -> Failure {
     CfoError::BadData { problem: problem.into(), hint: hint.into() }.into()
 }
@@ -107,7 +107,7 @@ fn is_missing(error: &CfoError) -> bool {
     }
 }
 
-/// Causes joined by colons, without those that the text before already quotes.
+/// Causes joined by colons, without those that the text already contains.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

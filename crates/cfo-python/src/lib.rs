@@ -1,7 +1,8 @@
-//! The native half of the Python package `cfo`: the library behind arrays and plain values.
+//! The native part of the Python package `cfo`: the library with arrays and plain values as arguments.
 //!
-//! What users see is written in Python (`python/cfo`), which checks and shapes arguments; this crate takes arrays that are
-//! contiguous and of the right type, works without the interpreter's lock, and turns errors into the package's exceptions.
+//! The public interface is written in Python (`python/cfo`), which checks and shapes arguments. This crate takes
+//! contiguous arrays of the right type, releases the interpreter's lock during work, and converts errors to the
+//! package's exceptions.
 
 mod aligned;
 mod failure;
@@ -15,20 +16,20 @@ use std::ffi::OsString;
 
 use pyo3::prelude::*;
 
-/// What this machine can compute on, as JSON.
+/// Available devices of this machine, as JSON.
 #[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<String> {
     let found = task::at_once(py, || Ok(cfo_cli::devices()))?;
     found.map(|found| found.to_string()).map_err(|error| failure::internal(py, &error.to_string()))
 }
 
-/// Carries out a command line of `cfo` and returns its exit code.
+/// Runs a command line of `cfo` and returns its exit code.
 #[pyfunction]
 fn command(py: Python<'_>, words: Vec<OsString>) -> u8 {
     py.detach(|| cfo_cli::run(words))
 }
 
-/// Waits for work that Ctrl-C left to end by itself, until that or Ctrl-C comes.
+/// Waits until work that continued after Ctrl-C has ended, or until another Ctrl-C.
 #[pyfunction]
 fn settle(py: Python<'_>) -> PyResult<()> {
     if !task::has_left() {
@@ -40,7 +41,7 @@ fn settle(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// The native half of `cfo`.
+/// The native part of `cfo`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     task::silence_panics();

@@ -1,4 +1,4 @@
-//! A trained model: loaded, asked, evaluated, saved.
+//! Trained models: loading, prediction, evaluation, saving.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ impl Model {
         })
     }
 
-    /// For states of this shape.
+    /// The model on a grid of this shape.
     fn on_grid(&self, dimensions: &[usize]) -> Result<Trained, Failure> {
         let own = self.trained.model().shape();
         let shape = FieldShape::from_dimensions(dimensions)
@@ -57,11 +57,11 @@ impl Model {
 /// Predicted states.
 enum States {
     Single(Aligned),
-    /// For a model with an offset.
+    /// States in double precision, for a model with an offset.
     Double(Vec<f64>),
 }
 
-/// How a rollout is integrated, as a user says it.
+/// Options of a rollout's integration.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Integration {
@@ -84,7 +84,7 @@ fn json_text(py: Python<'_>, value: serde_json::Result<Value>) -> PyResult<Strin
 
 #[pymethods]
 impl Model {
-    /// Loads a checkpoint of a run, with a warning about the run's folder if there is one.
+    /// Loads a checkpoint of a run. Returns a warning about the run's folder if there is one.
     #[staticmethod]
     fn load(
         py: Python<'_>,
@@ -101,14 +101,15 @@ impl Model {
         })
     }
 
-    /// Writes the folder of a run.
+    /// Saves the model as the folder of a run.
     fn save(&self, py: Python<'_>, run: PathBuf) -> PyResult<()> {
         let trained = self.trained.clone();
         task::interruptible(py, move |_| Ok(trained.save(run)?))
     }
 
-    /// States at times: those of the first trajectory, then of the next, flat, with NaN where a trajectory ended before; what ended, and what else a
-    /// user should know. States are given and returned in double precision where the model has an offset.
+    /// Predicts states at times, flat, trajectory by trajectory, with NaN after the end of a trajectory that ended
+    /// early. Also returns messages about these trajectories and other notes. States are in double precision if the
+    /// model has an offset.
     #[allow(clippy::too_many_arguments)]
     fn predict<'py>(
         &self,
@@ -159,7 +160,7 @@ impl Model {
         Ok((states, ended, notes))
     }
 
-    /// The velocity at states, flat, at one time or at one for each.
+    /// The velocity at states, flat, at one time or at one time per state.
     fn velocity<'py>(
         &self,
         py: Python<'py>,
@@ -175,7 +176,7 @@ impl Model {
         Aligned::concat([found.as_slice()]).into_array(py)
     }
 
-    /// Vectors, one for each state, applied to the derivative of the velocity.
+    /// The product of one vector per state with the derivative of the velocity.
     fn vector_jacobian<'py>(
         &self,
         py: Python<'py>,
@@ -193,7 +194,7 @@ impl Model {
         Aligned::concat([found.as_slice()]).into_array(py)
     }
 
-    /// Errors of rollouts, as JSON, and what a user should know besides.
+    /// Errors of rollouts, as JSON, and notes for the user.
     fn evaluate(
         &self,
         py: Python<'_>,
@@ -238,7 +239,7 @@ impl Model {
         json_text(py, serde_json::to_value(self.trained.history()))
     }
 
-    /// What is known besides, as JSON.
+    /// Further facts about the model, as JSON.
     #[getter]
     fn facts(&self, py: Python<'_>) -> PyResult<String> {
         let trained = &self.trained;
@@ -266,19 +267,20 @@ impl Model {
     }
 }
 
-/// States, the trajectories that did not arrive in words, and what else a user should know.
+/// States, messages about trajectories that ended early, and other notes.
 type Found<'py> = (Bound<'py, PyAny>, Vec<String>, Vec<String>);
 
-/// What a prediction found.
+/// Result of a prediction.
 struct Predicted {
     states: States,
-    /// The trajectories that did not arrive, in words.
+    /// Messages about trajectories that ended early.
     ended: Vec<String>,
-    /// What a user should know besides.
+    /// Other notes for the user.
     notes: Vec<String>,
 }
 
-/// The states of a trajectory at all times asked for, NaN at those that were not reached. Those reached are in the order of those asked for.
+/// The states of a trajectory at all requested times, NaN at times that were not reached. Both lists of times have the
+/// same order.
 fn padded(states: &[f32], asked: &[f64], reached: &[f64], size: usize) -> Vec<f32> {
     let mut padded = vec![f32::NAN; asked.len() * size];
     let mut found = reached.iter().zip(states.chunks_exact(size)).peekable();
@@ -290,7 +292,7 @@ fn padded(states: &[f32], asked: &[f64], reached: &[f64], size: usize) -> Vec<f3
     padded
 }
 
-/// What `cfo evaluate --json` prints, but for the names of files.
+/// The document that `cfo evaluate --json` prints, without file names.
 fn document(
     trained: &Trained,
     report: &cfo::Report,

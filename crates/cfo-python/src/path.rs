@@ -1,4 +1,4 @@
-//! The weights of snapshots in a path and in its velocity.
+//! Weights of snapshots in a path and in its velocity.
 
 use cfo::CfoError;
 use cfo::numerics::{Path, PathWeights, Spline, TimeGrid};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::failure::Failure;
 use crate::task;
 
-/// For each time the first snapshot with a weight, the weights in the value, those in the velocity.
+/// For each time the first snapshot with a weight, the weights in the value and those in the velocity.
 type Weights<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray2<f64>>, Bound<'py, PyArray2<f64>>);
 
 /// The weights of the path through snapshots at `knots` at some times; rows of weights are padded with zeros.

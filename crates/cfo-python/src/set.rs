@@ -1,4 +1,4 @@
-//! Trajectories: from arrays, files and simulators.
+//! Trajectories from arrays, files and simulators.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use serde_json::json;
 use crate::failure::{Failure, refuse};
 use crate::task;
 
-/// Trajectories of a set, all or some; those that share it share its memory.
+/// All or some trajectories of a set. Subsets share the memory of the set.
 #[pyclass(frozen, module = "cfo._native")]
 pub struct Set {
     set: Arc<Trajectories>,
-    /// Positions in the set; `None` for all in their order.
+    /// Positions in the set; `None` for all in order.
     chosen: Option<Vec<usize>>,
-    /// The file that all of them are from.
+    /// The file from which all trajectories come.
     path: Option<PathBuf>,
 }
 
@@ -31,7 +31,8 @@ impl Set {
         Self { set: Arc::new(set), chosen: None, path }
     }
 
-    /// As a set of its own: itself where all are chosen. To be called without the interpreter's lock, since it may copy.
+    /// Converts a selection to a set of its own, without a copy if all are selected. To be called without the
+    /// interpreter's lock, because it may copy.
     pub fn own((set, chosen): &(Arc<Trajectories>, Vec<usize>)) -> Arc<Trajectories> {
         match chosen.iter().copied().eq(0..set.trajectories.len()) {
             true => Arc::clone(set),
@@ -39,17 +40,17 @@ impl Set {
         }
     }
 
-    /// The set that these are some of, and which.
+    /// The whole set, and the positions of these trajectories.
     pub fn shared(&self) -> (Arc<Trajectories>, Vec<usize>) {
         (Arc::clone(&self.set), self.positions().collect())
     }
 
-    /// The file, where all of its trajectories are meant.
+    /// The file, if all of its trajectories are selected.
     pub fn file(&self) -> Option<PathBuf> {
         self.path.clone().filter(|_| self.chosen.is_none())
     }
 
-    /// Which of the set one of these is.
+    /// Position in the set of the trajectory with this index.
     fn position(&self, index: usize) -> PyResult<usize> {
         let known = match &self.chosen {
             None => Some(index).filter(|&index| index < self.set.trajectories.len()),
@@ -58,14 +59,14 @@ impl Set {
         known.ok_or_else(|| PyIndexError::new_err(format!("there is no trajectory {index}")))
     }
 
-    /// Which of the set these are.
+    /// Positions of the trajectories in the set.
     fn positions(&self) -> impl Iterator<Item = usize> {
         let all = 0..self.chosen.as_ref().map_or(self.set.trajectories.len(), Vec::len);
         all.map(|index| self.chosen.as_ref().map_or(index, |chosen| chosen[index]))
     }
 }
 
-/// What Python says of trajectories besides their numbers.
+/// Properties of trajectories other than their numbers.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Labels {
@@ -118,19 +119,19 @@ impl Labels {
     }
 }
 
-/// Values in the precision of the array that was given.
+/// Values in the precision of the given array.
 #[derive(FromPyObject)]
 pub enum Values<'py> {
     Single(PyReadonlyArray1<'py, f32>),
     Double(PyReadonlyArray1<'py, f64>),
 }
 
-/// A trajectory of arrays: times, values, parameters.
+/// Arrays of a trajectory: times, values, parameters.
 type Arrays<'py> = (PyReadonlyArray1<'py, f64>, Values<'py>, Vec<f64>);
 
 #[pymethods]
 impl Set {
-    /// Of arrays, each trajectory its own; values are flat.
+    /// Creates a set from arrays, one entry per trajectory; values are flat.
     #[staticmethod]
     fn from_arrays(
         py: Python<'_>,
@@ -172,7 +173,7 @@ impl Set {
         })
     }
 
-    /// Of a file; its values are read now, or when they are needed.
+    /// Opens a file. Its values are read now if `in_memory` is true, otherwise when they are needed.
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf, in_memory: bool) -> PyResult<Self> {
         task::interruptible(py, move |_| {
@@ -184,7 +185,7 @@ impl Set {
         })
     }
 
-    /// Of a simulator, with options as the command line has them.
+    /// Simulates trajectories; options are those of the command line.
     #[staticmethod]
     fn simulate(py: Python<'_>, system: String, options: Vec<(String, String)>) -> PyResult<Self> {
         task::interruptible(py, move |line| {
@@ -203,19 +204,19 @@ impl Set {
         self.positions().count()
     }
 
-    /// Some of these; they share the memory.
+    /// A subset, which shares the memory.
     fn subset(&self, positions: Vec<usize>) -> PyResult<Self> {
         let chosen = positions.into_iter().map(|index| self.position(index)).collect::<PyResult<_>>()?;
         Ok(Self { set: Arc::clone(&self.set), chosen: Some(chosen), path: None })
     }
 
-    /// Times of one.
+    /// Times of a trajectory.
     fn times<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyArray1<f64>>> {
         Ok(PyArray1::from_slice(py, &self.set.trajectories[self.position(index)?].times))
     }
 
-    /// Values of one, flat: a view of our memory that cannot be written to, or read from the file now, or in double precision where
-    /// they have an offset.
+    /// Values of a trajectory, flat. This is a read-only view of the set's memory, or an array read from the file, or
+    /// an array in double precision if there is an offset.
     #[allow(unsafe_code)]
     fn values<'py>(this: &Bound<'py, Self>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let (py, own) = (this.py(), this.get());
@@ -238,24 +239,24 @@ impl Set {
         Ok(view.into_any())
     }
 
-    /// PDE parameters of one.
+    /// PDE parameters of a trajectory.
     fn parameters(&self, index: usize) -> PyResult<Vec<f64>> {
         Ok(self.set.trajectories[self.position(index)?].parameters.clone())
     }
 
-    /// Snapshots of each.
+    /// Number of snapshots of each trajectory.
     #[getter]
     fn lengths(&self) -> Vec<usize> {
         self.positions().map(|position| self.set.trajectories[position].times.len()).collect()
     }
 
-    /// The part of each: 0 trains, 1 validates, 2 tests.
+    /// The part of each trajectory: 0 training, 1 validation, 2 test.
     #[getter]
     fn splits(&self) -> Vec<i8> {
         self.positions().map(|position| self.set.splits[position].code()).collect()
     }
 
-    /// Whether the split was given by a file or a caller.
+    /// Whether a file or the caller gave the split.
     #[getter]
     fn has_splits(&self) -> bool {
         self.set.has_splits()
@@ -273,13 +274,13 @@ impl Set {
         self.set.warnings().to_vec()
     }
 
-    /// The file that all of it is from.
+    /// The file from which all trajectories come.
     #[getter]
     fn path(&self) -> Option<PathBuf> {
         self.file()
     }
 
-    /// What holds for all, as JSON.
+    /// The common description of all trajectories, as JSON.
     #[getter]
     fn labels(&self) -> String {
         let description = &self.set.description;
@@ -295,14 +296,14 @@ impl Set {
         .to_string()
     }
 
-    /// Writes a file: HDF5 or, by its name, `.npz`.
+    /// Writes a file: `.npz` if the name ends so, otherwise HDF5.
     fn save(&self, py: Python<'_>, path: PathBuf, force: bool) -> PyResult<()> {
         let (set, chosen) = self.shared();
         task::interruptible(py, move |_| write(&set, &chosen, &path, force))
     }
 }
 
-/// Converts a trajectory's values to single precision relative to an offset; refuses values beyond its range.
+/// Converts a trajectory's values to single precision relative to an offset. Values beyond its range are an error.
 fn single(
     py: Python<'_>,
     trajectory: usize,
@@ -328,7 +329,7 @@ fn single(
     }
 }
 
-/// Trajectories of these numbers, if nothing is wrong with them.
+/// Creates trajectories from numbers after checking them for defects.
 fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Trajectories, Failure> {
     if stored.is_empty() {
         return Err(refuse("there are no trajectories", "give at least one"));

@@ -1,4 +1,5 @@
-//! Work without the interpreter's lock: on a thread of its own, so that Ctrl-C is heard at once, or on the caller's if it is short.
+//! Execution without the interpreter's lock: on a separate thread, so that Ctrl-C takes effect at once, or on the
+//! caller's if the work is short.
 
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::process;
@@ -13,36 +14,36 @@ use pyo3::prelude::*;
 
 use crate::failure::{Failure, exception};
 
-/// Between two looks at the signals of Python.
+/// Interval between checks of Python's signals.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long work that is told to stop may take before it is left to end by itself.
+/// Time that interrupted work has to end before it continues in the background.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Message and place of the last panic.
+/// Message and location of the last panic.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// The process that worked first: threads do not survive a fork, and whoever waits for them waits for ever.
+/// Process that started work first. Threads do not survive a fork, and waiting for them would never end.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Work in the background after Ctrl-C, which ends after saving its results.
+/// Work that continues in the background after Ctrl-C until its results are saved.
 static LEFT: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
-/// Whether this process left work behind.
+/// Whether this process has work in the background.
 pub fn has_left() -> bool {
     let mine = OWNER.load(Ordering::Relaxed) == process::id();
     mine && !LEFT.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
 }
 
-/// Waits until work that was left has ended; for a training that goes on from it, and when the interpreter ends.
+/// Waits until work in the background has ended; used before a training that resumes it, and at the interpreter's exit.
 pub fn settle() {
     let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
     for work in left {
-        // Its panics are caught inside.
+        // Panics are caught inside.
         let _ = work.join();
     }
 }
 
-/// Keeps panics off the terminal: they become exceptions.
+/// Keeps panics off the terminal, since they become exceptions.
 pub fn silence_panics() {
     panic::set_hook(Box::new(|information| {
         let place = information.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
@@ -52,7 +53,7 @@ pub fn silence_panics() {
     }));
 }
 
-/// A message from work in progress, and the answer that it waits for: whether to continue.
+/// A message from running work, and the channel of the answer: whether to continue.
 pub struct Word {
     pub kind: &'static str,
     pub text: String,
@@ -64,15 +65,15 @@ enum Message<T> {
     Done(Result<T, Failure>),
 }
 
-/// The channel between work on its own thread and the thread that waits for it.
+/// The channel from work on its own thread to the waiting thread.
 pub struct Line<T> {
-    /// Set where the work is to stop.
+    /// Set to stop the work.
     pub interrupt: Arc<AtomicBool>,
     sender: Sender<Message<T>>,
 }
 
 impl<T> Line<T> {
-    /// Sends a message and waits for the answer. If nobody answers, the work ends.
+    /// Sends a message and waits for the answer. Without an answer the work ends.
     pub fn say(&self, kind: &'static str, text: String) -> bool {
         let (answer, heard) = channel();
         let said = self.sender.send(Message::Word(Word { kind, text, answer }));
@@ -80,13 +81,13 @@ impl<T> Line<T> {
     }
 }
 
-/// Runs work that is shorter than a user's patience on this thread.
+/// Runs short work on this thread.
 pub fn at_once<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Failure> + Send) -> PyResult<T> {
     check_process(py)?;
     py.detach(|| guarded(work)).map_err(|failure| failure.raise(py))
 }
 
-/// Runs work on a thread of its own until it ends or Ctrl-C is pressed.
+/// Runs work on a separate thread until it ends or Ctrl-C is pressed.
 pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&Line<T>) -> Result<T, Failure> + Send + 'static,
@@ -94,7 +95,7 @@ pub fn interruptible<T: Send + 'static>(
     attended(py, work, |_, _, _| Ok(true))
 }
 
-/// Runs work on its own thread. Its messages are passed to `hear` on this thread, which answers whether to continue.
+/// Runs work on a separate thread. Its messages are passed to `hear` on this thread, which returns whether to continue.
 pub fn attended<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&Line<T>) -> Result<T, Failure> + Send + 'static,
@@ -106,7 +107,7 @@ pub fn attended<T: Send + 'static>(
     let line = Line { interrupt: Arc::clone(&interrupt), sender };
     let body = move || {
         let outcome = guarded(|| work(&line));
-        // Nobody waits any more where Ctrl-C was pressed.
+        // After Ctrl-C there is no receiver.
         let _ = line.sender.send(Message::Done(outcome));
     };
     let spawned = thread::Builder::new().name("cfo".into()).spawn(body);
@@ -124,7 +125,7 @@ pub fn attended<T: Send + 'static>(
                     raised = Some(error);
                     false
                 });
-                // Work that is gone needs no answer.
+                // Work that has ended needs no answer.
                 let _ = word.answer.send(go_on);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -153,7 +154,7 @@ fn wait<T>(receiver: Receiver<Message<T>>) -> (Receiver<Message<T>>, Heard<T>) {
     (receiver, message)
 }
 
-/// What the caller gets: an exception that was raised meanwhile comes first; that of Ctrl-C in the words of the work.
+/// The result for the caller. An exception raised meanwhile has priority; Ctrl-C's gets the text of the work's error.
 fn conclude<T>(py: Python<'_>, outcome: Result<T, Failure>, raised: Option<PyErr>) -> PyResult<T> {
     match (outcome, raised) {
         (Err(failure), Some(error))
@@ -166,7 +167,7 @@ fn conclude<T>(py: Python<'_>, outcome: Result<T, Failure>, raised: Option<PyErr
     }
 }
 
-/// Work whose panic is a failure.
+/// Runs work and converts a panic to a failure.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let said = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -174,7 +175,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     })
 }
 
-/// Refuses work in a process that was forked from one that has worked: the threads that would do it are in the parent.
+/// Returns an error in a process forked from one that has worked: the threads for the work exist only in the parent.
 fn check_process(py: Python<'_>) -> PyResult<()> {
     let mine = process::id();
     match OWNER.compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Trainings: a recipe of files and keywords, reports on the caller's thread.
+//! Training with a recipe from files and keywords, and reports on the caller's thread.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::model::Model;
 use crate::set::Set;
 use crate::task::{self, Line};
 
-/// What is trained, as Python says it.
+/// Arguments of a training.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Order {
@@ -24,20 +24,20 @@ pub struct Order {
     recipe: Option<String>,
     /// A recipe as JSON.
     recipe_json: Option<String>,
-    /// What to call it.
+    /// Name of the recipe in messages.
     origin: Option<String>,
-    /// Pairs of a key and a value, as JSON; later ones win.
+    /// Pairs of a key and a value, as JSON; later ones have priority.
     assignments: String,
-    /// Steps that were asked for by keyword: a recipe that is made for the data is made for them.
+    /// Number of steps given by keyword. A proposed recipe is made for this number.
     steps: Option<u32>,
     device: String,
     out: Option<PathBuf>,
     resume: bool,
-    /// Whether the latest weights are wanted rather than the best.
+    /// Whether to return the latest weights instead of the best.
     latest: bool,
 }
 
-/// Trains. `hear` is called with `report` or `notice` and a text, and answers whether to go on.
+/// Trains a model. `hear` is called with `report` or `notice` and a text, and returns whether to continue.
 #[pyfunction]
 pub fn train(py: Python<'_>, set: Option<&Set>, order: Order, hear: Py<PyAny>) -> PyResult<Model> {
     let data = set.map(|set| (set.shared(), set.file()));
@@ -45,7 +45,7 @@ pub fn train(py: Python<'_>, set: Option<&Set>, order: Order, hear: Py<PyAny>) -
     task::attended(py, work, |py, kind, text| hear.call1(py, (kind, text))?.extract(py))
 }
 
-/// The recipe that suits trajectories, as `cfo init` writes it.
+/// The recipe proposed for trajectories, as `cfo init` writes it.
 #[pyfunction]
 pub fn propose(py: Python<'_>, set: &Set) -> PyResult<String> {
     let (set, file) = (set.shared(), set.file());
@@ -58,7 +58,7 @@ impl Order {
     fn train(&self, data: Data, line: &Line<Model>) -> Result<Model, Failure> {
         cfo::ranks::require_joined()?;
         if self.out.is_some() {
-            // The folder may be that of a training that was left by Ctrl-C.
+            // The folder may belong to a training that continues after Ctrl-C.
             task::settle();
         }
         let device = Device::from_str(&self.device)?;
@@ -89,7 +89,7 @@ impl Order {
         Ok(Model::new(training.fit(&set)?))
     }
 
-    /// The recipe given, the run's own when it goes on, else what suits the data; with what the keywords change.
+    /// The given recipe, the run's recipe when it is resumed, or the proposed one; with the changes of the keywords.
     fn recipe(&self, data: &Data, line: &Line<Model>) -> Result<Recipe, Failure> {
         let own = self.out.as_ref().map(|out| out.join("recipe.toml"));
         let own = own.filter(|own| self.resume && own.exists());
@@ -125,7 +125,7 @@ impl Order {
     }
 }
 
-/// Tells the waiting thread.
+/// Sends reports to the waiting thread.
 struct Reporter<'a>(&'a Line<Model>);
 
 impl Observer for Reporter<'_> {
@@ -152,7 +152,7 @@ fn proposal(set: &Arc<Trajectories>, file: Option<&Path>) -> Result<Proposal, Fa
     Ok(Proposal::new(&file, Machine::here())?)
 }
 
-/// Divided as the recipe says; values are copied only where that changes what there is.
+/// The set, divided as the recipe defines. Values are copied only if that changes the existing division.
 fn divided(set: Arc<Trajectories>, recipe: &Recipe) -> Result<Arc<Trajectories>, Failure> {
     let asked = recipe.data.split.is_some() || recipe.data.shuffle;
     let few = set.trajectories.len() <= 2;
@@ -166,13 +166,13 @@ fn not_a_recipe(error: impl std::fmt::Display) -> Failure {
     CfoError::BadRecipe { problem: error.to_string() }.into()
 }
 
-/// A recipe of plain values as TOML.
+/// Converts a recipe from JSON to TOML.
 fn toml_of(document: &str) -> Result<String, Failure> {
     let value = toml_value(serde_json::from_str(document).map_err(not_a_recipe)?)?;
     toml::to_string(&value).map_err(not_a_recipe)
 }
 
-/// A value as TOML, which has no `null`: keys without a value are left out.
+/// Converts a value to TOML, which has no `null`: keys without a value are left out.
 fn toml_value(value: Value) -> Result<toml::Value, Failure> {
     Ok(match value {
         Value::Null => return Err(not_a_recipe("a value is `None`")),
