@@ -28,6 +28,7 @@ CLEAN = [
     "crates/cfo-cli/src/args",
     "crates/cfo-device",
     "crates/cfo-python",
+    "crates/cfo/examples",
     "crates/cfo-numerics",
     "crates/cfo/src/recipe",
 ]

@@ -1,4 +1,5 @@
-//! Irregular times: a damped pendulum seen at a few random times of each trajectory's own, then asked for at a regular, much finer grid.
+//! Irregular times: trains on a damped pendulum with a few random times per trajectory, and predicts on a regular, much
+//! finer grid.
 //!
 //! `cargo run --release -p cfo --example irregular_times`
 
@@ -49,7 +50,7 @@ pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
     let recipe = Recipe::parse(include_str!("../recipes/own-data.toml"), &[])?;
     let trained = Training::from_recipe(&recipe).steps(steps).fit(&data)?;
 
-    // Any times will do: here a thousand of them, from a start that was never seen.
+    // Prediction times are arbitrary: here a thousand of them, from an initial state outside the training set.
     let times: Vec<f64> = (1..=1000).map(|i| 6.0 * f64::from(i) / 1000.0).collect();
     let start = [1.3, -0.4];
     // A budget of 240 network evaluations is 60 steps; states between them are interpolated.

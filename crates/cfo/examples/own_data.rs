@@ -1,4 +1,4 @@
-//! Your own trajectories, made here from a predator-prey model: learn them, then predict one that was not seen.
+//! Your own trajectories, here of a predator-prey model: trains on them and predicts one outside the training set.
 //!
 //! `cargo run --release -p cfo --example own_data`
 

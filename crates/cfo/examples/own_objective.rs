@@ -1,4 +1,4 @@
-//! An objective of one's own: flow matching with Huber's loss, which a few wild snapshots cannot bend.
+//! Your own objective: flow matching with a Huber loss, which is robust to a few outliers.
 //! `cargo run --release -p cfo --example own_objective`
 
 use cfo::data::simulate::Lorenz;
@@ -6,7 +6,7 @@ use cfo::engine::{Graph, Node};
 use cfo::objective::{Batch, Draw, FlowMatching, Objective};
 use cfo::{Model, Result, Trained, Training, Trajectories, operator::Mlp};
 
-/// Errors count squared up to `bend` units of the velocity's root mean square, beyond that in proportion to their size.
+/// A loss that is quadratic up to errors of `bend` times the velocity's root mean square, and linear beyond.
 struct HuberFlow {
     bend: f64,
 }
@@ -20,7 +20,7 @@ impl Objective for HuberFlow {
         FlowMatching::quintic().draw()
     }
 
-    /// The mean of `bend^2 (sqrt(1 + (error / bend)^2) - 1)`, which is smooth where Huber's has a corner.
+    /// The mean of `bend^2 (sqrt(1 + (error / bend)^2) - 1)`, a smooth variant of Huber's loss.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let found = model.network(graph, batch.time, batch.state, batch.conditions)?;
         let wanted = model.in_units(graph, batch.time, batch.target)?;
@@ -42,7 +42,7 @@ pub(crate) fn run(steps: u32) -> Result<()> {
     let lorenz = Lorenz { frames: 201, horizon: 1.0, ..Lorenz::default() };
     let mut data = Trajectories::simulate(&lorenz, 200, 1, &false.into())?;
     for trajectory in &mut data.trajectories[..160] {
-        // One number in two hundred of the training part is wrong.
+        // One number in two hundred of the training set is an outlier.
         trajectory.values.iter_mut().skip(7).step_by(199).for_each(|value| *value += 20.0);
     }
     let mlp = Mlp { hidden: vec![128, 128], time_embedding: false, ..Mlp::default() };

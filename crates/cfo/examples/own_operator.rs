@@ -1,4 +1,4 @@
-//! A network of one's own: trained, saved, loaded and integrated backward.
+//! Your own network: trained, saved, loaded and integrated backward in time.
 //! `cargo run --release -p cfo --example own_operator`
 
 use cfo::data::simulate::Lorenz;
@@ -6,7 +6,7 @@ use cfo::engine::{Activation, Graph, Initial, Node};
 use cfo::operator::{Operator, OperatorInputs, Setting};
 use cfo::{Result, Trained, Training, Trajectories};
 
-/// Features that multiply each other: `out (sin(waves u) * tanh(gates u)) + linear u`.
+/// Features multiplied with each other: `out (sin(waves u) * tanh(gates u)) + linear u`.
 struct Products {
     features: usize,
 }

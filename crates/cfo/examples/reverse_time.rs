@@ -1,4 +1,4 @@
-//! Reverse time: learn Lorenz forward, then find where a state came from by integrating the same network backward.
+//! Reverse time: trains on Lorenz trajectories, then integrates the network backward to find where a state came from.
 //!
 //! `cargo run --release -p cfo --example reverse_time`
 
@@ -16,12 +16,12 @@ pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
     let recipe = Recipe::parse(include_str!("../recipes/own-data.toml"), &[])?;
     let trained = Training::from_recipe(&recipe).steps(steps).fit(&data)?;
 
-    // From the state a fifth of the time before the end, back to where it was a fifth of the time earlier.
+    // From the state at 4/5 of the horizon back to the state at 3/5.
     let (late, early) = (160, 120);
     let mut errors = Vec::new();
     for one in data.test().read()? {
         let state = |frame: usize| &one.values[3 * frame..3 * (frame + 1)];
-        // A time before the start: nothing else says that time runs backward.
+        // The time is earlier than the initial time, so integration runs backward.
         let found = trained.predict(state(late), one.times[late], &[one.times[early]])?;
         errors.push(relative_l2(found.state(0), state(early)));
     }
