@@ -26,6 +26,7 @@ CLEAN = [
     "recipes",
     "scripts",
     "crates/cfo-cli/src/args",
+    "crates/cfo-cpu",
     "crates/cfo-device",
     "crates/cfo-python",
     "crates/cfo/examples",

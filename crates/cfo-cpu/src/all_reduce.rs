@@ -1,7 +1,8 @@
-//! Sums over all ranks: started as soon as their values are there, awaited where they are read.
+//! Sums over all ranks: started as soon as their values are computed, awaited where they are read.
 //!
-//! Values are copied into one message when the last of them has been computed, and the ranks' own thread sums it while the steps
-//! go on: that is how the sums of the last layers' gradients overlap with the backward pass of the first ones.
+//! When the last value of a message has been computed, all are copied into it. The ranks' communication thread sums the
+//! message while later steps run. The sums of the last layers' gradients thus overlap with the backward pass of the
+//! first layers.
 
 use std::sync::Arc;
 
@@ -21,20 +22,20 @@ const TASK: usize = 1 << 16;
 /// One sum of a program.
 #[derive(Debug)]
 pub(crate) struct Reduction {
-    /// The step at which the sum is read.
+    /// The step that reads the sum.
     pub(crate) position: usize,
-    /// The step after which all values are there; `None` if they are from the beginning.
+    /// The step after which all values are computed; `None` if they exist from the beginning.
     pub(crate) after: Option<usize>,
     order: Sum,
     outputs: usize,
-    /// The message, while it is not under way.
+    /// The message, while it is not being summed.
     message: Option<Numbers>,
     pending: Option<Summing>,
     collective: Arc<dyn Collective>,
 }
 
 impl Reduction {
-    /// The sums of a program that are not the values themselves.
+    /// The sums of a program that differ from the values themselves.
     pub(crate) fn all(sizing: &Sizing<'_>, plan: &Plan, memory: &Memory) -> Vec<Self> {
         let graph = sizing.graph;
         let position = |id: usize| plan.steps().iter().position(|&step| step == id);
@@ -63,7 +64,7 @@ impl Reduction {
         found.collect()
     }
 
-    /// Sends the values off.
+    /// Starts summing the values.
     pub(crate) fn start(&mut self, io: &Io<'_>) {
         let mut message = self.message.take().expect("a sum is started once a run");
         let inputs = 0..io.inputs.len();
@@ -78,7 +79,7 @@ impl Reduction {
         self.pending = Some(self.collective.start_sum(message, self.order));
     }
 
-    /// Waits for the sums and puts them where they are read.
+    /// Waits for the sums and writes them to the outputs.
     pub(crate) fn finish(&mut self, io: &Io<'_>) {
         if self.pending.is_none() {
             self.start(io);
@@ -105,7 +106,7 @@ impl Reduction {
     }
 }
 
-/// Room for values one after another.
+/// Allocates a message for the concatenated values.
 fn message(graph: &Graph, values: &[Node], precision: Precision) -> Numbers {
     let count = values.iter().map(|&value| graph.value_type(value).shape.len()).sum();
     match precision {
@@ -114,7 +115,7 @@ fn message(graph: &Graph, values: &[Node], precision: Precision) -> Numbers {
     }
 }
 
-/// Copies all of `from` to the beginning of `to`; how many that is.
+/// Copies all of `from` to the beginning of `to`; returns the number of elements.
 fn copy<T: Copy + Send + Sync>(to: &mut [T], from: &[T]) -> usize {
     chunks(&mut to[..from.len()], TASK, |task, part| {
         part.copy_from_slice(&from[task * TASK..][..part.len()]);

@@ -1,5 +1,5 @@
-//! Attention, one block of queries and one block of keys at a time: scores stay in the L2 cache, and no memory grows with the
-//! square of the tokens.
+//! Attention by blocks of queries and of keys. Scores stay in the L2 cache, and no memory grows with the square of the
+//! tokens.
 #![allow(unsafe_code)]
 
 use super::Io;
@@ -10,11 +10,11 @@ use super::simd::vectorized;
 use super::thread_team::Shared;
 use cfo_engine::Shape;
 
-/// Queries and keys of one block of scores.
+/// Number of queries and of keys in a block of scores.
 const QUERIES: usize = 64;
 const KEYS: usize = 128;
 
-/// Sizes of the operation, and where a head's elements lie.
+/// Sizes of the operation, and positions of a head's elements.
 #[derive(Clone, Copy)]
 struct Heads {
     heads: usize,
@@ -30,33 +30,33 @@ impl Heads {
         Self { heads, tokens: qkv.axes()[1], width, head: width / heads }
     }
 
-    /// Start of the queries (0), keys (1) or values (2) of a token.
+    /// Offset of the queries (0), keys (1) or values (2) of a token.
     fn qkv(&self, (sample, head): (usize, usize), part: usize, token: usize) -> usize {
         (sample * self.tokens + token) * 3 * self.width + part * self.width + head * self.head
     }
 
-    /// Queries (0), keys (1) or values (2) of a head from a token on, a row for each token.
+    /// Matrix of the queries (0), keys (1) or values (2) of a head from a token on, with a row for each token.
     fn matrix<T>(&self, qkv: &[T], at: (usize, usize), part: usize, token: usize) -> Matrix<T> {
         Matrix { start: qkv[self.qkv(at, part, token)..].as_ptr(), row: 3 * self.width, column: 1 }
     }
 
-    /// Start of the result of a token.
+    /// Offset of the result of a token.
     fn result(&self, (sample, head): (usize, usize), token: usize) -> usize {
         (sample * self.tokens + token) * self.width + head * self.head
     }
 
-    /// One over the root of a head's width.
+    /// Reciprocal square root of a head's width.
     fn temperature<T: Real>(&self) -> T {
         T::of(1.0 / (self.head as f64).sqrt())
     }
 }
 
-/// Elements of the memory of a task: two blocks of scores, one panel of a product.
+/// Elements of a task's memory: two blocks of scores and one panel of a product.
 fn lane_elements(by: &Heads) -> usize {
     2 * QUERIES * KEYS + by.head.max(KEYS) * LOCAL_PANEL
 }
 
-/// Real elements of scratch memory of both operations.
+/// Real elements of scratch memory, for both operations.
 pub(super) fn scratch(heads: usize, shape: &Shape) -> usize {
     lanes() * lane_elements(&Heads::new(heads, shape))
 }
@@ -71,13 +71,13 @@ pub(super) fn run<T: Real>(heads: usize, shape: &Shape, io: &Io<'_>) {
         let (head, first) = (task / blocks, task % blocks * QUERIES);
         let at = (head / heads, head % heads);
         let last = by.tokens.min(first + QUERIES);
-        // SAFETY: every task has queries of its own.
+        // SAFETY: tasks have disjoint queries.
         let logs = unsafe { logs.range(head * by.tokens + first..head * by.tokens + last) };
         forward_block(by, at, (qkv, out), first, logs, lane);
     });
 }
 
-/// The result of one block of queries: keys come block by block, and what was summed so far is rescaled whenever a
+/// The result of one block of queries. Keys are processed block by block, and partial sums are rescaled whenever a
 /// larger score appears.
 fn forward_block<T: Real>(
     by: Heads,
@@ -94,7 +94,7 @@ fn forward_block<T: Real>(
     let mut sums = [T::ZERO; QUERIES];
     // SAFETY: the block's first query exists.
     let result = unsafe { out.pointer().add(by.result(at, first)) };
-    // SAFETY: a block's queries exist; this task alone writes the result's rows of this head.
+    // SAFETY: a block's queries exist; only this task writes the result's rows of this head.
     let result_row =
         |row: usize| unsafe { std::slice::from_raw_parts_mut(result.add(row * by.width), by.head) };
     let part = |part: usize, token: usize| by.matrix(qkv, at, part, token);
@@ -126,8 +126,8 @@ fn forward_block<T: Real>(
 }
 
 vectorized! {
-/// Scores, times the temperature, become `exp(score - largest)`; returns the largest so far, the sum so far in its units and the factor that
-/// brings earlier results into them.
+/// Replaces scores, times the temperature, by `exp(score - largest)`. Returns the largest score so far, the sum so far
+/// relative to it, and the factor that rescales earlier results.
 fn exponentials<T>(scores: &mut [T], temperature: T, before: Option<(T, T)>) -> (T, T, T) {
     for score in scores.iter_mut() {
         *score *= temperature;
@@ -200,7 +200,7 @@ struct Backward<'a, T> {
 }
 
 impl<T: Real> Backward<'_, T> {
-    /// What one block of scores adds to the cotangents of its queries, keys and values.
+    /// Adds the contribution of one block of scores to the cotangents of its queries, keys and values.
     fn block(&self, at: (usize, usize), [query, key]: [usize; 2], dqkv: Shared<T>, lane: &mut [T]) {
         let by = self.by;
         let (rows, keys) = (QUERIES.min(by.tokens - query), KEYS.min(by.tokens - key));
@@ -211,7 +211,7 @@ impl<T: Real> Backward<'_, T> {
         let (slopes, panel) = rest.split_at_mut(QUERIES * KEYS);
         let panel = panel.as_mut_ptr();
         let times = |sizes: [usize; 3], a: Matrix<T>, b: Matrix<T>, c: (*mut T, usize), accumulate: bool| {
-            // SAFETY: the tokens exist, a head wide; this task alone writes this head of this sample.
+            // SAFETY: the tokens exist, a head wide; only this task writes this head of this sample.
             unsafe { Local { sizes, a, b, c, accumulate, panel }.run() };
         };
         times([rows, by.head, keys], q, k.transposed(), (scores.as_mut_ptr(), KEYS), false);
@@ -234,7 +234,8 @@ impl<T: Real> Backward<'_, T> {
 }
 
 vectorized! {
-/// For one query: scores become probabilities, their cotangents those of the scores before the temperature.
+/// For one query: converts scores to probabilities, and cotangents of probabilities to those of the scores before the
+/// temperature.
 fn score_slopes<T>(scores: &mut [T], slopes: &mut [T], result: (&[T], &[T]), log: T, temperature: T) {
     let mut mean = T::ZERO;
     for (&out, &dout) in result.0.iter().zip(result.1) {

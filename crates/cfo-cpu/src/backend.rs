@@ -1,4 +1,4 @@
-//! The CPU as a device of the engine.
+//! The CPU as a device.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Backend for Cpu {
     }
 }
 
-/// A tensor in the host's memory.
+/// A tensor in host memory.
 #[derive(Debug)]
 pub(crate) struct Tensor(pub(crate) Buffer);
 
@@ -114,7 +114,7 @@ impl Storage for Tensor {
     }
 }
 
-/// The elements of a tensor, which lies on the host because the memory is the CPU's.
+/// The elements of a tensor, which are on the host because the memory is the CPU's.
 pub(crate) fn host(storage: &mut dyn Storage) -> &mut Buffer {
     let tensor = storage.as_any_mut().downcast_mut::<Tensor>();
     &mut tensor.expect("programs of the CPU are compiled for its memory only").0
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use cfo_engine::{Element, Feed, Program};
 
-    /// `x` doubled, for an `x` of so many numbers.
+    /// A program that doubles `x`, an input of `count` numbers.
     fn doubled(count: usize) -> (Program, Memory) {
         let mut graph = Graph::new();
         let x = graph.input("x", [count]).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_program_refuses_another_memory() {
         let (mut program, mut own) = doubled(1000);
-        // Its first tensor is shorter than what the program reads there.
+        // Its first tensor is shorter than the tensor that the program reads there.
         let (_, mut other) = doubled(1);
         assert!(matches!(program.run(&mut other), Err(EngineError::OtherMemory)));
         assert!(matches!(program.profile(&mut other), Err(EngineError::OtherMemory)));
@@ -147,7 +147,7 @@ mod tests {
         assert!(refused.hint().is_some(), "{refused}");
         program.run(&mut own).unwrap();
         assert!(program.output(0).unwrap().iter().all(|&value| value == 2.0));
-        // What is added later moves nothing.
+        // Tensors added later do not move earlier ones.
         own.insert("more", Element::Index, [7], Data::Index(&[3; 7])).unwrap();
         own.write("x", Data::F32(&[2.0; 1000])).unwrap();
         program.run(&mut own).unwrap();

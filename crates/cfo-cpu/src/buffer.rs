@@ -1,10 +1,10 @@
-//! Aligned bytes, and the one place where they are read as numbers.
+//! Aligned bytes, and their conversion to numbers.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// A type whose every bit pattern is a value.
+/// A type for which every bit pattern is a valid value.
 pub(crate) trait Plain: Copy + Send + Sync + 'static {}
 impl Plain for f32 {}
 impl Plain for f64 {}
@@ -15,23 +15,23 @@ impl Plain for u8 {}
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "read as numbers only")] [u8; 64]);
 
-/// Zeroed bytes that start on a cache line, or on a large page if there are many.
+/// Zeroed bytes aligned to a cache line, or to a large page if there are many.
 pub(crate) struct Buffer {
     start: NonNull<Line>,
-    /// What was allocated, in which the bytes start.
+    /// The allocation that contains the bytes.
     whole: NonNull<u8>,
     layout: Layout,
-    /// Bytes from the start on that are there, some more than asked for.
+    /// Number of bytes available from the start, possibly more than requested.
     room: usize,
     bytes: usize,
 }
 
-// SAFETY: the bytes are the buffer's own.
+// SAFETY: the buffer owns its bytes.
 unsafe impl Send for Buffer {}
-// SAFETY: they change through mutable references alone.
+// SAFETY: the bytes change only through mutable references.
 unsafe impl Sync for Buffer {}
 
-/// A large page: with fewer pages the processor looks up fewer addresses.
+/// Size of a large page. Large pages reduce address translation misses.
 const PAGE: usize = 2 << 20;
 
 impl std::fmt::Debug for Buffer {
@@ -44,11 +44,11 @@ impl Buffer {
     pub(crate) fn zeroed(bytes: usize) -> Self {
         let align = if bytes >= PAGE { PAGE } else { align_of::<Line>() };
         let room = bytes.max(1).next_multiple_of(align);
-        // With a small alignment the system hands out zeroed pages that are cleared where they are first touched, by
-        // whichever thread that is; the start is then looked for inside.
+        // With a small alignment the system returns zeroed pages that are cleared on first access by any thread. The
+        // aligned start is then chosen inside the allocation.
         let layout = Layout::from_size_align(room.saturating_add(align), align_of::<u128>());
         let layout = layout.expect("no plan reaches the size of the address space");
-        // SAFETY: the layout is not empty, and what follows the aligned start in it has the room.
+        // SAFETY: the layout is not empty, and the allocation holds the bytes after its aligned start.
         let (whole, start) = unsafe {
             let whole = std::alloc::alloc_zeroed(layout);
             let Some(whole) = NonNull::new(whole) else { std::alloc::handle_alloc_error(layout) };
@@ -87,15 +87,15 @@ impl Drop for Buffer {
     }
 }
 
-/// An empty vector with room for so many numbers, on large pages where the system gives them: filling a new vector of
-/// many megabytes takes most of its time in page faults otherwise.
+/// An empty vector with capacity `count`, on large pages if the system provides them. Otherwise filling a new vector of
+/// many megabytes spends most of its time in page faults.
 pub fn roomy(count: usize) -> Vec<f32> {
     let mut vector: Vec<f32> = Vec::with_capacity(count);
     let start = vector.as_mut_ptr().cast::<u8>();
     let (skipped, bytes) = (start.align_offset(PAGE), count * size_of::<f32>());
     if bytes >= skipped.saturating_add(PAGE) {
         let whole = (bytes - skipped) / PAGE * PAGE;
-        // SAFETY: the range lies inside the vector's memory.
+        // SAFETY: the range is inside the vector's memory.
         if let Some(page) = NonNull::new(unsafe { start.add(skipped) }) {
             advise_large_pages(page, whole);
         }
@@ -103,32 +103,32 @@ pub fn roomy(count: usize) -> Vec<f32> {
     vector
 }
 
-/// Asks the system for large pages; it may refuse, which changes nothing but speed.
+/// Requests large pages from the system. A refusal only affects speed.
 #[cfg(target_os = "linux")]
 fn advise_large_pages(start: NonNull<u8>, bytes: usize) {
     unsafe extern "C" {
         fn madvise(start: *mut u8, bytes: usize, advice: i32) -> i32;
     }
     const HUGEPAGE: i32 = 14;
-    // SAFETY: the C library's function, for memory of our own; it changes no content.
+    // SAFETY: this function of the C library does not change the contents of the memory, which is ours.
     unsafe { madvise(start.as_ptr(), bytes, HUGEPAGE) };
 }
 
 #[cfg(not(target_os = "linux"))]
 fn advise_large_pages(_: NonNull<u8>, _: usize) {}
 
-/// A range of some buffer's bytes, valid while a run borrows the buffer.
+/// A range of a buffer's bytes, valid while a run borrows the buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Region {
     address: usize,
     bytes: usize,
 }
 
-/// What one operation reads and writes during a run.
+/// Inputs, outputs and scratch memory of an operation during a run.
 ///
-/// The plan guarantees that an output or scratch region overlaps no other region of the same step, except the input
-/// that an operation was allowed to take over in place; such an operation asks for [`Io::aliased`] and reads through
-/// the output. The executor holds both the arena and the memory mutably for the whole run.
+/// The plan guarantees that an output or scratch region overlaps no other region of the same step. The exception is an
+/// input whose memory the operation may reuse; such an operation checks [`Io::aliased`] and reads through the output.
+/// The executor holds both the arena and the memory mutably for the whole run.
 pub(crate) struct Io<'a> {
     pub(crate) inputs: &'a [Region],
     pub(crate) outputs: &'a [Region],
@@ -136,27 +136,27 @@ pub(crate) struct Io<'a> {
 }
 
 impl<'a> Io<'a> {
-    /// Elements of an input. Not to be held together with an output that aliases it.
+    /// Elements of an input. Must not be held together with an output that aliases it.
     pub(crate) fn input<T: Plain>(&self, index: usize) -> &'a [T] {
         slice(self.inputs[index])
     }
 
-    /// Elements of an output; each output is asked for once.
+    /// Elements of an output; called once per output.
     pub(crate) fn output<T: Plain>(&self, index: usize) -> &'a mut [T] {
         slice_mut(self.outputs[index])
     }
 
-    /// Elements of an input that the operation changes in place, being a tensor that nobody else reads in this step.
+    /// Elements of an input tensor that the operation changes in place. No other operand of the step reads the tensor.
     pub(crate) fn in_place<T: Plain>(&self, index: usize) -> &'a mut [T] {
         slice_mut(self.inputs[index])
     }
 
-    /// Memory for intermediate results, with any content.
+    /// Memory for intermediate results, with arbitrary contents.
     pub(crate) fn scratch<T: Plain>(&self) -> &'a mut [T] {
         slice_mut(self.scratch)
     }
 
-    /// Whether an input lies where the first output does.
+    /// Whether an input shares the first output's memory.
     pub(crate) fn aliased(&self, index: usize) -> bool {
         self.inputs[index].address == self.outputs[0].address && self.inputs[index].bytes > 0
     }
@@ -174,6 +174,6 @@ fn slice_mut<'a, T: Plain>(region: Region) -> &'a mut [T] {
     if region.bytes == 0 {
         return &mut [];
     }
-    // SAFETY: as above; that nothing else reads or writes the region during the step is the plan's guarantee.
+    // SAFETY: as above; the plan guarantees that nothing else reads or writes the region during the step.
     unsafe { std::slice::from_raw_parts_mut(region.address as *mut T, region.bytes / size_of::<T>()) }
 }

@@ -1,4 +1,4 @@
-//! Runs a planned graph on all cores.
+//! Execution of planned graphs on all cores.
 
 use cfo_engine::backend::{Executable, Place, StepKind, Steps};
 use cfo_engine::ops::{Op, Operand};
@@ -11,7 +11,7 @@ use crate::kernel::{run, scratch};
 use crate::room::available_memory;
 use crate::{expression, thread_team};
 
-/// What the CPU says of a graph's operations to the planner.
+/// Properties of a graph's operations for the planner.
 pub(crate) struct Sizing<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) outputs: &'a [Node],
@@ -69,7 +69,7 @@ impl Steps for Sizing<'_> {
     }
 }
 
-/// Where a value is found when a run starts.
+/// Source of a value at the start of a run.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Arena { offset: usize, bytes: usize },
@@ -83,7 +83,7 @@ struct Step {
     inputs: std::ops::Range<usize>,
     outputs: std::ops::Range<usize>,
     scratch: (usize, usize),
-    /// The scratch memory in the run at hand.
+    /// The scratch memory in the current run.
     room: Region,
 }
 
@@ -158,7 +158,7 @@ impl Executor {
         }
     }
 
-    /// Finds the place of every value for the run that follows.
+    /// Determines the position of every value for the next run.
     fn locate(&mut self, memory: &mut Memory) {
         for (region, source) in self.regions.iter_mut().zip(&self.sources) {
             *region = match *source {
@@ -188,7 +188,7 @@ impl Executor {
         }
     }
 
-    /// One run whose sums over ranks go on beside the steps.
+    /// One run; sums over ranks are computed concurrently with the steps.
     fn run_with(&self, reductions: &mut [Reduction]) {
         for (position, step) in self.steps.iter().enumerate() {
             match reductions.iter_mut().find(|reduction| reduction.position == position) {
@@ -221,7 +221,7 @@ impl Executable for Executor {
         Ok(())
     }
 
-    /// One run with a clock beside it: what each step is and its milliseconds.
+    /// One run with timing: the description of each step and its milliseconds.
     fn profile(&mut self, memory: &mut Memory) -> Result<Vec<(String, f32)>> {
         self.locate(memory);
         let executor = &*self;
@@ -259,7 +259,7 @@ impl Executable for Executor {
     }
 }
 
-/// Refuses more bytes than this process can still take; where the system does not give their number, nothing is refused.
+/// Checks that this process can allocate `needed` bytes. Succeeds if the system does not report the available memory.
 pub(crate) fn check_fits(needed: u64) -> Result<()> {
     match available_memory() {
         Some(available) if needed > available => Err(EngineError::OutOfMemory { needed, available }),

@@ -1,4 +1,4 @@
-//! Fused pointwise expressions: blocks of elements pass through all lines while they are in the first cache.
+//! Fused pointwise expressions: blocks of elements pass through all lines while they are in the first-level cache.
 
 use super::Io;
 use super::scalar::Real;
@@ -6,16 +6,16 @@ use super::simd::{Level, vectorized};
 use super::thread_team::chunks;
 use cfo_engine::ops::{Binary, Expression, Line, Unary, View};
 
-/// Elements that pass through the lines together.
+/// Number of elements that pass through the lines together.
 const BLOCK: usize = 256;
-/// Elements that one task handles; fixed, so that results do not depend on the number of threads.
+/// Number of elements of one task; fixed, so that results do not depend on the number of threads.
 const TASK: usize = 64 * BLOCK;
-/// Results of lines alive at once that the register file has room for; fusion bounds the lines.
+/// Number of registers for results that are alive at once; fusion limits the lines accordingly.
 const REGISTERS: usize = 34;
-/// Registers that suffice for most expressions.
+/// Number of registers that suffices for most expressions.
 const FEW: usize = 6;
 
-/// The operand whose memory the result may take over: read whole, in order.
+/// The operand whose memory the result may reuse: read whole, in order.
 pub(super) fn in_place(expression: &Expression) -> Option<usize> {
     expression
         .views
@@ -23,7 +23,7 @@ pub(super) fn in_place(expression: &Expression) -> Option<usize> {
         .position(|view| view.offset == 0 && dense(expression, view) && !view.strides.is_empty())
 }
 
-/// Whether a view reads its operand in the order of the result, without a gap.
+/// Whether a view reads its operand contiguously in the order of the result.
 fn dense(expression: &Expression, view: &View) -> bool {
     let mut stride = 1;
     view.strides.iter().zip(expression.shape.axes()).rev().all(|(&found, &length)| {
@@ -40,7 +40,7 @@ pub(super) fn run<T: Real>(expression: &Expression, io: &Io<'_>) {
     let code = Code::new(expression, &operands);
     let work = |task: usize, output: &mut [T]| {
         let (start, operands) = (task * TASK, &operands);
-        // Most expressions need few registers, and every one costs its clearing.
+        // Most expressions need few registers, and clearing a register has a cost.
         if code.registers <= FEW {
             block_loop(expression, &code, operands, start, output, &mut [[T::ZERO; BLOCK]; FEW]);
         } else {
@@ -50,16 +50,16 @@ pub(super) fn run<T: Real>(expression: &Expression, io: &Io<'_>) {
     chunks(output, TASK, work);
 }
 
-/// Where the value of a line is found by the lines that read it.
+/// Location of a line's value.
 #[derive(Clone, Copy)]
 enum Place {
     /// In a register.
     Register(usize),
-    /// In this operand's own memory, at the position of the output.
+    /// In the operand's memory, at the position of the output.
     Operand(usize),
 }
 
-/// Where the lines leave their values; registers are reused after a line's last reader.
+/// Destinations of the lines' values; registers are reused after a line's last reader.
 struct Code {
     place: [Place; REGISTERS],
     registers: usize,
@@ -89,7 +89,7 @@ impl Code {
                 place[i] = Place::Operand(operand);
                 continue;
             }
-            // A line may not write where it still reads, so its operands are released only after it.
+            // A line must not overwrite its operands, so they are released only after it.
             let free = busy.iter().position(|&busy| !busy).expect("there are more registers than lines");
             (place[i], busy[free]) = (Place::Register(free), true);
             registers = registers.max(free + 1);
@@ -120,7 +120,7 @@ fn block_loop<T>(
         let count = BLOCK.min(output.len() - done);
         for (i, line) in expression.code.iter().enumerate() {
             let Place::Register(register) = code.place[i] else { continue };
-            // The register leaves the file while it is written, so that the others can be read.
+            // The register is split off while it is written, so that the others can be read.
             let (before, rest) = file.split_at_mut(register);
             let (to, after) = rest.split_first_mut().expect("every line's register is in the file");
             let value = |line: usize| match code.place[line] {
@@ -152,7 +152,7 @@ fn block_loop<T>(
 }
 }
 
-/// Elements `start ..` of the result's order, read through a view.
+/// Loads elements of the result's order from `start` on through a view.
 #[inline(always)]
 fn load<T: Real>(data: &[T], view: &View, axes: &[usize], start: usize, register: &mut [T]) {
     match (axes, view.strides.as_slice()) {
@@ -243,7 +243,8 @@ pub(super) fn unary<T: Real>(function: Unary, x: &[T], y: &mut [T]) {
     }
 }
 
-/// Writes a function of each element of `x` to `y`, with the instructions of one level, which lowers to the processor's.
+/// Writes a function of each element of `x` to `y`, with the instructions of one level or of the processor's, if that
+/// is lower.
 #[doc(hidden)]
 pub fn apply(level: Level, function: Unary, x: &[f32], y: &mut [f32]) {
     let most = Level::available().last().unwrap_or(Level::Plain);

@@ -1,8 +1,8 @@
-//! Group normalisation: one pass for the statistics, one to normalise; backward two passes as well.
+//! Group normalisation: one pass for the statistics and one to normalise, in both directions.
 //!
-//! A sample is cut into blocks of rows, a row into lanes: a lane is a channel, or with few channels one of several
-//! neighbouring positions of a channel, so that the innermost loop is long enough for vectors. Sums run per block and
-//! lane in the precision of the data and are put together in `f64` in a fixed order.
+//! A sample is divided into blocks of rows, and a row into lanes. A lane is a channel, or with few channels one of
+//! several neighbouring positions of a channel, so that the innermost loop is long enough for vectors. Sums are
+//! computed per block and lane in the precision of the data and combined in `f64` in a fixed order.
 #![allow(unsafe_code)]
 
 mod backward;
@@ -16,12 +16,12 @@ use super::thread_team::{Shared, chunks, for_each_outer};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
 
-/// Elements of one block, about.
+/// Approximate number of elements of a block.
 const BLOCK: usize = 1 << 14;
-/// Lanes that several positions of few channels are spread over, at most.
+/// Maximum number of lanes over several positions of few channels.
 const LANES: usize = 512;
 
-/// How a field `[batch, positions, channels]` is cut.
+/// Division of a field `[batch, positions, channels]`.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     batch: usize,
@@ -60,13 +60,13 @@ impl Cut {
         self.channels / self.groups
     }
 
-    /// Elements of a block that fall into each lane, and how many lanes have one more.
+    /// Number of elements of a block in each lane, and number of lanes with one more.
     fn counts(&self, block: usize) -> (usize, usize) {
         let length = self.block.min(self.sample() - block * self.block);
         (length / self.lanes, length % self.lanes)
     }
 
-    /// Repeats a value for each channel over the lanes.
+    /// Repeats a value per channel over the lanes.
     fn spread<T: Copy>(&self, lanes: &mut [T], value: impl Fn(usize) -> T) {
         let (first, rest) = lanes.split_at_mut(self.channels);
         for (c, lane) in first.iter_mut().enumerate() {
@@ -78,7 +78,7 @@ impl Cut {
     }
 }
 
-/// Scratch of a sample: two sums for each block and lane, four coefficients for each lane.
+/// Scratch memory of a sample: two sums for each block and lane, four coefficients for each lane.
 fn forward_scratch(cut: &Cut) -> usize {
     (2 * cut.blocks + 4) * cut.lanes
 }
@@ -99,7 +99,7 @@ pub(super) fn run<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) {
     for_each_outer(cut.batch, |b| {
         let x = &x[b * cut.sample()..][..cut.sample()];
         let part = |all: Shared<T>, size: usize| {
-            // SAFETY: outputs and scratch memory have room for so much for each sample, which is this task's alone.
+            // SAFETY: outputs and scratch memory have this size for each sample, and each sample belongs to one task.
             unsafe { all.range(b * size..(b + 1) * size) }
         };
         let (y, mean) = (part(outputs[0], cut.sample()), part(outputs[1], op.groups));
@@ -120,8 +120,8 @@ pub(super) fn run<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) {
 }
 
 vectorized! {
-/// For each lane of a block the sum of `x - first` and of its square, `first` being the lane's first element: near
-/// the mean whatever that is, so that nothing cancels.
+/// For each lane of a block the sums of `x - first` and of its square. `first` is the lane's first element, which is
+/// close to the mean, so that nothing cancels.
 fn block_sums<T>(x: &[T], sums: &mut [T]) {
     let lanes = sums.len() / 2;
     sums.fill(T::ZERO);

@@ -1,4 +1,4 @@
-//! The kernel of each operation: how much scratch memory it takes, and what it does.
+//! The kernel of each operation: its scratch memory and its execution.
 
 use cfo_engine::Graph;
 use cfo_engine::ops::Op;
@@ -69,7 +69,7 @@ pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::Random(op) => random::run::<T>(op, io),
         Op::SamplePath(op) => sample_path::run::<T>(op, io),
         Op::Gather(_) => sample_path::gather::<T>(io),
-        // Of one rank; the others are the executor's.
+        // With one rank; other sums are the executor's.
         Op::AllReduce(_) => layout::copy::<T>(io),
         Op::GlobalNorm(_) => optimizer::global_norm::<T>(io),
         Op::Adam(op) => optimizer::adam::<T>(op, io),

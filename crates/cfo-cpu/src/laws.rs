@@ -1,4 +1,4 @@
-//! Laws of fusion and planning over random graphs.
+//! Properties of fusion and planning for random graphs.
 
 use proptest::prelude::*;
 
@@ -15,13 +15,13 @@ use cfo_engine::{Data, Memory};
 use cfo_engine::{Element, Shape};
 use cfo_engine::{Graph, Node};
 
-/// One random choice: which operation, and numbers from which its operands and attributes follow.
+/// A random choice: an operation, and numbers that determine its operands and attributes.
 type Choice = (u8, usize, usize, usize);
 
-/// A graph grown from random choices, and the values to request of it: a few of its own, a loss and the gradients of
-/// every input. Choices that do not fit the shapes at hand add nothing.
+/// A graph built from random choices, and the values to request of it: some of its own, a loss and the gradients of
+/// every input. Choices that do not fit the available shapes are skipped.
 fn grow(choices: &[Choice], large: bool) -> (Graph, Vec<Node>, Vec<Shape>) {
-    // The larger ones are cut into several tasks.
+    // The larger shapes are divided into several tasks.
     let shapes: Vec<Shape> = if large {
         vec![[30, 40, 20].into(), [40, 1].into(), [20].into(), [30, 40, 20].into(), [20, 20].into()]
     } else {
@@ -48,7 +48,7 @@ fn grow(choices: &[Choice], large: bool) -> (Graph, Vec<Node>, Vec<Shape>) {
 }
 
 fn apply(graph: &mut Graph, nodes: &[Node], (operation, a, b, c): Choice) -> Option<Node> {
-    // Recent values more often than old ones, so that chains are long.
+    // Recent values are more likely than old ones, so that chains are long.
     let pick = |i: usize| nodes[nodes.len() - 1 - i % nodes.len().min(6)];
     let (x, y) = (pick(a), nodes[b % nodes.len()]);
     let axes = graph.shape(x).axes().to_vec();
@@ -98,7 +98,7 @@ fn memory(shapes: &[Shape]) -> Memory {
     memory
 }
 
-/// Runs a graph twice and returns the bits of all outputs; they must be the same both times.
+/// Runs a graph twice and returns the bits of all outputs, which must be equal in both runs.
 fn bits((graph, outputs): (Graph, Vec<Node>), memory: &mut Memory, threads: usize) -> Vec<Vec<u64>> {
     let sizing = Sizing { graph: &graph, outputs: &outputs, memory };
     let plan = Plan::new(&sizing);
@@ -115,7 +115,7 @@ fn bits((graph, outputs): (Graph, Vec<Node>), memory: &mut Memory, threads: usiz
     first
 }
 
-/// Walks through the steps of a plan and keeps account of which value every byte belongs to.
+/// Simulates the steps of a plan and records which value owns every byte.
 fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn Steps) {
     let owner = |node: Node| graph.owner(node);
     let range = |node: Node| match plan.place(node) {
@@ -172,7 +172,7 @@ fn choices() -> impl Strategy<Value = Vec<Choice>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Fusion changes no bit, nor do a second run or a second thread; and no plan overwrites what is still needed.
+    /// Fusion, a second run and a second thread change no bit, and no plan overwrites a value that is still needed.
     #[test]
     fn fused_graphs_compute_the_same(choices in choices()) {
         let (graph, requested, shapes) = grow(&choices, false);
@@ -185,7 +185,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// The same for values that are cut into several tasks.
+    /// The property of the previous test for values that are divided into several tasks.
     #[test]
     fn large_fused_graphs_compute_the_same(choices in choices()) {
         let (graph, requested, shapes) = grow(&choices, true);

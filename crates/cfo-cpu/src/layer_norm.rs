@@ -1,4 +1,4 @@
-//! Layer normalisation: token by token, both passes over a token while it is in the L1 cache.
+//! Layer normalisation, token by token, with both passes over a token while it is in the L1 cache.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -10,9 +10,9 @@ use super::thread_team::{Shared, for_each};
 use cfo_engine::Shape;
 use cfo_engine::ops::{LayerNorm, LayerNormBackward};
 
-/// Tokens that one task handles and that partial sums cover.
+/// Number of tokens per task and per partial sum.
 const ROWS: usize = 32;
-/// Interleaved parts of a sum.
+/// Number of interleaved parts of a sum.
 const PARTS: usize = 32;
 
 /// Real elements of scratch memory of the backward operation: two sums for each block of tokens.
@@ -37,7 +37,7 @@ pub(super) fn run<T: Real>(op: &LayerNorm, shape: &Shape, io: &Io<'_>) {
     });
 }
 
-/// Runs one task for each block of tokens, with its sample and the tokens' numbers.
+/// Runs one task for each block of tokens, with its sample and the tokens' indices.
 fn for_each_block(shape: &Shape, work: impl Fn(usize, Range<usize>) + Sync) {
     let [batch, n] = [shape.axes()[0], shape.axes()[1]];
     let blocks = n.div_ceil(ROWS);
@@ -47,7 +47,7 @@ fn for_each_block(shape: &Shape, work: impl Fn(usize, Range<usize>) + Sync) {
     });
 }
 
-/// Elements of rows, each so wide.
+/// Range of elements of rows with the given width.
 fn scaled(rows: &Range<usize>, width: usize) -> Range<usize> {
     rows.start * width..rows.end * width
 }
@@ -148,7 +148,7 @@ fn add<T>(from: &[T], to: &mut [T]) {
 }
 
 vectorized! {
-/// The cotangent of a block of tokens; `sums` receives those of shift and scale, if there is room for them.
+/// The cotangent of a block of tokens; `sums` receives those of shift and scale, if it is not empty.
 fn backward<T>(
     scale: Option<&[T]>,
     data: (&[T], &[T]),

@@ -1,4 +1,4 @@
-//! Concatenation and embedding: rows copied to their places.
+//! Concatenation and embedding, by copying rows.
 
 use super::Io;
 use super::scalar::Real;
@@ -6,7 +6,7 @@ use super::thread_team::chunks;
 use cfo_engine::Shape;
 use cfo_engine::ops::Embed;
 
-/// Rows that one task copies.
+/// Number of rows that one task copies.
 const TASK: usize = 256;
 
 pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
@@ -23,7 +23,7 @@ pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
     });
 }
 
-/// Values whose rows have the given widths, side by side.
+/// Concatenates values whose rows have the given widths.
 pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>) {
     let whole: usize = (0..io.inputs.len()).map(&width).sum();
     chunks(io.output::<T>(0), whole * TASK, |task, rows| {
@@ -39,7 +39,7 @@ pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>
     });
 }
 
-/// Every input as the output of its number, where they are not the same memory.
+/// Copies every input to the output with its index, where they do not share memory.
 pub(super) fn copy<T: Real>(io: &Io<'_>) {
     for index in 0..io.outputs.len() {
         if index > 0 || !io.aliased(0) {

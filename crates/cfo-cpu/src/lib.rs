@@ -1,4 +1,5 @@
-//! The CPU: runs a planned graph on all cores. One file per operation, named as in the engine's `ops/`.
+//! The CPU backend: runs a planned graph on all cores. There is one file per operation, named as in the engine's
+//! `ops/`.
 
 mod all_reduce;
 mod attention;
@@ -38,7 +39,7 @@ pub use simd::name as simd_name;
 
 pub(crate) use buffer::Io;
 
-/// Threads that programs use.
+/// Number of threads that programs use.
 pub fn threads() -> usize {
     rayon::current_num_threads()
 }

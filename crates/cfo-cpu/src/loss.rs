@@ -5,7 +5,7 @@ use super::scalar::Real;
 use super::simd::vectorized;
 use super::thread_team::chunks;
 
-/// Elements that one partial sum covers.
+/// Number of elements of one partial sum.
 const BLOCK: usize = 1 << 12;
 
 pub(super) fn mean_squared_error<T: Real>(io: &Io<'_>) {
@@ -15,7 +15,7 @@ pub(super) fn mean_squared_error<T: Real>(io: &Io<'_>) {
         squared_difference(&a[range.clone()], &b[range]).double()
     };
     let blocks = a.len().div_ceil(BLOCK);
-    // Summed in the order of the blocks whatever thread computed them.
+    // Summed in the order of the blocks, independently of threads.
     let sum: f64 = (0..blocks.div_ceil(64))
         .map(|group| {
             let mut parts = [0.0; 64];

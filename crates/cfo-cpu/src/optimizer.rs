@@ -7,7 +7,7 @@ use super::simd::vectorized;
 use super::thread_team::{Shared, for_each};
 use cfo_engine::ops::Adam;
 
-/// Elements that one task handles.
+/// Number of elements per task.
 const TASK: usize = 1 << 13;
 
 pub(super) fn global_norm<T: Real>(io: &Io<'_>) {
@@ -41,15 +41,15 @@ fn squares<T>(x: &[T]) -> T {
 }
 }
 
-/// Factors of one step of Adam, the same for every element.
+/// Factors of one step of Adam, common to all elements.
 #[derive(Clone, Copy)]
 struct Factors<T> {
     betas: [T; 2],
     /// `1 - beta` for each.
     rest: [T; 2],
-    /// Learning rate over the first moment's correction.
+    /// Learning rate divided by the first moment's correction.
     rate: T,
-    /// One over the root of the second moment's correction.
+    /// Reciprocal root of the second moment's correction.
     correction: T,
     epsilon: T,
     /// `1 - learning rate * weight decay`.
@@ -84,7 +84,7 @@ pub(super) fn adam<T: Real>(op: &Adam, io: &Io<'_>) {
         let average = config.ema.map(|_| Shared::new(io.in_place::<T>(at + 3)));
         for_each(gradient.len().div_ceil(TASK), |task| {
             let range = task * TASK..gradient.len().min((task + 1) * TASK);
-            // SAFETY: all have the gradient's length, and tasks have disjoint parts of it.
+            // SAFETY: all have the gradient's length, and tasks use disjoint parts.
             let [parameter, first, second] = tensors.map(|tensor| unsafe { tensor.range(range.clone()) });
             update(factors, parameter, first, second, &gradient[range.clone()]);
             if let Some(average) = average {
@@ -116,7 +116,7 @@ fn average_toward<T>(decay: T, parameter: &[T], average: &mut [T]) {
 }
 
 pub(super) fn assign<T: Real>(io: &Io<'_>) {
-    // Whatever the element, the bytes are copied as words.
+    // For any element type the bytes are copied as words.
     io.in_place::<u32>(0).copy_from_slice(io.input::<u32>(1));
 }
 

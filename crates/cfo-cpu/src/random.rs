@@ -1,5 +1,5 @@
-//! Philox numbers: block `i` of four holds elements `4 i ..`, under the counter `[i, step, stream, 0]`. Where rows draw for themselves, it is
-//! block `i` of a row, under `[i, step, stream, number]`.
+//! Philox numbers: block `i` of four holds elements `4 i ..`, with the counter `[i, step, stream, 0]`. With one
+//! sequence per row, it is block `i` of a row, with `[i, step, stream, number]`.
 
 use cfo_numerics::philox4x32;
 
@@ -8,7 +8,7 @@ use super::scalar::Real;
 use super::thread_team::chunks;
 use cfo_engine::ops::{Distribution, Numbering, Random};
 
-/// Elements that one task draws; a multiple of 4.
+/// Number of elements per task; a multiple of 4.
 const TASK: usize = 1 << 12;
 
 pub(super) fn run<T: Real>(op: &Random, io: &Io<'_>) {
@@ -31,7 +31,7 @@ pub(super) fn run<T: Real>(op: &Random, io: &Io<'_>) {
     }
 }
 
-/// Draws values from a block on.
+/// Draws values from block `first` on.
 fn fill<T: Real>(op: &Random, values: &mut [T], first: u32, [step, number]: [u32; 2]) {
     let key = [op.seed as u32, (op.seed >> 32) as u32];
     for (i, values) in values.chunks_mut(4).enumerate() {
@@ -44,12 +44,12 @@ fn fill<T: Real>(op: &Random, values: &mut [T], first: u32, [step, number]: [u32
     }
 }
 
-/// The upper 24 bits of a word as a number of `[0, 1)`.
+/// The upper 24 bits of a word as a number in `[0, 1)`.
 fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / (1 << 24) as f32)
 }
 
-/// Four standard normal numbers by Box and Muller's transform.
+/// Four standard normal numbers by the Box-Muller transform.
 pub(super) fn normals<T: Real>(words: [u32; 4]) -> [T; 4] {
     let pair = |a: u32, b: u32| {
         let radius = (-2.0 * f64::from(1.0 - unit(a)).ln()).sqrt();

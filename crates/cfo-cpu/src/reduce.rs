@@ -7,15 +7,15 @@ use super::thread_team::chunks;
 use cfo_engine::Shape;
 use cfo_engine::ops::Sum;
 
-/// Elements that one partial sum covers.
+/// Number of elements of one partial sum.
 const BLOCK: usize = 1 << 14;
-/// Columns that one task sums.
+/// Number of columns per task.
 const COLUMNS: usize = 64;
 
-/// Axes that a shape may have here.
+/// Maximum number of axes.
 const AXES: usize = 8;
 
-/// Real elements of scratch memory: one for each block of a sum over everything.
+/// Real elements of scratch memory: one for each block of a sum over all axes.
 pub(super) fn scratch(input: &Shape) -> usize {
     input.len().div_ceil(BLOCK)
 }
@@ -37,7 +37,7 @@ pub(super) fn run<T: Real>(op: &Sum, input: &Shape, io: &Io<'_>) {
     }
 }
 
-/// Axes merged into alternating groups of (reduced?, length), and how many groups there are.
+/// Axes merged into alternating groups of (reduced?, length), and the number of groups.
 fn groups(op: &Sum, input: &Shape) -> ([(bool, usize); AXES], usize) {
     let (mut groups, mut count) = ([(true, 1); AXES], 0);
     for (axis, &length) in input.axes().iter().enumerate().filter(|(_, length)| **length != 1) {

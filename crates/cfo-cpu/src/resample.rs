@@ -1,4 +1,4 @@
-//! Resampling and its transpose: every new row is a mixture of two old ones.
+//! Resampling and its transpose: every new row is a combination of two old ones.
 
 use super::Io;
 use super::scalar::Real;
@@ -25,7 +25,7 @@ pub(super) fn run<T: Real>(mode: ResampleMode, from: &Shape, to: &Shape, io: &Io
     });
 }
 
-/// The transpose: `to` is the field that was resampled, `from` its cotangent's grid.
+/// The transpose: `to` is the shape of the resampled field, `from` that of the cotangent.
 pub(super) fn run_backward<T: Real>(mode: ResampleMode, from: &Shape, to: &Shape, io: &Io<'_>) {
     let (old, new, c) = (size(to), size(from), from.last());
     let dy = io.input::<T>(0);
@@ -47,7 +47,7 @@ fn size(shape: &Shape) -> (usize, usize) {
     (shape.axes()[1], shape.axes()[2])
 }
 
-/// The old points that a new one mixes, with their weights.
+/// The old points that a new one combines, with their weights.
 fn corners<T: Real>(
     mode: ResampleMode,
     (i, j): (usize, usize),

@@ -1,9 +1,9 @@
-//! How much memory a process may still take.
+//! Memory that is still available to a process.
 
 use std::fs::read_to_string;
 
-/// Bytes of memory that this process can still take: what the machine has available, and what the limit of the process's
-/// address space (`ulimit -v`) leaves. `None` where the system gives neither.
+/// Bytes of memory that this process can still allocate: the minimum of the machine's available memory and the
+/// remaining address space (`ulimit -v`). `None` if the system reports neither.
 pub fn available_memory() -> Option<u64> {
     let read = |path: &str| read_to_string(path).unwrap_or_default();
     let machine = kibibytes(&read("/proc/meminfo"), "MemAvailable:");

@@ -1,5 +1,5 @@
-//! The batch sampler. Sample `i` of step `n` draws from the counter `[i, n, stream, 0]`; its noise from the counters
-//! `[block, n, stream, i + 1]`.
+//! The batch sampler. Sample `i` of step `n` uses the counter `[i, n, stream, 0]`, its noise the counters `[block, n,
+//! stream, i + 1]`.
 #![allow(unsafe_code)]
 
 use cfo_numerics::{Path, philox4x32};
@@ -30,7 +30,7 @@ fn windows<T: Real>(op: &SamplePath, intervals: usize, io: &Io<'_>) {
         let first = if op.staged { i * (intervals + 1) } else { drawn.row };
         *chosen = drawn.trajectory as u32;
         starts[i] = T::of(drawn.time);
-        // A trajectory that is shorter stays at its end.
+        // Shorter trajectories repeat their last snapshot.
         let within = |k: usize| k.min(drawn.count - 1);
         for k in 0..=intervals {
             let row = &values[(first + within(k)) * size..][..size];
@@ -61,7 +61,7 @@ fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
     let choices = Shared::new(io.output::<u32>(3));
     for_each(batch.div_ceil(task), |block| {
         for i in block * task..batch.min((block + 1) * task) {
-            // SAFETY: every sample is drawn once, into its own place.
+            // SAFETY: every sample is drawn once, to its own position.
             let (time, state, target, chosen) = unsafe {
                 let state = outputs[1].range(i * size..(i + 1) * size);
                 let target = outputs[2].range(i * size * frames..(i + 1) * size * frames);
@@ -105,7 +105,7 @@ fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
     });
 }
 
-/// The values of a trajectory at equally distant times.
+/// The values of a trajectory at equidistant times.
 fn whole<'a, T: Real>(
     path: Path,
     times: &[f64],
@@ -122,7 +122,7 @@ fn whole<'a, T: Real>(
 }
 
 vectorized! {
-/// Adds a weighted snapshot, or starts with it.
+/// Adds a weighted snapshot, or initialises the sum with it.
 fn add_weighted<T>(row: &[T], weight: T, first: bool, target: &mut [T]) {
     if first {
         for (target, &u) in target.iter_mut().zip(row) {
@@ -137,7 +137,7 @@ fn add_weighted<T>(row: &[T], weight: T, first: bool, target: &mut [T]) {
 }
 
 vectorized! {
-/// Adds a weighted snapshot to state and velocity, or starts them with it.
+/// Adds a weighted snapshot to state and velocity, or initialises them with it.
 fn accumulate<T>(row: &[T], weights: [T; 2], first: bool, state: &mut [T], target: &mut [T]) {
     let [value, velocity] = weights;
     if first {
@@ -154,7 +154,7 @@ fn accumulate<T>(row: &[T], weights: [T; 2], first: bool, state: &mut [T], targe
 }
 }
 
-/// Rows of a table by index; an index past the end yields the last row.
+/// Rows of a table by index; an index past the end gives the last row.
 pub(super) fn gather<T: Real>(io: &Io<'_>) {
     let (table, index, output) = (io.input::<T>(0), io.input::<u32>(1), io.output::<T>(0));
     let size = output.len() / index.len().max(1);

@@ -1,11 +1,11 @@
-//! The two kinds of real number that the CPU computes with, and functions of them that vectorise.
+//! The two types of real numbers of the CPU backend, and vectorisable functions of them.
 
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
 use super::buffer::Plain;
 use super::gemm::Dispatch;
 
-/// `f32` for work, `f64` for checks.
+/// Real numbers: `f32` for work, `f64` for checks.
 pub(crate) trait Real:
     Plain
     + Dispatch
@@ -21,7 +21,7 @@ pub(crate) trait Real:
     + MulAssign
     + std::iter::Sum
 {
-    /// Whether work is done in it, so that vector instructions pay, rather than checks alone.
+    /// Whether the type is used for work, so that vector instructions are worth while, rather than only for checks.
     const WORKS: bool;
     const ZERO: Self;
     const ONE: Self;
@@ -42,11 +42,11 @@ pub(crate) trait Real:
         Self::ONE / (Self::ONE + (-self).exp())
     }
 
-    /// `x` where it is between the bounds, else the nearer bound; NaN stays.
+    /// `x` clamped to the bounds; NaN stays NaN.
     #[inline(always)]
     fn within(self, low: f64, high: f64) -> Self {
         let (low, high) = (Self::of(low), Self::of(high));
-        // Selections in this order are one instruction each.
+        // In this order, each selection is one instruction.
         let x = if self < low { low } else { self };
         if x > high { high } else { x }
     }
@@ -82,8 +82,8 @@ pub(crate) trait Real:
     }
 }
 
-/// Beyond this magnitude the sigmoid inside SiLU is exactly 0 or 1 in `f32` and in `f64`. Arguments are cut there, since
-/// an infinite one times 0 is not a number.
+/// Magnitude beyond which the sigmoid inside SiLU is exactly 0 or 1 in `f32` and in `f64`. Arguments are clamped there,
+/// since infinity times 0 is NaN.
 const SILU_FLAT: f64 = 800.0;
 /// `SILU_FLAT` for GELU, whose square must not overflow either.
 const GELU_FLAT: f64 = 40.0;
@@ -106,11 +106,12 @@ impl Real for f32 {
         f64::from(self)
     }
 
-    /// Range reduction by `ln 2` in two parts and a polynomial of degree 6: 2 units in the last place, no branches and
-    /// no conversions, so that loops over it vectorise. What would be below the smallest normal number is 0.
+    /// Exponential by range reduction by `ln 2` in two parts and a polynomial of degree 6, accurate to 2 units in the
+    /// last place. It has no branches and no conversions, so that loops over it vectorise. Results below the smallest
+    /// normal number are 0.
     #[inline(always)]
     fn exp(self) -> Self {
-        /// Adding it rounds to an integer, which then stands in the lowest bits.
+        /// Adding this number rounds to an integer in the lowest bits.
         const ROUND: f32 = 12_582_912.0;
         /// The first argument whose exponential is infinite.
         const OVERFLOW: f32 = 88.722_84;
@@ -126,8 +127,9 @@ impl Real for f32 {
         let p = p * r + 1.666_666_5e-1;
         let p = p * r + 0.5;
         let value = p * (r * r) + r + 1.0;
-        // From NORMAL to OVERFLOW, n is between -126 and 128 and goes into the exponent: value is at least 1 where n is
-        // -126, and below 1 where n is 128, so the sum is that of a normal number. Outside, the bits mean nothing.
+        // From NORMAL to OVERFLOW, n is between -126 and 128 and is added to the exponent. The value is at least 1
+        // where n is -126, and below 1 where n is 128, so the sum is the exponent of a normal number. Outside, the bits
+        // have no meaning.
         let power = (shifted.to_bits().wrapping_sub(ROUND.to_bits())) << 23;
         let result = Self::from_bits(value.to_bits().wrapping_add(power));
         let result = if self < NORMAL { 0.0 } else { result };
@@ -150,7 +152,7 @@ impl Real for f32 {
         self.cos()
     }
 
-    /// A polynomial near 0, where the difference of two numbers near 1 would lose the relative accuracy; the
+    /// Uses a polynomial near 0, where the difference of two numbers near 1 would lose relative accuracy. The
     /// coefficients are those of the Cephes library.
     #[inline(always)]
     fn tanh(self) -> Self {

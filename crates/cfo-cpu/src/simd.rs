@@ -1,12 +1,12 @@
-//! Vector instructions: one body compiled for AVX-512, for AVX2 and plainly, chosen when it is called.
+//! Vector instructions: one source, compiled for AVX-512, for AVX2 and without either, selected at run time.
 
 use std::sync::OnceLock;
 
-/// Vector instructions of a processor, from the fewest on.
+/// Levels of vector instructions, in increasing order.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Those that the compiler may use anywhere.
+    /// Only instructions that the compiler may use everywhere.
     Plain,
     /// AVX2 and FMA.
     Avx2,
@@ -15,14 +15,13 @@ pub enum Level {
 }
 
 impl Level {
-    /// Levels of this processor, from the fewest instructions on, whatever `CFO_SIMD` asks for.
+    /// Levels of this processor in increasing order, independently of `CFO_SIMD`.
     pub fn available() -> impl Iterator<Item = Self> {
         [Self::Plain, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= detected())
     }
 }
 
-/// The best level of this processor, or the lower one that `CFO_SIMD` (`plain`, `avx2`) asks for, which is how tests
-/// reach the others.
+/// The best level of this processor, or the lower one in `CFO_SIMD` (`plain`, `avx2`), which tests use.
 #[inline]
 pub(crate) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
@@ -50,7 +49,7 @@ fn detected() -> Level {
     Level::Plain
 }
 
-/// Its name for people.
+/// Name for display.
 pub fn name() -> &'static str {
     match level() {
         Level::Avx512 => "AVX-512",
@@ -59,9 +58,9 @@ pub fn name() -> &'static str {
     }
 }
 
-/// Defines a function over `T: Real` whose body is compiled once for each level and dispatched at run time; for `f64`,
-/// which only checks use, once plainly, because every level more is paid at each build. `@at level;` chooses another
-/// level than that of the process; the processor must have it.
+/// Defines a function over `T: Real` whose body is compiled once for each level and selected at run time. For `f64`,
+/// which only checks use, it is compiled once without special instructions to reduce build time. `@at level;` selects a
+/// level other than the process's; the processor must support it.
 macro_rules! vectorized {
     ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {
         crate::simd::vectorized! { @at crate::simd::level(); $(#[$meta])* $vis fn $($rest)* }
@@ -79,7 +78,7 @@ macro_rules! vectorized {
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2<$t: crate::scalar::Real>($($arg: $type),*) $(-> $ret)? { plain::<$t>($($arg),*) }
                 match $level {
-                    // SAFETY: the level says that the processor has these instructions.
+                    // SAFETY: the level guarantees that the processor has these instructions.
                     crate::simd::Level::Avx512 => return unsafe { avx512::<$t>($($arg),*) },
                     // SAFETY: as above.
                     crate::simd::Level::Avx2 => return unsafe { avx2::<$t>($($arg),*) },

@@ -1,44 +1,45 @@
-//! The threads of a run. One of rayon's threads leads: it walks through the steps and offers the tasks of each; the
-//! others follow, spinning between steps instead of sleeping, because most steps are shorter than waking a thread
-//! takes. Offering tasks is a store to memory: nothing is queued or allocated.
+//! The threads of a run. One of rayon's threads leads: it iterates over the steps and offers the tasks of each step.
+//! The others follow and spin between steps instead of sleeping, because most steps are shorter than the time to wake a
+//! thread. Offering tasks is a store to memory: nothing is queued or allocated.
 //!
-//! Tasks are cut by the kernels and never by the number of threads, so that results do not depend on it. Every thread
-//! begins with its own part of a step's tasks, the same part each time: what it wrote in one step it mostly reads in
-//! the next, from its own cache. Who has finished takes over tasks of the others.
+//! Kernels divide tasks independently of the number of threads, so results do not depend on it. Every thread starts
+//! with its own part of a step's tasks, the same part in every step. It thus mostly reads from its own cache what it
+//! wrote in the previous step. Threads that have finished take over tasks of others.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Parts that the tasks of a step are divided into at most; more threads share them.
+/// Maximum number of parts of a step's tasks; more threads share them.
 const PARTS: usize = 16;
-/// Looks at the leader's offer after which a follower lets other programs run: about a tenth of a millisecond.
+/// Number of checks for an offer after which a follower yields to other processes: about a tenth of a millisecond.
 const PATIENCE: usize = 2000;
-/// Bit of [`Team::state`] that says that tasks are offered; below it is counted who works on them, above are offers.
+/// Bit of [`Team::state`] that is set while tasks are offered. The lower bits count the threads that work on them, the
+/// upper bits count offers.
 const OPEN: u64 = 1 << 32;
 
 thread_local! {
-    /// The team that this thread leads, while no task is running on it.
+    /// The team that this thread leads, while no task runs on it.
     static LED: Cell<*const Team> = const { Cell::new(std::ptr::null()) };
 }
 
 struct Team {
-    /// Offers so far, whether one is open, and how many followers work on it.
+    /// Number of offers, whether one is open, and the number of followers that work on it.
     state: AtomicU64,
-    /// What is offered. Written while nothing is open and nobody works, read by who has joined.
+    /// The offered work. Written while no offer is open and no thread works, read by threads that have joined.
     offer: UnsafeCell<*const (dyn Fn() + Sync)>,
     over: AtomicBool,
 }
 
-// SAFETY: the offer is read and written as its comment says, in an order that `state` gives.
+// SAFETY: the offer is read and written as its comment describes, in an order that `state` establishes.
 unsafe impl Sync for Team {}
 
-/// How many threads a run has: what memory for each is planned by.
+/// Number of threads of a run, for which per-thread memory is planned.
 pub(crate) fn lanes() -> usize {
     rayon::current_num_threads()
 }
 
-/// Runs `body` on a thread of rayon's with the others following it.
+/// Runs `body` on one of rayon's threads, with the others following it.
 pub(crate) fn lead<R: Send>(body: impl FnOnce() -> R + Send) -> R {
     if lanes() == 1 {
         return body();
@@ -46,7 +47,7 @@ pub(crate) fn lead<R: Send>(body: impl FnOnce() -> R + Send) -> R {
     let team =
         Team { state: AtomicU64::new(0), offer: UnsafeCell::new(&|| ()), over: AtomicBool::new(false) };
     let led = || {
-        // Ends the followers' wait even when the body panics.
+        // Ends the followers' wait, also if the body panics.
         let _end = End(&team);
         let _led = Led::set(&team);
         body()
@@ -62,7 +63,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Makes a team the one that this thread leads, or none, until dropped.
+/// Makes a team the one that this thread leads (or none) until dropped.
 struct Led(*const Team);
 
 impl Led {
@@ -92,13 +93,13 @@ impl Team {
         while !self.over.load(Ordering::Acquire) {
             let state = self.state.load(Ordering::Acquire);
             let fresh = state & OPEN != 0 && state >> 33 != seen;
-            // Only an open offer can be joined, and the leader closes it before it waits for who has joined.
+            // Only an open offer can be joined, and the leader closes it before it waits for the threads that joined.
             if fresh
                 && self.state.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 (seen, looks) = (state >> 33, 0);
                 let _joined = Joined(self);
-                // SAFETY: the leader keeps what it offers until nobody works on it.
+                // SAFETY: the leader keeps the offered work until no thread uses it.
                 unsafe { (**self.offer.get())() };
             } else if looks < PATIENCE {
                 looks += 1;
@@ -109,14 +110,14 @@ impl Team {
         }
     }
 
-    /// Runs `work` on this thread and on whoever joins in; returns when all have returned.
+    /// Runs `work` on this thread and on threads that join; returns when all have returned.
     fn offer(&self, work: &(dyn Fn() + Sync)) {
-        // SAFETY: the lifetime is only lengthened: nobody holds the reference once this function has returned, because
-        // `Open` waits for all who joined even when `work` panics.
+        // SAFETY: only the lifetime is extended. No thread holds the reference after this function has returned,
+        // because `Open` waits for all threads that joined, even if `work` panics.
         let work: *const (dyn Fn() + Sync) = unsafe {
             std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync + 'static)>(work)
         };
-        // SAFETY: nothing is open and nobody works.
+        // SAFETY: no offer is open and no thread works.
         unsafe { *self.offer.get() = work };
         let offers = self.state.load(Ordering::Relaxed) >> 33;
         self.state.store((offers + 1) << 33 | OPEN, Ordering::Release);
@@ -150,18 +151,18 @@ impl Drop for Open<'_> {
     }
 }
 
-/// The next task of a part, on a cache line of its own.
+/// The next task of a part, on its own cache line.
 #[repr(align(64))]
 struct NextTask(AtomicUsize);
 
-/// Runs every task once. Tasks started from within a task run on its own thread, one after another.
+/// Runs every task once. Tasks started within a task run on its thread, one after another.
 pub(crate) fn for_each(tasks: usize, work: impl Fn(usize) + Sync) {
     for_each_task(tasks, &mut [], 0, |task, _: &mut [u8]| work(task));
 }
 
-/// Runs every task once; the ones that run at the same time get different pieces of `scratch`, of `each` elements.
+/// Runs every task once. Concurrent tasks get different pieces of `scratch`, of `each` elements.
 ///
-/// What a task computes must not depend on the piece.
+/// The result of a task must not depend on the piece.
 pub(crate) fn for_each_task<T: Send>(
     tasks: usize,
     scratch: &mut [T],
@@ -188,7 +189,7 @@ pub(crate) fn for_each_task<T: Send>(
         if piece >= room {
             return;
         }
-        // SAFETY: every thread that joins gets a number of its own, and with it a piece of its own.
+        // SAFETY: every thread that joins gets its own number, and therefore its own piece.
         let piece = unsafe { std::slice::from_raw_parts_mut(pieces.pointer().add(piece * each), each) };
         let own = rayon::current_thread_index().unwrap_or(0);
         for part in (own..own + parts).map(|part| part % parts) {
@@ -202,12 +203,12 @@ pub(crate) fn for_each_task<T: Send>(
         }
     };
     let _within = Led::set(std::ptr::null());
-    // SAFETY: a team outlives the time in which it is led.
+    // SAFETY: a team exists as long as it is led.
     unsafe { (*team).offer(&drain) };
 }
 
-/// Runs the tasks side by side where there are enough to divide them evenly, else one after another, so that each can
-/// use all threads itself.
+/// Runs the tasks in parallel if there are enough to divide them evenly. Otherwise runs them one after another, so that
+/// each can use all threads.
 pub(crate) fn for_each_outer(tasks: usize, work: impl Fn(usize) + Sync) {
     if tasks.is_multiple_of(lanes()) || tasks >= 4 * lanes() {
         for_each(tasks, work);
@@ -216,13 +217,12 @@ pub(crate) fn for_each_outer(tasks: usize, work: impl Fn(usize) + Sync) {
     }
 }
 
-/// Cuts a slice into chunks and runs one task for each.
+/// Divides a slice into chunks and runs one task for each.
 pub(crate) fn chunks<T: Send>(slice: &mut [T], size: usize, work: impl Fn(usize, &mut [T]) + Sync) {
     chunk_pairs((slice, size), (&mut [0u8; 0], 0), |index, chunk, _| work(index, chunk));
 }
 
-/// Cuts two slices into chunks, each with its own size, and runs one task for each chunk of the first and the chunk of
-/// the second with the same number.
+/// Divides two slices into chunks of individual sizes and runs one task for each pair of chunks with the same index.
 pub(crate) fn chunk_pairs<T: Send, U: Send>(
     (first, size): (&mut [T], usize),
     (second, other): (&mut [U], usize),
@@ -237,7 +237,7 @@ pub(crate) fn chunk_pairs<T: Send, U: Send>(
     });
 }
 
-/// A pointer that tasks share; each writes elements of its own.
+/// A pointer that tasks share; each writes its own elements.
 pub(crate) struct Shared<T>(*mut T);
 
 impl<T> Clone for Shared<T> {
@@ -248,7 +248,7 @@ impl<T> Clone for Shared<T> {
 
 impl<T> Copy for Shared<T> {}
 
-// SAFETY: only an address; whoever dereferences it says why that is sound.
+// SAFETY: this is only an address; its uses state why they are sound.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
@@ -262,19 +262,20 @@ impl<T> Shared<T> {
         self.0
     }
 
-    /// Chunk `index` of those of `size` elements that `length` elements are cut into; the last ones may be shorter.
+    /// Chunk `index` of `length` elements that are divided into chunks of `size` elements; the last ones may be
+    /// shorter.
     ///
     /// # Safety
-    /// The elements exist, and nobody else holds this chunk.
+    /// The elements exist, and nothing else holds this chunk.
     pub(crate) unsafe fn chunk<'a>(self, index: usize, size: usize, length: usize) -> &'a mut [T] {
         // SAFETY: by the caller.
         unsafe { self.range((index * size).min(length)..((index + 1) * size).min(length)) }
     }
 
-    /// These elements.
+    /// The elements of a range.
     ///
     /// # Safety
-    /// The elements exist, and nobody else holds them.
+    /// The elements exist, and nothing else holds them.
     pub(crate) unsafe fn range<'a>(self, range: std::ops::Range<usize>) -> &'a mut [T] {
         // SAFETY: by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }

@@ -22,7 +22,7 @@ pub(super) fn run<T: Real>(op: &WaveletTransform, shape: &Shape, io: &Io<'_>) {
             let level = if op.inverse { levels - 1 - step } else { step };
             let side = |length: usize| if length == 1 { 1 } else { length >> level };
             let (rows, columns) = (side(h), side(w));
-            // The distance of neighbours along an axis, its length, and the same across it.
+            // The distance of neighbours along an axis and its length, and both for the other axis.
             let along_width =
                 Lines { step: c, length: columns, across: w * c, count: rows, periodic: periodic[1] };
             let along_height =
@@ -36,7 +36,7 @@ pub(super) fn run<T: Real>(op: &WaveletTransform, shape: &Shape, io: &Io<'_>) {
     });
 }
 
-/// Lines of points, each point a run of channels.
+/// Lines of points; each point is a run of channels.
 #[derive(Clone, Copy)]
 struct Lines {
     step: usize,
@@ -46,7 +46,7 @@ struct Lines {
     periodic: bool,
 }
 
-/// One level along one axis: averages into the first half of each line, details into the second; or back.
+/// One level along one axis: averages to the first half of each line, details to the second; or the inverse.
 fn transform<T: Real>(op: &WaveletTransform, lines: Lines, c: usize, y: &mut [T], scratch: &mut [T]) {
     for line in 0..lines.count {
         let at = |point: usize| line * lines.across + point * lines.step;

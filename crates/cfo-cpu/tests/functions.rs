@@ -1,4 +1,4 @@
-//! Functions of one number against `f64`: a stride over all inputs and every boundary, for each level of vector
+//! Functions of one number against `f64`: a regular sample of inputs and every boundary, for each level of vector
 //! instructions. `examples/every_float` checks all 2^32 inputs.
 
 #[path = "../examples/every_float/functions.rs"]
@@ -7,21 +7,22 @@ mod functions;
 use cfo_cpu::Level;
 use functions::Worst;
 
-/// Both neighbours of numbers where a function or its code changes, and the numbers.
+/// Numbers where a function or its code changes, with both neighbours of each.
 fn boundaries() -> Vec<f32> {
     let around = [
         0.0,
         f32::from_bits(1),
         f32::MIN_POSITIVE,
         f32::EPSILON,
-        // Where the polynomial of tanh ends.
+        // End of the polynomial of tanh.
         0.625,
         1.0,
-        // Where GELU's sigmoid is first 0 on the left, where it is cut, and where SiLU is.
+        // First argument on the left at which GELU's sigmoid is 0, and the arguments at which GELU and SiLU are
+        // clamped.
         10.060_966,
         40.0,
         800.0,
-        // Where exp is first infinite or no longer normal, and where the true value is 0.
+        // Arguments at which exp is first infinite or no longer normal, and at which the exact value is 0.
         88.722_84,
         87.336_54,
         87.3,
@@ -34,7 +35,7 @@ fn boundaries() -> Vec<f32> {
     ];
     let near = |x: f32| [x.next_down(), x, x.next_up()].into_iter();
     let mut all: Vec<f32> = around.iter().flat_map(|&x| near(x).chain(near(-x))).collect();
-    // Steps of exp's range reduction, for arguments of all signs.
+    // Steps of exp's range reduction, for arguments of both signs.
     all.extend((-300..=300).flat_map(|half| near(half as f32 * std::f32::consts::LN_2 / 2.0)));
     // Quiet and signalling NaN.
     all.extend([f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(0xffff_ffff)]);

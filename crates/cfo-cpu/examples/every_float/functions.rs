@@ -1,35 +1,36 @@
-//! Functions of one number, their derivatives as the engine forms them, their values in `f64`, and how far they may differ.
+//! Functions of one number, their derivatives as the engine computes them, their values in `f64`, and the allowed
+//! errors.
 
 use cfo_cpu::{Level, apply};
 use cfo_engine::ops::Unary;
 
-/// Inputs that are evaluated together.
+/// Number of inputs that are evaluated together.
 pub const BLOCK: usize = 1 << 12;
 
-/// A function with its limits of error.
+/// A function with its error bounds.
 pub struct Function {
     pub name: &'static str,
-    /// The function is this chain of operations.
+    /// The chain of operations that computes the function.
     chain: &'static [Unary],
-    /// A product with the value after this many operations of the chain closes it.
+    /// If set, the result is multiplied by the value after this number of operations.
     times: Option<usize>,
     exact: fn(f64) -> f64,
-    /// The size that an error is relative to, from the input and the exact value.
+    /// The size relative to which an error is measured, from the input and the exact value.
     size: fn(f64, f64) -> f64,
     /// Largest error in units of `f32::EPSILON` times the size.
     pub bound: f64,
-    /// Largest error where the exact value is so small that the function gives 0 instead.
+    /// Largest error where the exact value is so small that the function returns 0.
     flushed: f64,
 }
 
 /// The largest error of a function found so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Worst {
-    /// In units of `f32::EPSILON` times the function's size; infinite where a value is NaN, or infinite, without reason.
+    /// The error in units of `f32::EPSILON` times the function's size; infinite for an unexpected NaN or infinity.
     pub error: f64,
-    /// Where it is.
+    /// The input with this error.
     pub input: f32,
-    /// What was found there.
+    /// The value computed there.
     pub found: f32,
 }
 
@@ -42,12 +43,12 @@ impl Worst {
 
 const SMALLEST: f64 = f32::MIN_POSITIVE as f64;
 
-/// Size of functions with a small relative error everywhere.
+/// Size for functions with a small relative error everywhere.
 fn own(_: f64, exact: f64) -> f64 {
     exact.abs()
 }
 
-/// Size of functions of magnitude 1.
+/// Size for functions of magnitude 1.
 fn one(_: f64, _: f64) -> f64 {
     1.0
 }
@@ -67,7 +68,7 @@ fn inner(x: f64) -> (f64, f64) {
     (c * x * (1.0 + 0.044_715 * x * x), c * (1.0 + 3.0 * 0.044_715 * x * x))
 }
 
-/// A product whose first factor decides where it is 0, though the second may be infinite.
+/// A product that is 0 where its first factor is 0, also if the second is infinite.
 fn product(a: f64, b: f64) -> f64 {
     if a == 0.0 { 0.0 } else { a * b }
 }
@@ -77,7 +78,7 @@ fn gelu_slope(x: f64) -> f64 {
     sigmoid(w) + product(bell(w), x * steep)
 }
 
-/// The rounding of the sigmoid's argument counts as often as the argument is large, where the sigmoid is not flat.
+/// The rounding error of the sigmoid's argument is proportional to the argument, where the sigmoid is not flat.
 fn gelu_size(x: f64, exact: f64) -> f64 {
     let w = inner(x).0.abs();
     exact.abs() * (1.0 + if x < 0.0 { w } else { w * (-w).exp() })
@@ -99,19 +100,20 @@ pub fn all() -> Vec<Function> {
         flushed: 0.0,
     };
     vec![
-        // Half a unit in the last place at least, a whole one for the system's functions.
+        // At least half a unit in the last place; a whole one for the system's functions.
         Function { flushed: SMALLEST, ..plain("exp", &[Unary::Exp], f64::exp, 1.5) },
         plain("ln", &[Unary::Log], f64::ln, 1.0),
         plain("sin", &[Unary::Sin], f64::sin, 1.0),
         plain("cos", &[Unary::Cos], f64::cos, 1.0),
         plain("sqrt", &[Unary::Sqrt], f64::sqrt, 0.5),
         plain("tanh", &[Unary::Tanh], f64::tanh, 2.5),
-        // Reciprocals of what is infinite in f32 are 0.
+        // Reciprocals of values that are infinite in f32 are 0.
         Function { flushed: SMALLEST, ..plain("sigmoid", &[Unary::Sigmoid], sigmoid, 2.5) },
         Function { flushed: 90.0 * SMALLEST, ..plain("silu", &[Unary::Silu], silu, 3.0) },
         Function { size: gelu_size, flushed: 11.0 * SMALLEST, ..plain("gelu", &[Unary::Gelu], gelu, 3.0) },
-        // Slopes cross 0, and 1 - s is a multiple of EPSILON / 2 where the sigmoid s is near 1: the slope of SiLU has x as
-        // its factor there, up to 17, the slope of GELU the derivative of the sigmoid's argument times x, up to 36.
+        // Slopes cross 0, and 1 - s is a multiple of EPSILON / 2 where the sigmoid s is near 1. There it is multiplied
+        // by x, up to 17, in the slope of SiLU. In the slope of GELU the factor is x times the derivative of the
+        // sigmoid's argument, up to 36.
         Function { size: one, ..plain("slope of silu", &[Unary::SiluSlope], silu_slope, 17.0 / 2.0) },
         Function { size: one, ..plain("slope of gelu", &[Unary::GeluSlope], gelu_slope, 36.0 / 2.0) },
         Function { size: one, ..plain("slope of tanh", TANH_SLOPE, |x| x.cosh().powi(-2), 4.0) },
@@ -134,7 +136,7 @@ fn silu_slope(x: f64) -> f64 {
 }
 
 impl Function {
-    /// The largest error over some inputs, for each level of instructions; all see one evaluation in `f64`.
+    /// The largest error over some inputs for each level of instructions, with one evaluation in `f64` for all levels.
     pub fn worst(&self, inputs: &[f32], levels: &[Level], found: &mut [Worst]) {
         for x in inputs.chunks(BLOCK) {
             let exact: Vec<f64> = x.iter().map(|&x| (self.exact)(f64::from(x))).collect();
@@ -151,7 +153,7 @@ impl Function {
             let first = self.values(levels[0], x);
             let first = (bits(&first), largest(&first));
             for (&level, worst) in levels.iter().zip(&mut *found) {
-                // Most levels give the same bits, so that one look suffices.
+                // Most levels give the same bits, so one comparison suffices.
                 let values = self.values(level, x);
                 *worst = worst.or(if bits(&values) == first.0 { first.1 } else { largest(&values) });
             }
@@ -179,7 +181,7 @@ impl Function {
         if rounded == found || (rounded.is_nan() && found.is_nan()) {
             return 0.0;
         }
-        // The last number before infinity may round either way, by as much as other numbers.
+        // The last number before infinity may round either way, with the error of other numbers.
         let found = if found.is_infinite() && exact.is_finite() {
             f64::from(f32::MAX) * (1.0 + f64::from(f32::EPSILON)) * f64::from(found.signum())
         } else {

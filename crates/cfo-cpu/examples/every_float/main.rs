@@ -1,5 +1,5 @@
-//! Checks functions of one number on all 2^32 inputs against `f64`, for each level of vector instructions that this
-//! processor has; exits with 1 if an error is larger than its bound.
+//! Checks functions of one number on all 2^32 inputs against `f64`, for each level of vector instructions of this
+//! processor. Exits with 1 if an error is larger than its bound.
 //!
 //!     cargo run --release -p cfo-cpu --example every_float [NAME...]
 
@@ -12,7 +12,7 @@ use cfo_cpu::Level;
 use functions::{Function, Worst};
 use rayon::prelude::*;
 
-/// Inputs of one task.
+/// Number of inputs of one task.
 const TASK: u64 = 1 << 16;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! The convolution and its adjoint in the input as matrix products whose left rows are gathered by pointer: one row a
-//! pixel of the result, one run a tap of the kernel, the margins a row of zeros. Nothing of the input is copied.
+//! The convolution and its adjoint in the input as matrix products with rows gathered by pointer. Each row is a pixel
+//! of the result, each run of a row is a tap of the kernel, and padding is a row of zeros. The input is not copied.
 #![allow(unsafe_code)]
 
 use super::Geometry;
@@ -9,31 +9,31 @@ use crate::gemm::{
 };
 use crate::scalar::Real;
 
-/// Pixels that one task computes.
+/// Number of pixels per task.
 const PIXELS: usize = 64;
-/// Tasks below which channels are divided too.
+/// Number of tasks below which channels are divided too.
 const TASKS: usize = 8;
 
-/// One product: pixels of the result that see the same taps.
+/// One product, for pixels of the result with the same taps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gather {
     g: Geometry,
     /// Whether this is the adjoint.
     adjoint: bool,
-    /// First pixel along both axes; the others follow at distance `step`, `size` of them.
+    /// First pixel along both axes; `size` pixels follow at distance `step`.
     first: [usize; 2],
     step: [usize; 2],
     size: [usize; 2],
-    /// First tap along both axes; the others follow at distance `hop`, `taps` of them.
+    /// First tap along both axes; `taps` taps follow at distance `hop`.
     tap: [usize; 2],
     hop: [usize; 2],
     taps: [usize; 2],
-    /// Panels that one task computes.
+    /// Number of panels per task.
     group: usize,
 }
 
 impl Gather {
-    /// The convolution itself.
+    /// The forward convolution.
     pub(super) fn forward(g: Geometry) -> Self {
         Self {
             g,
@@ -49,7 +49,7 @@ impl Gather {
         .grouped()
     }
 
-    /// The adjoint, for the pixels whose distance to the padded edge leaves the given remainders by the stride.
+    /// The adjoint, for the pixels whose distance to the padded edge has the given remainders modulo the stride.
     pub(super) fn input(g: Geometry, remainder: [usize; 2]) -> Self {
         let lengths = [g.height, g.width];
         let first = [0, 1].map(|axis| {
@@ -76,7 +76,7 @@ impl Gather {
         self.taps[0] * self.taps[1]
     }
 
-    /// Channels read and channels written.
+    /// Number of channels read and of channels written.
     fn inner(&self) -> usize {
         if self.adjoint { self.g.outputs } else { self.g.inputs }
     }
@@ -89,7 +89,7 @@ impl Gather {
         self.tap_count() * self.inner() * self.outputs().next_multiple_of(WIDEST)
     }
 
-    /// Pointers of one task, in elements.
+    /// Number of pointers per task, in elements.
     fn table_elements(&self) -> usize {
         2 * (PIXELS + 8) * (self.tap_count() + 1)
     }
@@ -99,7 +99,7 @@ impl Gather {
         self.panel_elements() + self.inner().next_multiple_of(16) + lanes() * self.table_elements()
     }
 
-    /// Computes these pixels.
+    /// Computes the pixels of this product.
     pub(super) fn run<T: Real>(&self, io: &Io<'_>) {
         if self.pixels() == 0 {
             return;
@@ -148,8 +148,8 @@ impl<T: Real> Work<T> for Packing<'_, T> {
                     false => (column * size + tap, 1, size),
                     true => (tap + column, size, 1),
                 };
-                // SAFETY: inside the weight, whose sizes the graph checked; the scratch memory holds all panels, and
-                // every task writes its own.
+                // SAFETY: inside the weight, whose sizes the graph checked. The scratch memory holds all panels, and
+                // tasks write disjoint ones.
                 unsafe {
                     let from = Matrix { start: self.w.as_ptr().add(start), row, column: across };
                     let to = self.panels.pointer().add((column * taps + t * V::PANEL) * inner);
@@ -172,8 +172,8 @@ struct Block<'a, T> {
 }
 
 impl<T: Real> Block<'_, T> {
-    /// Fills the table: for each block of `rows` pixels and each tap the starts of the runs that the pixels read, and
-    /// at the end where each pixel is written.
+    /// Fills the table. For each block of `rows` pixels and each tap it holds the starts of the runs that the pixels
+    /// read. At the end it holds the position to which each pixel is written.
     #[inline(always)]
     unsafe fn point(&mut self, rows: usize) -> (*const *const T, *const *mut T) {
         let (gather, g) = (self.gather, &self.gather.g);
@@ -196,7 +196,7 @@ impl<T: Real> Block<'_, T> {
                 let pixel = [gather.first[0] + i * gather.step[0], gather.first[1] + j * gather.step[1]];
                 let offset = (batch * whole[0] + pixel[0]) * whole[1] + pixel[1];
                 *targets.add(n) = self.y.pointer().add(offset * outputs);
-                // Where the first tap reads, as a whole number that may wrap below 0, and the way to the next tap.
+                // Start of the first tap, as an integer that may wrap below 0, and the distance to the next tap.
                 let start = [0, 1].map(|axis| match gather.adjoint {
                     false => (pixel[axis] * g.stride[axis]).wrapping_sub(g.padding[axis]),
                     true => (pixel[axis] + g.padding[axis] - gather.tap[axis]).wrapping_div(g.stride[axis]),
@@ -233,8 +233,8 @@ impl<T: Real> Work<T> for Block<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(mut self) {
         let (taps, inner) = (self.gather.tap_count(), self.gather.inner());
-        // SAFETY: the table's pointers lead to runs of `inner` elements or to the pixels of the result, which no other
-        // task writes in these columns; the panels were packed before.
+        // SAFETY: the table's pointers lead to runs of `inner` elements or to pixels of the result. No other task
+        // writes these pixels in these columns. The panels were packed before.
         unsafe {
             let (table, targets) = self.point(V::ROWS);
             for column in self.columns.clone().step_by(V::PANEL) {

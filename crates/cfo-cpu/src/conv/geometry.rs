@@ -1,10 +1,10 @@
-//! The sizes of a convolution, the same for all three of its forms.
+//! Sizes of a convolution, common to its three forms.
 
 use cfo_engine::Shape;
 use cfo_engine::ops::{Conv, ConvInput, ConvWeight};
 
-/// A convolution from `[batch, height, width, inputs]` to `[batch, rows, columns, outputs]` with the weight
-/// `[outputs, kernel[0], kernel[1], inputs]`. Pairs are (along height, along width).
+/// A convolution from `[batch, height, width, inputs]` to `[batch, rows, columns, outputs]` with the weight `[outputs,
+/// kernel[0], kernel[1], inputs]`. Pairs are (height, width).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(super) batch: usize,
@@ -47,12 +47,12 @@ impl Geometry {
         Self { batch, height, width, inputs, rows, columns, outputs, kernel, stride, padding }
     }
 
-    /// The height that kernel row `p` reads for output row `i`, if it lies in the field.
+    /// The input row for output row `i` and kernel row `p`, if it is in the field.
     pub(super) fn y(&self, i: usize, p: usize) -> Option<usize> {
         (i * self.stride[0] + p).checked_sub(self.padding[0]).filter(|&y| y < self.height)
     }
 
-    /// The same along the width.
+    /// The input column for output column `j` and kernel column `q`, if it is in the field.
     pub(super) fn x(&self, j: usize, q: usize) -> Option<usize> {
         (j * self.stride[1] + q).checked_sub(self.padding[1]).filter(|&x| x < self.width)
     }

@@ -19,7 +19,7 @@ use winograd_weight::FilterGradient;
 use super::Io;
 use super::scalar::Real;
 
-/// Which of the three forms of a convolution.
+/// The three forms of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConvPass {
     Forward,
@@ -27,7 +27,7 @@ pub(super) enum ConvPass {
     Weight,
 }
 
-/// The products that the adjoint in the input consists of: one for each remainder of the pixels by the stride.
+/// The products of the adjoint in the input: one for each remainder of the pixels modulo the stride.
 fn inputs(g: &Geometry) -> impl Iterator<Item = Gather> {
     let (g, [down, across]) = (*g, g.stride);
     (0..down * across).map(move |i| Gather::input(g, [i / across, i % across]))

@@ -1,4 +1,4 @@
-//! Padding and its adjoint: rows copied to or added from their places.
+//! Padding and its adjoint, by copying or adding rows.
 
 use crate::Io;
 use crate::scalar::Real;
@@ -35,7 +35,7 @@ pub(crate) fn pad<T: Real>(op: &Pad, input: &Shape, io: &Io<'_>) {
     });
 }
 
-/// `output` is the shape of the result, the field without margins.
+/// Adds the padding to the field: `output` is the shape of the result, the field without padding.
 pub(crate) fn fold<T: Real>(op: &Fold, output: &Shape, io: &Io<'_>) {
     let [_, height, width, channels] = output.axes() else { unreachable!("the graph checked the rank") };
     let (height, width, channels) = (*height, *width, *channels);

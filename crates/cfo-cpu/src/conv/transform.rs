@@ -7,11 +7,11 @@
 use crate::gemm::Vector;
 use crate::scalar::Real;
 
-/// Points of a transformed axis.
+/// Number of points of a transformed axis.
 pub(super) const POINTS: usize = 6;
-/// Outputs of a tile along an axis.
+/// Number of outputs of a tile along an axis.
 pub(super) const TILE: usize = 4;
-/// Taps of the filter.
+/// Number of taps of the filter.
 pub(super) const TAPS: usize = 3;
 
 const A: f64 = 2.0 / 3.0;
@@ -30,7 +30,7 @@ pub(super) trait Transform<const I: usize, const O: usize> {
     unsafe fn apply<V: Vector>(x: [V; I]) -> [V; O];
 }
 
-/// A piece of the input.
+/// Transform of the input.
 pub(super) struct Field;
 
 impl Transform<6, 6> for Field {
@@ -56,7 +56,7 @@ impl Transform<6, 6> for Field {
     }
 }
 
-/// The filter.
+/// Transform of the filter.
 pub(super) struct Filter;
 
 impl Transform<3, 6> for Filter {
@@ -75,7 +75,7 @@ impl Transform<3, 6> for Filter {
     }
 }
 
-/// From products to outputs.
+/// Transform from products to outputs.
 pub(super) struct Outputs;
 
 impl Transform<6, 4> for Outputs {
@@ -134,13 +134,13 @@ impl Transform<6, 3> for Gradient {
     }
 }
 
-/// What the filter's values at ±2/3 and at ±3/2 are divided by, inverted.
+/// Reciprocals of the normalisation of the filter's values at ±2/3 and at ±3/2.
 fn norms() -> (f64, f64) {
     (1.0 / (2.0 * A * A * (A * A - B * B)), 1.0 / (2.0 * B * B * (B * B - A * A)))
 }
 
-/// Applies a transform along both axes of a square, or along the second alone where the field has one row: `rows` is
-/// the number of rows of the source, 1 or `I`, and of the result 1 or `O` accordingly.
+/// Applies a transform along both axes of a square, or along the second alone if the field has one row. `rows` is the
+/// number of rows of the source, 1 or `I`; the result then has 1 or `O` rows.
 #[inline(always)]
 pub(super) unsafe fn both<V: Vector, F: Transform<I, O>, const I: usize, const O: usize>(
     flat: bool,

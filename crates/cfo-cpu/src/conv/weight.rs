@@ -1,4 +1,5 @@
-//! The convolution's adjoint in the weight: for every tap a product of the transposed cotangent with the shifted input.
+//! The convolution's adjoint in the weight: for every tap, a product of the transposed cotangent with the shifted
+//! input.
 #![allow(unsafe_code)]
 
 use super::Geometry;
@@ -8,34 +9,34 @@ use crate::gemm::{
 };
 use crate::scalar::Real;
 
-/// Output channels that one task computes.
+/// Number of output channels per task.
 const CHANNELS: usize = 16;
-/// Pixels summed before the sums go to memory.
+/// Number of pixels that are summed before the sums are written to memory.
 const PIXELS: usize = 256;
-/// Parts into which the pixels are divided where taps and channels are packed.
+/// Number of parts of the pixels where taps and channels are packed.
 const PARTS: usize = 8;
 
-/// Whether a panel of input channels can be read where it lies.
+/// Whether a panel of input channels can be read without packing.
 fn in_place(g: &Geometry) -> bool {
     g.inputs.is_multiple_of(WIDEST)
 }
 
-/// Output rows whose pixels are summed before the sums go to memory.
+/// Number of output rows whose pixels are summed before the sums are written to memory.
 fn row_step(g: &Geometry) -> usize {
     (PIXELS / g.columns).clamp(1, PIXELS)
 }
 
-/// Elements in which a task packs the cotangents of its channels.
+/// Number of elements in which a task packs the cotangents of its channels.
 fn left_elements(g: &Geometry) -> usize {
     (CHANNELS + 8) * row_step(g) * g.columns
 }
 
-/// Columns of the packed form.
+/// Number of columns of the packed form.
 fn packed_columns(g: &Geometry) -> usize {
     (g.kernel[0] * g.kernel[1] * g.inputs).next_multiple_of(WIDEST)
 }
 
-/// Pixels packed at once.
+/// Number of pixels packed at once.
 fn packed_pixels(g: &Geometry) -> usize {
     ((1 << 16) / packed_columns(g)).clamp(8, PIXELS)
 }
@@ -74,12 +75,12 @@ struct Taps<'a, T> {
 }
 
 impl<T: Real> Taps<'_, T> {
-    /// The runs of pixels in output rows `rows`, of all samples, that read the field with tap `q`; cotangents lie packed
+    /// The runs of pixels in output rows `rows` of all samples that read the field with tap `q`. Cotangents are packed
     /// in blocks of `block` channels.
     #[inline(always)]
     fn segments(&self, rows: std::ops::Range<usize>, q: usize, block: usize, into: &mut [Segment]) -> usize {
         let g = self.g;
-        // The first and the last column whose tap lies in the field.
+        // The first and the last column whose tap is in the field.
         let first = g.padding[1].saturating_sub(q).div_ceil(g.stride[1]);
         let end = (g.width + g.padding[1]).saturating_sub(q).div_ceil(g.stride[1]).min(g.columns);
         let mut count = 0;
@@ -109,7 +110,7 @@ impl<T: Real> Work<T> for Taps<'_, T> {
         for row in (0..all).step_by(step) {
             let rows = row..all.min(row + step);
             let length = rows.len() * g.columns;
-            // SAFETY: there is room for the cotangents of these rows and channels.
+            // SAFETY: there is memory for the cotangents of these rows and channels.
             unsafe {
                 let from = self.dy.as_ptr().add(row * g.columns * g.outputs + self.outputs.start);
                 pack_left::<V>(from, g.outputs, length, self.outputs.len(), self.left.as_mut_ptr());
@@ -119,7 +120,7 @@ impl<T: Real> Work<T> for Taps<'_, T> {
                 let tap = (self.p * g.kernel[1] + q) * g.inputs;
                 for column in (0..g.inputs).step_by(V::PANEL) {
                     for output in self.outputs.clone().step_by(V::ROWS) {
-                        // SAFETY: segments lie inside both fields; this task alone writes these taps of these outputs.
+                        // SAFETY: segments are inside both fields; only this task writes these taps of these outputs.
                         unsafe {
                             let to = self.dw.pointer().add(output * size + tap + column);
                             multiply_columns::<V>(
@@ -142,7 +143,8 @@ impl<T: Real> Work<T> for Taps<'_, T> {
     }
 }
 
-/// For few or odd numbers of channels: taps and channels side by side, packed for some pixels at a time.
+/// The gradient for few channels or odd numbers of channels: taps and channels are packed together, for some pixels at
+/// a time.
 fn packed<T: Real>(g: &Geometry, io: &Io<'_>) {
     let (x, dy) = (io.input::<T>(0), io.input::<T>(1));
     let (columns, pixels) = (packed_columns(g), packed_pixels(g));
@@ -170,7 +172,7 @@ fn packed<T: Real>(g: &Geometry, io: &Io<'_>) {
     }
 }
 
-/// The weight gradient over some of the pixels, by taps and channels packed.
+/// The weight gradient over some of the pixels, with packed taps and channels.
 struct WeightPart<'a, T> {
     g: &'a Geometry,
     x: &'a [T],
@@ -221,7 +223,7 @@ impl<T: Real> Work<T> for WeightPart<'_, T> {
             let segment = Segment { a: first * g.outputs, b: 0, length: end - first };
             for column in (0..used).step_by(V::PANEL) {
                 for output in (0..g.outputs).step_by(V::ROWS) {
-                    // SAFETY: the panels were packed above, and this task alone writes its part of the sums.
+                    // SAFETY: the panels were packed above, and only this task writes its part of the sums.
                     unsafe {
                         let to = self.sums.pointer().add((self.part * g.outputs + output) * whole + column);
                         multiply_columns::<V>(

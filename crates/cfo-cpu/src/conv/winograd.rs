@@ -1,8 +1,8 @@
-//! Three-tap convolutions with stride 1 by Winograd's minimal filtering: 36 products for a 4x4 tile of the result where
-//! the definition takes 144, or 6 for a run of 4 where it takes 12.
+//! Three-tap convolutions with stride 1 by Winograd's minimal filtering: 36 instead of 144 products for a 4x4 tile of
+//! the result, or 6 instead of 12 for a run of 4.
 //!
-//! The filter is transformed first, once a call; then every task transforms some tiles of the input, multiplies at each
-//! point with all channels, and transforms back, all of it in memory of its own that fits the second-level cache.
+//! The filter is transformed first, once per call. Every task then transforms some tiles of the input, multiplies at
+//! each point with all channels, and transforms back. Its memory fits into the second-level cache.
 #![allow(unsafe_code)]
 
 use super::Geometry;
@@ -12,38 +12,38 @@ use crate::Io;
 use crate::gemm::{Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
 use crate::scalar::Real;
 
-/// Tiles that one task computes.
+/// Number of tiles per task.
 const TILES: usize = 16;
-/// Channels of the result that a task computes before it transforms them back.
+/// Number of the result's channels that a task computes before it transforms them back.
 const PASS: usize = 2 * WIDEST;
-/// Tasks below which channels are divided too.
+/// Number of tasks below which channels are divided too.
 const TASKS: usize = 4;
-/// Tiles below which transforming the filter costs more than is saved.
+/// Number of tiles below which transforming the filter costs more than it saves.
 const FEWEST: usize = 8;
-/// Elements of transformed filters that stay in the second-level cache beside the tiles.
+/// Number of elements of transformed filters that fit into the second-level cache beside the tiles.
 const FILTERS: usize = 1 << 18;
-/// Tiles that are few.
+/// Largest number of tiles that counts as few.
 const FEW: usize = 64;
-/// Elements between arrays that are read together, so that they do not fall on the same lines of a cache.
+/// Additional elements between arrays that are read together, so that they use different cache lines.
 pub(super) const SKEW: usize = 16;
 
-/// A convolution, or its adjoint in the input, which is one with the kernel turned round and the channels exchanged.
+/// A convolution, or its adjoint in the input, which is a convolution with reversed kernel and exchanged channels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Winograd {
     adjoint: bool,
     /// Whether the kernel has one row.
     pub(super) flat: bool,
     batch: usize,
-    /// Height and width of what is read and of what is written.
+    /// Height and width of the source and of the result.
     pub(super) source: [usize; 2],
     pub(super) result: [usize; 2],
     padding: [usize; 2],
-    /// Channels read and written.
+    /// Number of channels read and written.
     pub(super) inner: usize,
     pub(super) outputs: usize,
 }
 
-/// Whether kernel, stride and channels allow it.
+/// Whether minimal filtering supports the kernel, stride and channels.
 pub(super) fn applies(g: &Geometry) -> bool {
     let kernel = g.kernel[1] == TAPS && (g.kernel[0] == TAPS || g.kernel[0] == 1);
     let padding = (0..2).all(|axis| g.padding[axis] < g.kernel[axis]);
@@ -52,7 +52,7 @@ pub(super) fn applies(g: &Geometry) -> bool {
 }
 
 impl Winograd {
-    /// The convolution, if it pays.
+    /// The convolution, if minimal filtering is worth while.
     pub(super) fn forward(g: &Geometry) -> Option<Self> {
         let (source, result) = ([g.height, g.width], [g.rows, g.columns]);
         let (inner, outputs, padding) = (g.inputs, g.outputs, g.padding);
@@ -69,7 +69,7 @@ impl Winograd {
         .checked(g)
     }
 
-    /// The adjoint, if it pays.
+    /// The adjoint, if minimal filtering is worth while.
     pub(super) fn input(g: &Geometry) -> Option<Self> {
         let (source, result) = ([g.rows, g.columns], [g.height, g.width]);
         let padding = [0, 1].map(|axis| (g.kernel[axis] - 1).saturating_sub(g.padding[axis]));
@@ -95,7 +95,7 @@ impl Winograd {
         if self.flat { POINTS } else { POINTS * POINTS }
     }
 
-    /// Tiles of one sample, down and across.
+    /// Number of tiles of one sample along height and width.
     fn grid(&self) -> [usize; 2] {
         [
             if self.flat { self.result[0] } else { self.result[0].div_ceil(TILE) },
@@ -107,7 +107,7 @@ impl Winograd {
         self.batch * self.grid()[0] * self.grid()[1]
     }
 
-    /// Elements of the transformed filter at one point for one panel.
+    /// Number of elements of the transformed filter at one point for one panel.
     fn filter_stride(&self, panel: usize) -> usize {
         self.inner * panel + SKEW
     }
@@ -121,7 +121,7 @@ impl Winograd {
         self.points() * each
     }
 
-    /// Whether the transformed filters are too many to be written and read again for so few tiles: then they are made
+    /// Whether the transformed filters are too large to be written and read again for few tiles. They are then computed
     /// where they are used.
     fn by_panels(&self) -> bool {
         let filters = self.points() * self.inner * self.outputs;
@@ -176,7 +176,7 @@ impl<T: Real> Work<T> for Filters<'_, T> {
         let of = self.of;
         let stride = of.filter_stride(V::PANEL);
         for column in (self.first..self.first + WIDEST).step_by(V::PANEL) {
-            // SAFETY: the scratch memory was planned for all filters, and this task alone writes those of its panels.
+            // SAFETY: the scratch memory holds all filters, and only this task writes those of its panels.
             unsafe {
                 let to = self.filters.pointer().add(column / V::PANEL * of.points() * stride);
                 of.transform_filters::<V>(self.w.as_ptr(), column, 0..of.inner, to, stride);
@@ -198,9 +198,9 @@ struct Tiles<'a, T> {
 }
 
 impl Winograd {
-    /// Transforms the filters from some input channels to one panel of output channels, starting at `column`: element
-    /// `(point, channel, output)` goes to `to[point * stride + channel * PANEL + output]`, channels counted from the
-    /// first of the range.
+    /// Transforms the filters from some input channels to one panel of output channels, starting at `column`. Element
+    /// `(point, channel, output)` is written to `to[point * stride + channel * PANEL + output]`, with channels relative
+    /// to the first of the range.
     #[inline(always)]
     pub(super) unsafe fn transform_filters<V: Vector>(
         &self,
@@ -216,7 +216,7 @@ impl Winograd {
         unsafe {
             for k in channels.clone().step_by(V::WIDTH) {
                 if !self.adjoint {
-                    // Output channels lie apart in the weight: bring them side by side.
+                    // Output channels are not contiguous in the weight: collect them.
                     for tap in 0..taps {
                         for half in [0, V::WIDTH] {
                             let from = w.add(((column + half) * taps + tap) * self.inner + k);
@@ -255,8 +255,8 @@ impl Winograd {
         (row / down, [row % down * if self.flat { 1 } else { TILE }, j * TILE])
     }
 
-    /// Transforms the input under one tile for all channels: element `(point, channel)` goes to
-    /// `to[point * stride + channel]`.
+    /// Transforms the input of one tile for all channels: element `(point, channel)` is written to `to[point * stride +
+    /// channel]`.
     #[inline(always)]
     pub(super) unsafe fn transform_field<V: Vector>(
         &self,
@@ -275,7 +275,7 @@ impl Winograd {
                 *pixel = x.wrapping_add(((batch * self.source[0] + y) * self.source[1] + x_at) * self.inner);
             }
         }
-        // SAFETY: the pixels lie in the field or are zeros, each of `inner` channels; `to` is the caller's.
+        // SAFETY: the pixels are in the field or are zeros, each with `inner` channels; `to` is the caller's.
         unsafe {
             for channel in (0..self.inner).step_by(V::WIDTH) {
                 let mut taken = [[V::splat(V::Scalar::ZERO); POINTS]; POINTS];
@@ -297,8 +297,8 @@ impl<T: Real> Work<T> for Tiles<'_, T> {
         let of = self.of;
         let (stride, filter_stride) = (TILES * of.inner + SKEW, of.filter_stride(V::PANEL));
         let (fields, products) = self.scratch.split_at_mut(of.points() * stride);
-        // SAFETY: the scratch memory was planned for TILES tiles of all channels read and PASS channels written, the
-        // filters were transformed before, and no other task writes these pixels and channels.
+        // SAFETY: the scratch memory holds TILES tiles of all channels read and PASS channels written. The filters were
+        // transformed before, and no other task writes these pixels and channels.
         unsafe {
             for (n, tile) in self.tiles.clone().enumerate() {
                 let to = fields.as_mut_ptr().add(n * of.inner);
@@ -338,7 +338,7 @@ impl<T: Real> Work<T> for Tiles<'_, T> {
     }
 }
 
-/// Transforms the products of one tile back and writes the pixels that exist.
+/// Transforms the products of one tile back and writes the existing pixels.
 #[inline(always)]
 pub(super) unsafe fn write<V: Vector>(
     of: &Winograd,

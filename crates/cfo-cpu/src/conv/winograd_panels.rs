@@ -1,5 +1,5 @@
-//! Minimal filtering with many channels and few tiles: the input is transformed first, then every task makes the
-//! filters of its own output channels where it uses them, so that they are never written to memory as a whole.
+//! Minimal filtering with many channels and few tiles. The input is transformed first. Every task then computes the
+//! filters of its own output channels where it uses them, so that all filters are never in memory at once.
 #![allow(unsafe_code)]
 
 use super::winograd::{SKEW, Winograd, write};
@@ -7,16 +7,16 @@ use crate::Io;
 use crate::gemm::{Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
 use crate::scalar::Real;
 
-/// Tiles that one task computes.
+/// Number of tiles per task.
 const TILES: usize = 64;
-/// Channels whose filters are made at once.
+/// Number of channels whose filters are computed at once.
 const CHANNELS: usize = 64;
-/// Elements of the transformed input that are kept at once, or [`TILES`] tiles if that is more.
+/// Number of elements of the transformed input that are kept at once, or [`TILES`] tiles if that is more.
 const KEPT: usize = 1 << 20;
-/// Tiles that one task transforms.
+/// Number of tiles that one task transforms.
 const TRANSFORMED: usize = 4;
 
-/// Tiles whose input is transformed at once.
+/// Number of tiles whose input is transformed at once.
 fn chunk(of: &Winograd) -> usize {
     (KEPT / (of.points() * of.inner) / TILES * TILES).max(TILES).min(of.tiles())
 }
@@ -25,7 +25,7 @@ fn field_stride(of: &Winograd) -> usize {
     chunk(of) * of.inner + SKEW
 }
 
-/// Tiles of one task.
+/// Number of tiles of one task.
 fn task_tiles(of: &Winograd) -> usize {
     TILES.min(of.tiles())
 }
@@ -83,7 +83,7 @@ impl<T: Real> Work<T> for Fields<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         for tile in self.tiles {
-            // SAFETY: the scratch memory was planned for a chunk of tiles, and this task alone writes these tiles.
+            // SAFETY: the scratch memory holds a chunk of tiles, and only this task writes these tiles.
             unsafe {
                 let to = self.fields.pointer().add((tile - self.first) * self.of.inner);
                 let (x, zeros) = (self.x.as_ptr(), self.zeros.as_ptr());
@@ -115,8 +115,8 @@ impl<T: Real> Work<T> for Panel<'_, T> {
             for channel in (0..of.inner).step_by(CHANNELS) {
                 let channels = channel..of.inner.min(channel + CHANNELS);
                 let inner = channels.len();
-                // SAFETY: the scratch memory was planned for the filters of these channels and the products of these
-                // tiles; the input of the chunk was transformed before.
+                // SAFETY: the scratch memory holds the filters of these channels and the products of these tiles; the
+                // input of the chunk was transformed before.
                 unsafe {
                     let (w, to) = (self.w.as_ptr(), filters.as_mut_ptr());
                     of.transform_filters::<V>(w, column, channels, to, filter_stride());

@@ -1,6 +1,6 @@
 //! The adjoint in the weight of three-tap convolutions with stride 1 by Winograd's minimal filtering.
 //!
-//! Input and cotangents are transformed tile by tile; at each point the filter's transformed gradient is one product
+//! Input and cotangents are transformed tile by tile. At each point the filter's transformed gradient is one product
 //! over all tiles, which is transformed back at the end.
 #![allow(unsafe_code)]
 
@@ -11,15 +11,15 @@ use crate::Io;
 use crate::gemm::{Columns, Segment, Shared, Target, Vector, Work, for_each_task, multiply_columns};
 use crate::scalar::Real;
 
-/// Elements of transformed fields that are kept at once.
+/// Number of elements of transformed fields that are kept at once.
 const KEPT: usize = 1 << 18;
-/// Tiles below which transforming the products back costs more than is saved.
+/// Number of tiles below which transforming the products back costs more than it saves.
 const FEWEST: usize = 16;
-/// Tiles that one task transforms.
+/// Number of tiles that one task transforms.
 const TILES: usize = 8;
-/// Output channels that one task multiplies.
+/// Number of output channels that one task multiplies.
 const CHANNELS: usize = 64;
-/// Tiles summed before the sums go to memory.
+/// Number of tiles that are summed before the sums are written to memory.
 const INNER: usize = 256;
 
 /// The gradient of the filter of a convolution.
@@ -29,12 +29,12 @@ pub(super) struct FilterGradient {
 }
 
 impl FilterGradient {
-    /// If it pays.
+    /// The gradient, if minimal filtering is worth while.
     pub(super) fn new(g: &Geometry) -> Option<Self> {
         Winograd::forward(g).filter(|of| of.tiles() >= FEWEST).map(|of| Self { of })
     }
 
-    /// Tiles transformed at once.
+    /// Number of tiles transformed at once.
     fn chunk(&self) -> usize {
         let each = self.of.points() * (self.of.inner + self.of.outputs);
         (KEPT / each).next_multiple_of(TILES).max(4 * TILES).min(self.of.tiles())
@@ -89,7 +89,7 @@ impl FilterGradient {
     }
 }
 
-/// What all tasks see.
+/// Data that all tasks share.
 struct Shares<'a, T> {
     of: &'a FilterGradient,
     x: &'a [T],
@@ -118,7 +118,7 @@ impl<T: Real> Work<T> for Fields<'_, T> {
         let [field, cotangent, _] = at.of.strides();
         for tile in self.tiles {
             let n = tile - self.first;
-            // SAFETY: the scratch memory was planned for a chunk of tiles, and this task alone writes these tiles.
+            // SAFETY: the scratch memory holds a chunk of tiles, and only this task writes these tiles.
             unsafe {
                 let to = at.fields.pointer().add(n * of.inner);
                 of.transform_field::<V>(tile, at.x.as_ptr(), at.zeros.as_ptr(), to, field);
@@ -148,7 +148,7 @@ unsafe fn transform_cotangents<V: Vector>(
             *start = dy.wrapping_add(((batch * of.result[0] + i) * of.result[1] + j) * of.outputs);
         }
     }
-    // SAFETY: the pixels lie in the field or are zeros, each of all channels; `to` is the caller's.
+    // SAFETY: the pixels are in the field or are zeros, each with all channels; `to` is the caller's.
     unsafe {
         for channel in (0..of.outputs).step_by(V::WIDTH) {
             let mut taken = [[V::splat(V::Scalar::ZERO); TILE]; TILE];
@@ -182,7 +182,7 @@ impl<T: Real> Work<T> for Products<'_, T> {
             let segment = Segment { a: tile * of.outputs, b: tile * of.inner, length };
             for column in (0..of.inner).step_by(V::PANEL) {
                 for output in self.outputs.clone().step_by(V::ROWS) {
-                    // SAFETY: both fields of the chunk were transformed before; this task alone writes these products.
+                    // SAFETY: both fields of the chunk were transformed before; only this task writes these products.
                     unsafe {
                         let to = at.products.pointer();
                         let to = to.add(self.point * product + output * of.inner + column);
@@ -217,7 +217,7 @@ impl<T: Real> Work<T> for Gradients<'_, T> {
         let (at, of) = (self.at, &self.at.of.of);
         let [_, _, stride] = at.of.strides();
         let taps = if of.flat { TAPS } else { TAPS * TAPS };
-        // SAFETY: all products were computed before; this task alone writes the gradient of this output channel.
+        // SAFETY: all products were computed before; only this task writes the gradient of this output channel.
         unsafe {
             let from = at.products.pointer().add(self.output * of.inner).cast_const();
             let to = at.dw.pointer().add(self.output * taps * of.inner);

@@ -1,11 +1,11 @@
-//! The micro-kernels: a few rows times one panel of columns, sums kept in registers.
+//! Micro-kernels: a few rows times one panel of columns, with sums in registers.
 #![allow(unsafe_code)]
 
 use super::vector::Vector;
 use crate::scalar::Real;
 
-/// `c[r] = sum over taps t and k of a[t][r][k] * b[t][k]`: every row of `a` is a list of runs, one for each tap, that
-/// may lie anywhere, so that a convolution needs no copy of its input.
+/// `c[r] = sum over taps t and k of a[t][r][k] * b[t][k]`. Every row of `a` is a list of runs, one for each tap, at
+/// arbitrary addresses, so a convolution needs no copy of its input.
 pub(crate) struct Rows<T> {
     /// Start of the run of tap `t` and row `r` at `t * ROWS + r`.
     pub(crate) a: *const *const T,
@@ -19,32 +19,32 @@ pub(crate) struct Rows<T> {
     pub(crate) ahead: Ahead<T>,
 }
 
-/// Memory that will be needed after a product: tiles ask for it as they go, so that it comes while they compute.
+/// Memory that will be needed after a product: tiles prefetch it while they compute.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead<T> {
     pub(crate) start: *const T,
-    /// Distance of the pieces, each as long as a panel's row.
+    /// Distance of the pieces; each is as long as a panel's row.
     pub(crate) stride: usize,
 }
 
-/// Inner steps of a tile after which it asks for the next piece.
+/// Number of inner steps of a tile between prefetches.
 pub(crate) const AHEAD_STEPS: usize = 16;
 
 impl<T> Ahead<T> {
-    /// Nothing in particular.
+    /// Nothing to prefetch.
     pub(crate) fn nothing() -> Self {
         Self { start: std::ptr::null(), stride: 0 }
     }
 }
 
-/// `c[r] = sum over segments s and k of a_s[k * a_stride + r] * b_s[k * b_stride..]`: the left side is transposed.
+/// `c[r] = sum over segments s and k of a_s[k * a_stride + r] * b_s[k * b_stride..]`, with a transposed left side.
 pub(crate) struct Columns<T> {
     pub(crate) segments: *const Segment,
     pub(crate) count: usize,
-    /// Base of the segments' offsets, moved to the first of the rows.
+    /// Base of the segments' offsets, at the first of the rows.
     pub(crate) a: *const T,
     pub(crate) a_stride: usize,
-    /// Base of the segments' offsets, moved to the panel.
+    /// Base of the segments' offsets, at the panel.
     pub(crate) b: *const T,
     pub(crate) b_stride: usize,
     pub(crate) c: Target<T>,
@@ -58,7 +58,7 @@ pub(crate) struct Segment {
     pub(crate) length: usize,
 }
 
-/// Where the rows of a product go.
+/// Destination of the rows of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<T> {
     /// Start of each row, or of the first one if `stride` is not 0.
@@ -67,14 +67,14 @@ pub(crate) struct Target<T> {
     pub(crate) stride: usize,
     /// Added to every row's start.
     pub(crate) column: usize,
-    /// Columns of the panel that exist.
+    /// Number of existing columns of the panel.
     pub(crate) valid: usize,
-    /// Whether the product is added to what is there.
+    /// Whether the product is added to the existing values.
     pub(crate) accumulate: bool,
 }
 
 impl<T> Target<T> {
-    /// Rows with a fixed distance.
+    /// Rows at a fixed distance.
     pub(crate) fn strided(first: *mut T, stride: usize, valid: usize, accumulate: bool) -> Self {
         Self { rows: std::ptr::null(), first, stride, column: 0, valid, accumulate }
     }
@@ -91,11 +91,11 @@ impl<T> Target<T> {
     }
 }
 
-/// Asks for a cache line that will be needed.
+/// Prefetches a cache line.
 #[inline(always)]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which every processor of this kind has and which reads nothing.
+    // SAFETY: a hint, which every processor of this kind supports and which reads nothing.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
@@ -103,7 +103,7 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// The same for the second-level cache.
+/// Prefetches a cache line to the second-level cache.
 #[inline(always)]
 fn prefetch_far<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -115,7 +115,7 @@ fn prefetch_far<T>(at: *const T) {
     let _ = at;
 }
 
-/// Asks for the rows that a product will be written to, while it is computed.
+/// Prefetches the destination rows of a product while it is computed.
 #[inline(always)]
 unsafe fn prefetch_target<V: Vector, const R: usize, const P: usize>(c: &Target<V::Scalar>) {
     for r in 0..R {
@@ -127,10 +127,10 @@ unsafe fn prefetch_target<V: Vector, const R: usize, const P: usize>(c: &Target<
     }
 }
 
-/// `R` rows times a panel of `P` vectors.
+/// Multiplies `R` rows with a panel of `P` vectors.
 ///
 /// # Safety
-/// The processor has the vector's instructions, and everything that the product names exists.
+/// The processor has the vector's instructions, and all memory of the product exists.
 #[inline(always)]
 pub(super) unsafe fn rows<V: Vector, const R: usize, const P: usize>(p: &Rows<V::Scalar>) {
     // SAFETY: by the caller.
@@ -144,9 +144,9 @@ pub(super) unsafe fn rows<V: Vector, const R: usize, const P: usize>(p: &Rows<V:
             for (r, a) in a.iter_mut().enumerate() {
                 *a = *p.a.add(tap * V::ROWS + r);
             }
-            // Only tiles of plain products ask for something.
+            // Only tiles of plain products prefetch.
             let whole = if P > 2 { p.inner / AHEAD_STEPS * AHEAD_STEPS } else { 0 };
-            // With nothing to ask for, something that is near.
+            // Without memory to prefetch, an address that is in the cache.
             let mut ahead = if p.ahead.start.is_null() { b } else { p.ahead.start };
             for first in (0..whole).step_by(AHEAD_STEPS) {
                 for i in 0..P {
@@ -155,7 +155,7 @@ pub(super) unsafe fn rows<V: Vector, const R: usize, const P: usize>(p: &Rows<V:
                 ahead = ahead.wrapping_add(p.ahead.stride);
                 for k in first..first + AHEAD_STEPS {
                     step::<V, R, P>(&a, k, b, &mut sums);
-                    // The last step may leave the allocation, where the pointer is not used any more.
+                    // The last step may leave the allocation; the pointer is then no longer used.
                     b = b.wrapping_add(p.b_stride);
                 }
             }
@@ -208,7 +208,7 @@ pub(super) unsafe fn columns<V: Vector, const R: usize, const P: usize>(p: &Colu
                         *sum = factor.multiply_add(panel, *sum);
                     }
                 }
-                // A segment's last step may leave the allocation, where the pointers are not used any more.
+                // A segment's last step may leave the allocation; the pointers are then no longer used.
                 (a, b) = (a.wrapping_add(p.a_stride), b.wrapping_add(p.b_stride));
             }
         }
@@ -275,7 +275,7 @@ pub(crate) unsafe fn multiply_tile<V: Vector>(rows: usize, width: usize, p: &Row
     }
 }
 
-/// The same with the left side transposed.
+/// A product of a tile of rows with a transposed left side; see [`multiply_tile`].
 ///
 /// # Safety
 /// As for [`rows`].

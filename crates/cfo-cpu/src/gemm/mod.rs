@@ -1,4 +1,4 @@
-//! What matrix products and convolutions are made of: vectors, micro-kernels, packed panels, tasks.
+//! Building blocks of matrix products and convolutions: vectors, micro-kernels, packed panels, tasks.
 
 mod kernel;
 mod panel;
@@ -12,7 +12,7 @@ pub(super) use kernel::{
 pub(super) use panel::{Matrix, pack, pack_left, pack_panel, pack_runs};
 pub(super) use vector::{Dispatch, Vector, Work};
 
-/// Panels are never wider than this: what memory is planned for.
+/// Largest width of a panel, for which memory is planned.
 pub(super) const WIDEST: usize = 32;
-/// The same for plain products, whose panels have [`Vector::SHEET`] columns.
+/// Largest width of a panel of a plain product, which has [`Vector::SHEET`] columns.
 pub(super) const SHEET: usize = 64;

@@ -1,11 +1,11 @@
-//! Packing: a panel of columns laid out as the micro-kernels read it.
+//! Packing of panels of columns in the order in which micro-kernels read them.
 #![allow(unsafe_code)]
 
 use super::kernel::prefetch;
 use super::vector::Vector;
 use crate::scalar::Real;
 
-/// Rows that lie far apart are asked for so many steps before they are copied.
+/// Number of steps by which rows that are far apart are prefetched.
 const AHEAD: usize = 16;
 
 /// A matrix somewhere in memory: element `(k, j)` at `start + k * row + j * column`.
@@ -29,8 +29,8 @@ impl<T> Matrix<T> {
     }
 }
 
-/// Copies `rows` rows of up to [`Vector::PANEL`] columns, `valid` of which exist, one after another; the missing
-/// columns are zero.
+/// Copies `rows` rows of up to [`Vector::PANEL`] columns, of which `valid` exist, one after another. Missing columns
+/// are zero.
 ///
 /// # Safety
 /// As for [`pack_panel`].
@@ -40,10 +40,10 @@ pub(crate) unsafe fn pack<V: Vector>(from: Matrix<V::Scalar>, rows: usize, valid
     unsafe { pack_panel::<V>(from, rows, valid, V::PANEL, to) }
 }
 
-/// The same for panels of any width that is a multiple of the vector's.
+/// Packs a panel of any width that is a multiple of the vector's; see [`pack`].
 ///
 /// # Safety
-/// All elements exist, `to` has room for `rows` panels and the vector's instructions exist.
+/// All elements exist, `to` holds `rows` panels and the vector's instructions exist.
 #[inline(always)]
 pub(crate) unsafe fn pack_panel<V: Vector>(
     from: Matrix<V::Scalar>,
@@ -88,7 +88,8 @@ pub(crate) unsafe fn pack_panel<V: Vector>(
     }
 }
 
-/// Copies `length` runs of `count` elements that begin `from_stride` apart to runs that begin `to_stride` apart.
+/// Copies `length` runs of `count` elements. Runs start `from_stride` apart in the source and `to_stride` apart in the
+/// destination.
 ///
 /// # Safety
 /// As for [`pack_panel`].
@@ -114,8 +115,8 @@ pub(crate) unsafe fn pack_runs<V: Vector>(
     }
 }
 
-/// Copies a transposed left side, element `(k, row)` at `from[k * stride + row]`, into blocks of [`Vector::ROWS`] rows,
-/// one block after another, each with its rows side by side for every `k`. Rows that do not exist are left as they are.
+/// Copies a transposed left side into consecutive blocks of [`Vector::ROWS`] rows. Element `(k, row)` is at `from[k *
+/// stride + row]`; in a block, the rows are contiguous for every `k`. Missing rows are not written.
 ///
 /// # Safety
 /// As for [`pack`].

@@ -1,27 +1,27 @@
-//! Vectors of a few numbers: one body of code, compiled for AVX-512, for AVX2 and plainly.
+//! Vectors of a few numbers: one source, compiled for AVX-512, for AVX2 and without special instructions.
 #![allow(unsafe_code)]
 
 use super::kernel::{self, Columns, Rows};
 use crate::scalar::Real;
 
-/// A vector register, or what stands for one.
+/// A vector register, or a replacement for one.
 ///
 /// # Safety
-/// All functions may be called only where the instructions of the implementor exist, and pointers must be valid for
+/// All functions may be called only if the instructions of the implementor exist, and pointers must be valid for
 /// [`Vector::WIDTH`] numbers.
 pub(crate) trait Vector: Copy {
-    /// What it holds.
+    /// Type of the numbers.
     type Scalar: Real;
-    /// How many of them.
+    /// Number of numbers.
     const WIDTH: usize;
     /// Numbers in a panel: the columns that the micro-kernels compute at once.
     const PANEL: usize = 2 * Self::WIDTH;
-    /// Rows that the micro-kernels compute at once: as many as registers hold.
+    /// Rows that the micro-kernels compute at once: as many as the registers hold.
     const ROWS: usize;
-    /// Numbers in a panel of a plain product, where nothing but the product wants registers: the fewer loads a
-    /// product takes, the nearer it comes to the speed of its multiplications.
+    /// Numbers in a panel of a plain product, in which only the product needs registers. With fewer loads, the
+    /// product's speed approaches that of its multiplications.
     const SHEET: usize;
-    /// Rows that go with such a panel.
+    /// Number of rows for such a panel.
     const TILE: usize;
 
     unsafe fn splat(value: Self::Scalar) -> Self;
@@ -32,38 +32,38 @@ pub(crate) trait Vector: Copy {
     unsafe fn multiply(self, other: Self) -> Self;
     /// `self * b + c`.
     unsafe fn multiply_add(self, b: Self, c: Self) -> Self;
-    /// Transposes a square of [`Vector::WIDTH`] rows and columns; rows lie at the given distances.
+    /// Transposes a square of [`Vector::WIDTH`] rows and columns; rows are at the given distances.
     unsafe fn transpose(
         from: *const Self::Scalar,
         from_stride: usize,
         to: *mut Self::Scalar,
         to_stride: usize,
     );
-    /// The micro-kernels, each compiled on its own: panels of two vectors.
+    /// The micro-kernel for panels of two vectors. Each micro-kernel is compiled on its own.
     unsafe fn rows<const R: usize>(product: &Rows<Self::Scalar>);
     unsafe fn columns<const R: usize>(product: &Columns<Self::Scalar>);
-    /// Panels of [`Vector::SHEET`].
+    /// The micro-kernel for panels of [`Vector::SHEET`].
     unsafe fn tile<const R: usize>(product: &Rows<Self::Scalar>);
     unsafe fn tile_columns<const R: usize>(product: &Columns<Self::Scalar>);
-    /// Panels of one vector.
+    /// The micro-kernel for panels of one vector.
     unsafe fn strip<const R: usize>(product: &Rows<Self::Scalar>);
     unsafe fn strip_columns<const R: usize>(product: &Columns<Self::Scalar>);
 }
 
-/// Work that is written once over all vectors. `run` must be inlined always.
+/// Work that is written once for all vectors. `run` must always be inlined.
 pub(crate) trait Work<T> {
     /// # Safety
     /// As for [`Vector`].
     unsafe fn run<V: Vector<Scalar = T>>(self);
 }
 
-/// Chooses the vector for a kind of number.
+/// Selection of the vector for a type of number.
 pub(crate) trait Dispatch: Sized {
-    /// Does the work with the widest vector that this processor has.
+    /// Does the work with the widest vector of this processor.
     fn dispatch<W: Work<Self>>(work: W);
 }
 
-/// Eight numbers without any special instructions.
+/// Eight numbers without special instructions.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain<T>([T; 8]);
 
@@ -186,7 +186,7 @@ impl Dispatch for f32 {
                 unsafe { work.run::<x86::Half>() }
             }
             match level() {
-                // SAFETY: the level says that the processor has the instructions.
+                // SAFETY: the level guarantees that the processor has the instructions.
                 Level::Avx512 => return unsafe { wide(work) },
                 // SAFETY: as above.
                 Level::Avx2 => return unsafe { half(work) },
@@ -215,7 +215,7 @@ mod x86 {
                 use super::*;
                 type Own = $name;
 
-                // SAFETY of all: by the caller, as the trait says.
+                // SAFETY of all: by the caller, as the trait requires.
                 impl Vector for $name {
                     type Scalar = f32;
                     const WIDTH: usize = $width;
@@ -275,7 +275,7 @@ mod x86 {
         _mm256_fmadd_ps, transpose_half
     }
 
-    /// Pairs, then fours of rows are interleaved within the 128-bit parts, then the parts are exchanged.
+    /// Pairs of rows, then groups of four, are interleaved within the 128-bit parts; then the parts are exchanged.
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn transpose_wide(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
@@ -305,7 +305,7 @@ mod x86 {
         }
     }
 
-    /// The same for eight rows.
+    /// Transposes eight rows in the same way.
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn transpose_half(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {

@@ -9,7 +9,8 @@ use crate::thread_team::{Shared, chunks, for_each_outer};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
 
-/// Scratch of a sample: four sums for each block and lane, five coefficients for each lane, three sums a channel.
+/// Scratch memory of a sample: four sums for each block and lane, five coefficients for each lane, three sums per
+/// channel.
 fn backward_scratch(cut: &Cut) -> usize {
     (4 * cut.blocks + 5) * cut.lanes + 3 * cut.channels
 }
@@ -32,7 +33,7 @@ pub(crate) fn run_backward<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) 
     for_each_outer(cut.batch, |b| {
         let data = b * cut.sample()..(b + 1) * cut.sample();
         let room = b * backward_scratch(&cut)..(b + 1) * backward_scratch(&cut);
-        // SAFETY: there is room for so much for each sample, which is this task's alone.
+        // SAFETY: there is memory of this size for each sample, and each sample belongs to one task.
         let (dx, scratch) = unsafe { (all.range(data.clone()), rooms.range(room)) };
         let (sums, rest) = scratch.split_at_mut(4 * cut.blocks * cut.lanes);
         let (lanes, totals) = rest.split_at_mut(5 * cut.lanes);
@@ -64,7 +65,7 @@ pub(crate) fn run_backward<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) 
     }
 }
 
-/// What one sample is normalised with.
+/// Normalisation data of one sample.
 struct Sample<'a, T> {
     scale: &'a [T],
     bias: &'a [T],
@@ -73,7 +74,7 @@ struct Sample<'a, T> {
     inverse: &'a [T],
 }
 
-/// Both passes over a sample; leaves its share of the channels' sums (scale, bias, offset) in `totals`.
+/// Both passes over a sample; writes its contribution to the channels' sums (scale, bias, offset) to `totals`.
 fn backward_sample<T: Real>(
     op: &GroupNorm,
     cut: &Cut,

@@ -1,4 +1,4 @@
-//! Products whose left side lies in dense columns: both sides are packed, some inner steps at a time.
+//! Products whose left side has contiguous columns: both sides are packed, some inner steps at a time.
 
 use super::{Block, Product, panel_width};
 use crate::gemm::{
@@ -9,16 +9,17 @@ use crate::scalar::Real;
 use crate::simd::vectorized;
 use crate::thread_team::chunks;
 
-/// Rows and columns of the result that one task computes: with both packed sides they fit the second-level cache.
+/// Rows and columns of the result per task: both packed sides fit into the second-level cache.
 pub(super) const BLOCK: [usize; 2] = [256, 4 * SHEET];
-/// Inner steps that are packed at a time: a panel of so many fits the first-level cache.
+/// Inner steps that are packed at a time: a panel of this length fits into the first-level cache.
 const INNER: usize = 128;
-/// Inner steps up to which nothing is packed: the result is written once, row by row, and memory decides how fast.
+/// Largest number of inner steps for which nothing is packed: the result is written once, row by row, at the speed of
+/// memory.
 const OUTER: usize = 4;
-/// Elements of the parts of a result that one task adds.
+/// Number of elements that one task adds when parts of a result are combined.
 const TASK: usize = 1 << 12;
 
-/// Parts that a long inner sum is cut into where the result alone has too few tasks.
+/// Number of parts of a long inner sum, where the result alone has too few tasks.
 pub(super) fn parts(inner: usize) -> usize {
     match inner {
         0..1024 => 1,
@@ -27,13 +28,13 @@ pub(super) fn parts(inner: usize) -> usize {
     }
 }
 
-/// Elements between the inner steps of the packed left side: an odd number of cache lines, so that steps do not fall on
-/// the same lines of a cache.
+/// Distance of the inner steps of the packed left side, an odd number of cache lines, so that steps use different cache
+/// lines.
 fn left_stride(rows: usize) -> usize {
     (rows.div_ceil(16) | 1) * 16
 }
 
-/// Elements in which a task packs the left side and one panel of the right.
+/// Number of elements in which a task packs the left side and one panel of the right.
 pub(super) fn lane_elements(product: &Product) -> usize {
     INNER.min(product.inner.max(1)) * (left_stride(product.block[0]) + SHEET)
 }
@@ -44,13 +45,13 @@ pub(super) struct ByColumns<'a, T> {
 }
 
 impl<T: Real> ByColumns<'_, T> {
-    /// Where the block's sums go and the distance of its rows.
+    /// Destination of the block's sums and the distance of its rows.
     ///
     /// # Safety
     /// The block exists.
     unsafe fn target(&self) -> (*mut T, usize) {
         let p = self.block.product;
-        // SAFETY: parts and output have room for all blocks.
+        // SAFETY: parts and output hold all blocks.
         unsafe {
             match p.parts {
                 1 => (self.block.c.pointer().add(self.block.start(&p.c)), p.c.row),
@@ -61,14 +62,14 @@ impl<T: Real> ByColumns<'_, T> {
 }
 
 impl<T: Real> ByColumns<'_, T> {
-    /// The product of so few inner steps that it is a sum of outer products.
+    /// The product of few inner steps, as a sum of outer products.
     #[inline(always)]
     unsafe fn outer<V: Vector<Scalar = T>>(&self) {
         let p = self.block.product;
         let columns = self.block.columns();
-        // Columns of the right side that do not lie dense are read one by one.
+        // Columns of the right side that are not contiguous are read one by one.
         let whole = if p.b.column == 1 { columns.len() / V::WIDTH * V::WIDTH } else { 0 };
-        // SAFETY: the graph checked that every operand holds the elements its strides reach.
+        // SAFETY: the graph checked that every operand contains the elements within reach of its strides.
         unsafe {
             let a = self.block.a.as_ptr().add(self.block.start(&p.a));
             let b = self.block.b.as_ptr().add(self.block.start(&p.b) + columns.start * p.b.column);
@@ -107,8 +108,8 @@ impl<T: Real> Work<T> for ByColumns<'_, T> {
         let stride = left_stride(range.len());
         let runs = p.inner.div_ceil(INNER).max(1);
         let own = self.block.part * runs / p.parts..(self.block.part + 1) * runs / p.parts;
-        // SAFETY: the graph checked that every operand holds the elements its strides reach, there is room for both
-        // packed sides, and tasks write disjoint parts of the output.
+        // SAFETY: the graph checked that every operand contains the elements within reach of its strides. There is
+        // memory for both packed sides, and tasks write disjoint parts of the output.
         unsafe {
             let (c, c_row) = self.target();
             let a = self.block.a.as_ptr().add(self.block.start(&p.a) + range.start);
@@ -146,7 +147,7 @@ impl<T: Real> Work<T> for ByColumns<'_, T> {
     }
 }
 
-/// Adds the parts of a result in their order.
+/// Adds the parts of a result in order.
 pub(super) fn add_parts<T: Real>(product: &Product, parts: &mut [T], c: Shared<T>) {
     let size = product.rows * product.columns;
     let (first, rest) = parts.split_at_mut(size);
@@ -159,7 +160,7 @@ pub(super) fn add_parts<T: Real>(product: &Product, parts: &mut [T], c: Shared<T
         }
         for (i, sums) in sums.chunks_exact(product.columns).enumerate() {
             let at = (task * rows + i) * product.c.row;
-            // SAFETY: every task writes rows of its own.
+            // SAFETY: tasks write disjoint rows.
             unsafe { c.range(at..at + product.columns) }.copy_from_slice(sums);
         }
     });

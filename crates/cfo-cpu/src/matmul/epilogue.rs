@@ -1,4 +1,4 @@
-//! What happens to a block after the product: bias and activation, while it is in a near cache.
+//! Bias and activation of a block after the product, while it is in a near cache.
 
 use super::Block;
 use crate::Io;
@@ -32,7 +32,7 @@ impl<'a, T: Real> Epilogue<'a, T> {
         for row in block.rows() {
             let at = start + row * block.product.c.row;
             let range = at..at + columns.len();
-            // SAFETY: this task's part of the outputs, which are laid out alike and which nobody else touches.
+            // SAFETY: this task's part of the outputs, which have the same layout and which no other task accesses.
             let (c, kept) = unsafe {
                 let kept = self.kept.map_or(&mut [][..], |kept| kept.range(range.clone()));
                 (block.c.range(range), kept)
@@ -43,7 +43,7 @@ impl<'a, T: Real> Epilogue<'a, T> {
 }
 
 vectorized! {
-/// Adds the bias, if there is one, keeps the sum, if there is room, and applies the activation.
+/// Adds the bias if there is one, keeps the sum if there is memory for it, and applies the activation.
 fn finish<T>(activation: Activation, bias: &[T], row: &mut [T], kept: &mut [T]) {
     for (c, &bias) in row.iter_mut().zip(bias) {
         *c += bias;

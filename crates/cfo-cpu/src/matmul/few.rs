@@ -1,17 +1,17 @@
-//! Products of very few rows: the right side is read once, where it lies, and memory decides how fast.
+//! Products of very few rows: the right side is read once without packing, at the speed of memory.
 
 use super::Block;
 use crate::gemm::{Vector, Work, load, prefetch};
 use crate::scalar::Real;
 
-/// Rows up to which this algorithm is taken.
+/// Largest number of rows for this algorithm.
 pub(super) const ROWS: usize = 4;
-/// Vectors side by side.
+/// Number of adjacent vectors.
 const SPAN: usize = 4;
-/// Steps of the inner sum that are asked for ahead.
+/// Number of steps of the inner sum that are prefetched.
 const AHEAD: usize = 16;
 
-/// Columns that one task multiplies, of a right side whose rows lie dense or whose columns do.
+/// Number of columns per task, for a right side with contiguous rows or columns.
 pub(super) fn columns(dense_rows: bool) -> usize {
     if dense_rows { 128 } else { 32 }
 }
@@ -39,12 +39,12 @@ impl<T: Real> Stream<'_, T> {
     unsafe fn rows<V: Vector<Scalar = T>, const R: usize>(&self) {
         let (block, p) = (&self.block, self.block.product);
         let (range, columns) = (block.rows(), block.columns());
-        // SAFETY: the graph checked that every operand holds the elements its strides reach, and tasks write disjoint
-        // parts of the output.
+        // SAFETY: the graph checked that every operand contains the elements within reach of its strides, and tasks
+        // write disjoint parts of the output.
         unsafe {
             let b = block.b.as_ptr().add(block.start(&p.b));
             let start = block.start(&p.a);
-            // Rows that do not exist are copies of the last, and not written.
+            // Missing rows are copies of the last one, and are not written.
             let a: [*const T; R] = std::array::from_fn(|r| {
                 block.a.as_ptr().add(start + (range.start + r).min(range.end - 1) * p.a.row)
             });
@@ -80,7 +80,7 @@ impl<T: Real> Stream<'_, T> {
     }
 }
 
-/// Sums along dense rows of the right side.
+/// Sums along contiguous rows of the right side.
 #[inline(always)]
 unsafe fn wide<V: Vector, const R: usize>(
     a: [*const V::Scalar; R],
@@ -108,7 +108,7 @@ unsafe fn wide<V: Vector, const R: usize>(
     }
 }
 
-/// Sums down four columns of the right side, whose elements lie `stride` apart; by vectors where they lie dense.
+/// Sums down four columns of the right side, whose elements are `stride` apart; with vectors if they are contiguous.
 #[inline(always)]
 unsafe fn dots<V: Vector, const R: usize>(
     a: [*const V::Scalar; R],

@@ -8,19 +8,19 @@ use crate::gemm::{
 };
 use crate::scalar::Real;
 
-/// Elements that the panel of a product needs for each inner step.
+/// Number of elements of the panel of a product per inner step.
 pub(crate) const LOCAL_PANEL: usize = SHEET;
 
-/// `c = a b`, or `c += a b`. Rows or columns of `a` lie dense, and rows of `c`.
+/// `c = a b`, or `c += a b`. Rows or columns of `a` are contiguous, and rows of `c`.
 pub(crate) struct Local<T> {
-    /// Rows, inner steps, columns.
+    /// Number of rows, inner steps and columns.
     pub(crate) sizes: [usize; 3],
     pub(crate) a: Matrix<T>,
     pub(crate) b: Matrix<T>,
-    /// Where the result starts, and the distance of its rows.
+    /// Start of the result, and the distance of its rows.
     pub(crate) c: (*mut T, usize),
     pub(crate) accumulate: bool,
-    /// Room for [`LOCAL_PANEL`] elements for each inner step.
+    /// Memory for [`LOCAL_PANEL`] elements per inner step.
     pub(crate) panel: *mut T,
 }
 
@@ -28,7 +28,7 @@ impl<T: Real> Local<T> {
     /// Computes the product.
     ///
     /// # Safety
-    /// Every element that sizes and strides reach exists, and nobody else writes the result or the panel.
+    /// Every element within reach of sizes and strides exists, and only the caller writes the result and the panel.
     pub(crate) unsafe fn run(self) {
         T::dispatch(self);
     }
@@ -43,10 +43,10 @@ impl<T: Real> Work<T> for Local<T> {
         for column in (0..columns).step_by(V::SHEET) {
             let width = panel_width::<V>(columns - column);
             let valid = width.min(columns - column);
-            // SAFETY: as `Local::run` says.
+            // SAFETY: as `Local::run` requires.
             unsafe {
                 let from = Matrix { start: b.start.add(column * b.column), ..b };
-                // A panel that lies dense is read where it is.
+                // A contiguous panel is read without packing.
                 let (b, b_stride) = match from.column == 1 && valid == width {
                     true => (from.start, from.row),
                     false => {

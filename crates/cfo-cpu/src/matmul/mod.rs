@@ -1,8 +1,10 @@
-//! Matrix products. The right side is packed into panels: once for all tasks where there are many rows, by each task
-//! for itself where there are few; very few rows read it where it lies. With a transposed left side, which is what
-//! weight gradients have, tasks pack both sides, and a long inner sum is cut into parts that are added in order.
+//! Matrix products, in four algorithms that depend only on the sizes:
 //!
-//! How a product is cut depends on its sizes alone.
+//! - Many rows: the right side is packed into panels once for all tasks.
+//! - Few rows: each task packs the panels that it needs.
+//! - Very few rows: the right side is not packed.
+//! - A transposed left side, as in weight gradients: tasks pack both sides. A long inner sum is divided into parts that
+//!   are added in order.
 #![allow(unsafe_code)]
 
 mod columns;
@@ -18,23 +20,23 @@ use cfo_engine::ops::{MatMul, Operand};
 use epilogue::Epilogue;
 pub(super) use local::{LOCAL_PANEL, Local};
 
-/// Tasks below which columns are divided too.
+/// Number of tasks below which columns are divided too.
 const TASKS: usize = 8;
 
-/// How a product is computed.
+/// Algorithms for products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
-    /// Rows of the left side lie dense and are many: the right side is packed first.
+    /// Many contiguous rows of the left side: the right side is packed first.
     Packed,
-    /// They are few: every task packs the columns that it multiplies.
+    /// Few contiguous rows: every task packs the columns that it multiplies.
     Own,
-    /// They are so few that packing would not pay.
+    /// Very few contiguous rows: packing would not be worth while.
     Few,
-    /// Columns of the left side lie dense.
+    /// Contiguous columns of the left side.
     Columns,
 }
 
-/// The product with its output in rows: a transposed output is computed as the transposed product.
+/// The product with its output in rows. A transposed output is computed as the transposed product.
 #[derive(Clone, Copy, Debug)]
 struct Product {
     batch: [usize; 2],
@@ -45,9 +47,9 @@ struct Product {
     b: Operand,
     c: Operand,
     algorithm: Algorithm,
-    /// Rows and columns that one task multiplies at most.
+    /// Maximum number of rows and of columns per task.
     block: [usize; 2],
-    /// Parts that the inner sum is cut into, each a task's.
+    /// Number of parts of the inner sum, one per task.
     parts: usize,
 }
 
@@ -86,27 +88,27 @@ impl Product {
         product
     }
 
-    /// How many blocks of rows and of columns there are.
+    /// Number of blocks of rows and of columns.
     fn blocks(&self) -> [usize; 2] {
         [self.rows.div_ceil(self.block[0].max(1)), self.columns.div_ceil(self.block[1].max(1))]
     }
 
-    /// Blocks of the result.
+    /// Number of blocks of the result.
     fn tasks(&self) -> usize {
         self.batch[0] * self.batch[1] * self.blocks()[0] * self.blocks()[1]
     }
 
-    /// Right sides that differ, along both batch axes.
+    /// Number of different right sides along both batch axes.
     fn packed(&self) -> [usize; 2] {
         [0, 1].map(|axis| if self.b.batch[axis] == 0 { 1 } else { self.batch[axis] })
     }
 
-    /// Elements of one packed right side.
+    /// Number of elements of one packed right side.
     fn sheet_elements(&self) -> usize {
         self.inner * self.columns.next_multiple_of(SHEET)
     }
 
-    /// Elements of what is packed for all tasks, or of the parts of the result.
+    /// Number of elements that are packed for all tasks, or of the parts of the result.
     fn shared_elements(&self) -> usize {
         match self.algorithm {
             Algorithm::Packed => self.packed()[0] * self.packed()[1] * self.sheet_elements(),
@@ -115,7 +117,7 @@ impl Product {
         }
     }
 
-    /// Elements in which a task packs.
+    /// Number of elements in which a task packs.
     fn lane_elements(&self) -> usize {
         match self.algorithm {
             Algorithm::Own => rows::own_elements(self),
@@ -125,7 +127,7 @@ impl Product {
     }
 }
 
-/// `whole` in equal blocks of at most `most`, each a multiple of `unit` if that divides `most`.
+/// Divides `whole` into equal blocks of at most `most`, each a multiple of `unit` if that divides `most`.
 fn even(whole: usize, most: usize, unit: usize) -> usize {
     let blocks = whole.div_ceil(most).max(1);
     whole.div_ceil(blocks).next_multiple_of(unit).max(1)
@@ -166,14 +168,14 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
         }
     });
     if product.parts > 1 {
-        // SAFETY: the tasks are done, and nobody else uses the scratch memory.
+        // SAFETY: the tasks are finished, and nothing else uses the scratch memory.
         columns::add_parts(&product, unsafe { shared.range(0..product.shared_elements()) }, c);
         let whole = Product { block: [product.rows, product.columns], parts: 1, ..product };
         epilogue.apply(&Block { product: &whole, a, b, shared, c, matrix: 0, part: 0, at: [0, 0] });
     }
 }
 
-/// One task's share: some rows and columns of one matrix of the batch.
+/// The part of one task: some rows and columns of one matrix of the batch.
 #[derive(Clone, Copy)]
 struct Block<'a, T> {
     product: &'a Product,
@@ -187,12 +189,12 @@ struct Block<'a, T> {
 }
 
 impl<T> Block<'_, T> {
-    /// Numbers of the matrix along both batch axes.
+    /// Indices of the matrix along both batch axes.
     fn matrices(&self) -> [usize; 2] {
         [self.matrix / self.product.batch[1], self.matrix % self.product.batch[1]]
     }
 
-    /// Where the matrix starts in an operand.
+    /// Offset of the matrix in an operand.
     fn start(&self, operand: &Operand) -> usize {
         let [p, q] = self.matrices();
         operand.batch[0] * p + operand.batch[1] * q
@@ -209,7 +211,7 @@ impl<T> Block<'_, T> {
     }
 }
 
-/// Columns of the panel that begins where so many are left: a whole one, or one vector if that is enough.
+/// Number of columns of the panel for the last `left` columns: a whole panel, or one vector if that is enough.
 #[inline(always)]
 fn panel_width<V: Vector>(left: usize) -> usize {
     if left <= V::WIDTH { V::WIDTH } else { V::SHEET }

@@ -1,4 +1,4 @@
-//! Products whose left side lies in dense rows, which are read where they are.
+//! Products whose left side has contiguous rows, which are read without packing.
 
 use std::ops::Range;
 
@@ -9,20 +9,21 @@ use crate::gemm::{
 };
 use crate::scalar::Real;
 
-/// Rows that one task multiplies with packed panels.
+/// Number of rows that one task multiplies with packed panels.
 pub(super) const BLOCK: usize = 96;
-/// Rows up to which every task packs its own panel: then it is read so few times that it should not leave the cache.
+/// Largest number of rows for which every task packs its own panel, which is then used too few times to leave the
+/// cache.
 pub(super) const FEW: usize = 192;
-/// Inner steps after which sums go to memory, so that a panel stays near: in the second-level cache if it was packed
-/// for all tasks, in the first-level one if it was packed just now.
+/// Inner steps after which sums are written to memory, so that a panel stays in the cache: the second-level one if it
+/// was packed for all tasks, the first-level one if it has just been packed.
 const INNER: [usize; 2] = [320, 128];
 
-/// Steps of each run of the inner sum.
+/// Number of steps of each run of the inner sum.
 fn run_length(product: &Product) -> usize {
     super::even(product.inner, INNER[usize::from(product.algorithm == Algorithm::Own)], 16)
 }
 
-/// Elements of the panel that a task packs for itself.
+/// Number of elements of the panel that a task packs for itself.
 pub(super) fn own_elements(product: &Product) -> usize {
     run_length(product) * SHEET
 }
@@ -53,8 +54,8 @@ impl<T: Real> Work<T> for Packing<'_, T> {
         for column in columns.clone().step_by(V::SHEET) {
             let left = columns.end - column;
             let width = panel_width::<V>(left);
-            // SAFETY: the graph checked that the operand holds what its strides reach; the scratch memory was planned
-            // for all panels, and every task writes its own.
+            // SAFETY: the graph checked that the operand contains the elements within reach of its strides. The scratch
+            // memory holds all panels, and tasks write disjoint ones.
             unsafe {
                 let start = self.b.as_ptr().add(start + column * p.b.column);
                 let from = Matrix { start, row: p.b.row, column: p.b.column };
@@ -71,7 +72,7 @@ pub(super) struct ByRows<'a, T> {
 }
 
 impl<T: Real> ByRows<'_, T> {
-    /// The panel that starts at a column, from some inner step on, packed before or now.
+    /// The panel that starts at a column and an inner step, packed before or now.
     ///
     /// # Safety
     /// The column and the steps exist.
@@ -83,7 +84,7 @@ impl<T: Real> ByRows<'_, T> {
         steps: &Range<usize>,
     ) -> *const T {
         let p = self.block.product;
-        // SAFETY: the panels were planned for all columns, and a lane for one of them.
+        // SAFETY: there is memory for the panels of all columns, and a lane holds one of them.
         unsafe {
             if p.algorithm == Algorithm::Packed {
                 let ([i, j], distinct) = (self.block.matrices(), p.packed());
@@ -100,8 +101,8 @@ impl<T: Real> ByRows<'_, T> {
 }
 
 impl<T: Real> Block<'_, T> {
-    /// Where the panel lies that this task or, by the order of tasks, this thread packs after the one at hand; `asked`
-    /// pieces of it have been asked for.
+    /// Address of the next panel that this task packs, or this thread by the order of tasks, for prefetching; `asked`
+    /// pieces of it have been prefetched.
     #[inline(always)]
     fn ahead<V: Vector<Scalar = T>>(&self, column: usize, steps: &Range<usize>, asked: usize) -> Ahead<T> {
         let p = self.product;
@@ -112,7 +113,7 @@ impl<T: Real> Block<'_, T> {
             true => (column, steps.end),
             false => (column + V::SHEET, 0),
         };
-        // A piece is a row of the panel or, where columns lie dense, as much of one of its columns.
+        // A piece is a row of the panel or, if columns are contiguous, an equal part of one of its columns.
         let at = match p.b.column {
             1 => [step + asked, column],
             _ => [step + asked / V::SHEET * V::SHEET, column + asked % V::SHEET],
@@ -128,16 +129,16 @@ impl<T: Real> Work<T> for ByRows<'_, T> {
         let p = self.block.product;
         let (range, columns) = (self.block.rows(), self.block.columns());
         let length = run_length(p);
-        // SAFETY: the graph checked that every operand holds the elements its strides reach, panels are packed before
-        // they are read, and tasks write disjoint parts of the output.
+        // SAFETY: the graph checked that every operand contains the elements within reach of its strides. Panels are
+        // packed before they are read, and tasks write disjoint parts of the output.
         unsafe {
             let a = self.block.a.as_ptr().add(self.block.start(&p.a));
             let c = self.block.c.pointer().add(self.block.start(&p.c));
-            // A sum of nothing is computed too: it is zero.
+            // An empty sum is computed too: it is zero.
             for first in (0..p.inner.max(1)).step_by(length) {
                 let steps = first..p.inner.min(first + length);
                 if p.algorithm == Algorithm::Packed {
-                    // The kernels read many rows at once, which the processor does not foresee. Few rows are in the
+                    // The kernels read many rows at once, which the hardware does not prefetch. Few rows are in the
                     // cache since the first panel.
                     for row in range.clone() {
                         for k in steps.clone().step_by(64 / size_of::<T>()) {
