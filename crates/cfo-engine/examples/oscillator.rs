@@ -5,27 +5,25 @@ use cfo_engine::*;
 
 /// The operator: features multiplied with each other, `w3 (sin(w1 u + b1) * tanh(w2 u))`.
 fn velocity(g: &mut Graph, u: Node) -> Result<Node> {
-    let mut layer = |name: &str, x: Node, from: usize, to: usize| {
-        let w = g.parameter(&format!("{name}.w"), [from, to], Initial::fan_in(from))?;
-        let b = g.parameter(&format!("{name}.b"), [to], Initial::ZEROS)?;
-        g.linear(x, w, Some(b), Activation::Identity)
-    };
-    let (waves, gates) = (layer("waves", u, 2, 64)?, layer("gates", u, 2, 64)?);
-    let (waves, gates) = (g.sin(waves)?, g.tanh(gates)?);
-    let product = g.multiply(waves, gates)?;
-    let w = g.parameter("out", [64, 2], Initial::fan_in(64))?;
-    g.linear(product, w, None, Activation::Identity)
+    let f = g.formula();
+    let [waves, gates] = ["waves", "gates"].map(|name| {
+        let w = f.parameter(&format!("{name}.w"), [2, 64], Initial::fan_in(2));
+        let b = f.parameter(&format!("{name}.b"), [64], Initial::ZEROS);
+        f.var(u).linear(w, Some(b), Activation::Identity)
+    });
+    let product = waves.sin() * gates.tanh();
+    let w = f.parameter("out", [64, 2], Initial::fan_in(64));
+    product.linear(w, None, Activation::Identity).node()
 }
 
 /// An oscillator with the unit circle as limit cycle: `u' = (1 - |u|^2) u` plus a rotation with angular velocity 3.
 fn truth(g: &mut Graph, u: Node) -> Result<Node> {
-    let square = g.square(u)?;
-    let both = g.constant([2, 2], vec![-1.0; 4])?;
-    let growth = g.matmul(square, both, false, false)?;
-    let inward = g.multiply(growth, u)?;
-    let turn = g.constant([2, 2], vec![1.0, 3.0, -3.0, 1.0])?;
-    let around = g.matmul(u, turn, false, false)?;
-    g.add(inward, around)
+    let f = g.formula();
+    let product = |x: Node, matrix: [f64; 4]| {
+        f.constant([2, 2], matrix.into()).then(|g, y| g.matmul(x, y, false, false))
+    };
+    let square = f.var(u).square().node()?;
+    (product(square, [-1.0; 4]) * u + product(u, [1.0, 3.0, -3.0, 1.0])).node()
 }
 
 fn main() -> Result<()> {
@@ -46,8 +44,8 @@ fn main() -> Result<()> {
     let (mut sum, mut at) = (u, u);
     for (weight, reach) in [(1.0, 0.5), (2.0, 0.5), (2.0, 1.0), (1.0, 0.0)] {
         let k = velocity(&mut g, at)?;
-        let (part, ahead) = (g.scale(k, h * weight / 6.0)?, g.scale(k, h * reach)?);
-        (sum, at) = (g.add(sum, part)?, g.add(u, ahead)?);
+        sum = (sum + g.var(k) * (h * weight / 6.0)).node()?;
+        at = (u + g.var(k) * (h * reach)).node()?;
     }
     g.assign(u, sum)?;
     memory.insert("u", Element::Real, [1, 2], Data::F64(&[0.5, 0.0]))?;

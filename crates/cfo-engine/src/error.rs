@@ -3,7 +3,7 @@
 use crate::shape::Shape;
 
 /// The error of this crate's functions.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// The shapes of two operands are incompatible.

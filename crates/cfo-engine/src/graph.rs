@@ -111,6 +111,8 @@ pub struct Graph {
     states: Vec<State>,
     prefix: String,
     tensors: HashMap<String, Node>,
+    /// The first error of the formula that is being written.
+    pub(crate) failure: Option<EngineError>,
 }
 
 impl Graph {

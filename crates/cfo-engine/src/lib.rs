@@ -1,9 +1,10 @@
 //! Static graphs of tensor operations: differentiated, fused, planned, and run by a backend.
 //!
-//! A [`Graph`] is built once for fixed shapes, by methods that check shapes as they append. Derivatives are appended to
-//! the same graph. [`Program::compile`] fuses the graph, plans it for the device of a [`Memory`] and binds it to the
-//! memory's named tensors. [`Program::run`] then uses the planned buffers. This crate contains no differential
-//! equations and no device. Devices implement [`backend::Backend`] in other crates.
+//! A [`Graph`] is built once for fixed shapes, by methods that check shapes as they append. A [`Formula`] appends the
+//! same operations with operators. Derivatives are appended to the same graph. [`Program::compile`] fuses the graph,
+//! plans it for the device of a [`Memory`] and binds it to the memory's named tensors. [`Program::run`] then uses the
+//! planned buffers. This crate contains no differential equations and no device. Devices implement
+//! [`backend::Backend`] in other crates.
 
 pub mod backend;
 mod data;
@@ -11,6 +12,7 @@ mod differentiate;
 mod drain;
 mod error;
 mod feed;
+mod formula;
 mod fuse;
 mod graph;
 mod initial;
@@ -27,6 +29,7 @@ pub use data::{Data, Number};
 pub use drain::Drain;
 pub use error::{EngineError, Result};
 pub use feed::{Feed, Page};
+pub use formula::{Formula, Operand, Var};
 pub use graph::{Graph, KeptTensor, Node, Parameter};
 pub use initial::Initial;
 pub use memory::Memory;
