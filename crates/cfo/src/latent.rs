@@ -217,11 +217,11 @@ impl Latent {
             for band in level {
                 let [rows, columns] = band.block;
                 let count = rows * columns * channels;
-                let part = graph.slice(x, 3, start, count)?;
+                let blocks = graph.var(x).slice(3, start, count);
+                let split = blocks.reshape([batch * shape[1], shape[2], rows, columns * channels]);
+                let ordered = split.permute(&[0, 2, 1, 3]);
+                parts.push(ordered.reshape([batch, sides[0], sides[1], channels]).node()?);
                 start += count;
-                let part = graph.reshape(part, [batch * shape[1], shape[2], rows, columns * channels])?;
-                let part = graph.permute(part, &[0, 2, 1, 3])?;
-                parts.push(graph.reshape(part, [batch, sides[0], sides[1], channels])?);
             }
             let top = graph.concat(&[averages, parts[0]], 2)?;
             averages = match parts.get(1..3) {

@@ -100,28 +100,19 @@ impl Profile {
     /// Appends the relative speed at times `[batch]`: `[batch, 1, 1, channels]`, straight lines between the cells' middles.
     pub(crate) fn at(&self, graph: &mut Graph, time: Node) -> Result<Node> {
         let (batch, channels) = (graph.shape(time).len(), self.speeds[0].len());
-        let time = graph.reshape(time, [batch, 1, 1])?;
-        let (least, greatest) = (0.5, CELLS as f64 - 0.5);
-        let zero = graph.constant([1, 1, 1], vec![0.0])?;
-        let positive = graph.maximum(time, zero)?;
-        let root = graph.sqrt(positive)?;
-        let place = graph.scale(root, CELLS as f64)?;
-        let (low, high) =
-            (graph.constant([1, 1, 1], vec![least])?, graph.constant([1, 1, 1], vec![greatest])?);
-        let place = graph.maximum(place, low)?;
-        // The lesser of the two, as there is no operation for it.
-        let (mirrored, bound) = (graph.scale(place, -1.0)?, graph.scale(high, -1.0)?);
-        let mirrored = graph.maximum(mirrored, bound)?;
-        let middles = graph.constant([1, CELLS, 1], (0..CELLS).map(|cell| cell as f64 + 0.5).collect())?;
-        let distance = graph.add(mirrored, middles)?;
-        let distance = graph.abs(distance)?;
-        let hat = graph.affine(distance, -1.0, 1.0)?;
-        let hat = graph.maximum(hat, zero)?;
+        let f = graph.formula();
+        let fixed = |value: f64| f.constant([1, 1, 1], vec![value]);
+        let time = f.var(time).reshape([batch, 1, 1]);
+        let zero = fixed(0.0);
+        let place = time.maximum(zero).sqrt() * CELLS as f64;
+        let (low, high) = (fixed(0.5), fixed(CELLS as f64 - 0.5));
+        // Minus the place, which is at most `high`.
+        let mirrored = (-place.maximum(low)).maximum(-high);
+        let middles = f.constant([1, CELLS, 1], (0..CELLS).map(|cell| cell as f64 + 0.5).collect());
+        let hat = (1.0 - (mirrored + middles).abs()).maximum(zero);
         // Not a matrix product, which would round its operands in lower precisions.
-        let table = graph.constant([1, CELLS, channels], self.speeds.iter().flatten().copied().collect())?;
-        let weighted = graph.multiply(hat, table)?;
-        let speed = graph.sum(weighted, &[1])?;
-        Ok(graph.reshape(speed, [batch, 1, 1, channels])?)
+        let table = f.constant([1, CELLS, channels], self.speeds.iter().flatten().copied().collect());
+        Ok((hat * table).sum(&[1]).reshape([batch, 1, 1, channels]).node()?)
     }
 
     /// Root mean square over the drawn times of the speeds to a power, channel by channel.

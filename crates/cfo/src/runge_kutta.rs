@@ -1,7 +1,7 @@
 //! One Runge-Kutta step of a batch as nodes of a graph. Rollouts, neural-ODE training and fine-tuning append it; the host's steps are
 //! those of [`cfo_numerics::ode::Stepper`].
 
-use cfo_engine::{Graph, Node};
+use cfo_engine::{Formula, Graph, Node, Operand, Var};
 use cfo_numerics::ode::Tableau;
 
 use crate::error::Result;
@@ -64,17 +64,14 @@ fn append_stages(
     let length = graph.reshape(step, [batch, 1, 1, 1])?;
     let mut slopes: Vec<Node> = first_slope.into_iter().collect();
     for stage in slopes.len()..stages {
-        let at = combine(graph, state, length, tableau.a[stage], &slopes)?;
+        let at = combine(graph.formula(), state, length, tableau.a[stage], &slopes).node()?;
         let when = match tableau.c[stage] {
             0.0 => time,
-            c => {
-                let delay = graph.scale(step, c)?;
-                graph.add(time, delay)?
-            }
+            c => (time + graph.var(step) * c).node()?,
         };
         slopes.push(velocity(graph, when, at)?);
     }
-    let end = combine(graph, state, length, tableau.b, &slopes)?;
+    let end = combine(graph.formula(), state, length, tableau.b, &slopes).node()?;
     Ok(AppendedStep { end, slopes, state, length })
 }
 
@@ -82,55 +79,40 @@ impl AppendedStep {
     /// Appends the scaled error of each trajectory, `[batch]`, for a method that estimates it.
     pub(crate) fn error(&self, graph: &mut Graph, tableau: &Tableau, tolerance: &str) -> Result<Node> {
         // Added to 0 times the state, so that a state that is not finite has an error that is not either.
-        let zero = graph.scale(self.state, 0.0)?;
-        let error = combine(graph, zero, self.length, tableau.error, &self.slopes)?;
-        scaled_error(graph, tolerance, [self.state, self.end, error])
+        let f = graph.formula();
+        let error = combine(f, f.var(self.state) * 0.0, self.length, tableau.error, &self.slopes);
+        Ok(scaled_error(f, tolerance, [self.state, self.end], error).node()?)
     }
 }
 
 /// Appends `state + length * sum(weights * slopes)`.
-pub(crate) fn combine(
-    graph: &mut Graph,
-    state: Node,
+pub(crate) fn combine<'g>(
+    f: Formula<'g>,
+    state: impl Operand,
     length: Node,
     weights: &[f64],
     slopes: &[Node],
-) -> Result<Node> {
-    let mut sum: Option<Node> = None;
-    for (&weight, &slope) in weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0) {
-        let term = graph.scale(slope, weight)?;
-        sum = Some(match sum {
-            Some(sum) => graph.add(sum, term)?,
-            None => term,
-        });
-    }
-    match sum {
-        None => Ok(state),
-        Some(sum) => {
-            let change = graph.multiply(length, sum)?;
-            Ok(graph.add(state, change)?)
-        }
+) -> Var<'g> {
+    let state = state.var(f);
+    let terms = weights.iter().zip(slopes).filter(|(weight, _)| **weight != 0.0);
+    match terms.map(|(&weight, &slope)| f.var(slope) * weight).reduce(|sum, term| sum + term) {
+        Some(sum) => state + length * sum,
+        None => state,
     }
 }
 
 /// Appends the root mean square over each trajectory of `error / (atol + rtol max(|before|, |after|))`. The tensor `tolerance` holds
 /// `rtol` and `atol`.
-pub(crate) fn scaled_error(
-    graph: &mut Graph,
+pub(crate) fn scaled_error<'g>(
+    f: Formula<'g>,
     tolerance: &str,
-    [before, after, error]: [Node; 3],
-) -> Result<Node> {
-    let tolerance = graph.input(tolerance, [2])?;
-    let rtol = graph.slice(tolerance, 0, 0, 1)?;
-    let atol = graph.slice(tolerance, 0, 1, 1)?;
-    let (before, after) = (graph.abs(before)?, graph.abs(after)?);
-    let size = graph.maximum(before, after)?;
-    let relative = graph.multiply(size, rtol)?;
-    let scale = graph.add(relative, atol)?;
-    let ratio = graph.divide(error, scale)?;
-    let square = graph.square(ratio)?;
-    let mean = graph.mean(square, &[1, 2, 3])?;
-    Ok(graph.sqrt(mean)?)
+    [before, after]: [Node; 2],
+    error: impl Operand,
+) -> Var<'g> {
+    let tolerance = f.input(tolerance, [2]);
+    let [rtol, atol] = [0, 1].map(|entry| tolerance.slice(0, entry, 1));
+    let scale = f.var(before).abs().maximum(f.var(after).abs()) * rtol + atol;
+    (error.var(f) / scale).square().mean(&[1, 2, 3]).sqrt()
 }
 
 #[cfg(test)]
@@ -146,12 +128,11 @@ mod tests {
 
     /// `f(t, u) = u (1 - u) - RATE t u`, appended.
     fn appended_field(graph: &mut Graph, time: Node, state: Node) -> Result<Node> {
-        let square = graph.square(state)?;
-        let growth = graph.subtract(state, square)?;
-        let time = graph.reshape(time, [graph.shape(state).axes()[0], 1, 1, 1])?;
-        let decay = graph.multiply(time, state)?;
-        let decay = graph.scale(decay, RATE)?;
-        Ok(graph.subtract(growth, decay)?)
+        let batch = graph.shape(state).axes()[0];
+        let f = graph.formula();
+        let growth = state - f.var(state).square();
+        let decay = f.var(time).reshape([batch, 1, 1, 1]) * state * RATE;
+        Ok((growth - decay).node()?)
     }
 
     /// The end state and the scaled error of a step of two trajectories, by a graph in f64.

@@ -126,8 +126,8 @@ impl Arrangement {
         let [height, width] = self.grid();
         let when = |frame: usize| 2.0 * frame as f64 / (self.frames - 1) as f64 - 1.0;
         let shape = if height == 1 { [1, 1, width, 1] } else { [1, height, 1, 1] };
-        let clock = graph.constant(shape, (0..self.frames).map(when).collect())?;
-        Ok(Some(graph.broadcast(clock, [batch, height, width, 1])?))
+        let clock = graph.formula().constant(shape, (0..self.frames).map(when).collect());
+        Ok(Some(clock.broadcast([batch, height, width, 1]).node()?))
     }
 }
 
@@ -177,12 +177,11 @@ impl Objective for ConditionalFlowMatching {
         let source = batch.noise.normal(graph, &shape, 0)?;
         let time = batch.noise.uniform(graph, &shape[..1], 1)?;
         let told = batch.noise.uniform(graph, &[shape[0], 1, 1, 1], 2)?;
-        let bound = graph.scalar(self.keys.drop_rate);
-        let told = graph.at_least(told, bound)?;
-        let velocity = graph.subtract(batch.target, source)?;
-        let share = graph.reshape(time, [shape[0], 1, 1, 1])?;
-        let way = graph.multiply(velocity, share)?;
-        let state = graph.add(source, way)?;
+        let f = graph.formula();
+        let told = f.var(told).at_least(self.keys.drop_rate).node()?;
+        let velocity = f.var(batch.target) - source;
+        let state = (source + velocity * f.var(time).reshape([shape[0], 1, 1, 1])).node()?;
+        let velocity = velocity.node()?;
         let point = Point { given: Some(batch.state), ..batch.at(time, state) };
         let found = self.velocity(graph, model, &point, told)?;
         batch.mean_squared_error(graph, found, velocity)
@@ -205,9 +204,7 @@ impl Objective for ConditionalFlowMatching {
             return Ok(given);
         }
         let free = self.velocity(graph, model, point, without)?;
-        let difference = graph.subtract(given, free)?;
-        let guided = graph.scale(difference, self.keys.guidance)?;
-        Ok(graph.add(free, guided)?)
+        Ok((free + (graph.var(given) - free) * self.keys.guidance).node()?)
     }
 
     fn evaluations(&self) -> usize {

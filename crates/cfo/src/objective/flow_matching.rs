@@ -83,13 +83,10 @@ impl FlowMatching {
         };
         let power = 1.0 - balance;
         let speed = profile.at(graph, time)?;
-        let logarithm = graph.log(speed)?;
-        let scaled = graph.scale(logarithm, power)?;
-        let weight = graph.exp(scaled)?;
         let mean = profile.power_mean(power);
-        let unit = graph.constant([mean.len()], mean)?;
-        let weight = graph.divide(weight, unit)?;
-        Ok([graph.multiply(output, weight)?, graph.multiply(target, weight)?])
+        let f = graph.formula();
+        let weight = (f.var(speed).log() * power).exp() / f.constant([mean.len()], mean);
+        Ok([(output * weight).node()?, (target * weight).node()?])
     }
 }
 

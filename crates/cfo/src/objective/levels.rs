@@ -24,16 +24,16 @@ impl Levels {
         let bound = |first: usize| -> Vec<f64> {
             (first..first + levels).map(|level| level as f64 / levels as f64).collect()
         };
-        let (lower, upper) = (graph.constant([1, levels], bound(0))?, graph.constant([1, levels], bound(1))?);
-        let (reached, passed) = (graph.at_least(number, lower)?, graph.at_least(number, upper)?);
-        Ok(Self { chosen: graph.subtract(reached, passed)?, shape: [batch, levels] })
+        let f = graph.formula();
+        let [lower, upper] = [0, 1].map(|first| f.constant([1, levels], bound(first)));
+        let chosen = f.var(number).at_least(lower) - f.var(number).at_least(upper);
+        Ok(Self { chosen: chosen.node()?, shape: [batch, levels] })
     }
 
     /// The number that belongs to each sample's level: `[batch, 1, 1, 1]`.
     pub(super) fn pick(self, graph: &mut Graph, values: &[f64]) -> Result<Node> {
-        let values = graph.constant([1, self.shape[1]], values.to_vec())?;
-        let chosen = graph.multiply(self.chosen, values)?;
-        let sum = graph.sum(chosen, &[1])?;
-        Ok(graph.reshape(sum, [self.shape[0], 1, 1, 1])?)
+        let [batch, levels] = self.shape;
+        let values = graph.formula().constant([1, levels], values.to_vec());
+        Ok((self.chosen * values).sum(&[1]).reshape([batch, 1, 1, 1]).node()?)
     }
 }

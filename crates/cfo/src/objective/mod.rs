@@ -61,9 +61,7 @@ pub(crate) use uniform_grid::EQUAL;
 ///     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> cfo::Result<Node> {
 ///         let found = model.network(graph, batch.time, batch.state, batch.conditions)?;
 ///         let wanted = model.in_units(graph, batch.time, batch.target)?;
-///         let error = graph.subtract(found, wanted)?;
-///         let size = graph.abs(error)?;
-///         Ok(graph.mean(size, &[0, 1, 2, 3])?)
+///         Ok((graph.var(found) - wanted).abs().mean_all().node()?)
 ///     }
 /// }
 /// # let _ = AbsoluteFlow;

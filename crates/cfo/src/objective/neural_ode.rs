@@ -145,11 +145,12 @@ impl NeuralOde {
         let (count, substeps) = (graph.shape(batch.state).axes()[0], self.through.substeps.max(1));
         let (mut steps, mut state) = (Vec::new(), batch.state);
         for interval in 0..self.through.window {
-            let [time, length] = [window.times, window.lengths].map(|of| row(graph, of, interval, count));
-            let (time, length) = (time?, graph.scale(length?, 1.0 / substeps as f64)?);
+            let f = graph.formula();
+            let row = |of: Node| f.var(of).slice(0, interval, 1).reshape([count]);
+            let time = row(window.times).node()?;
+            let length = (row(window.lengths) / substeps as f64).node()?;
             for substep in 0..substeps {
-                let delay = graph.scale(length, substep as f64)?;
-                let time = graph.add(time, delay)?;
+                let time = (time + graph.var(length) * substep as f64).node()?;
                 let start =
                     Point { time, state, conditions: batch.conditions, given: None, noise: batch.noise };
                 let step = FixedStep::new(graph, model, &self.through.solver, (start, length))?;
@@ -217,12 +218,6 @@ fn windows(batch: &Batch) -> Result<WindowTimes> {
     })
 }
 
-/// Row `number` of a `[rows, batch]` value, as `[batch]`.
-fn row(graph: &mut Graph, of: Node, number: usize, batch: usize) -> Result<Node> {
-    let row = graph.slice(of, 0, number, 1)?;
-    Ok(graph.reshape(row, [batch])?)
-}
-
 impl Objective for NeuralOde {
     fn name(&self) -> &str {
         Self::NAME
@@ -261,10 +256,7 @@ impl Objective for NeuralOde {
         let mut loss: Option<Node> = None;
         for (interval, steps) in steps.chunks(self.through.substeps.max(1)).enumerate() {
             let share = self.share(graph, model, batch, (interval, steps[steps.len() - 1].end))?;
-            loss = Some(match loss {
-                Some(sum) => graph.add(sum, share)?,
-                None => share,
-            });
+            loss = added(graph, loss, Some(share))?;
         }
         Ok(loss.unwrap_or_else(|| graph.scalar(0.0)))
     }

@@ -124,8 +124,7 @@ impl PdeRefiner {
         point: &Point,
         (noised, level): (Node, usize),
     ) -> Result<Node> {
-        let nothing = graph.scale(point.time, 0.0)?;
-        let time = graph.affine(nothing, 1.0, level as f64 / self.refinements as f64)?;
+        let time = (graph.var(point.time) * 0.0 + level as f64 / self.refinements as f64).node()?;
         Self::network(graph, model, &Point { time, ..*point }, noised)
     }
 
@@ -137,11 +136,9 @@ impl PdeRefiner {
         let (_, deviations) = self.levels();
         for (level, &deviation) in deviations.iter().enumerate().skip(1) {
             let noise = point.noise.normal(graph, &shape, level as u32)?;
-            let noise = graph.scale(noise, deviation)?;
-            let noised = graph.add(estimate, noise)?;
+            let noised = (estimate + graph.var(noise) * deviation).node()?;
             let found = self.at_level(graph, model, point, (noised, level))?;
-            let found = graph.scale(found, deviation)?;
-            estimate = graph.subtract(noised, found)?;
+            estimate = (noised - graph.var(found) * deviation).node()?;
         }
         Ok(estimate)
     }
@@ -153,19 +150,19 @@ impl PdeRefiner {
         let mut state = point.noise.normal(graph, &shape, 0)?;
         for level in (0..=self.refinements).rev() {
             let velocity = self.at_level(graph, model, point, (state, level))?;
-            let own = graph.scale(state, kept[level].sqrt())?;
-            let off = graph.scale(velocity, (1.0 - kept[level]).sqrt())?;
-            let estimate = graph.subtract(own, off)?;
+            let f = graph.formula();
+            let rest = 1.0 - kept[level];
+            let estimate = (f.var(state) * kept[level].sqrt() - f.var(velocity) * rest.sqrt()).node()?;
             if level == 0 {
                 return Ok(estimate);
             }
-            let (before, rest) = (kept[level - 1], 1.0 - kept[level]);
-            let share = graph.scale(estimate, before.sqrt() * added[level] / rest)?;
-            let old = graph.scale(state, (1.0 - added[level]).max(0.0).sqrt() * (1.0 - before) / rest)?;
             let noise = point.noise.normal(graph, &shape, 1 + level as u32)?;
-            let noise = graph.scale(noise, (added[level] * (1.0 - before) / rest).max(1e-20).sqrt())?;
-            let mixed = graph.add(share, old)?;
-            state = graph.add(mixed, noise)?;
+            let f = graph.formula();
+            let before = kept[level - 1];
+            let share = f.var(estimate) * (before.sqrt() * added[level] / rest);
+            let old = f.var(state) * ((1.0 - added[level]).max(0.0).sqrt() * (1.0 - before) / rest);
+            let noise = f.var(noise) * (added[level] * (1.0 - before) / rest).max(1e-20).sqrt();
+            state = (share + old + noise).node()?;
         }
         Ok(state)
     }
@@ -189,24 +186,21 @@ impl Objective for PdeRefiner {
         let levels = Levels::draw(graph, &batch.noise, (shape[0], parts.len()), 0)?;
         let noise = batch.noise.normal(graph, &shape, 1)?;
         let (part, deviation) = (levels.pick(graph, &parts)?, levels.pick(graph, &deviations)?);
-        let shown = graph.multiply(target, part)?;
-        let added = graph.multiply(noise, deviation)?;
-        let noised = graph.add(shown, added)?;
+        let f = graph.formula();
+        let noised = (f.var(target) * part + f.var(noise) * deviation).node()?;
         let times: Vec<f64> = (0..parts.len()).map(|level| level as f64 / self.refinements as f64).collect();
         let time = levels.pick(graph, &times)?;
         let time = graph.reshape(time, [shape[0]])?;
         let found = Self::network(graph, model, &batch.at(time, batch.state), noised)?;
+        let [part, deviation] = graph.formula().vars([part, deviation]);
         let wanted = match self.form {
             RefinerForm::Noise => {
-                let rest = graph.affine(part, -1.0, 1.0)?;
-                let (noise, own) = (graph.multiply(noise, part)?, graph.multiply(target, rest)?);
-                graph.add(noise, own)?
+                let rest = 1.0 - part;
+                noise * part + target * rest
             }
-            RefinerForm::Velocity => {
-                let (noise, own) = (graph.multiply(noise, part)?, graph.multiply(target, deviation)?);
-                graph.subtract(noise, own)?
-            }
+            RefinerForm::Velocity => noise * part - target * deviation,
         };
+        let wanted = wanted.node()?;
         batch.mean_squared_error(graph, found, wanted)
     }
 

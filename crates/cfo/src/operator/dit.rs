@@ -75,8 +75,8 @@ impl Dit {
                 linear_drawn(graph, "time.1", x, hidden, Activation::Identity, small)?
             }
             None => {
-                let constant = graph.parameter("constant", [1, hidden], Initial::ZEROS)?;
-                graph.broadcast(constant, [batch, hidden])?
+                let constant = graph.formula().parameter("constant", [1, hidden], Initial::ZEROS);
+                constant.broadcast([batch, hidden]).node()?
             }
         };
         if let Some(conditions) = inputs.conditions {
@@ -90,9 +90,7 @@ impl Dit {
     /// `x + gate * y` with one gate for each sample and feature.
     fn gated(graph: &mut Graph, x: Node, gate: Node, y: Node) -> Result<Node, EngineError> {
         let axes = graph.shape(gate).axes().to_vec();
-        let gate = graph.reshape(gate, [axes[0], 1, axes[1]])?;
-        let scaled = graph.multiply(gate, y)?;
-        graph.add(x, scaled)
+        (x + graph.var(gate).reshape([axes[0], 1, axes[1]]) * y).node()
     }
 
     fn block(&self, graph: &mut Graph, name: &str, x: Node, code: Node) -> Result<Node, EngineError> {

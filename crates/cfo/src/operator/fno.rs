@@ -73,15 +73,14 @@ impl Operator for Fno {
         let mut parts = vec![inputs.field, coordinates(graph, batch, h, w)?];
         if let Some(conditions) = inputs.conditions {
             let count = graph.shape(conditions).last();
-            let wide = graph.reshape(conditions, [batch, 1, 1, count])?;
-            parts.push(graph.broadcast(wide, [batch, h, w, count])?);
+            let wide = graph.var(conditions).reshape([batch, 1, 1, count]);
+            parts.push(wide.broadcast([batch, h, w, count]).node()?);
         }
         let lifted = graph.concat(&parts, 3)?;
         let mut x = linear(graph, "lift", lifted, width, Activation::Identity)?;
         if let Some(time) = inputs.time {
             let code = sinusoids(graph, time, width)?;
-            let code = graph.reshape(code, [batch, 1, 1, width])?;
-            x = graph.add(x, code)?;
+            x = (x + graph.var(code).reshape([batch, 1, 1, width])).node()?;
         }
         let kept = [if h > 1 { modes } else { 1 }, modes];
         let count = spectral_modes(h, kept);
@@ -91,8 +90,7 @@ impl Operator for Fno {
             let weight = graph.complex_parameter(&name, [count, width, 2 * width], initial)?;
             let spectral = graph.spectral(x, weight, kept)?;
             let local = linear(graph, &format!("block.{block}.local"), x, width, Activation::Identity)?;
-            let sum = graph.add(spectral, local)?;
-            x = graph.gelu(sum)?;
+            x = (graph.var(spectral) + local).gelu().node()?;
         }
         let hidden = linear(graph, "head.0", x, width, Activation::Gelu)?;
         Ok(linear(graph, "head.1", hidden, setting.outputs, Activation::Identity)?)
@@ -106,6 +104,5 @@ fn coordinates(graph: &mut Graph, batch: usize, h: usize, w: usize) -> Result<No
         if h > 1 { vec![row, column] } else { vec![column] }
     });
     let count = if h > 1 { 2 } else { 1 };
-    let grid = graph.constant([1, h, w, count], values.collect())?;
-    graph.broadcast(grid, [batch, h, w, count])
+    graph.formula().constant([1, h, w, count], values.collect()).broadcast([batch, h, w, count]).node()
 }

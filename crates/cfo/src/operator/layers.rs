@@ -40,14 +40,12 @@ pub(super) fn linear_drawn(
 pub(super) fn sinusoids(graph: &mut Graph, time: Node, features: usize) -> Result<Node, EngineError> {
     let half = features / 2;
     let frequency = |d: usize| TIME_SCALE * 10_000_f64.powf(-((d % half) as f64) / half as f64);
-    let frequencies = graph.constant([1, features], (0..features).map(frequency).collect())?;
     let phase = |d: usize| if d < half { 0.0 } else { -std::f64::consts::FRAC_PI_2 };
-    let phases = graph.constant([1, features], (0..features).map(phase).collect())?;
     let batch = graph.shape(time).len();
-    let time = graph.reshape(time, [batch, 1])?;
-    let angle = graph.multiply(time, frequencies)?;
-    let shifted = graph.add(angle, phases)?;
-    graph.cos(shifted)
+    let f = graph.formula();
+    let frequencies = f.constant([1, features], (0..features).map(frequency).collect());
+    let phases = f.constant([1, features], (0..features).map(phase).collect());
+    (f.var(time).reshape([batch, 1]) * frequencies + phases).cos().node()
 }
 
 /// The padding of convolutions at the edges of the grid.

@@ -72,8 +72,7 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
         for timed in [true, false] {
             let mut graph = Graph::new();
             let [state, velocity] = append(&mut graph, &config, &setting, timed);
-            let square = graph.square(velocity).unwrap();
-            let loss = graph.sum_all(square).unwrap();
+            let loss = graph.var(velocity).square().sum_all().node().unwrap();
             let parameters = graph.parameters().to_vec();
             let nodes: Vec<_> = parameters.iter().map(|parameter| parameter.node).collect();
             let gradients = graph.gradients(loss, &nodes).unwrap();

@@ -130,17 +130,16 @@ pub(super) fn append_commit(
     slopes: bool,
 ) -> Result<()> {
     let (shape, shows) = (model.moving_shape(batch), !is_trajectory(model));
-    let mut marks = Vec::new();
-    for name in [&names.accept, &names.keep] {
-        let mark = graph.input(name, [shape[0]])?;
-        marks.push(graph.reshape(mark, [shape[0], 1, 1, 1])?);
-    }
+    let f = graph.formula();
+    let mark = |name: &str| f.input(name, [shape[0]]).reshape([shape[0], 1, 1, 1]).node();
+    let (accept, keep) = (mark(&names.accept)?, mark(&names.keep)?);
     let pairs = [(&names.state, &names.candidate), (&names.slope, &names.candidate_slope)];
     for (i, (old, new)) in pairs.into_iter().take(if slopes { 2 } else { 1 }).enumerate() {
-        let (old, new) = (graph.input(old, shape)?, graph.input(new, shape)?);
-        let (taken, kept) = (graph.mask(new, marks[0])?, graph.mask(old, marks[1])?);
-        let next = graph.add(taken, kept)?;
-        graph.assign(old, next)?;
+        let f = graph.formula();
+        let (old, new) = (f.input(old, shape), f.input(new, shape));
+        let next = new.mask(accept) + old.mask(keep);
+        next.assign_to(old)?;
+        let next = next.node()?;
         if i == 0 && shows {
             append_output(model, graph, names, next)?;
         }
@@ -163,12 +162,10 @@ pub(super) fn append_noise(model: &Model, graph: &mut Graph, batch: usize) -> Re
 /// Appends the weighted sum of a trajectory's frames in the user's units, into the tensor of outputs.
 pub(super) fn append_frame(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
     let shape = model.moving_shape(batch);
-    let weights = graph.input(&names.frame_weights, [batch, shape[1]])?;
-    let weights = graph.reshape(weights, [batch, shape[1], 1, 1])?;
-    let frames = graph.input(&names.state, shape)?;
-    let weighted = graph.multiply(frames, weights)?;
-    let sum = graph.sum(weighted, &[1])?;
-    let state = graph.reshape(sum, model.batch_shape(batch))?;
+    let f = graph.formula();
+    let weights = f.input(&names.frame_weights, [batch, shape[1]]).reshape([batch, shape[1], 1, 1]);
+    let frames = f.input(&names.state, shape);
+    let state = (frames * weights).sum(&[1]).reshape(model.batch_shape(batch)).node()?;
     append_output(model, graph, names, state)
 }
 
@@ -181,38 +178,24 @@ pub(super) fn append_dense(
     shape: [usize; 4],
     tableau: &Tableau,
 ) -> Result<()> {
-    let slopes: Vec<String> =
-        (0..tableau.stages()).map(|stage| names.slope_of_stage(stage, tableau)).collect();
-    let change = weighted_sum(graph, &names.dense_weights, &slopes, shape)?;
-    let state = graph.input(&names.state, shape)?;
-    let value = graph.add(state, change)?;
+    let f = graph.formula();
+    let weights = f.input(&names.dense_weights, [shape[0], tableau.stages()]);
+    let terms = (0..tableau.stages()).map(|stage| {
+        let weight = weights.slice(1, stage, 1).reshape([shape[0], 1, 1, 1]);
+        weight * f.input(&names.slope_of_stage(stage, tableau), shape)
+    });
+    let change = terms.reduce(|sum, term| sum + term).expect("a method has at least one stage");
+    let value = (f.input(&names.state, shape) + change).node()?;
     append_output(model, graph, names, value)
-}
-
-/// The sum of tensors, each with a weight of its own for every trajectory; `weights` is the tensor of these.
-fn weighted_sum(graph: &mut Graph, weights: &str, tensors: &[String], shape: [usize; 4]) -> Result<Node> {
-    let weights = graph.input(weights, [shape[0], tensors.len()])?;
-    let mut sum: Option<Node> = None;
-    for (i, name) in tensors.iter().enumerate() {
-        let weight = graph.slice(weights, 1, i, 1)?;
-        let weight = graph.reshape(weight, [shape[0], 1, 1, 1])?;
-        let value = graph.input(name, shape)?;
-        let term = graph.multiply(weight, value)?;
-        sum = Some(match sum {
-            Some(sum) => graph.add(sum, term)?,
-            None => term,
-        });
-    }
-    Ok(sum.expect("a method has at least one stage"))
 }
 
 fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -> Result<()> {
     let scaling = &model.scaling;
     let constants = [1, 1, 1, scaling.mean.len()];
-    let deviation = graph.constant(constants, scaling.deviation.clone())?;
-    let mean = graph.constant(constants, scaling.mean.clone())?;
-    let scaled = graph.multiply(value, deviation)?;
-    let mut restored = graph.add(scaled, mean)?;
+    let f = graph.formula();
+    let deviation = f.constant(constants, scaling.deviation.clone());
+    let mean = f.constant(constants, scaling.mean.clone());
+    let mut restored = (value * deviation + mean).node()?;
     if let Some(latent) = model.latent() {
         restored = latent.decoded(graph, restored)?;
     }

@@ -118,8 +118,7 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
 /// Appends what a loss and its gradients change: the sum of losses, the weights, the counter, the norm of clipped gradients.
 pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[Node]) -> Result<()> {
     let total = graph.input("train.loss", Shape::scalar())?;
-    let sum = graph.add(total, loss)?;
-    graph.assign(total, sum)?;
+    (graph.var(total) + loss).assign_to(total)?;
     let (counter, adam) = (graph.counter(COUNTER)?, model.recipe.train.adam()?);
     let norm = match model.tuning {
         false => graph.adam_step(gradients, counter, adam)?,

@@ -31,8 +31,7 @@ impl Field {
         let found = model.objective().moved(&mut graph, model, &point)?;
         let velocity = Program::compile(&graph, &[found], memory)?;
         let vector = graph.input(&name("vector"), shape)?;
-        let product = graph.multiply(found, vector)?;
-        let total = graph.sum_all(product)?;
+        let total = (graph.var(found) * vector).sum_all().node()?;
         let gradient = graph.gradients(total, &[point.state])?;
         let vector_jacobian = Program::compile(&graph, &gradient, memory)?;
         Ok(Self { batch, velocity, vector_jacobian })

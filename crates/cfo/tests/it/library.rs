@@ -72,9 +72,7 @@ impl Objective for Absolute {
         let twice = graph.concat(&[batch.state, batch.state], 3)?;
         let found = model.network(graph, batch.time, twice, batch.conditions)?;
         let wanted = model.in_units(graph, batch.time, batch.target)?;
-        let error = graph.subtract(found, wanted)?;
-        let size = graph.abs(error)?;
-        Ok(graph.mean(size, &[0, 1, 2, 3])?)
+        Ok((graph.var(found) - wanted).abs().mean_all().node()?)
     }
 
     fn moved(&self, graph: &mut Graph, model: &Model, point: &cfo::objective::Point) -> Result<Node> {

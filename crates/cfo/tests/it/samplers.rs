@@ -62,8 +62,7 @@ impl Twice {
     fn guess(graph: &mut Graph, point: &Point) -> Result<Node> {
         let shape = graph.shape(point.state).axes().to_vec();
         let noise = point.noise.normal(graph, &shape, 0)?;
-        let noise = graph.scale(noise, 0.01)?;
-        Ok(graph.add(point.state, noise)?)
+        Ok((point.state + graph.var(noise) * 0.01).node()?)
     }
 }
 

@@ -28,16 +28,12 @@ impl Objective for Trapezium {
             let ends = [batch.snapshot(graph, interval)?, batch.snapshot(graph, interval + 1)?];
             let count = graph.shape(batch.state).axes()[0];
             for (k, state) in ends.into_iter().enumerate() {
-                let time = graph.slice(window.times, 0, interval + k, 1)?;
-                let time = graph.reshape(time, [count])?;
+                let time = graph.var(window.times).slice(0, interval + k, 1).reshape([count]).node()?;
                 slopes.push(model.moved(graph, &batch.at(time, state))?);
             }
-            let length = graph.slice(window.lengths, 0, interval, 1)?;
-            let half = graph.scale(length, 0.5)?;
-            let half = graph.reshape(half, [count, 1, 1, 1])?;
-            let sum = graph.add(slopes[0], slopes[1])?;
-            let change = graph.multiply(sum, half)?;
-            let next = graph.add(ends[0], change)?;
+            let f = graph.formula();
+            let half = f.var(window.lengths).slice(0, interval, 1).reshape([count, 1, 1, 1]) * 0.5;
+            let next = (ends[0] + (f.var(slopes[0]) + slopes[1]) * half).node()?;
             let error = graph.mean_squared_error(next, ends[1])?;
             total = graph.add(total, error)?;
         }

@@ -5,7 +5,7 @@ use cfo_engine::{Data, Element, Graph, Memory, Node, Precision, Role, Shape};
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{Integration, Noise, Point, advanced};
-use crate::runge_kutta::{StepStart, append_step, combine, scaled_error};
+use crate::runge_kutta::{StepStart, append_step, scaled_error};
 use crate::train::step::{COUNTER, drawn, learn, summed};
 use crate::training_data::TrainingData;
 
@@ -117,8 +117,7 @@ impl Graphs<'_> {
         let gradients = self.parameters()?.into_iter().map(|(name, shape)| (gradient(&name), shape));
         for (name, shape) in left.into_iter().chain(gradients) {
             let tensor = graph.input(&name, shape)?;
-            let zero = graph.mask(tensor, none)?;
-            graph.assign(tensor, zero)?;
+            graph.var(tensor).mask(none).assign_to(tensor)?;
         }
         Ok(graph)
     }
@@ -127,37 +126,29 @@ impl Graphs<'_> {
     /// over a short step, relative to it.
     pub(super) fn start(&self) -> Result<(Graph, Vec<Node>)> {
         let mut graph = Graph::new();
-        let graph_ref = &mut graph;
-        let point = self.point(graph_ref)?;
+        let point = self.point(&mut graph)?;
         let batch = self.batch();
         let objective = self.model.objective();
-        let slope = objective.moved(graph_ref, self.model, &point)?;
-        let kept = graph_ref.input(SLOPE, self.model.batch_shape(batch))?;
-        graph_ref.assign(kept, slope)?;
-        let norm = |graph: &mut Graph, value: Node| {
-            scaled_error(graph, TOLERANCE, [point.state, point.state, value])
-        };
-        let [of_state, of_slope] = [norm(graph_ref, point.state)?, norm(graph_ref, slope)?];
+        let slope = objective.moved(&mut graph, self.model, &point)?;
+        let kept = graph.input(SLOPE, self.model.batch_shape(batch))?;
+        graph.assign(kept, slope)?;
+        let states = [point.state; 2];
+        let f = graph.formula();
+        let [of_state, of_slope] =
+            [point.state, slope].map(|value| scaled_error(f, TOLERANCE, states, value));
         // As in `cfo_numerics::ode::first_step`, which makes the choice: a hundredth of the time in which the state changes by itself.
-        let least = graph_ref.constant([1], vec![1e-5])?;
-        let lengths = graph_ref.input(LENGTHS, [self.integration.intervals, batch])?;
-        let longest = graph_ref.slice(lengths, 0, 0, 1)?;
-        let longest = graph_ref.reshape(longest, [batch])?;
-        let smaller = graph_ref.minimum(of_state, of_slope)?;
-        let usual = graph_ref.at_least(smaller, least)?;
-        let ratio = graph_ref.divide(of_state, of_slope)?;
-        let ratio = graph_ref.scale(ratio, 0.01)?;
-        let ratio = graph_ref.mask(ratio, usual)?;
-        let tiny = graph_ref.affine(usual, -1e-6, 1e-6)?;
-        let guess = graph_ref.add(ratio, tiny)?;
-        let guess = graph_ref.minimum(guess, longest)?;
-        let length = graph_ref.reshape(guess, [batch, 1, 1, 1])?;
-        let state = combine(graph_ref, point.state, length, &[1.0], &[slope])?;
-        let time = graph_ref.add(point.time, guess)?;
-        let next = objective.moved(graph_ref, self.model, &Point { time, state, ..point })?;
-        let change = graph_ref.subtract(next, slope)?;
-        let change = norm(graph_ref, change)?;
-        let rate = graph_ref.divide(change, guess)?;
+        let least = f.constant([1], vec![1e-5]);
+        let longest = f.input(LENGTHS, [self.integration.intervals, batch]).slice(0, 0, 1).reshape([batch]);
+        let usual = of_state.minimum(of_slope).at_least(least);
+        let ratio = (of_state / of_slope * 0.01).mask(usual);
+        let guess = (ratio + usual.affine(-1e-6, 1e-6)).minimum(longest);
+        let state = (point.state + guess.reshape([batch, 1, 1, 1]) * slope).node()?;
+        let time = (point.time + guess).node()?;
+        let (guess, of_state, of_slope) = (guess.node()?, of_state.node()?, of_slope.node()?);
+        let next = objective.moved(&mut graph, self.model, &Point { time, state, ..point })?;
+        let f = graph.formula();
+        let change = scaled_error(f, TOLERANCE, states, f.var(next) - slope);
+        let rate = (change / guess).node()?;
         Ok((graph, vec![of_state, of_slope, rate]))
     }
 
@@ -183,16 +174,12 @@ impl Graphs<'_> {
             Precision::F64 => 1.0 - f64::EPSILON / 2.0,
             _ => f64::from(1.0 - f32::EPSILON / 2.0),
         };
-        let limit = graph.constant([1], vec![below])?;
-        let accepted = graph.at_least(limit, error)?;
-        let rejected = graph.affine(accepted, -1.0, 1.0)?;
-        let [accepted, rejected] = [accepted, rejected].map(|mark| graph.reshape(mark, [batch, 1, 1, 1]));
-        let (accepted, rejected) = (accepted?, rejected?);
+        let f = graph.formula();
+        let accepted = f.constant([1], vec![below]).at_least(error);
+        let [accepted, rejected] = [accepted, 1.0 - accepted].map(|mark| mark.reshape([batch, 1, 1, 1]));
         let carried = carried.map(|slope| (slope, made.slopes[made.slopes.len() - 1]));
         for (old, new) in [(point.state, made.end)].into_iter().chain(carried) {
-            let (moved, stayed) = (graph.mask(new, accepted)?, graph.mask(old, rejected)?);
-            let value = graph.add(moved, stayed)?;
-            graph.assign(old, value)?;
+            (f.var(new).mask(accepted) + f.var(old).mask(rejected)).assign_to(old)?;
         }
         Ok((graph, error))
     }
@@ -223,8 +210,7 @@ impl Graphs<'_> {
         for (parameter, found) in parameters.iter().zip(found) {
             let Some(found) = found else { continue };
             let sum = graph.input(&gradient(&parameter.name), parameter.shape.clone())?;
-            let grown = graph.add(sum, found)?;
-            graph.assign(sum, grown)?;
+            (graph.var(sum) + found).assign_to(sum)?;
         }
         Ok(graph)
     }
@@ -238,13 +224,11 @@ impl Graphs<'_> {
         let mismatch = self.model.objective().mismatch(&mut graph, self.model, [found, wanted])?;
         let share = graph.scale(mismatch, 1.0 / self.integration.intervals as f64)?;
         let own = graph.gradients(share, &[found])?[0];
-        let keep = graph.input(KEEP, Shape::scalar())?;
-        let kept = graph.mask(later, keep)?;
-        let cotangent = graph.add(kept, own)?;
-        graph.assign(later, cotangent)?;
-        let loss = graph.input(LOSS, Shape::scalar())?;
-        let sum = graph.add(loss, share)?;
-        graph.assign(loss, sum)?;
+        let f = graph.formula();
+        let keep = f.input(KEEP, Shape::scalar());
+        (f.var(later).mask(keep) + own).assign_to(later)?;
+        let loss = f.input(LOSS, Shape::scalar());
+        (loss + share).assign_to(loss)?;
         Ok(graph)
     }
 
