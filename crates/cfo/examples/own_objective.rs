@@ -24,13 +24,9 @@ impl Objective for HuberFlow {
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let found = model.network(graph, batch.time, batch.state, batch.conditions)?;
         let wanted = model.in_units(graph, batch.time, batch.target)?;
-        let error = graph.subtract(found, wanted)?;
-        let ratio = graph.scale(error, 1.0 / self.bend)?;
-        let square = graph.square(ratio)?;
-        let inside = graph.affine(square, 1.0, 1.0)?;
-        let root = graph.sqrt(inside)?;
-        let mean = graph.mean(root, &[0, 1, 2, 3])?;
-        Ok(graph.affine(mean, self.bend * self.bend, -self.bend * self.bend)?)
+        let error = graph.var(found) - wanted;
+        let excess = ((error / self.bend).square() + 1.0).sqrt() - 1.0;
+        Ok((self.bend * self.bend * excess.mean_all()).node()?)
     }
 }
 

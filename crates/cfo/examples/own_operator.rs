@@ -17,20 +17,18 @@ impl Operator for Products {
     }
 
     fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
-        let mut layer = |name: &str, x: Node, from: usize, to: usize| {
-            let weight = graph.parameter(&format!("{name}.weight"), [from, to], Initial::fan_in(from))?;
-            let bias = graph.parameter(&format!("{name}.bias"), [to], Initial::ZEROS)?;
-            graph.linear(x, weight, Some(bias), Activation::Identity)
+        let f = graph.formula();
+        let weight = |name: &str, from, to| f.parameter(name, [from, to], Initial::fan_in(from));
+        let layer = |name: &str, outputs| {
+            let weight = weight(&format!("{name}.weight"), setting.inputs, outputs);
+            let bias = f.parameter(&format!("{name}.bias"), [outputs], Initial::ZEROS);
+            f.var(inputs.field).linear(weight, Some(bias), Activation::Identity)
         };
-        let waves = layer("waves", inputs.field, setting.inputs, self.features)?;
-        let gates = layer("gates", inputs.field, setting.inputs, self.features)?;
-        let linear = layer("linear", inputs.field, setting.inputs, setting.outputs)?;
-        let (waves, gates) = (graph.sin(waves)?, graph.tanh(gates)?);
-        let products = graph.multiply(waves, gates)?;
-        let weight =
-            graph.parameter("out", [self.features, setting.outputs], Initial::fan_in(self.features))?;
-        let curved = graph.linear(products, weight, None, Activation::Identity)?;
-        Ok(graph.add(curved, linear)?)
+        let [waves, gates] = ["waves", "gates"].map(|name| layer(name, self.features));
+        let linear = layer("linear", setting.outputs);
+        let out = weight("out", self.features, setting.outputs);
+        let curved = (waves.sin() * gates.tanh()).linear(out, None, Activation::Identity);
+        Ok((curved + linear).node()?)
     }
 }
 
