@@ -22,16 +22,19 @@ RAW = "docs/measured/"
 # Files and folders, besides all Markdown, whose doc comments and strings follow the rules.
 CLEAN = [
     "benchmarks",
+    "crates/cfo-cli/src/args",
+    "crates/cfo-cpu",
+    "crates/cfo-cuda",
+    "crates/cfo-data",
+    "crates/cfo-device",
+    "crates/cfo-engine",
+    "crates/cfo-numerics",
+    "crates/cfo-python",
+    "crates/cfo/examples",
+    "crates/cfo/src/recipe",
     "python/cfo",
     "recipes",
     "scripts",
-    "crates/cfo-cli/src/args",
-    "crates/cfo-cpu",
-    "crates/cfo-device",
-    "crates/cfo-python",
-    "crates/cfo/examples",
-    "crates/cfo-numerics",
-    "crates/cfo/src/recipe",
 ]
 UNITS = "ms|us|milliseconds|seconds?|steps?|samples?|evaluations?|frames|launch(?:es)?|lines?"
 WHOLES = "batch|step|sample|second|snapshot|trajectory|frame|evaluation|launch|run|rank|GPU|machine|call"

@@ -14,7 +14,7 @@ use crate::runtime::driver::{Allocation, Context};
 use crate::runtime::feed::Feed;
 use crate::runtime::host;
 
-/// The NVIDIA GPU of a number.
+/// The NVIDIA GPU with this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cuda(pub usize);
 
@@ -82,7 +82,7 @@ impl Backend for Device {
     }
 }
 
-/// A tensor in a GPU's memory; programs that use it keep it alive.
+/// A tensor in a GPU's memory, kept alive by programs that use it.
 #[derive(Debug)]
 struct Tensor(Arc<Allocation>);
 
@@ -118,7 +118,7 @@ impl Storage for Tensor {
     }
 }
 
-/// The device memory of the tensor that a graph's leaf stands for.
+/// The device memory of a graph's named tensor.
 pub(crate) fn device_tensor(memory: &Memory, name: &str, value_type: &Type) -> Result<Arc<Allocation>> {
     let storage = memory.storage(memory.bind(name, value_type)?);
     let tensor = storage.as_any().downcast_ref::<Tensor>();

@@ -1,8 +1,9 @@
-//! CUDA: the same programs on an NVIDIA GPU.
+//! The CUDA backend: runs programs on an NVIDIA GPU.
 //!
 //! A fused graph is rewritten by the passes, *typed* (which values are bf16), planned, *lowered* to launches with fixed
-//! addresses, compiled by NVRTC, captured as a CUDA graph on the first run and replayed afterwards. Operations are in the
-//! rooms `product/`, `convolution/`, `norm/` and `op/`, their kernels in `kernels/` in rooms of the same names.
+//! addresses, compiled by NVRTC, captured as a CUDA graph on the first run and replayed afterwards. Operations are in
+//! the folders `product/`, `convolution/`, `norm/` and `op/`. Their kernels are in folders of the same names in
+//! `kernels/`.
 
 mod backend;
 mod convolution;

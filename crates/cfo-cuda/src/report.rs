@@ -1,4 +1,4 @@
-//! What was found of CUDA on this machine, and what is missing.
+//! Report on CUDA on this machine: devices, libraries and missing parts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,54 +9,54 @@ use crate::runtime::driver::{Context, count, properties};
 use crate::runtime::library::Library;
 use crate::runtime::nccl::Nccl;
 
-/// What was found of CUDA on this machine.
+/// Report on CUDA on this machine.
 #[derive(Clone, Debug)]
 pub struct CudaReport {
     /// Why programs cannot run on a GPU; `None` if they can.
     pub problem: Option<String>,
-    /// The GPUs that the driver shows.
+    /// The GPUs that the driver reports.
     pub devices: Vec<CudaDevice>,
     /// NVIDIA's libraries, found or not.
     pub libraries: Vec<CudaLibrary>,
-    /// The library that sums over GPUs of several ranks, which one alone does not need: its file and version.
+    /// File and version of NCCL, which sums over GPUs of several ranks and is not needed for one rank.
     pub nccl: Option<(PathBuf, String)>,
 }
 
 /// A GPU.
 #[derive(Clone, Debug)]
 pub struct CudaDevice {
-    /// Its name here, as `cuda:0`.
+    /// Name of the device, such as `cuda:0`.
     pub name: String,
-    /// The maker's name for it.
+    /// The manufacturer's name.
     pub model: String,
-    /// Compute capability, as `9.0`.
+    /// Compute capability, such as `9.0`.
     pub capability: String,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// What tells it from all others, on this machine and elsewhere.
+    /// Globally unique identifier.
     pub uuid: String,
 }
 
-/// A library that programs on CUDA use.
+/// A library that CUDA programs use.
 #[derive(Clone, Debug)]
 pub struct CudaLibrary {
-    /// Its name.
+    /// Name of the library.
     pub name: &'static str,
     /// Its version; `None` if it was not found.
     pub version: Option<String>,
-    /// The file that was loaded, where the system tells.
+    /// The loaded file, if the system reports it.
     pub file: Option<PathBuf>,
-    /// How to install it.
+    /// Command that installs it.
     pub install: &'static str,
 }
 
-/// GPUs that the driver shows, none where there is no driver; uses none of them.
+/// Number of GPUs that the driver reports, 0 without a driver. Does not use any GPU.
 pub fn gpu_count() -> usize {
     count().unwrap_or(0)
 }
 
 impl CudaReport {
-    /// Looks at this machine.
+    /// Collects the report for this machine.
     pub fn gather() -> Self {
         let problem = Context::open(0).err().map(|error| match error {
             EngineError::DeviceUnavailable { reason, .. } => reason,

@@ -103,7 +103,7 @@ impl NoiseEstimator {
     /// (empty: one each).
     ///
     /// # Errors
-    /// Those of `read`.
+    /// If `read` fails.
     pub fn add<E>(
         &mut self,
         times: &[f64],

@@ -162,7 +162,7 @@ fn labels_that_contradict_the_values_are_refused() {
         ),
         (
             Parts { version: 2, ..sound() },
-            "`bad.h5`: version 2 of the layout `cfo` (this program knows version 1) is not supported",
+            "`bad.h5`: version 2 of the layout `cfo` (this program reads version 1) is not supported",
         ),
         (
             Parts { domain: vec![1.0, 0.0], ..sound() },

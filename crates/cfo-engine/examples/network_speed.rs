@@ -66,7 +66,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let best = times[0];
     let parameters: usize = graph.parameters().iter().map(|parameter| parameter.shape.len()).sum();
     println!(
-        "{network:7} {} {precision:4} batch {:5} {:9} parameters: {:9.4} ms a step (best {best:.4}), compile {compiled:.2} s, first run {started:.2} s, arena {:.2} GiB, loss {first:.4} -> {:.4}",
+        "{network:7} {} {precision:4} batch {:5} {:9} parameters: {:9.4} ms per step (best {best:.4}), compile {compiled:.2} s, first run {started:.2} s, arena {:.2} GiB, loss {first:.4} -> {:.4}",
         if training { "train  " } else { "forward" },
         sizes.batch,
         parameters,

@@ -217,8 +217,7 @@ impl Memory {
         self.insert(name, Element::Real, shape, Data::F32(values))
     }
 
-    /// Adds a real tensor as [`Role::Data`] with values computed by `fill`. They are computed in place where memory is
-    /// single precision on the host.
+    /// Adds a real tensor as [`Role::Data`] with values computed by `fill`, in place if memory is `f32` on the host.
     ///
     /// # Errors
     /// If the name belongs to a tensor, there is not enough memory, or `fill` fails. The tensor is then not added.

@@ -31,7 +31,7 @@ impl<const N: usize> Basis<N> {
         let (left, left_rate) = side(smoothness, tau, sigma);
         let (mut right, mut right_rate) = side(smoothness, sigma, tau);
         for k in 0..=smoothness {
-            // R_k(tau) = (-1)^k L_k(1 - tau), and the chain rule turns the sign of its derivative once more.
+            // R_k(tau) = (-1)^k L_k(1 - tau), and the chain rule flips the sign of its derivative again.
             if k % 2 == 1 {
                 right[k] = -right[k];
             } else {

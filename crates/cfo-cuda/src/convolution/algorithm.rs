@@ -1,4 +1,4 @@
-//! How each convolution is done: measured once and kept on disk by shape, precision and library.
+//! Choice of an algorithm for each convolution: measured once and stored on disk by shape, precision and library.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use cfo_engine::Node;
 use cfo_engine::Precision;
 use cfo_engine::Result;
 
-/// A deterministic algorithm is taken if it takes no longer than this times the fastest one's time.
+/// A deterministic algorithm is chosen if its time is at most this multiple of the fastest one's.
 const DETERMINISM_COST: f32 = 1.1;
-/// Elements of a field from which on f16 operands and other plans are worth looking at.
+/// Number of elements of a field from which on f16 operands and other plans are considered.
 const LARGE: usize = 1 << 22;
 
-/// How a convolution may be done.
+/// Algorithms for a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) usual: Algorithm,
-    /// From f16 operands, and the milliseconds that this saves when they are at hand.
+    /// Algorithm for f16 operands, and the milliseconds that it saves if they exist.
     pub(crate) f16: Option<(Algorithm, f32)>,
 }
 
@@ -37,10 +37,10 @@ impl From<Algorithm> for Options {
 
 /// Milliseconds, deterministic?, algorithm, math, workspace.
 pub(crate) type Measured = (f32, bool, u32, u32, usize);
-/// Milliseconds that a choice takes.
+/// Milliseconds of an algorithm.
 pub(crate) type Timed = (f32, Algorithm);
 
-/// The fastest, or a deterministic one that is almost as fast.
+/// The fastest algorithm, or a deterministic one that is almost as fast.
 pub(crate) fn pick(candidates: &[Measured]) -> Timed {
     let fastest = candidates.iter().map(|candidate| candidate.0).fold(f32::INFINITY, f32::min);
     let best = |needed: bool| {
@@ -58,7 +58,7 @@ pub(crate) fn pick(candidates: &[Measured]) -> Timed {
     }
 }
 
-/// What f16 operands save, if anything.
+/// Time that f16 operands save, if any.
 fn saving((time, usual): Timed, (f16_time, f16): Timed) -> Options {
     let f16 = match f16 {
         Algorithm::Library { algorithm, math, workspace } => {
@@ -70,10 +70,10 @@ fn saving((time, usual): Timed, (f16_time, f16): Timed) -> Options {
     Options { usual, f16: saved }
 }
 
-/// Decides which convolutions of a graph take f16 operands: those that save more than their share of the time that it
-/// takes to make these. What only one of them reads weighs on it alone.
+/// Decides which convolutions of a graph use f16 operands: those that save more than their share of the time to create
+/// the operands. An operand that only one of them reads counts fully for it.
 pub(crate) fn settle(code: &Code, options: &HashMap<usize, Options>) -> HashMap<usize, Algorithm> {
-    /// Bytes a millisecond; an operand is read twice and written once.
+    /// Bytes per millisecond; an operand is read twice and written once.
     const SPEED: f32 = 3.5e9 / 10.0;
     let mut f16: BTreeMap<usize, f32> =
         options.iter().filter_map(|(&id, options)| options.f16.map(|(_, saved)| (id, saved))).collect();
@@ -97,7 +97,7 @@ pub(crate) fn settle(code: &Code, options: &HashMap<usize, Options>) -> HashMap<
     options.iter().map(|(id, options)| (*id, choice(id, options))).collect()
 }
 
-/// The first recommendation that always yields the same bits; our own kernel if there is none.
+/// The first recommendation that is deterministic; our own kernel if there is none.
 fn first_deterministic(candidates: &[(u32, u32, usize, bool)]) -> Algorithm {
     let found = candidates.iter().find(|candidate| candidate.3);
     found.map_or(Algorithm::Plain, |&(algorithm, math, workspace, _)| Algorithm::Library {
@@ -107,7 +107,7 @@ fn first_deterministic(candidates: &[(u32, u32, usize, bool)]) -> Algorithm {
     })
 }
 
-/// How the library does a convolution of f16 operands, if it does, however small it is.
+/// The library's algorithm for a convolution of f16 operands of any size; `None` if it does not support it.
 #[cfg(test)]
 pub(crate) fn first_f16(context: &Arc<Context>, geometry: &Geometry) -> Option<Algorithm> {
     let geometry = Geometry { f16: true, ..*geometry };
@@ -118,7 +118,7 @@ pub(crate) fn first_f16(context: &Arc<Context>, geometry: &Geometry) -> Option<A
         .map(|(choice, _)| choice)
 }
 
-/// What is known of convolutions, read from disk when first asked for.
+/// Stored measurements, read from disk on first use.
 struct Known {
     options: BTreeMap<String, Options>,
     file: Option<PathBuf>,
@@ -140,7 +140,7 @@ fn key(context: &Context, geometry: &Geometry) -> String {
     geometry.key(&context.properties.name, &library)
 }
 
-/// Whether there is more to try than the library's usual calls.
+/// Whether there are alternatives to the library's usual calls.
 pub(crate) fn is_special(geometry: &Geometry) -> bool {
     let largest = [geometry.x, geometry.y].map(|field| field.iter().product::<usize>()).into_iter().max();
     geometry.precision == Precision::Tf32
@@ -150,13 +150,13 @@ pub(crate) fn is_special(geometry: &Geometry) -> bool {
         && largest.is_some_and(|largest| largest >= LARGE)
 }
 
-/// Whether a convolution may take f16 operands.
+/// Whether a convolution can use f16 operands.
 pub(crate) fn may_take_f16(geometry: &Geometry) -> bool {
     let f16 = Geometry { f16: true, ..*geometry };
     is_special(geometry) && (geometry.form == ConvPass::Weight || cudnn_plan::takes(&f16))
 }
 
-/// Builds the plans that will be measured, side by side.
+/// Builds the plans that will be measured, in parallel.
 pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry], deterministic: bool) {
     if deterministic || !Library::Cudnn.loaded() {
         return;
@@ -171,8 +171,8 @@ pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry], determini
     cudnn_plan::prepare(context, &missing);
 }
 
-/// How a convolution may be done on a GPU: as the cache says, else as measured now; without measurements and by algorithms
-/// that always yield the same bits where that is asked for.
+/// Algorithms for a convolution on a GPU: from the cache, or measured now. If determinism is required, nothing is
+/// measured and only deterministic algorithms are used.
 ///
 /// # Errors
 /// If cuDNN is missing.
@@ -184,7 +184,7 @@ pub(crate) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic:
         return Ok(choice.into());
     }
     if deterministic {
-        // Nothing measured: what is fastest may change from run to run.
+        // Nothing is measured: the fastest algorithm may change from run to run.
         let candidates = Prepared::describe(context, &geometry.part())?.candidates(geometry.form);
         return Ok(first_deterministic(&candidates).into());
     }
@@ -197,7 +197,7 @@ pub(crate) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic:
     let options = measure(context, geometry)?;
     known.insert(key, options);
     if let Some(file) = file {
-        // A cache that cannot be written costs time, not results.
+        // A cache that cannot be written costs time, but does not change results.
         let _ = compile::store(file, print(known).as_bytes());
     }
     Ok(options)
@@ -214,7 +214,7 @@ fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Options> {
     {
         usual = (time, Algorithm::Planned { workspace });
     }
-    // A library that does not take f16 operands is not asked twice.
+    // A library that does not support f16 operands is not queried again.
     let f16 = measure_f16(context, &Geometry { f16: true, ..*geometry });
     Ok(f16.map_or(usual.1.into(), |f16| saving(usual, f16)))
 }
@@ -227,7 +227,7 @@ fn measure_f16(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
     }
 }
 
-/// One line a convolution: the key, how it is done, and what f16 operands save and how.
+/// One line per convolution: the key, the algorithm, and the algorithm and saved time for f16 operands.
 fn print(known: &BTreeMap<String, Options>) -> String {
     known
         .iter()
@@ -242,7 +242,7 @@ fn word(choice: &Algorithm) -> String {
     match choice {
         Algorithm::Plain => "plain".into(),
         Algorithm::Patches => "patches".into(),
-        // Not measured, so not kept.
+        // Not measured, so not stored.
         Algorithm::FewChannels { .. } | Algorithm::ConvRow => "own".into(),
         Algorithm::Library { algorithm, math, workspace } => {
             format!("library {algorithm} {math} {workspace}")
@@ -255,7 +255,7 @@ fn word(choice: &Algorithm) -> String {
     }
 }
 
-/// Lines that do not read are left out: they are measured again.
+/// Invalid lines are skipped; their convolutions are measured again.
 fn parse(text: &str) -> BTreeMap<String, Options> {
     let line = |line: &str| {
         let mut parts = line.split('\t');
@@ -344,7 +344,7 @@ mod tests {
         let (first, second) = (conv(w), conv(v));
         let (fused, requested) = fuse(&graph, &[Node::new(first, 0), Node::new(second, 0)]);
         let code = Code::new(&fused, requested);
-        // Making the field f16 takes a millisecond.
+        // Converting the field to f16 takes a millisecond.
         let scaled = Algorithm::PlannedF16 { workspace: 0 };
         let with = |saved: [f32; 2]| {
             let option = |saved| Options { usual: Algorithm::Plain, f16: Some((scaled, saved)) };

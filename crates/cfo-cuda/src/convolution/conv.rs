@@ -1,4 +1,4 @@
-//! Convolutions, channels last: by the library, as products of their patches, or by their definition; padding.
+//! Convolutions, channels last: by the library, as products of patches, or by the definition. Also padding.
 
 use crate::convolution::conv_few_channels;
 use crate::convolution::conv_row;
@@ -34,9 +34,9 @@ pub(crate) struct Geometry {
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
     pub(crate) precision: Precision,
-    /// Whether the field lies outside itself along the width; see [`Conv`].
+    /// Whether the field continues periodically along the width; see [`Conv`].
     pub(crate) periodic: bool,
-    /// Whether operands and result are numbers of 16 bits with a scale of their own.
+    /// Whether operands and result are 16-bit numbers with a scale.
     pub(crate) f16: bool,
 }
 
@@ -45,7 +45,7 @@ fn four(shape: &Shape) -> [usize; 4] {
 }
 
 impl Geometry {
-    /// Of an operation of a graph, if it is a convolution.
+    /// Geometry of an operation of a graph; `None` if it is not a convolution.
     pub(crate) fn of(code: &Code, id: usize, precision: Precision) -> Option<Self> {
         let entry = &code.entries[id];
         let input = |index: usize| four(code.shape(entry.inputs[index]));
@@ -65,27 +65,27 @@ impl Geometry {
         Some(Self { form, x, w, y, stride, padding, precision, periodic, f16: false })
     }
 
-    /// Of a convolution in another operation, from the shapes of what it reads, its weight and its result.
+    /// Geometry of a convolution in another operation, from the shapes of its input, weight and result.
     pub(crate) fn within(of: &Conv, shapes: [&Shape; 3], precision: Precision) -> Self {
         let ([x, w, y], Conv { stride, padding, periodic }) = (shapes.map(four), of.clone());
         Self { form: ConvPass::Forward, x, w, y, stride, padding, precision, periodic, f16: false }
     }
 
-    /// A name for it in the cache.
+    /// Key in the cache.
     pub(crate) fn key(&self, gpu: &str, library: &str) -> String {
         let Self { form, x, w, y, stride, padding, precision, .. } = self;
         format!("{gpu}|{library}|{form:?}|{precision}|{x:?}|{w:?}|{y:?}|{stride:?}|{padding:?}")
             .replace(' ', "")
     }
 
-    /// Into how many equal parts the batch is cut so that no field has more elements than the library counts.
+    /// Number of equal parts of the batch such that no field has more elements than the library supports.
     pub(crate) fn parts(&self) -> usize {
         let largest = [self.x, self.y].map(|field| field.iter().product::<usize>()).into_iter().max();
         let least = largest.unwrap_or(0).div_ceil(ELEMENTS_LIMIT).max(1);
         (least..=self.x[0]).find(|parts| self.x[0].is_multiple_of(*parts)).unwrap_or(1)
     }
 
-    /// The same for one of the parts.
+    /// Geometry of one of the parts.
     pub(crate) fn part(&self) -> Self {
         let mut part = *self;
         part.x[0] /= self.parts();
@@ -93,7 +93,7 @@ impl Geometry {
         part
     }
 
-    /// Rows and columns of the matrix of patches.
+    /// Number of rows and columns of the matrix of patches.
     fn patches(&self) -> [usize; 2] {
         [self.y[0] * self.y[1] * self.y[2], self.w[1] * self.w[2] * self.w[3]]
     }
@@ -123,19 +123,19 @@ impl Geometry {
         }
     }
 
-    /// Bytes of a weight gradient as the library leaves it, rounded up for what lies behind.
+    /// Bytes of a weight gradient as written by the library, rounded up for alignment of the memory after it.
     fn f16_bytes(&self) -> usize {
         (2 * self.w.iter().product::<usize>()).next_multiple_of(256)
     }
 
-    /// The factor that the library multiplies its sums by before it rounds them. f16 operands are below 2^15, so products
-    /// are below 2^30. The factor keeps their sums below 2^15.
+    /// Factor by which the library multiplies its sums before rounding. f16 operands are below 2^15, so products are
+    /// below 2^30. The factor keeps their sums below 2^15.
     pub(crate) fn power(&self) -> f64 {
         let terms = self.y[..3].iter().product::<usize>().next_power_of_two();
         if self.f16 { 2f64.powi(-15) / terms as f64 } else { 1.0 }
     }
 
-    /// Fields of one row are small, and the library's kernels for them slow: their patches are gathered.
+    /// Whether patches are gathered: fields of one row are small, and the library's kernels for them are slow.
     pub(crate) fn prefers_patches(&self) -> bool {
         self.is_product() || (self.x[1] == 1 && self.bytes() <= PATCHES_LIMIT)
     }
@@ -148,29 +148,29 @@ impl Geometry {
     }
 }
 
-/// How a convolution is done.
+/// Algorithm for a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
-    /// By the library.
+    /// By a call of the library.
     Library { algorithm: u32, math: u32, workspace: usize },
-    /// By the library from f16 operands; the result is then expanded.
+    /// By the library with f16 operands; the result is then expanded.
     LibraryF16 { algorithm: u32, math: u32, workspace: usize },
     /// By a plan of the library.
     Planned { workspace: usize },
-    /// By a plan of the library from f16 operands, whose epilogue undoes the scales.
+    /// By a plan of the library with f16 operands, whose epilogue removes the scales.
     PlannedF16 { workspace: usize },
-    /// As a product with patches gathered beforehand.
+    /// As a product with gathered patches.
     Patches,
-    /// By our kernels for few channels; a gradient by so many blocks.
+    /// By our kernels for few channels; a gradient uses `blocks` blocks.
     FewChannels { blocks: u32 },
     /// By our kernels for fields of one row.
     ConvRow,
-    /// By our kernel that follows the definition.
+    /// By our kernel for the definition.
     Plain,
 }
 
 impl Algorithm {
-    /// The kernels of ours that do a convolution.
+    /// Our algorithm for a convolution.
     pub(crate) fn own(geometry: &Geometry, multiprocessors: u32) -> Self {
         let few = || conv_few_channels::choice(geometry, multiprocessors);
         match conv_row::fits(geometry) {
@@ -179,30 +179,30 @@ impl Algorithm {
         }
     }
 
-    /// Whether it takes f16 operands.
+    /// Whether the algorithm uses f16 operands.
     pub(crate) fn takes_f16(self) -> bool {
         matches!(self, Self::LibraryF16 { .. } | Self::PlannedF16 { .. })
     }
 }
 
-/// Bytes of patches up to which they are gathered.
+/// Maximum bytes of gathered patches.
 const PATCHES_LIMIT: usize = 96 << 20;
 
-/// Elements of a field up to which the library's descriptors go.
+/// Maximum number of elements of a field in the library's descriptors.
 const ELEMENTS_LIMIT: usize = (1 << 31) - 1;
 
-/// A call of the library, or several alike on parts of the batch.
+/// One call of the library, or equal calls for parts of the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Convolution {
     pub(crate) geometry: Geometry,
     pub(crate) algorithm: u32,
     pub(crate) math: u32,
     pub(crate) workspace: (u64, usize),
-    /// In the order of the operation's inputs and output.
+    /// Addresses in the order of the operation's inputs and output.
     pub(crate) addresses: [u64; 3],
 }
 
-/// A convolution by an algorithm that was chosen for it.
+/// Selects the chosen algorithm for a convolution.
 pub(crate) fn select(geometry: Geometry, choice: Algorithm) -> Selected<'static> {
     Selected::new(geometry.scratch(choice), move |io, to| lower(&geometry, choice, io, to))
 }
@@ -276,7 +276,7 @@ fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
     };
     let dense = |columns: usize| Operand::dense(0, columns);
     let (sizes, operands, inputs, output) = match geometry.form {
-        // y = patches w', w being [outputs, columns].
+        // y = patches w', where w is [outputs, columns].
         ConvPass::Forward => (
             [rows, columns, outputs],
             [dense(columns), dense(columns).transposed(), dense(outputs)],
@@ -301,14 +301,14 @@ fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
         move_patches(to);
     }
     let scalars = product_io.scalars();
-    // Scratch memory is for the patches.
+    // Scratch memory holds the patches.
     matmul::select(&product.into(), &scalars, false, to.target).lower(&product_io, to);
     if geometry.form == ConvPass::Input {
         move_patches(to);
     }
 }
 
-/// Padding (`folded` false) or its adjoint. `field` is the smaller of both shapes, `padded` the larger.
+/// Padding, or its adjoint if `folded`. `field` is the smaller of both shapes, `padded` the larger.
 pub(crate) fn pad(
     mode: PadMode,
     before: [usize; 2],

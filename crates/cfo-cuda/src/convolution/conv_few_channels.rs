@@ -1,4 +1,4 @@
-//! Convolutions of fields with few channels, for which the library reads far more than there is.
+//! Convolutions of fields with few channels, for which the library reads far more data than necessary.
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::program::kernel::File;
@@ -6,31 +6,31 @@ use crate::program::launch::Parameters;
 use crate::program::lowering::{Io, Lowering};
 use cfo_engine::Precision;
 
-/// Channels of the field, at most.
+/// Maximum number of channels of the field.
 const CHANNELS: usize = 4;
-/// Rows of the result that a tile of the field is enough for.
+/// Number of rows of the result computed from one tile of the field.
 const ROWS: usize = 8;
-/// Bytes of a tile, at most.
+/// Maximum bytes of a tile.
 const TILE: usize = 40 << 10;
-/// Pieces of 8 elements by 8 channels of the weights that a thread keeps, at most.
+/// Maximum number of 8 x 8 pieces (elements by channels) of the weights per thread.
 const PIECES: usize = 64;
-/// Pieces of dy that a warp has on their way.
+/// Number of pieces of dy that a warp prefetches.
 const RING: usize = 4;
-/// Blocks that a multiprocessor holds.
+/// Number of blocks per multiprocessor.
 const RESIDENT: u32 = 3;
 
-/// Elements of a patch.
+/// Number of elements of a patch.
 fn elements(geometry: &Geometry) -> usize {
     geometry.w[1..].iter().product()
 }
 
-/// Elements of a tile.
+/// Number of elements of a tile.
 fn tile(geometry: &Geometry) -> usize {
     let ([_, kh, kw, channels], columns) = (geometry.w, geometry.y[2]);
     ((ROWS + kh - 1) * (columns + kw - 1) * channels + 16 * channels).next_multiple_of(8)
 }
 
-/// Whether our kernels do a convolution, and how.
+/// The parameters of our kernels for a convolution; `None` if they do not support it.
 pub(crate) fn choice(geometry: &Geometry, multiprocessors: u32) -> Option<Algorithm> {
     let Geometry { form, w: [outputs, _, _, channels], y: [batch, rows, columns, _], .. } = *geometry;
     let fits = match form {
@@ -63,7 +63,7 @@ pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering
     }
     let weights = co * elements(geometry);
     let ring = 2 * 8 * RING * 16 * co;
-    // The tile comes after the ring; at the end the sums take the place of both.
+    // The tile follows the ring; at the end the sums overwrite both.
     let shared = (ring + 2 * tile(geometry)).max(4 * co * elements(geometry).next_multiple_of(8));
     let parameters = Parameters::new().reads("x", a).reads("dy", b).scratch("partial", io.scratch).restrict();
     let body = format!("few_channels_weight<{few}, {RING}>(x, dy, partial);");

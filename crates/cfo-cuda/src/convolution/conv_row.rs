@@ -1,4 +1,4 @@
-//! Convolutions of fields of one row by our own kernels on tensor cores, which need neither padded fields nor patches.
+//! Convolutions of fields of one row by our own kernels on tensor cores, without padded fields or patches.
 
 use crate::convolution::conv::{ConvPass, Geometry};
 use crate::op::reduce;
@@ -10,26 +10,26 @@ use crate::program::scalar::Scalar;
 use cfo_engine::Precision;
 use cfo_engine::Shape;
 
-/// Whether a device of a compute capability has the tensor cores and the shared memory that the kernels take.
+/// Whether a device of this compute capability has the tensor cores and the shared memory that the kernels need.
 pub(crate) fn supported(architecture: u32) -> bool {
     matches!(architecture, 90 | 100 | 103)
 }
 
-/// Channels of the result that a block computes; 64 in the kernels.
+/// Number of channels of the result per block; 64 in the kernels.
 const CHANNELS: usize = 64;
-/// Blocks that keep a device busy. Fixed, so that results do not depend on the device.
+/// Number of blocks that occupy a device. Fixed, so that results do not depend on the device.
 const BLOCKS: usize = 128;
-/// Rows of a block.
+/// Number of rows per block.
 const ROWS: usize = 104;
 const FEWEST_ROWS: usize = 32;
-/// Bytes of shared memory that a block may take.
+/// Maximum bytes of shared memory per block.
 const SHARED: usize = 200 << 10;
 const STAGES: usize = 3;
 const WEIGHT_STAGES: usize = 2;
-/// Threads of a block of the gradient of a weight.
+/// Number of threads of a block for the gradient of a weight.
 const WEIGHT_THREADS: usize = 512;
 
-/// Whether the kernels take a convolution.
+/// Whether the kernels support a convolution.
 pub(crate) fn fits(geometry: &Geometry) -> bool {
     let Geometry { x, w, y, stride, padding, precision, .. } = *geometry;
     let multiple = match precision {
@@ -44,7 +44,7 @@ pub(crate) fn fits(geometry: &Geometry) -> bool {
     flat && taps && aligned && small && padding[1] < 8
 }
 
-/// The places that a run of rows reads; `Windows` of the kernels.
+/// Number of places that a run of rows reads; `Windows` in the kernels.
 fn places(rows: usize, rows_of_sample: usize, step: usize, taps: usize) -> usize {
     let window = ((rows_of_sample - 1) * step + taps).next_multiple_of(step);
     let further = match rows % rows_of_sample {
@@ -54,7 +54,7 @@ fn places(rows: usize, rows_of_sample: usize, step: usize, taps: usize) -> usize
     ((rows - 1) * step + taps + further * (window - rows_of_sample * step)).next_multiple_of(step)
 }
 
-/// Template arguments that say what is convolved.
+/// Template arguments that describe the convolution.
 fn numbers(geometry: &Geometry) -> String {
     let ([b, _, l, ci], [co, _, k, _], t) = (geometry.x, geometry.w, geometry.y[2]);
     let (stride, padding) = (geometry.stride[1], geometry.padding[1]);
@@ -64,7 +64,7 @@ fn numbers(geometry: &Geometry) -> String {
     )
 }
 
-/// How the forward product or its adjoint is cut.
+/// Division of the forward product or its adjoint into blocks.
 #[derive(Clone, Copy, Debug)]
 struct Tile {
     rows: usize,
@@ -95,18 +95,18 @@ impl Tile {
             rows = if samples > 0 { samples * of_sample } else { rows / 2 };
         }
         let grid = [(batch * of_sample).div_ceil(rows), channels.div_ceil(CHANNELS), shifts];
-        // More warps where a multiprocessor has one block alone, or where a warp's work is small.
+        // More warps if a multiprocessor has only one block, or if a warp's work is small.
         let alone = geometry.form == ConvPass::Forward && blocks(rows) <= BLOCKS + 4;
         let columns = if alone || geometry.precision == Precision::Bf16 { 4 } else { 2 };
         Self { rows, columns, shared: shared(rows), grid: grid.map(|count| count as u32) }
     }
 }
 
-/// How the rows of a gradient of a weight are cut.
+/// Division of the rows of a weight's gradient.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     rows: usize,
-    /// Runs of rows in each part.
+    /// Number of runs of rows in each part.
     chunks: usize,
     parts: usize,
     shared: usize,
@@ -119,7 +119,7 @@ impl Parts {
             Precision::Bf16 => (112, 16, CHANNELS * 2 + 16),
             _ => (104, 8, CHANNELS * 4 + 32),
         };
-        // Half of the threads leave their sums to the other half.
+        // Half of the threads pass their sums to the other half.
         let sums = kernel * 16 * WEIGHT_THREADS / 2 * 4;
         let shared = |rows: usize| {
             let held = rows + places(rows, coarse, geometry.stride[1], kernel);
@@ -142,7 +142,7 @@ impl Parts {
     }
 }
 
-/// Bytes of scratch memory: the parts of a weight's gradient.
+/// Bytes of scratch memory, for the parts of a weight's gradient.
 pub(crate) fn scratch(geometry: &Geometry) -> usize {
     match geometry.form {
         ConvPass::Weight => {
@@ -178,7 +178,7 @@ pub(crate) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
     to.launch_with(File::ConvRow, parameters, body, launch(geometry));
 }
 
-/// The type of the kernel's forward product or adjoint.
+/// The kernel's type for the forward product or its adjoint.
 pub(crate) fn product(geometry: &Geometry) -> String {
     let tile = Tile::new(geometry);
     let scalar = if geometry.precision == Precision::Bf16 { Scalar::Bf16 } else { Scalar::F32 };
@@ -192,13 +192,13 @@ pub(crate) fn product(geometry: &Geometry) -> String {
     )
 }
 
-/// Its grid, threads and bytes of shared memory.
+/// Grid, threads and bytes of shared memory.
 pub(crate) fn launch(geometry: &Geometry) -> ([u32; 3], u32, u32) {
     let tile = Tile::new(geometry);
     (tile.grid, 64 * tile.columns as u32, tile.shared as u32)
 }
 
-/// Whether each of its blocks has a few whole samples and whole groups of channels of the result.
+/// Whether each block has whole samples and whole groups of the result's channels.
 pub(crate) fn has_whole(geometry: &Geometry, groups: usize) -> bool {
     let (of_sample, channels) = match geometry.form {
         ConvPass::Input => (geometry.x[2], geometry.x[3]),

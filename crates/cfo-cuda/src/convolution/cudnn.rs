@@ -1,4 +1,4 @@
-//! cuDNN: convolutions described, measured and run.
+//! cuDNN: description, measurement and execution of convolutions.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -21,12 +21,12 @@ pub(crate) fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
     }
 }
 
-/// Workspace that an algorithm may ask for.
+/// Maximum workspace of an algorithm.
 pub(crate) const WORKSPACE_LIMIT: usize = 1 << 30;
-/// Algorithms that are measured of those that the library recommends.
+/// Number of the library's recommendations that are measured.
 fn candidates_of(geometry: &Geometry) -> usize {
     match geometry.precision {
-        // Others are measured beside them.
+        // Other algorithms are measured in addition.
         Precision::Tf32 if !geometry.f16 && is_special(geometry) => 2,
         Precision::Tf32 if !geometry.f16 => 6,
         _ => 3,
@@ -36,20 +36,20 @@ fn candidates_of(geometry: &Geometry) -> usize {
 /// A large number in 16 bits, 5/4 times 2^14.
 const PROBE: u16 = 0x7500;
 
-/// Whether a weight gradient of operands that are all [`PROBE`] is what it should be. An algorithm that rounds its sums
-/// before it multiplies them by the power that holds them down overflows; one that multiplies its operands loses digits.
+/// Whether a weight gradient is correct for operands that are all [`PROBE`]. An algorithm that rounds its sums before
+/// it multiplies them by the scaling factor overflows. One that multiplies its operands by the factor loses accuracy.
 fn is_held_down(geometry: &Geometry, gradient: &Allocation) -> bool {
     let [_, kernel_height, kernel_width, inputs] = geometry.w;
     let [top, left] = geometry.padding;
     if top >= kernel_height || left >= kernel_width {
         return false;
     }
-    // The weight that meets an element of the field for every gradient.
+    // The weight that is multiplied with an element of the field for every gradient.
     let Ok(bytes) = gradient.read(2 * inputs * (top * kernel_width + left), 2) else { return false };
     let found = f16_to_f64(u16::from_le_bytes([bytes[0], bytes[1]]));
     let terms = geometry.y[..3].iter().product::<usize>() as f64;
     let expected = terms * f16_to_f64(PROBE).powi(2) * geometry.power();
-    // Equal terms are summed with a bias that terms of both signs do not have.
+    // Sums of equal terms have a bias that sums of terms of both signs do not have.
     (found / expected - 1.0).abs() < 0.1
 }
 
@@ -179,13 +179,13 @@ impl Prepared {
         Ok(())
     }
 
-    /// The algorithms that the library thinks best, the best first: algorithm, math, workspace, deterministic?
+    /// The library's recommended algorithms in order: algorithm, math, workspace, deterministic?
     pub(crate) fn candidates(&self, form: ConvPass) -> Vec<(u32, u32, usize, bool)> {
         let mut found = 0;
         let mut candidates = Vec::new();
         macro_rules! ask {
             ($get:ident, $performance:ident, $($descriptor:expr),*) => {{
-                // SAFETY: results are plain data, as many as are asked for.
+                // SAFETY: results are plain data, as many as are requested.
                 let mut results: [sys::$performance; 16] = unsafe { std::mem::zeroed() };
                 let status = unsafe {
                     sys::$get(self.handle, $($descriptor),*, 16, &mut found, results.as_mut_ptr())
@@ -240,13 +240,13 @@ impl Prepared {
         candidates
     }
 
-    /// Measures the library's best guesses; the best one if any works.
+    /// Measures the library's recommendations; returns the fastest that works.
     pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
-        // One part stands for all.
+        // One part represents all.
         let geometry = &geometry.part();
         let mut it = Self::describe(context, geometry)?;
         let mut candidates = worth_measuring(it.candidates(geometry.form), geometry);
-        // An algorithm that adds up results of 16 bits in any order loses digits.
+        // An algorithm that adds 16-bit results in arbitrary order loses accuracy.
         candidates.retain(|candidate| candidate.3 || !geometry.f16);
         let half = geometry.f16 || geometry.precision == Precision::Bf16;
         let bytes = |sizes: [usize; 4]| sizes.iter().product::<usize>() * if half { 2 } else { 4 };
@@ -258,7 +258,7 @@ impl Prepared {
         };
         let buffers = sizes.map(|bytes| Allocation::zeroed(context, bytes));
         let [Ok(a), Ok(b), Ok(c)] = buffers else {
-            // No room to measure in: the library's first guess, if it has one.
+            // Without memory for measurements: the library's first recommendation, if there is one.
             let first = candidates.first().map(|&(algorithm, math, workspace, deterministic)| {
                 (f32::INFINITY, deterministic, algorithm, math, workspace)
             });
@@ -275,7 +275,7 @@ impl Prepared {
             let workspace = (memory.address(), workspace);
             it.set_call(Convolution { geometry: *geometry, algorithm, math, workspace, addresses })?;
             let _quiet = quiet();
-            // Once to load it; one that is far behind even so is not run again.
+            // One run to load it. If this is already much slower than the best, it is not run again.
             let run = || context.time(|| it.run(context.stream));
             let best = measured.iter().map(|known: &Measured| known.0).fold(f32::INFINITY, f32::min);
             if let Ok(cold) = run()
@@ -289,7 +289,7 @@ impl Prepared {
         Ok(pick(&measured))
     }
 
-    /// Enqueues the call on a stream, part after part of the batch; parts of a weight gradient are summed.
+    /// Enqueues the call on a stream, for all parts of the batch in order; parts of a weight gradient are summed.
     pub(crate) fn run(&self, stream: CUstream) -> Result<()> {
         let call = self.call.as_ref().expect("prepared with a call");
         let (parts, part) = (call.geometry.parts(), call.geometry.part());
@@ -309,7 +309,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Enqueues one part; `kept` times what the result's place holds is added.
+    /// Enqueues one part; `kept` times the existing result is added.
     fn run_part(&self, stream: CUstream, call: &Convolution, addresses: [u64; 3], kept: f32) -> Result<()> {
         let one = call.geometry.power() as f32;
         let (alpha, beta): (*const c_void, *const c_void) =
@@ -320,7 +320,7 @@ impl Prepared {
         let Self { handle, x, w, y, convolution: conv, .. } = *self;
         // SAFETY: the handle is alive and used by one thread at a time.
         check("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, stream.cast()) })?;
-        // SAFETY: addresses lie in the arena or in tensors that the executor keeps alive; algorithms came from the
+        // SAFETY: addresses are in the arena or in tensors that the executor keeps alive; algorithms come from the
         // library.
         unsafe {
             match call.geometry.form {
@@ -354,10 +354,10 @@ impl Prepared {
     }
 }
 
-/// An algorithm that the library recommends: its number, math, workspace, deterministic?
+/// A recommended algorithm: its number, math, workspace, deterministic?
 type Candidate = (u32, u32, usize, bool);
 
-/// For operands of 16 bits the algorithms on tensor cores alone if there is one: the others take up to a thousand times as
+/// For 16-bit operands only algorithms on tensor cores, if there are any: the others take up to a thousand times as
 /// long.
 fn worth_measuring(mut candidates: Vec<Candidate>, geometry: &Geometry) -> Vec<Candidate> {
     let on_cores = |candidate: &Candidate| candidate.1 == 1;
@@ -365,7 +365,7 @@ fn worth_measuring(mut candidates: Vec<Candidate>, geometry: &Geometry) -> Vec<C
     if half && candidates.iter().any(on_cores) {
         candidates.retain(on_cores);
     }
-    // In tf32 the library does not say which are on tensor cores; the plain ones of these forms are not.
+    // In tf32 the library does not report which algorithms use tensor cores; the plain ones of these forms do not.
     let plain = |candidate: &Candidate| candidate.0 == 0;
     if is_special(geometry) && geometry.form != ConvPass::Weight && !candidates.iter().all(plain) {
         candidates.retain(|candidate| !plain(candidate));

@@ -1,5 +1,5 @@
-//! cuDNN's graph interface: convolutions, and convolutions of f16 operands with an epilogue that multiplies the
-//! single-precision result by both operands' inverse scales.
+//! cuDNN's graph interface: convolutions, also of f16 operands, with an epilogue that multiplies the single-precision
+//! result by both operands' inverse scales.
 #![allow(unsafe_code)]
 
 use cudarc::cudnn::sys;
@@ -35,9 +35,9 @@ impl Descriptor {
         Ok(Self(descriptor))
     }
 
-    /// Sets an attribute to values whose type in memory is the one that the kind means.
+    /// Sets an attribute to values whose type in memory corresponds to `kind`.
     pub(crate) fn set<T>(self, name: Name, kind: Kind, values: &[T]) -> Result<Self> {
-        // SAFETY: as many values as are said; the library copies them and checks name and kind.
+        // SAFETY: the number of values is passed; the library copies them and checks name and kind.
         let status = unsafe {
             sys::cudnnBackendSetAttribute(self.0, name, kind, values.len() as i64, values.as_ptr().cast())
         };
@@ -60,11 +60,11 @@ impl Descriptor {
         Ok(self)
     }
 
-    /// Reads up to as many values as there is room for; how many there are.
+    /// Reads values, at most as many as `values` holds; returns their number.
     pub(crate) fn get<T>(&self, name: Name, kind: Kind, values: &mut [T]) -> Result<usize> {
         let mut count = 0;
         let pointer = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
-        // SAFETY: no more values are written than there is room for.
+        // SAFETY: at most this number of values is written.
         let status = unsafe {
             sys::cudnnBackendGetAttribute(self.0, name, kind, values.len() as i64, &mut count, pointer)
         };
@@ -73,7 +73,7 @@ impl Descriptor {
     }
 }
 
-/// Identities of the tensors in a graph: the operation's inputs and output, both inverse scales, what lies in between.
+/// Identifiers of the tensors in a graph: the operation's inputs and output, both inverse scales, intermediate values.
 pub(crate) const FIRST: i64 = 1;
 pub(crate) const SECOND: i64 = 2;
 pub(crate) const RESULT: i64 = 3;
@@ -208,7 +208,7 @@ pub(crate) fn graph(handle: sys::cudnnHandle_t, geometry: &Geometry) -> Result<D
         .finish()
 }
 
-/// The library's recommendations, the best first.
+/// The library's recommendations, best first.
 pub(crate) fn configurations(graph: &Descriptor, most: usize) -> Result<Vec<Descriptor>> {
     let mode = sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_A;
     let heuristic = Descriptor::new(Object::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
@@ -225,7 +225,7 @@ pub(crate) fn configurations(graph: &Descriptor, most: usize) -> Result<Vec<Desc
     Ok(found)
 }
 
-/// Whether a configuration's engine yields the same bits whenever it runs.
+/// Whether a configuration's engine is deterministic.
 pub(crate) fn deterministic(configuration: &Descriptor) -> Result<bool> {
     let engine = Descriptor::new(Object::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
     let kind = Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR;

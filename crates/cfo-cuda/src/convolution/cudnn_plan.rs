@@ -1,5 +1,5 @@
-//! Plans of cuDNN's graph interface: built, kept, measured and run. The library compiles a plan's kernels when it builds it,
-//! which takes half a second; what it writes of the plan holds them.
+//! Plans of cuDNN's graph interface: built, stored, measured and run. The library compiles a plan's kernels when it
+//! builds the plan, which takes half a second. A serialised plan contains the kernels.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::runtime::driver::{Allocation, Context, failure, quiet};
 use crate::runtime::library::Library;
 use cfo_engine::Result;
 
-/// A plan ready to be run.
+/// A plan that is ready to run.
 struct Built {
     plan: Descriptor,
     workspace: usize,
@@ -43,7 +43,7 @@ impl Built {
         )
     }
 
-    /// Builds the recommendations that always yield the same bits, one when it is asked for.
+    /// Builds the deterministic recommendations, each when the iterator reaches it.
     fn all(handle: sys::cudnnHandle_t, geometry: &Geometry) -> Result<impl Iterator<Item = Self>> {
         let graph = graph(handle, geometry)?;
         let build = move |configuration: &Descriptor| {
@@ -59,13 +59,13 @@ impl Built {
             .filter(|built| built.workspace <= WORKSPACE_LIMIT))
     }
 
-    /// Builds the first that works.
+    /// Builds the first recommendation that works.
     fn build(handle: sys::cudnnHandle_t, geometry: &Geometry) -> Result<Self> {
         let none = || failure("cudnnBackendFinalize", "the library has no plan for the convolution");
         Self::all(handle, geometry)?.next().ok_or_else(none)
     }
 
-    /// The plan with its compiled kernels as the library writes it.
+    /// The library's serialisation of the plan with its compiled kernels.
     fn text(&self) -> Result<Vec<u8>> {
         let (name, kind) = (Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Kind::CUDNN_TYPE_CHAR);
         let mut text = vec![0_u8; self.plan.get::<u8>(name, kind, &mut [])?];
@@ -80,17 +80,17 @@ impl Built {
     }
 }
 
-/// Recommendations that are looked at until one works.
+/// Maximum number of recommendations that are tried.
 const CONFIGURATIONS: usize = 6;
 
-/// Plans as text, by the names of their files.
+/// Serialised plans by file name.
 static TEXTS: Mutex<BTreeMap<String, Arc<Vec<u8>>>> = Mutex::new(BTreeMap::new());
 
 fn texts() -> MutexGuard<'static, BTreeMap<String, Arc<Vec<u8>>>> {
     TEXTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The name of the file that keeps a plan.
+/// Name of the file that stores a plan.
 fn file_name(context: &Context, geometry: &Geometry) -> String {
     let library = Library::Cudnn.version().map(|version| version.to_string()).unwrap_or_default();
     let mut digest = Digest::new();
@@ -99,7 +99,7 @@ fn file_name(context: &Context, geometry: &Geometry) -> String {
     format!("{}.plan", digest.finish())
 }
 
-/// A plan kept in memory or on disk.
+/// A plan stored in memory or on disk.
 fn kept(name: &str) -> Option<Arc<Vec<u8>>> {
     if let Some(text) = texts().get(name) {
         return Some(Arc::clone(text));
@@ -111,27 +111,26 @@ fn kept(name: &str) -> Option<Arc<Vec<u8>>> {
 
 fn keep(name: String, text: Vec<u8>) {
     if let Some(folder) = compile::folder() {
-        // A cache that cannot be written costs time, not results.
+        // A cache that cannot be written costs time, but does not change results.
         let _ = compile::store(&folder.join(&name), &text);
     }
     texts().insert(name, Arc::new(text));
 }
 
-/// Whether the library is asked for a plan.
+/// Whether a plan is requested from the library.
 pub(crate) fn takes(geometry: &Geometry) -> bool {
     let aligned = geometry.x[3].is_multiple_of(8) && geometry.y[3].is_multiple_of(8);
     let strided = geometry.stride != [1, 1];
     match (geometry.form, geometry.f16) {
         (ConvPass::Weight, _) => false,
-        // With gaps between the gradients kernels for f16 operands are slow, and slow to compile; of the others some
-        // that are not among the library's usual calls are fast.
+        // With gaps between the gradients, kernels for f16 operands are slow to run and to compile. For other operands
+        // some plans that are not among the library's usual calls are fast.
         (ConvPass::Input, f16) => aligned && f16 != strided,
         (ConvPass::Forward, f16) => aligned && f16,
     }
 }
 
-/// Builds plans that are not kept yet, side by side, each thread with a handle of its own. What the library cannot do is
-/// left out.
+/// Builds plans that are not stored yet, in parallel, each thread with its own handle. Unsupported plans are skipped.
 pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry]) {
     let mut missing: Vec<(String, Geometry)> = geometries
         .iter()
@@ -160,23 +159,23 @@ pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry]) {
     });
 }
 
-/// Threads that build plans side by side.
+/// Number of threads that build plans in parallel.
 const THREADS: usize = 8;
 
-/// Builds a plan with a handle of its own.
+/// Builds a plan with a separate handle.
 fn build_alone(context: &Arc<Context>, geometry: &Geometry) -> Result<Vec<u8>> {
     context.enter()?;
     let mut handle = std::ptr::null_mut();
     // SAFETY: the library is loaded; the handle is written on success.
     check("cudnnCreate", unsafe { sys::cudnnCreate(&mut handle) })?;
     let text = Built::build(handle, geometry).and_then(|built| built.text());
-    // SAFETY: the handle was created above and nothing uses it any more.
+    // SAFETY: the handle was created above and is no longer used.
     let _ = unsafe { sys::cudnnDestroy(handle) };
     text
 }
 
-/// Milliseconds and bytes of workspace of a convolution: of f16 operands by the plan that was prepared, of others by the
-/// best of those that the library recommends, which is then kept.
+/// Milliseconds and workspace of a convolution. For f16 operands it uses the prepared plan, otherwise the fastest of
+/// the recommended plans, which is then stored.
 pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<(f32, usize)> {
     let name = file_name(context, geometry);
     context.enter()?;
@@ -221,7 +220,7 @@ fn time(context: &Arc<Context>, geometry: &Geometry, built: Built) -> Result<f32
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) geometry: Geometry,
-    /// Of both operands, of their inverse scales where they are f16, of the result.
+    /// Addresses of both operands, of their inverse scales if they are f16, and of the result.
     pub(crate) addresses: Vec<u64>,
     pub(crate) workspace: (u64, usize),
 }
@@ -282,7 +281,7 @@ impl Prepared {
     pub(crate) fn run(&self, stream: CUstream) -> Result<()> {
         // SAFETY: the handle is alive and used by one thread at a time.
         check("cudnnSetStream", unsafe { sys::cudnnSetStream(self.handle, stream.cast()) })?;
-        // SAFETY: addresses lie in the arena or in tensors that the executor keeps alive.
+        // SAFETY: addresses are in the arena or in tensors that the executor keeps alive.
         let status = unsafe { sys::cudnnBackendExecute(self.handle, self.built.plan.0, self.pack.0) };
         check("cudnnBackendExecute", status)
     }

@@ -1,4 +1,4 @@
-//! Convolutions: by cuDNN, as products of patches, and by kernels of ours where those are faster.
+//! Convolutions: by cuDNN, as products of patches, and by our own kernels where these are faster.
 
 pub(crate) mod algorithm;
 pub(crate) mod conv;

@@ -1,5 +1,5 @@
-//! f16 operands of convolutions in tf32 programs. They keep the 11 significant bits that tf32 keeps. A power of two scales
-//! them so that nothing overflows and what underflows is less than 2^-38 of the largest number.
+//! f16 operands of convolutions in tf32 programs. They have the same 11 significant bits as tf32. They are scaled by a
+//! power of two so that nothing overflows, and numbers that underflow are less than 2^-38 of the largest number.
 
 use crate::op::layout;
 use crate::program::instruction::ScaleF16;
@@ -9,12 +9,12 @@ use crate::program::lowering::{Io, Lowering, Target, Value};
 use crate::program::select::Selected;
 use cfo_engine::Shape;
 
-/// Elements that a block looks at, at least.
+/// Minimum number of elements per block.
 const PIECE: usize = 1 << 13;
-/// Blocks that a multiprocessor holds at once.
+/// Number of blocks that a multiprocessor runs at once.
 const RESIDENT: usize = 8;
 
-/// By as many blocks as run at once, with scratch memory for each block's largest number.
+/// Selects as many blocks as run at once, with scratch memory for each block's largest number.
 pub(crate) fn select<'a>(
     op: &'a ScaleF16,
     inputs: Vec<&'a Shape>,
@@ -25,7 +25,7 @@ pub(crate) fn select<'a>(
     Selected::new(4 * blocks, move |io, to| lower(op, &inputs, blocks, io, to))
 }
 
-/// The scale, then the rounded numbers. Both passes read what is rounded in the same way.
+/// Computes the scale, then the rounded numbers. Both passes read the source in the same way.
 fn lower(op: &ScaleF16, inputs: &[&Shape], blocks: usize, io: &Io, to: &mut Lowering) {
     let (y, inverse) = (io.outputs[0], io.outputs[1]);
     let (width, read) = match &op.joined {
@@ -72,7 +72,7 @@ fn lower(op: &ScaleF16, inputs: &[&Shape], blocks: usize, io: &Io, to: &mut Lowe
     to.launch(File::ScaledF16, parameters, body, grid);
 }
 
-/// The scale of a norm's result from the largest numbers of its scale, bias and shift.
+/// Computes the scale of a norm's result from the largest numbers of its scale, bias and shift.
 fn bound(root: f64, io: &Io, to: &mut Lowering) {
     let inverse = io.outputs[1];
     let [scale, bias] = [io.inputs[1], io.inputs[2]];
@@ -91,7 +91,7 @@ fn bound(root: f64, io: &Io, to: &mut Lowering) {
     to.launch(File::ScaledF16, parameters, body, [1, 1, 1]);
 }
 
-/// The single-precision result of two f16 operands; `power` is the factor that it was multiplied by before.
+/// Computes the single-precision result for two f16 operands; `power` is the factor by which it was multiplied.
 pub(crate) fn expand(from: u64, into: Value, inverses: [Value; 2], power: f64, to: &mut Lowering) {
     let count = into.count;
     let parameters = Parameters::new()

@@ -1,4 +1,4 @@
-//! Convolutions of lines and the group norms of their results in one launch, where a block has whole samples.
+//! One-row convolutions fused with the group norms of their results in one launch, if a block has whole samples.
 
 use crate::convolution::conv::Geometry;
 use crate::convolution::conv_row;
@@ -9,7 +9,7 @@ use crate::program::kernel::File;
 use crate::program::launch::Parameters;
 use crate::program::lowering::{Io, Lowering};
 
-/// Appends the launch of a norm with a convolution in it.
+/// Appends the launch of a norm that contains a convolution.
 pub(crate) fn lower(op: &GroupNorm, code: &Code, id: usize, io: &Io, to: &mut Lowering) {
     let (entry, weight) = (&code.entries[id], io.inputs[io.inputs.len() - 1]);
     let conv = op.of.as_ref().expect("merged with a convolution");

@@ -1,5 +1,5 @@
-//! Group normalisation: samples that one block can walk take one launch, larger ones a launch for the statistics and
-//! one to normalise, unless [`GroupNormPlan`] knows a way to read them once.
+//! Group normalisation. Samples that one block can process take one launch. Larger ones take a launch for the
+//! statistics and one to normalise, unless a [`GroupNormPlan`] can read them once.
 
 use crate::norm::group_norm_plan::{self, GroupNormPlan};
 use crate::program::instruction::GroupNormBackward;
@@ -11,7 +11,7 @@ use crate::program::select::{Scalars, Selected};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
 
-/// How samples are cut; the template arguments of the kernels.
+/// Division of samples; the template arguments of the kernels.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     batch: usize,
@@ -34,7 +34,7 @@ impl Cut {
         Self { batch, positions, channels, groups: op.groups, width, rows, chunks }
     }
 
-    /// Blocks that share a sample: as many as keep the device busy, but none with less than 16 Ki elements.
+    /// Number of blocks that share a sample: enough to occupy the device, but each with at least 16 Ki elements.
     fn chunks(batch: usize, positions: usize, channels: usize, multiprocessors: u32) -> usize {
         let wanted = (24 * multiprocessors as usize).div_ceil(batch.max(1));
         wanted.clamp(1, (positions * channels).div_ceil(1 << 14)).min(positions)
@@ -59,19 +59,19 @@ impl Cut {
     }
 }
 
-/// Whether the kernels take fields of so many channels.
+/// Whether the kernels support fields with this number of channels.
 pub(crate) fn supported(x: &Shape) -> bool {
     x.last() <= 1024 && x.axes()[0] < 65_536
 }
 
-/// How a norm is done: with its fields kept, or in passes over chunks of them.
+/// Algorithm of a norm: with its fields in shared memory, or in passes over chunks of them.
 #[derive(Clone, Copy, Debug)]
 struct Algorithm {
     kept: Option<GroupNormPlan>,
     cut: Cut,
 }
 
-/// The forward operation, with scratch memory for the sums of chunks or of teams.
+/// Selects the forward operation, with scratch memory for the sums of chunks or of teams.
 pub(crate) fn select<'a>(op: &'a GroupNorm, x: &'a Shape, scalars: &Scalars, target: Target) -> Selected<'a> {
     let pair = [scalars.inputs[0], scalars.outputs[0]];
     let cut = Cut::new(op, x, pair.contains(&Scalar::Bf16), target.multiprocessors);
@@ -86,8 +86,8 @@ pub(crate) fn select<'a>(op: &'a GroupNorm, x: &'a Shape, scalars: &Scalars, tar
     Selected::new(4 * numbers, move |io, to| lower(op, x, Algorithm { kept, cut }, io, to))
 }
 
-/// The backward operation, with scratch memory for the sums, each group's coefficients and each sample's share of the
-/// gradients.
+/// Selects the backward operation, with scratch memory for the sums, each group's coefficients and each sample's
+/// contribution to the gradients.
 pub(crate) fn select_backward<'a>(
     backward: &'a GroupNormBackward,
     x: &'a Shape,
@@ -163,7 +163,7 @@ fn lower(op: &GroupNorm, shape: &Shape, Algorithm { kept, cut }: Algorithm, io: 
     passes(parameters, [statistics, apply], cut, to);
 }
 
-/// Counters for blocks that synchronise: two a sample for teams, one to find the last of several chunks.
+/// Counters for blocks that synchronise: two per sample for teams, and one to find the last of several chunks.
 fn tickets(kept: Option<GroupNormPlan>, cut: Cut, to: &mut Lowering) -> Argument {
     let count = match kept {
         Some(GroupNormPlan::Persistent { .. }) => 2 * cut.batch,
@@ -173,7 +173,7 @@ fn tickets(kept: Option<GroupNormPlan>, cut: Cut, to: &mut Lowering) -> Argument
     to.ticket(count)
 }
 
-/// The one launch of blocks that keep their fields.
+/// Appends the single launch of blocks that keep their fields.
 fn launch(
     kept: GroupNormPlan,
     backward: bool,
@@ -185,7 +185,7 @@ fn launch(
     to.launch_clusters(kept.file(), parameters.restrict(), body, kept.shape(x), kept.residence(backward));
 }
 
-/// One launch where a block walks a whole sample, else two.
+/// Appends one launch if a block processes a whole sample, otherwise two.
 fn passes(parameters: Parameters, [first, second]: [String; 2], cut: Cut, to: &mut Lowering) {
     let shape = (cut.grid(), cut.threads(), 0);
     let parameters = parameters.restrict();
@@ -197,11 +197,11 @@ fn passes(parameters: Parameters, [first, second]: [String; 2], cut: Cut, to: &m
     }
 }
 
-/// The call of blocks that keep their fields.
+/// The call for blocks that keep their fields.
 fn kept_backward(kept: GroupNormPlan, backward: &GroupNormBackward, x: &Shape, scalars: &str) -> String {
     let op = &backward.forward;
     let (name, turns, meeting) = match kept {
-        // With 8 channels a thread the sums do not fit into its registers at once.
+        // With 8 channels per thread the sums do not fit into its registers at once.
         GroupNormPlan::Cluster { .. } if scalars.contains("bf16") => ("norm_backward_cluster", ", 2", ""),
         GroupNormPlan::Cluster { .. } => ("norm_backward_cluster", ", 1", ""),
         GroupNormPlan::Persistent { .. } => ("norm_backward_persistent", "", ", coefficients, tickets"),

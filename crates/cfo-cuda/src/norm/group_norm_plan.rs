@@ -1,44 +1,44 @@
-//! Group normalisation that reads its fields from memory once and keeps them in shared memory. Small samples are done by
-//! clusters of blocks, large ones by a persistent kernel: teams of blocks that take one sample after another.
+//! Group normalisation that reads its fields from memory once and keeps them in shared memory. Clusters of blocks
+//! process small samples. A persistent kernel processes large ones: teams of blocks take one sample after another.
 
 use crate::program::kernel::File;
 use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::GroupNorm;
 
-/// Threads of a block.
+/// Number of threads per block.
 pub(crate) const THREADS: usize = 256;
-/// Shared memory that a block must be able to have; devices with as much have clusters too.
+/// Shared memory that a block must be able to use; devices with this amount support clusters too.
 const SHARED: usize = 227 << 10;
 
-/// Rows that a block of a cluster has, at most.
+/// Maximum number of rows of a block in a cluster.
 const ROWS: usize = 256;
-/// Bytes of a row that a cluster takes at once.
+/// Bytes of a row that a cluster processes at once.
 const SLICE: usize = 128;
-/// Blocks of a cluster, at most.
+/// Maximum number of blocks of a cluster.
 const CLUSTER: usize = 16;
-/// The same in single precision, where a team is faster than a large cluster.
+/// Maximum number of blocks of a cluster in single precision, where a team is faster than a large cluster.
 const CLUSTER_SINGLE: usize = 8;
 
-/// Blocks of the persistent kernel that a multiprocessor holds.
+/// Number of the persistent kernel's blocks per multiprocessor.
 const RESIDENT: usize = 2;
-/// Shared memory of a team's block beside its rows, at most: what sums pass through, and what the device keeps.
+/// Maximum shared memory of a team's block besides its rows: buffers for sums, and the device's own use.
 const ASIDE: usize = 16 << 10;
-/// Bytes that a block could move while its team meets.
+/// Bytes that a block could transfer while its team synchronises.
 const MEETING: usize = 32 << 10;
 
-/// How a norm's blocks share the work.
+/// Division of a norm among blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupNormPlan {
-    /// A cluster has all rows of so many channels of a sample.
+    /// A cluster has all rows of `channels` channels of a sample.
     Cluster { channels: usize, cluster: usize, shared: usize },
     /// A team has a sample.
     Persistent { members: usize, teams: usize, shared: usize },
 }
 
 impl GroupNormPlan {
-    /// For fields of these types, of which the first `fields` are kept; `None` where the other kernels are faster or
-    /// these cannot.
+    /// Chooses a plan for fields of these types, of which the first `fields` are kept. `None` if other kernels are
+    /// faster or the fields do not fit.
     pub(crate) fn of(
         op: &GroupNorm,
         x: &Shape,
@@ -63,7 +63,7 @@ impl GroupNormPlan {
             let shared = steps * THREADS * vector * bytes;
             return fits.then_some(Self::Cluster { channels: slice, cluster, shared });
         }
-        // In single precision the gradient's sample needs so many blocks that synchronising them costs more than it saves.
+        // In single precision the gradient's sample needs too many blocks: synchronising them costs more than it saves.
         if fields > 1 && !half {
             return None;
         }
@@ -74,8 +74,8 @@ impl GroupNormPlan {
         Self::team(batch, positions, channels * bytes, multiprocessors as usize)
     }
 
-    /// The cut into teams that takes the least time. No team has more members than there are multiprocessors. So whatever else
-    /// runs, one team always has all its members on the device, and no team waits forever.
+    /// The fastest division into teams. No team has more members than there are multiprocessors. One team therefore
+    /// always has all its members on the device, and no team waits forever.
     fn team(batch: usize, positions: usize, row: usize, multiprocessors: usize) -> Option<Self> {
         let blocks = RESIDENT * multiprocessors;
         let most = (SHARED / RESIDENT - ASIDE) / row;
@@ -83,7 +83,7 @@ impl GroupNormPlan {
             .map(|teams| (teams, positions.div_ceil((blocks / teams).min(multiprocessors))))
             .filter(|&(_, span)| span <= most)
             .min_by_key(|&(teams, span)| batch.div_ceil(teams) * (span * row + MEETING));
-        // The gradient puts its sums together where the rows were: 12 numbers a thread at most.
+        // The gradient combines its sums in the memory of the rows: at most 12 numbers per thread.
         best.map(|(teams, span)| {
             let shared = (span * row).max(4 * 24 * THREADS);
             Self::Persistent { members: positions.div_ceil(span), teams, shared }
@@ -123,7 +123,7 @@ impl GroupNormPlan {
         (grid.map(|blocks| blocks as u32), THREADS as u32, shared as u32)
     }
 
-    /// Blocks that a multiprocessor should hold, and blocks of a cluster.
+    /// Number of blocks per multiprocessor, and number of blocks of a cluster.
     pub(crate) fn residence(&self, backward: bool) -> (u32, u32) {
         match *self {
             Self::Cluster { cluster, .. } => (if backward { 3 } else { 4 }, cluster as u32),
@@ -131,7 +131,7 @@ impl GroupNormPlan {
         }
     }
 
-    /// Parts that the gradients of parameters are summed from.
+    /// Number of parts from which the gradients of parameters are summed.
     pub(crate) fn parts(&self, x: &Shape) -> usize {
         match *self {
             Self::Cluster { .. } => x.axes()[0],
@@ -140,8 +140,8 @@ impl GroupNormPlan {
     }
 }
 
-/// Numbers of scratch memory that teams need at most: for each block sums of groups and channels of two samples, and its
-/// share of the parameters' gradients.
+/// Maximum numbers of scratch memory for teams. For each block these are sums of groups and channels of two samples,
+/// and its contribution to the parameters' gradients.
 pub(crate) fn scratch(op: &GroupNorm, channels: usize, multiprocessors: u32) -> usize {
     RESIDENT * multiprocessors as usize * (2 * (2 * op.groups + channels) + 3 * channels)
 }

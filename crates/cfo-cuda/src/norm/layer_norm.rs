@@ -1,5 +1,5 @@
-//! Layer normalisation with scale and shift for each sample, fused with the gated residual before it and, in the backward
-//! pass, after it.
+//! Layer normalisation with scale and shift for each sample, fused with the gated residual before it and, in the
+//! backward pass, after it.
 
 use crate::program::instruction::{LayerNorm, LayerNormBackward};
 use crate::program::kernel::File;
@@ -12,18 +12,18 @@ fn sizes(x: &Shape) -> [usize; 3] {
     x.axes().try_into().expect("the graph checked that tokens have three axes")
 }
 
-/// Blocks that share a sample: as many as run at once, for at least 16 tokens each.
+/// Number of blocks that share a sample: as many as run at once, each with at least 16 tokens.
 fn chunks(x: &Shape, multiprocessors: u32) -> usize {
     let [batch, tokens, _] = sizes(x);
     (2 * multiprocessors as usize / batch.max(1)).clamp(1, tokens.div_ceil(16).max(1))
 }
 
-/// Sums over the tokens of a sample that the backward operation makes.
+/// Number of sums over the tokens of a sample in the backward operation.
 fn sums(op: &LayerNormBackward) -> usize {
     2 * usize::from(op.modulated) + usize::from(op.gated)
 }
 
-/// The backward operation, with scratch memory for the sums of each block.
+/// Selects the backward operation, with scratch memory for the sums of each block.
 pub(crate) fn select_backward<'a>(op: &'a LayerNormBackward, x: &'a Shape, target: Target) -> Selected<'a> {
     let [batch, _, width] = sizes(x);
     let chunks = chunks(x, target.multiprocessors);

@@ -5,14 +5,14 @@ use crate::program::lowering::{Io, Lowering, Work};
 use crate::program::scalar::Scalar;
 use crate::runtime::nccl::Message;
 
-/// Every input as the output of its number: the sum over one rank.
+/// With one rank: copies every input to the output with its index.
 pub(crate) fn alone(io: &Io, to: &mut Lowering) {
     for (&x, &y) in io.inputs.iter().zip(&io.outputs) {
         copy_value(x, y, to);
     }
 }
 
-/// The sums of all inputs in one message; rounded values are first written out in single precision.
+/// Sums all inputs in one message; rounded values are first converted to single precision.
 pub(crate) fn lower(io: &Io, to: &mut Lowering) {
     let mut messages = Vec::new();
     for (&x, &y) in io.inputs.iter().zip(&io.outputs) {

@@ -1,5 +1,5 @@
-//! Attention by our own kernels. In bf16 they use tensor cores, with whole heads in shared memory where they fit. In other
-//! precisions a thread computes a row.
+//! Attention by our own kernels. In bf16 they use tensor cores, with whole heads in shared memory where they fit. In
+//! other precisions a thread computes a row.
 
 use crate::program::kernel::File;
 use crate::program::launch::Parameters;
@@ -8,7 +8,7 @@ use crate::program::scalar::Scalar;
 use crate::program::select::Selected;
 use cfo_engine::Shape;
 
-/// Threads a block, except where whole heads are in shared memory.
+/// Number of threads per block, except with whole heads in shared memory.
 const THREADS: u32 = 128;
 
 /// Batch, tokens and width of a head.
@@ -18,10 +18,10 @@ fn sizes(heads: usize, qkv: &Shape) -> [usize; 3] {
     [batch, tokens, width / 3 / heads]
 }
 
-/// Rows that a block owns on tensor cores.
+/// Number of rows per block on tensor cores.
 const ROWS: usize = 64;
 
-/// How the rows are shared out: kernels' file, suffix of their names, their template arguments, rows a block.
+/// Division of the rows: kernels' file, suffix of their names, their template arguments, rows per block.
 fn rows_shared(
     heads: usize,
     [_, tokens, head]: [usize; 3],
@@ -36,22 +36,22 @@ fn rows_shared(
     }
 }
 
-/// A head in shared memory: a block has a thread for each token and a warp for 32 of them.
+/// Parameters for heads in shared memory: a block has a thread for each token and a warp for 32 tokens.
 struct WholeHeads {
     /// Threads and bytes of shared memory of the forward pass.
     forward: (u32, u32),
-    /// Those of the backward pass, and queries that pass at a time.
+    /// Threads and bytes of shared memory of the backward pass, and number of queries processed at a time.
     backward: (u32, u32),
     step: usize,
 }
 
 impl WholeHeads {
-    /// The most tokens and the widest head for which a thread has registers enough.
+    /// Maximum number of tokens and width of a head for which a thread has enough registers.
     const MOST: [usize; 2] = [256, 64];
-    /// Threads that a multiprocessor has registers for: half of 255 each in the forward pass.
+    /// Number of threads for which a multiprocessor has enough registers: half of 255 each in the forward pass.
     const RESIDENT: [u32; 2] = [512, 256];
 
-    /// `None` where a head does not fit.
+    /// Chooses the parameters; `None` if a head does not fit.
     fn of([_, tokens, head]: [usize; 3], scalar: Scalar, shared: u32) -> Option<Self> {
         if scalar != Scalar::Bf16 || head % 16 != 0 || tokens > Self::MOST[0] || head > Self::MOST[1] {
             return None;
@@ -60,14 +60,15 @@ impl WholeHeads {
         let forward = (rows as u32, (3 * 2 * rows * head) as u32);
         [64, 32].into_iter().find_map(|step| {
             let rows = tokens.next_multiple_of(step);
-            // Queries, cotangents, values, results, this head's keys and the next one's; two steps of scores; two numbers a row.
+            // Queries, cotangents, values, results, this head's keys and the next one's; two steps of scores; two
+            // numbers per row.
             let backward = (rows as u32, (2 * rows * (6 * head + 2 * step + 4)) as u32);
             (backward.1.max(forward.1) <= shared).then_some(Self { forward, backward, step })
         })
     }
 }
 
-/// The backward operation: whole heads in shared memory, else with scratch memory for a number a query.
+/// Selects the backward operation: whole heads in shared memory, or with scratch memory for a number per query.
 pub(crate) fn select_backward(
     heads: usize,
     qkv: &Shape,
@@ -134,7 +135,7 @@ fn lower_backward(heads: usize, all: [usize; 3], io: &Io, to: &mut Lowering) {
     to.launch_with(file, parameters, body, (grid, THREADS, 0));
 }
 
-/// A persistent kernel: its blocks take one head after another.
+/// Appends a persistent kernel, whose blocks process one head after another.
 fn lower_whole_backward(
     heads: usize,
     [batch, tokens, head]: [usize; 3],
@@ -144,7 +145,7 @@ fn lower_whole_backward(
 ) {
     let scale = (1.0 / (head as f64).sqrt()) as f32;
     let units = (batch * heads) as u32;
-    // The driver keeps a kilobyte of each block's shared memory.
+    // The driver uses a kilobyte of each block's shared memory.
     let (threads, shared) = whole.backward;
     let resident =
         ((to.target.shared + 1024) / (shared + 1024)).min(WholeHeads::RESIDENT[1] / threads).max(1);

@@ -1,4 +1,4 @@
-//! Fused pointwise expressions: one generated kernel each, its index arithmetic made of constants.
+//! Fused pointwise expressions: one generated kernel each, with constant index arithmetic.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::{Binary, Expression, Line, Unary, View};
 
-/// The operand whose memory the result may take over: read whole, in order and in no other way.
+/// The operand whose memory the result may reuse: read whole, in order and in no other way.
 pub(crate) fn in_place(expression: &Expression, same: impl Fn(usize, usize) -> bool) -> Option<usize> {
     let dense = expression.shape.strides();
     let whole = |view: &View| view.offset == 0 && view.strides == dense && !view.strides.is_empty();
@@ -27,7 +27,7 @@ pub(crate) fn lower(expression: &Expression, io: &Io, to: &mut Lowering) {
     to.launch(File::Prelude, parameters, body(expression, width, total), blocks(total));
 }
 
-/// Elements that one thread computes: neighbours along the last axis that every operand reads together or not at all.
+/// Number of elements per thread: neighbours along the last axis that are contiguous or broadcast in every operand.
 fn width(expression: &Expression, half: bool) -> usize {
     let last = expression.shape.last();
     let fits = |width: usize| {
@@ -45,7 +45,7 @@ fn width(expression: &Expression, half: bool) -> usize {
     widths.iter().copied().find(|&width| fits(width)).unwrap_or(1)
 }
 
-/// The kernel: where the operands' elements are, one load each, then all lines for each element.
+/// The kernel: positions of the operands' elements, one load each, then all lines for each element.
 fn body(expression: &Expression, width: usize, total: usize) -> String {
     let axes = expression.shape.axes();
     let integer = if total * width < 1 << 31 { "u32" } else { "u64" };
@@ -93,7 +93,8 @@ fn body(expression: &Expression, width: usize, total: usize) -> String {
     text
 }
 
-/// The value of an expression whose operands are all read in order: `WIDTH` neighbours from `at` on into `value`.
+/// Code for the value of an expression whose operands are all read in order: `WIDTH` neighbours from `at` on, written
+/// to `value`.
 pub(crate) fn at(expression: &Expression) -> String {
     let mut text = String::new();
     for operand in 0..expression.views.len() {
@@ -120,7 +121,7 @@ fn code(instruction: &Line) -> String {
     }
 }
 
-/// A number as C++ writes it, exactly.
+/// A number as an exact C++ literal.
 pub(crate) fn literal(value: f64) -> String {
     format!("__int_as_float(0x{:08x})", (value as f32).to_bits())
 }

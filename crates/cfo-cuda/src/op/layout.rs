@@ -32,8 +32,8 @@ store<{v}>(y + at * {v}u, value);",
     to.launch(File::Prelude, parameters, body, blocks(total));
 }
 
-/// Code that puts `v` numbers of values side by side, from number `at v` on, into `value`: from `x0`, `x1`, ... whose rows
-/// have the given widths, those that are `biased` plus a row of numbers.
+/// Code that concatenates `v` numbers of values, from number `at v` on, into `value`. The values are `x0`, `x1`, ...
+/// with rows of the given widths; a row of numbers is added to those that are `biased`.
 pub(crate) fn side_by_side(widths: &[usize], biased: &[bool], v: usize) -> String {
     let whole: usize = widths.iter().sum();
     let mut body = format!(
@@ -58,7 +58,7 @@ pub(crate) fn side_by_side(widths: &[usize], biased: &[bool], v: usize) -> Strin
     body
 }
 
-/// Values whose rows have the given widths, side by side; those that are `biased` plus a row of numbers.
+/// Concatenates values with rows of the given widths; a row of numbers is added to those that are `biased`.
 pub(crate) fn concat(widths: &[usize], biased: &[bool], io: &Io, to: &mut Lowering) {
     let y = io.outputs[0];
     let v = vector(any_half(io), widths.to_vec());
@@ -74,7 +74,7 @@ float value[{v}];
     to.launch(File::Prelude, parameters, body, blocks(total));
 }
 
-/// Rows of a table by index; an index past the end yields the last row.
+/// Rows of a table by index; an index past the end gives the last row.
 pub(crate) fn gather(table: &Shape, io: &Io, to: &mut Lowering) {
     let rows = table.axes()[0];
     let size = table.len() / rows.max(1);
@@ -98,7 +98,7 @@ store<{v}>(y + at * {v}u, value);",
     to.launch(File::Prelude, parameters, body, blocks(total));
 }
 
-/// The first input as the first output, where they are not the same memory.
+/// Copies the first input to the first output, unless they share memory.
 pub(crate) fn copy_value(x: Value, y: Value, to: &mut Lowering) {
     if x.address == y.address || y.count == 0 {
         return;

@@ -6,7 +6,7 @@ use crate::program::lowering::{Io, Lowering, Target};
 use crate::program::scalar::Scalar;
 use crate::program::select::Selected;
 
-/// The mean squared error of so many numbers: some blocks share the sum, with scratch memory for their parts.
+/// Selects the mean squared error of `count` numbers: some blocks share the sum, with scratch memory for their parts.
 pub(crate) fn select(count: usize, target: Target) -> Selected<'static> {
     let parts = count.div_ceil(4096).clamp(1, 2 * target.multiprocessors as usize);
     Selected::new(4 * parts, move |io, to| mean_squared_error(parts, io, to))

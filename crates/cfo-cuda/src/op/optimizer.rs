@@ -1,4 +1,4 @@
-//! Gradient norm, Adam, assignment, counters. Many tensors are one launch over a table of pieces.
+//! Gradient norm, Adam, assignment, counters. Many tensors are processed in one launch over a table of pieces.
 
 use crate::program::kernel::File;
 use crate::program::launch::{Argument, Parameters, blocks};
@@ -7,10 +7,10 @@ use crate::program::scalar::Scalar;
 use crate::program::select::Selected;
 use cfo_engine::ops::{Adam, Schedule};
 
-/// Elements that one block handles; `PIECE` of the kernels.
+/// Number of elements per block; `PIECE` in the kernels.
 const PIECE: usize = 4096;
 
-/// One row of a table of tensors, laid out like `Slot` of the kernels.
+/// One row of a table of tensors, with the layout of `Slot` in the kernels.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     parameter: u64,
@@ -43,7 +43,7 @@ fn gradient(value: Value) -> Slot {
     Slot { gradient: value.address, count: value.count, half_gradient, ..Slot::default() }
 }
 
-/// The norm of values of the given lengths, with scratch memory for the sum of each piece.
+/// Selects the norm of values of the given lengths, with scratch memory for the sum of each piece.
 pub(crate) fn select_norm(lengths: impl Iterator<Item = usize>) -> Selected<'static> {
     Selected::new(4 * lengths.map(|length| length.div_ceil(PIECE)).sum::<usize>(), global_norm)
 }
@@ -63,7 +63,7 @@ fn global_norm(io: &Io, to: &mut Lowering) {
     to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
-/// One step of Adam; `advances` says whether the counter moves as well.
+/// Appends one step of Adam; `advances`: whether the counter is incremented too.
 pub(crate) fn adam(op: &Adam, advances: bool, io: &Io, to: &mut Lowering) {
     let config = &op.config;
     let slots: Vec<Slot> = io.inputs[op.leading()..]
@@ -120,7 +120,7 @@ pub(crate) fn adam(op: &Adam, advances: bool, io: &Io, to: &mut Lowering) {
     to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
-/// Single-precision tensors to be rounded to bf16 copies: `(from, to, count)`.
+/// Appends the rounding of single-precision tensors to bf16 copies: `(from, to, count)`.
 pub(crate) fn round_copies(copies: &[(u64, u64, usize)], to: &mut Lowering) {
     let slots: Vec<Slot> = copies
         .iter()

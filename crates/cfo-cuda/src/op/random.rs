@@ -1,4 +1,4 @@
-//! Philox numbers, the same as on the CPU.
+//! Philox numbers, equal to those of the CPU.
 
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks};

@@ -1,4 +1,4 @@
-//! Sums over axes: columns, rows, or anything by one thread an output.
+//! Sums over axes: columns, rows, or the general case with one thread per output.
 
 use crate::op::expression;
 use crate::program::instruction::Sum;
@@ -9,7 +9,7 @@ use crate::program::scalar::Scalar;
 use crate::program::select::Selected;
 use cfo_engine::Shape;
 
-/// How a sum is done. `chunks` blocks share one output.
+/// Algorithm of a sum. `chunks` blocks share one output.
 #[derive(Clone, Debug, PartialEq)]
 enum SumAlgorithm {
     Columns { outer: usize, reduced: usize, kept: usize, lanes: usize, chunks: usize },
@@ -18,9 +18,11 @@ enum SumAlgorithm {
     General(Vec<(bool, usize)>),
 }
 
-/// The columns that a row of lanes covers, whatever the element: so that scratch does not depend on it.
+/// Number of columns that a row of lanes covers for any element type, so that scratch memory does not depend on the
+/// type.
 const COLUMNS: usize = 32;
-/// Those where there is so much to sum that long reads pay, and from how many elements on.
+/// Numbers of columns for large sums, for which long reads are worth while, and the number of elements from which on
+/// they are used.
 const WIDE: [usize; 3] = [256, 128, 64];
 const MUCH: usize = 1 << 22;
 
@@ -69,7 +71,7 @@ fn groups(op: &Sum, input: &Shape) -> Vec<(bool, usize)> {
     if groups.is_empty() { vec![(true, 1)] } else { groups }
 }
 
-/// How a sum is done, with scratch memory for partial sums in single precision.
+/// Selects the algorithm of a sum, with scratch memory for partial sums in single precision.
 pub(crate) fn select<'a>(op: &'a Sum, input: &Shape, target: Target) -> Selected<'a> {
     let algorithm = SumAlgorithm::of(op, input, target.multiprocessors);
     let scratch = match algorithm {
@@ -80,11 +82,11 @@ pub(crate) fn select<'a>(op: &'a Sum, input: &Shape, target: Target) -> Selected
     Selected::new(scratch, move |io, to| lower(op, algorithm, io, to))
 }
 
-/// What is summed, as the kernels see it: its parameters, and how V neighbours are read.
+/// The source of a sum in the kernels: its parameters, and how V neighbours are read.
 struct Source {
     parameters: Parameters,
     half: bool,
-    /// The elements at `at` go to `value`, `WIDTH` of them.
+    /// Code that reads the `WIDTH` elements at `at` to `value`.
     read: String,
 }
 
@@ -127,7 +129,7 @@ fn lower(op: &Sum, algorithm: SumAlgorithm, io: &Io, to: &mut Lowering) {
             while lanes % width != 0 {
                 width /= 2;
             }
-            // Lanes of `width` columns each: as many columns a block, more rows at once.
+            // Lanes of `width` columns each: the same number of columns per block, more rows at once.
             let lanes = lanes / width;
             let across = kept.div_ceil(lanes * width);
             let tickets = to.ticket(if chunks > 1 { across * outer } else { 0 });
@@ -160,7 +162,7 @@ fn lower(op: &Sum, algorithm: SumAlgorithm, io: &Io, to: &mut Lowering) {
     }
 }
 
-/// One thread an output, loops over the reduced groups.
+/// One thread per output, with loops over the reduced groups.
 fn general(groups: &[(bool, usize)], y: Scalar) -> String {
     let kept: usize = groups.iter().filter(|(reduced, _)| !reduced).map(|(_, length)| length).product();
     let mut text = format!(

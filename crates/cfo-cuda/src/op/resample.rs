@@ -1,4 +1,4 @@
-//! Resampling and its transpose, each a gather.
+//! Resampling and its transpose, both as a gather.
 
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks, vector};
@@ -7,7 +7,8 @@ use crate::program::scalar::Scalar;
 use cfo_engine::Shape;
 use cfo_engine::ops::ResampleMode;
 
-/// `old` is the field that is resampled, `new` the result; backward brings `new`'s cotangent to `old`'s size.
+/// `old` is the shape of the resampled field, `new` that of the result. Backward maps the cotangent of `new` to the
+/// size of `old`.
 pub(crate) fn lower(
     mode: ResampleMode,
     (old, new): (&Shape, &Shape),

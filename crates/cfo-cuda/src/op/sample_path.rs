@@ -1,4 +1,4 @@
-//! The batch sampler: one launch that draws, weighs and gathers.
+//! The batch sampler: one launch that draws samples, computes weights and gathers.
 
 use crate::program::kernel::File;
 use crate::program::launch::Parameters;
@@ -7,16 +7,16 @@ use cfo_engine::Shape;
 use cfo_engine::ops::{PathData, SamplePath};
 use cfo_numerics::{DrawBy, Path};
 
-/// Fields up to this many elements are sampled by one thread each.
+/// Maximum number of elements of a field that one thread samples.
 const POINTS: usize = 32;
-/// Packs of four elements that each thread of a large field writes.
+/// Number of packs of four elements that each thread of a large field writes.
 const EACH: usize = 2;
 
 fn stencil(path: Path) -> usize {
     path.stencil.clamp(2, Path::MAX_STENCIL)
 }
 
-/// What the kernels call a point that is drawn so.
+/// Name in the kernels of a kind of sampled points.
 fn point(by: DrawBy) -> &'static str {
     match by {
         DrawBy::Time => "TIME",
@@ -81,7 +81,7 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
     to.launch_with(File::SamplePath, parameters, body, (grid, threads, 0));
 }
 
-/// Windows of snapshots: a thread for every four elements of a sample's field.
+/// Windows of snapshots: one thread for every four elements of a sample's field.
 fn windows(op: &SamplePath, (intervals, size): (usize, usize), offsets: &Shape, io: &Io, to: &mut Lowering) {
     let scalar = io.outputs[1].scalar.name();
     let mut parameters = Parameters::new();

@@ -1,4 +1,4 @@
-//! Wavelet transforms: a launch for each level and axis, from one buffer to another and back.
+//! Wavelet transforms: a launch for each level and axis, alternating between two buffers.
 
 use crate::program::kernel::File;
 use crate::program::launch::{Parameters, blocks, vector};
@@ -8,7 +8,7 @@ use crate::program::select::Selected;
 use cfo_engine::Shape;
 use cfo_engine::ops::{Wavelet, WaveletTransform};
 
-/// With scratch memory for a copy of the field.
+/// Selects the transform, with scratch memory for a copy of the field.
 pub(crate) fn select<'a>(op: &'a WaveletTransform, shape: &'a Shape) -> Selected<'a> {
     Selected::new(4 * shape.len(), move |io, to| lower(op, shape, io, to))
 }
@@ -21,11 +21,11 @@ fn lower(op: &WaveletTransform, shape: &Shape, io: &Io, to: &mut Lowering) {
     let count = y.count / width;
     let Wavelet { family, levels, periodic } = op.wavelet;
     let taps = family.taps();
-    // The taps, then what is left of them at the ends of a line.
+    // The taps, then the truncated filters of the ends of a line.
     let ends = family.ends().unwrap_or_default();
     let numbers = taps.iter().chain(ends.iter().flatten());
     let table = to.table(numbers.flat_map(|&tap| (tap as f32).to_le_bytes()).collect());
-    // (rows, columns, along the width?) of each pass; without any, one that copies everything.
+    // (rows, columns, along the width?) of each pass; if there are none, one pass that copies everything.
     let mut passes = Vec::new();
     for step in 0..levels {
         let level = if op.inverse { levels - 1 - step } else { step };

@@ -1,4 +1,4 @@
-//! Puts convolutions of fields of one row into the group norms of their results, where a block has whole samples.
+//! Fuses convolutions of fields of one row into the group norms of their results, if a block has whole samples.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::program::instruction::{GroupNorm, Instruction};
 use cfo_engine::Node;
 use cfo_engine::Precision;
 
-/// The code with convolutions in the norms of their results.
+/// Returns the code with convolutions fused into norms.
 pub(crate) fn merge(code: Code, precision: Precision) -> Code {
     if precision != Precision::Tf32 {
         return code;

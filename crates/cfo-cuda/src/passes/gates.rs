@@ -1,5 +1,5 @@
-//! Fuses gated residuals, `x + gate * value` with a gate for each sample, into layer norms: the sum into the norm that reads
-//! it, both cotangents into the backward pass that yields the sum's cotangent.
+//! Fuses gated residuals, `x + gate * value` with a gate for each sample, into layer norms. The sum is fused into the
+//! norm that reads it. Both cotangents are fused into the backward pass that produces the sum's cotangent.
 
 use crate::passes::merge::dense;
 use crate::passes::rewrite::Rewrite;
@@ -14,12 +14,12 @@ fn in_order(op: &Expression, view: &View) -> bool {
     view.offset == 0 && view.strides == op.shape.strides()
 }
 
-/// Whether an operand is a row `[d]` for each sample, the same for all tokens.
+/// Whether an operand is a row `[d]` for each sample, broadcast over tokens.
 fn row_a_sample(op: &Expression, view: &View) -> bool {
     view.offset == 0 && view.strides == [op.shape.last(), 0, 1]
 }
 
-/// The two operands of a product and nothing else.
+/// Whether the expression is only the product of two operands.
 fn factors(op: &Expression) -> bool {
     op.code == [Line::Load(0), Line::Load(1), Line::Binary(Binary::Multiply, 0, 1)]
 }
@@ -46,7 +46,7 @@ fn gated_sum(op: &Expression, inputs: &[Node]) -> Option<[Node; 3]> {
 }
 
 impl Rewrite {
-    /// Lets a layer norm make the gated sum that it normalises.
+    /// Fuses a gated sum into the layer norm that normalises it.
     pub(crate) fn absorb_gated_sum(&mut self, id: usize) {
         let Some(Entry { op: Instruction::LayerNorm(norm), inputs, .. }) = self.entry(id) else { return };
         let sum = inputs[0];
@@ -58,7 +58,7 @@ impl Rewrite {
         };
         let Some([x, gate, value]) = gated_sum(op, inputs) else { return };
         let kind = outputs[0].clone();
-        // Whoever else reads the sum comes after the norm.
+        // Other readers of the sum come after the norm.
         if kind.shape != op.shape || self.readers(sum).iter().any(|&reader| reader < id) {
             return;
         }
@@ -74,8 +74,8 @@ impl Rewrite {
         self.move_value(sum, Node::new(id, output));
     }
 
-    /// Lets the backward pass of a layer norm send its result through the gate before it: `id` multiplies by the gate, and
-    /// a sum over tokens of the result times the gated value is the gate's own cotangent.
+    /// Fuses the gate before a layer norm into the norm's backward pass: `id` multiplies the cotangent by the gate. The
+    /// gate's cotangent is a sum over tokens of the result times the gated value.
     pub(crate) fn absorb_gate(&mut self, id: usize) {
         let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(id) else { return };
         if !factors(op) || op.shape.rank() != 3 || outputs[0].shape != op.shape {
@@ -110,8 +110,8 @@ impl Rewrite {
         self.move_value(Node::new(sum, 0), Node::new(norm.index(), count + 1));
     }
 
-    /// The sum over tokens of a cotangent times a value known before the norm: the value, the sum and its type. The product
-    /// that was summed is taken out.
+    /// The sum over tokens of a cotangent times a value known before the norm: the value, the sum and its type. The
+    /// summed product is removed.
     fn gate_slope(&mut self, slope: Node, norm: Node, product: &Type) -> Option<(Node, usize, Type)> {
         let found = self.readers(slope).iter().find_map(|&reader| {
             let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(reader) else {

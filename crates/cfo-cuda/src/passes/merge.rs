@@ -1,9 +1,10 @@
-//! Fuses operations that the device does in one call: a GEMM with its epilogue (sum, activation or derivative), the gradient
-//! of a bias with that of its weight, a sum with the expression that it sums, and a layer norm with the residuals around it
-//! (`gates.rs`).
+//! Fuses operations that the device executes in one call: a GEMM with its epilogue (sum, activation or derivative), the
+//! gradient of a bias with that of its weight, a sum with the expression that it sums, and a layer norm with the
+//! residuals around it (`gates.rs`).
 //!
-//! What a merged operation means is in [`Extras`](crate::program::instruction::Extras) and [`Sum`](crate::program::instruction::Sum); where
-//! the library has no such epilogue, or a slower one, a kernel of ours runs it.
+//! The meaning of merged operations is defined in [`Extras`](crate::program::instruction::Extras) and
+//! [`Sum`](crate::program::instruction::Sum). If the library has no such epilogue, or a slower one, one of our kernels
+//! executes it.
 
 use crate::passes::rewrite::Rewrite;
 use crate::product::gemm_gelu_sm90;
@@ -35,9 +36,9 @@ pub(crate) fn merge(code: Code) -> Code {
     rewrite.finish().0
 }
 
-/// What an expression does to the result of a product, and with which operands.
+/// Effect of an expression on the result of a product, with its operands.
 struct Finish {
-    /// The operands that are added, of which one may be the product.
+    /// The operands that are added, one of which may be the product.
     terms: Vec<usize>,
     /// The operand at which the derivative of GELU is taken.
     slope: Option<usize>,
@@ -51,7 +52,7 @@ fn load(op: &Expression, line: usize) -> Option<usize> {
     }
 }
 
-/// One operand, or the sum of two.
+/// The terms of a line: one operand, or two that are added.
 fn terms(op: &Expression, line: usize) -> Option<Vec<usize>> {
     match op.code[line] {
         Line::Load(operand) => Some(vec![operand]),
@@ -65,7 +66,7 @@ pub(crate) fn dense(op: &Expression) -> bool {
     op.shape.rank() == 1 && op.views.iter().all(|view| view.offset == 0 && view.strides == [1])
 }
 
-/// An expression that reads the sum of two values as one value instead; `None` if it reads them in another way.
+/// The expression with the sum of two values replaced by one value; `None` if it uses them in another way.
 fn without_sum(entry: &Entry, [first, second]: [Node; 2], sum: Node) -> Option<Entry> {
     let Instruction::Expression(op) = &entry.op else { return None };
     let place = |node: Node| entry.inputs.iter().position(|&input| input == node);
@@ -89,7 +90,7 @@ fn without_sum(entry: &Entry, [first, second]: [Node; 2], sum: Node) -> Option<E
     if !dense(op) || elsewhere {
         return None;
     }
-    // The sum's line loads the first operand's place; the second operand goes.
+    // The sum's line loads the first operand; the second operand is removed.
     let operand = |operand: usize| if operand > b { operand - 1 } else { operand };
     let (mut code, mut lines) = (Vec::new(), vec![usize::MAX; op.code.len()]);
     for (i, line) in op.code.iter().enumerate() {
@@ -128,12 +129,12 @@ impl Finish {
 }
 
 impl Rewrite {
-    /// A product that nothing was done to yet, whose one reader is `reader`.
+    /// A product without extras whose only reader is `reader`.
     fn product(&self, node: Node, reader: usize) -> Option<(MatMul, Vec<Node>)> {
         self.plain_product(node).filter(|_| self.readers(node) == [reader])
     }
 
-    /// A product that nothing was done to yet.
+    /// A product without extras.
     fn plain_product(&self, node: Node) -> Option<(MatMul, Vec<Node>)> {
         if node.output() != 0 {
             return None;
@@ -179,8 +180,8 @@ impl Rewrite {
         self.replace(id, Entry { op: Instruction::MatMul(product), inputs, outputs: vec![output] });
     }
 
-    /// Puts a sum and the GELU of it into the product that is one of its terms. The product keeps the sum for those who
-    /// would compute it anew.
+    /// Fuses a sum and the GELU of it into the product that is one of its terms. The product also returns the sum for
+    /// readers that would recompute it.
     fn absorb_activation(&mut self, id: usize) {
         let code =
             [Line::Load(0), Line::Load(1), Line::Binary(Binary::Add, 0, 1), Line::Unary(Unary::Gelu, 2)];
@@ -218,7 +219,7 @@ impl Rewrite {
         }
     }
 
-    /// Lets the backward pass of a layer norm add what else arrives at its input.
+    /// Fuses another cotangent of a layer norm's input into the norm's backward pass.
     fn absorb_residual(&mut self, id: usize) {
         let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(id) else { return };
         let Some(Finish { terms, slope: None }) = Finish::of(op) else { return };
@@ -241,7 +242,8 @@ impl Rewrite {
         }
     }
 
-    /// Lets the product that is a weight's gradient yield the bias's as well: `a' b` beside the sum of `b` over its rows.
+    /// Fuses the gradient of a bias into the product that is the gradient of its weight: `a' b` beside the sum of `b`
+    /// over its rows.
     fn absorb_bias_gradient(&mut self, id: usize) {
         let Some(Entry { op: Instruction::MatMul(op), inputs, .. }) = self.entry(id) else { return };
         let gradient = op.batch == [1, 1]
@@ -269,7 +271,7 @@ impl Rewrite {
             return;
         }
         let total = self.remove(sum).expect("found above").outputs[0].clone();
-        // A kernel of ours that makes the factor adds it up as well.
+        // One of our kernels that computes the factor sums it as well.
         let made = matches!(
             self.entry(factor.index()),
             Some(Entry { op: Instruction::MatMul(op), .. }) if factor.output() == 0 && op.extras.slope.is_some() && gemm_gelu_sm90::fits(op)
@@ -284,9 +286,9 @@ impl Rewrite {
         self.move_value(Node::new(sum, 0), Node::new(place, output));
     }
 
-    /// Puts an expression into the sum that alone reads it.
+    /// Fuses an expression into the sum that is its only reader.
     fn absorb_expression(&mut self, id: usize) {
-        /// Operands that a merged sum may have.
+        /// Maximum number of operands of a merged sum.
         const OPERANDS: usize = 4;
         let Some(Entry { op: Instruction::Sum(sum), inputs, .. }) = self.entry(id) else { return };
         let node = inputs[0];
@@ -310,7 +312,7 @@ impl Rewrite {
         }
     }
 
-    /// Lets a concatenation along the last axis add the biases of what it concatenates.
+    /// Fuses the biases of concatenated values into a concatenation along the last axis.
     fn absorb_bias(&mut self, id: usize) {
         let Some(Entry { op: Instruction::Concat(op), inputs, outputs }) = self.entry(id) else { return };
         if !op.biased.is_empty() || op.axis + 1 != outputs[0].shape.rank() {
@@ -336,7 +338,8 @@ impl Rewrite {
         }
     }
 
-    /// The operands of an expression that only adds a row of numbers to each row of a value, read by `reader` alone.
+    /// The operands of an expression that only adds a row of numbers to each row of a value and that only `reader`
+    /// reads.
     fn biased_value(&self, node: Node, reader: usize) -> Option<[Node; 2]> {
         let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(node.index()) else {
             return None;

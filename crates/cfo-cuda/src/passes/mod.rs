@@ -1,4 +1,4 @@
-//! Rewrites of a program, one after another: what the device does in one call becomes one instruction (fusion).
+//! Rewrites of a program in sequence: operations that the device executes in one call become one instruction (fusion).
 
 pub(crate) mod conv_row_norm;
 pub(crate) mod gates;

@@ -1,5 +1,5 @@
-//! Removes periodic padding, and its adjoint, around convolutions of fields of one row, where kernels find the neighbours by
-//! index arithmetic.
+//! Removes periodic padding, and its adjoint, around convolutions of fields of one row, where kernels compute the
+//! neighbours by index arithmetic.
 
 use crate::convolution::conv::Geometry;
 use crate::convolution::conv_row;
@@ -10,7 +10,7 @@ use cfo_engine::Node;
 use cfo_engine::Precision;
 use cfo_engine::ops::PadMode;
 
-/// A periodic margin along the width.
+/// Periodic padding along the width.
 #[derive(Clone, Copy, Debug)]
 struct Margin {
     before: usize,
@@ -23,13 +23,14 @@ impl Margin {
         flat.then(|| Self { before: before[1], after: after[1] })
     }
 
-    /// The padding of the periodic convolution between a fine field of so many positions and a coarse one, where the fine
-    /// one had the margin.
+    /// The padding of the periodic convolution between a fine field of `fine` positions and a coarse one, where the
+    /// fine one was padded.
     fn around_fine(self, fine: usize, coarse: usize, stride: usize, padding: usize) -> Option<usize> {
         (padding == 0 && fine == coarse * stride).then_some(self.before)
     }
 
-    /// The same where the coarse one had the margin: every position that a tap can reach must lie in it.
+    /// The padding of the periodic convolution where the coarse field was padded: it must contain every position within
+    /// reach of a tap.
     fn around_coarse(
         self,
         [fine, coarse]: [usize; 2],
@@ -46,7 +47,7 @@ impl Margin {
     }
 }
 
-/// The code with periodic convolutions.
+/// Returns the code with periodic convolutions.
 pub(crate) fn merge(mut code: Code, precision: Precision) -> Code {
     let mut readers = vec![0_usize; code.entries.len()];
     let inputs = code.entries.iter().flat_map(|entry| &entry.inputs);
@@ -64,7 +65,7 @@ pub(crate) fn merge(mut code: Code, precision: Precision) -> Code {
     without_unread(code, readers)
 }
 
-/// What was only read by what is gone goes as well; from the last to the first, for one may read another.
+/// Removes values that only removed instructions read, from the last to the first, since one may read another.
 fn without_unread(code: Code, mut readers: Vec<usize>) -> Code {
     let effects = code.effects.clone();
     let mut rewrite = Rewrite::new(code);
@@ -79,7 +80,7 @@ fn without_unread(code: Code, mut readers: Vec<usize>) -> Code {
     rewrite.finish().0
 }
 
-/// The padded value's own value and its margin.
+/// The original of a padded value and its padding.
 fn padded(code: &Code, node: Node) -> Option<(Node, Margin)> {
     let entry = code.entry(node);
     let Instruction::Pad(op) = &entry.op else { return None };
@@ -90,7 +91,7 @@ fn width(code: &Code, node: Node) -> usize {
     code.shape(node).axes()[2]
 }
 
-/// The periodic convolution that an operation amounts to, if it is a convolution of a periodic field or the adjoint of
+/// The equivalent periodic convolution of an operation, if it is a convolution of a periodic field or the adjoint of
 /// padding after one.
 fn rewritten(code: &Code, id: usize, readers: &[usize]) -> Option<Entry> {
     let entry = &code.entries[id];

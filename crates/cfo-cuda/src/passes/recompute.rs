@@ -1,7 +1,8 @@
 //! Recomputes large results of group norms in the backward pass instead of keeping them.
 //!
-//! The gradient of a norm reads the norm's input anyway. It can write the norm's result again at the cost of one more pass over
-//! memory. The weight gradients that need the result then run after it. What frees memory runs first.
+//! The gradient of a norm reads the norm's input anyway. It can write the norm's result again at the cost of one more
+//! pass over memory. The weight gradients that need the result then run after it. Instructions that free memory run
+//! first.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +11,7 @@ use crate::program::code::{Code, Entry};
 use crate::program::instruction::{GroupNormBackward, Instruction};
 use cfo_engine::Node;
 
-/// A norm whose result can be computed again: its entry, that of its gradient, and who then reads the new result.
+/// A norm whose result can be recomputed: its entry, that of its gradient, and the readers of the new result.
 #[derive(Clone, Debug)]
 struct Candidate {
     norm: usize,
@@ -18,11 +19,11 @@ struct Candidate {
     readers: Vec<usize>,
 }
 
-/// Results are computed again until no more than this part of the memory is alive at once, or as little as can be.
+/// Results are recomputed until at most this fraction of the peak is alive at once, or the minimum that can be reached.
 const SHARE: (usize, usize) = (4, 5);
 
-/// The code with as few results computed again as save enough memory; `peak` says how many bytes of a code are alive at
-/// once, `large` which values count.
+/// Returns the code with as few recomputed results as save enough memory. `peak` returns the bytes of a code that are
+/// alive at once, `large` which values count.
 pub(crate) fn recompute(
     code: Code,
     large: impl Fn(&Code, Node) -> bool,
@@ -39,7 +40,7 @@ pub(crate) fn recompute(
     };
     let enough = peak(&code) / SHARE.1 * SHARE.0;
     let (mut best, least) = with(&chosen);
-    // The smallest go first: they save least.
+    // The smallest are dropped first: they save least.
     let mut by_size = chosen.clone();
     by_size.sort_by_key(|one| (code.shape(Node::new(one.norm, 0)).len(), one.norm));
     for one in by_size {
@@ -52,7 +53,7 @@ pub(crate) fn recompute(
     best
 }
 
-/// Large results that operations after the forward pass read beside the norm's own gradient.
+/// Large results that operations after the forward pass read, other than the norm's own gradient.
 fn candidates(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (gradient, entry) in code.entries.iter().enumerate() {
@@ -69,7 +70,7 @@ fn candidates(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<Candidat
         let readers: Vec<usize> = (0..code.entries.len())
             .filter(|&id| code.entries[id].inputs.contains(&result) && !before[id])
             .collect();
-        // A view of the result would keep it alive all the same.
+        // A view of the result would keep it alive anyway.
         let viewed = (0..code.entries.len()).any(|id| {
             matches!(code.entries[id].op, Instruction::Reshape(_))
                 && code.entries[id].inputs.contains(&result)
@@ -81,7 +82,7 @@ fn candidates(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<Candidat
     found
 }
 
-/// The operations that one depends on.
+/// The operations on which an operation depends.
 fn ancestors(code: &Code, id: usize) -> Vec<bool> {
     let mut before = vec![false; code.entries.len()];
     before[id] = true;
@@ -93,7 +94,7 @@ fn ancestors(code: &Code, id: usize) -> Vec<bool> {
     before
 }
 
-/// The code with these results computed again.
+/// Returns the code with these results recomputed.
 fn apply(code: &Code, chosen: &[Candidate], large: &impl Fn(&Code, Node) -> bool) -> Code {
     let mut changed = code.clone();
     for Candidate { norm, gradient, readers } in chosen {
@@ -119,7 +120,8 @@ fn apply(code: &Code, chosen: &[Candidate], large: &impl Fn(&Code, Node) -> bool
     Rewrite::new(changed).finish_in(&order).0
 }
 
-/// Inputs first; of what can run, the first that frees more of the large values than it makes, else the first.
+/// An order with inputs first. Of the instructions that can run, it takes the first that frees more of the large values
+/// than it creates, otherwise the first.
 fn order(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<usize> {
     let entries = &code.entries;
     let distinct = |id: usize| -> BTreeSet<Node> { entries[id].inputs.iter().copied().collect() };
@@ -213,7 +215,7 @@ mod tests {
         Ok((graph, vec![loss]))
     }
 
-    /// Results of norms that are computed again.
+    /// Results of norms that are recomputed.
     fn recomputed(typed: &Typed) -> Vec<String> {
         let of = |entry: &Entry| match &entry.op {
             Instruction::GroupNormBackward(op) => op.again.then(|| entry.outputs[0].shape.to_string()),
@@ -236,7 +238,7 @@ mod tests {
             let bytes = plan.arena_bytes() as f64 / (1u64 << 30) as f64;
             eprintln!("{precision}: {plan}, computed again: {:?}", recomputed(&typed));
             assert!(bytes < gibibytes, "{plan}");
-            // The large ones do, since they save most.
+            // The large ones are recomputed, since they save most.
             assert!(recomputed(&typed).iter().any(|shape| shape == "[256, 128, 128, 64]"));
             assert!(!recomputed(&typed).iter().any(|shape| shape == "[256, 32, 32, 256]"));
         }
@@ -253,7 +255,7 @@ mod tests {
             let Instruction::GroupNormBackward(GroupNormBackward { again: true, .. }) = entry.op else {
                 continue;
             };
-            // Nobody keeps the forward pass's result for what runs later.
+            // The forward pass's result is not kept for later instructions.
             let norm = entry.inputs[3].index();
             let late = typed.code.entries[id..].iter();
             assert!(late.flat_map(|entry| &entry.inputs).all(|&input| input != Node::new(norm, 0)));

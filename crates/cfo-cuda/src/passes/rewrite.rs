@@ -1,12 +1,12 @@
-//! How every pass changes code: instructions are taken out, changed, added or put into another order, values move, and at
-//! the end everything is numbered anew.
+//! Common operations of the passes: instructions are removed, changed, added or reordered, values are moved, and at the
+//! end everything is renumbered.
 
 use std::collections::HashMap;
 
 use crate::program::code::{Code, Entry};
 use cfo_engine::Node;
 
-/// Code that is being rewritten. Values keep their names until [`Rewrite::finish`].
+/// Code during a rewrite. Values keep their identifiers until [`Rewrite::finish`].
 #[derive(Debug)]
 pub(crate) struct Rewrite {
     entries: Vec<Option<Entry>>,
@@ -14,12 +14,12 @@ pub(crate) struct Rewrite {
     requested: Vec<Node>,
     /// Values that are now outputs of another instruction.
     moved: HashMap<Node, Node>,
-    /// Instructions that read each value; a requested value is read by one past the end.
+    /// Instructions that read each value; for a requested value, also an index past the end.
     readers: HashMap<Node, Vec<usize>>,
-    /// New instructions that come right before and right after one of the old.
+    /// New instructions directly before and after an old one.
     before: HashMap<usize, Vec<usize>>,
     after: HashMap<usize, Vec<usize>>,
-    /// Instructions that the code had at first.
+    /// Number of instructions of the original code.
     old: usize,
 }
 
@@ -47,12 +47,12 @@ impl Rewrite {
         }
     }
 
-    /// Instructions that the code had at first.
+    /// Number of instructions of the original code.
     pub(crate) fn len(&self) -> usize {
         self.old
     }
 
-    /// An instruction; `None` where it was taken out.
+    /// An instruction; `None` if it was removed.
     pub(crate) fn entry(&self, id: usize) -> Option<&Entry> {
         self.entries.get(id).and_then(Option::as_ref)
     }
@@ -61,12 +61,12 @@ impl Rewrite {
         self.entries.get_mut(id).and_then(Option::as_mut)
     }
 
-    /// Who read a value at first, in order.
+    /// The original readers of a value, in order.
     pub(crate) fn readers(&self, node: Node) -> &[usize] {
         self.readers.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// Where a value comes from now.
+    /// The current source of a value.
     pub(crate) fn place(&self, node: Node) -> Node {
         self.moved.get(&node).copied().unwrap_or(node)
     }
@@ -83,19 +83,19 @@ impl Rewrite {
         self.entries[id] = Some(entry);
     }
 
-    /// Lets everybody read `to` instead of `from`.
+    /// Makes all readers of `from` read `to`.
     pub(crate) fn move_value(&mut self, from: Node, to: Node) {
         self.moved.insert(from, to);
     }
 
-    /// Adds an instruction right before another, after those that were put there earlier.
+    /// Adds an instruction directly before another, after earlier additions there.
     pub(crate) fn insert_before(&mut self, id: usize, entry: Entry) -> usize {
         let new = self.push(entry);
         self.before.entry(id).or_default().push(new);
         new
     }
 
-    /// Adds an instruction right after another, after those that were put there earlier.
+    /// Adds an instruction directly after another, after earlier additions there.
     pub(crate) fn insert_after(&mut self, id: usize, entry: Entry) -> usize {
         let new = self.push(entry);
         self.after.entry(id).or_default().push(new);
@@ -107,7 +107,7 @@ impl Rewrite {
         self.entries.len() - 1
     }
 
-    /// The new code, and where each instruction went.
+    /// Returns the new code and the new index of each instruction.
     pub(crate) fn finish(self) -> (Code, HashMap<usize, usize>) {
         let order = (0..self.old).flat_map(|id| {
             let around = |map: &HashMap<usize, Vec<usize>>| map.get(&id).cloned().unwrap_or_default();
@@ -117,7 +117,7 @@ impl Rewrite {
         self.finish_in(&order)
     }
 
-    /// The same in an order of its own.
+    /// Returns the new code with instructions in the given order.
     pub(crate) fn finish_in(mut self, order: &[usize]) -> (Code, HashMap<usize, usize>) {
         let mut code = Code::default();
         let mut places: HashMap<usize, usize> = HashMap::new();
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(places[&after], places[&before] + 1);
         assert_eq!(new.requested, [Node::new(places[&after], 0)]);
         assert!(!places.contains_key(&sum.index()));
-        // Everything still comes after what it reads.
+        // Everything still comes after the values that it reads.
         for (id, entry) in new.entries.iter().enumerate() {
             assert!(entry.inputs.iter().all(|input| input.index() < id), "{new}");
         }

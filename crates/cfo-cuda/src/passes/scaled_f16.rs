@@ -1,4 +1,4 @@
-//! Makes f16 operands for the convolutions that were chosen to take them, in tf32 programs.
+//! Creates f16 operands for convolutions that use them, in tf32 programs.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use crate::program::instruction::{Instruction, ScaleF16};
 use cfo_engine::Node;
 use cfo_engine::{Shape, Type};
 
-/// How each convolution is done.
+/// Algorithm of each convolution.
 type Algorithms = HashMap<usize, Algorithm>;
 
-/// The code with f16 operands. Each is made right after the value itself, so that the value need not be kept for the
-/// backward pass if nobody else reads it.
+/// Returns the code with f16 operands. Each is created directly after the value, so that the value need not be kept for
+/// the backward pass if nothing else reads it.
 pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algorithms) {
     let takes_f16 = |id: usize| algorithms.get(&id).is_some_and(|algorithm| algorithm.takes_f16());
     let mut wanted: HashMap<Node, Option<Node>> = HashMap::new();
@@ -33,7 +33,7 @@ pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algo
         }
         let whole = wanted.get_mut(&Node::new(id, 0)).filter(|_| only_f16(&code, &algorithms, id));
         if let (Instruction::Concat(concat), Some(copy)) = (&entry.op, whole) {
-            // Nothing else reads the joined values: they are never written.
+            // Nothing else reads the joined values, so they are not written.
             let op = ScaleF16 { joined: Some(concat.clone()), norm: None };
             *copy = Some(Node::new(id, 0));
             rewrite.replace(id, scaled(op, entry.inputs.clone(), &entry.outputs[0]));
@@ -60,7 +60,7 @@ fn scaled(op: ScaleF16, inputs: Vec<Node>, value: &Type) -> Entry {
     Entry { op: Instruction::ScaleF16(op), inputs, outputs: vec![value.clone(), Type::real(Shape::scalar())] }
 }
 
-/// The root of the size of a group where a value is the result of a group norm.
+/// The square root of a group's size, for a value that is the result of a group norm.
 fn root(entry: &Entry, output: usize) -> Option<f64> {
     let Instruction::GroupNorm(norm) = &entry.op else { return None };
     let shape = &entry.outputs[0].shape;
@@ -68,7 +68,7 @@ fn root(entry: &Entry, output: usize) -> Option<f64> {
     (output == 0).then(|| (group as f64).sqrt())
 }
 
-/// Whether only convolutions that take f16 operands read a value.
+/// Whether only convolutions with f16 operands read a value.
 fn only_f16(code: &Code, algorithms: &Algorithms, id: usize) -> bool {
     let reads = |entry: &Entry| entry.inputs.iter().any(|input| input.index() == id);
     let takes = |reader: usize| algorithms.get(&reader).is_some_and(|algorithm| algorithm.takes_f16());

@@ -1,7 +1,7 @@
-//! How each value of a program is stored on the device, and where it is rounded.
+//! Storage types of a program's values, and where they are rounded.
 //!
-//! Without bf16 every real number is single. With it, activations are bf16; named tensors, statistics, sums, losses and
-//! whatever only the optimiser reads stay single.
+//! Without bf16 every real number is single precision. With it, activations are bf16. Named tensors, statistics, sums,
+//! losses and values that only the optimiser reads stay in single precision.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
     for (id, entry) in code.entries.iter().enumerate() {
         let of = |node: &Node| scalars[node.index()][node.output()];
         let any_bf16 = entry.inputs.iter().any(|input| of(input) == Scalar::Bf16);
-        // A state that a solver advances, by less than its digits in bf16 may hold.
+        // A state that a solver advances by increments that may be below the resolution of bf16.
         let advances = |value: &Type| {
             let single = |input: &&Node| of(input) == Scalar::F32;
             let long = |input: &Node| code.value_type(*input).shape.len() == value.shape.len();
@@ -38,13 +38,13 @@ pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
                 Element::Real if matches!(entry.op, Instruction::ScaleF16(_)) && output == 0 => Scalar::F16,
                 Element::Real if !half => Scalar::F32,
                 Element::Real => {
-                    // The value before an activation is stored like the one after it.
+                    // The value before an activation has the type of the value after it.
                     let output = match &entry.op {
                         Instruction::MatMul(op) if !op.extras.totals => 0,
                         _ => output,
                     };
                     let node = Node::new(id, output);
-                    // A tensor that outlives the run gets all digits, whoever else reads the value.
+                    // A tensor that is kept after the run is stored in full precision, regardless of other readers.
                     let kept = || uses.stored(node) || (advances(value) && !uses.only_products(node));
                     match !(matches!(entry.op, Instruction::Expression(_)) && kept())
                         && is_bf16(&entry.op, output, any_bf16, uses.products(node), uses.exact(node))
@@ -60,14 +60,14 @@ pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
     scalars
 }
 
-/// Whether an output is stored in bf16 in a program of that precision.
+/// Whether an output is stored in bf16 in a program of the given precision.
 fn is_bf16(op: &Instruction, output: usize, any_bf16: bool, products: bool, exact: bool) -> bool {
     match op {
         Instruction::Tensor(_)
         | Instruction::Constant(_)
         | Instruction::SamplePath(_)
         | Instruction::Random(_) => false,
-        // Ranks are summed over in all digits.
+        // Sums over ranks use full precision.
         Instruction::MeanSquaredError(_) | Instruction::GlobalNorm(_) | Instruction::AllReduce(_) => false,
         Instruction::Sum(_) => products,
         Instruction::Reshape(_) => any_bf16,
@@ -77,10 +77,10 @@ fn is_bf16(op: &Instruction, output: usize, any_bf16: bool, products: bool, exac
     }
 }
 
-/// The rule for layers, and for what only moves or filters values.
+/// The rule for layers, and for instructions that only move or filter values.
 fn other(op: &Instruction, output: usize, any_bf16: bool, products: bool) -> bool {
     match op {
-        // The library wants one type for all.
+        // The library requires one type for all.
         Instruction::Conv(_)
         | Instruction::ConvInput(_)
         | Instruction::ConvWeight(_)
@@ -95,18 +95,18 @@ fn other(op: &Instruction, output: usize, any_bf16: bool, products: bool) -> boo
     }
 }
 
-/// Who reads a value.
+/// Readers of each value.
 struct Uses {
     readers: HashMap<Node, Vec<Reader>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Reader {
-    /// Takes bf16 operands only.
+    /// Reads bf16 operands only.
     Product,
-    /// Wants all digits: the optimiser, a loss, the caller.
+    /// Needs full precision: the optimiser, a loss, the caller.
     Exact,
-    /// Wants all digits for a tensor.
+    /// Needs full precision for a tensor.
     Stored,
     Other,
 }
@@ -122,7 +122,7 @@ impl Uses {
         for &output in &code.requested {
             readers.entry(output).or_default().push(Reader::Exact);
         }
-        // What reads a reshaped value reads the value.
+        // Readers of a reshaped value read the value.
         for (id, entry) in code.entries.iter().enumerate().rev() {
             if let Instruction::Reshape(_) = entry.op {
                 let through = readers.get(&Node::new(id, 0)).cloned().unwrap_or_default();
@@ -157,7 +157,7 @@ impl Uses {
 
 fn kind(op: &Instruction) -> Reader {
     match op {
-        // What an expression reads is not what is summed.
+        // Operands of an expression are not summed directly.
         Instruction::Sum(sum) if sum.of.is_some() => Reader::Other,
         Instruction::Adam(_)
         | Instruction::AllReduce(_)
@@ -174,7 +174,7 @@ fn kind(op: &Instruction) -> Reader {
     }
 }
 
-/// Whether an operation takes an input in bf16 only, in a program of that precision.
+/// Whether an operation reads an input in bf16 only, in a program of the given precision.
 pub(crate) fn takes_bf16(op: &Instruction, input: usize, output: Scalar) -> bool {
     match op {
         Instruction::MatMul(_) => input < 2 || output == Scalar::Bf16,
@@ -187,8 +187,8 @@ pub(crate) fn takes_bf16(op: &Instruction, input: usize, output: Scalar) -> bool
     }
 }
 
-/// The code with values that are stored in single precision rounded before products read them. Leaves are not touched:
-/// they are rounded together when a run starts.
+/// Returns the code with single-precision values rounded before products read them. Leaves are not changed: they are
+/// rounded together at the start of a run.
 pub(crate) fn with_rounding(code: Code) -> Code {
     let scalars = assign(&code, Precision::Bf16);
     let mut copies: HashMap<Node, Node> = HashMap::new();
@@ -211,7 +211,7 @@ pub(crate) fn with_rounding(code: Code) -> Code {
     rewrite.finish().0
 }
 
-/// An expression that reads a value and nothing else.
+/// An expression that only copies a value.
 fn copy(value: Node, kind: Type) -> Entry {
     let expression = Expression {
         shape: [kind.shape.len()].into(),
@@ -302,7 +302,7 @@ mod tests {
         let (fused, requested) = fuse(&graph, &[loss]);
         let code = with_rounding(Code::new(&fused, requested));
         let scalars = assign(&code, Precision::Bf16);
-        // From the loss back to the first state, through what was added to what.
+        // From the loss back to the first state, along sums.
         let reads = |entry: &Entry| matches!(entry.op, Instruction::MeanSquaredError(_));
         let mut state = code.entries.iter().find(|entry| reads(entry)).unwrap().inputs[0];
         for _ in 0..3 {

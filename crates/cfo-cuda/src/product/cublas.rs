@@ -1,4 +1,4 @@
-//! cuBLASLt: products described, tuned once and run.
+//! cuBLASLt: description, tuning and execution of products.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use crate::runtime::replay::Replay;
 use cfo_engine::Precision;
 use cfo_engine::Result;
 
-/// Memory that the library may use for one product; all products of a stream share it.
+/// Workspace of the library for one product, shared by all products of a stream.
 pub(crate) const WORKSPACE: usize = 32 << 20;
 
 impl Product {
-    /// A name for it in the cache: everything but the addresses.
+    /// Key in the cache: everything but the addresses.
     fn key(&self, gpu: &str, library: &str) -> String {
         let mut plain = *self;
         for matrix in [&mut plain.a, &mut plain.b, &mut plain.d] {
@@ -40,12 +40,12 @@ fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }
 
-/// Algorithms that are measured of those that the library recommends.
+/// Number of the library's recommendations that are measured.
 const CANDIDATES: usize = 8;
 
 type Tuned = BTreeMap<String, [u64; 8]>;
 
-/// What was measured, by this process or before.
+/// Measurements of this process and of earlier ones.
 fn tuned() -> std::sync::MutexGuard<'static, Tuned> {
     static TUNED: OnceLock<Mutex<Tuned>> = OnceLock::new();
     TUNED
@@ -61,21 +61,21 @@ fn file() -> Option<PathBuf> {
     compile::folder().map(|folder| folder.join("products.txt"))
 }
 
-/// Keeps what was measured for the next process.
+/// Stores the measurements for later processes.
 pub(crate) fn save_tuned() {
     if let Some(file) = file() {
-        // A cache that cannot be written costs time, not results.
+        // A cache that cannot be written costs time, but does not change results.
         let _ = compile::store(&file, print(&tuned()).as_bytes());
     }
 }
 
-/// One line a product: the key and the algorithm's words.
+/// One line per product: the key and the algorithm's words.
 fn print(tuned: &Tuned) -> String {
     let words = |words: &[u64; 8]| words.map(|word| format!("{word:x}")).join(" ");
     tuned.iter().map(|(key, algorithm)| format!("{key} {}\n", words(algorithm))).collect()
 }
 
-/// Lines that do not read are left out: they are measured again.
+/// Invalid lines are skipped; their products are measured again.
 fn parse(text: &str) -> Tuned {
     text.lines()
         .filter_map(|line| {
@@ -95,7 +95,7 @@ fn check(call: &str, status: sys::cublasStatus_t) -> Result<()> {
     }
 }
 
-/// A product with its descriptors and the algorithm chosen for it.
+/// A product with its descriptors and its algorithm.
 pub(crate) struct Prepared {
     context: Arc<Context>,
     handle: sys::cublasLtHandle_t,
@@ -113,7 +113,7 @@ unsafe impl Sync for Prepared {}
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        // SAFETY: each was created or is null, which the library takes.
+        // SAFETY: each was created or is null, which the library accepts.
         unsafe {
             for layout in self.layouts {
                 if !layout.is_null() {
@@ -205,10 +205,10 @@ impl Prepared {
         })
     }
 
-    /// Algorithms that the library recommends, the best first.
+    /// Recommended algorithms, best first.
     fn candidates(&self, count: usize) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
         let mut preference = std::ptr::null_mut();
-        // SAFETY: results are as many as are asked for; the preference is destroyed in any case.
+        // SAFETY: results are as many as are requested; the preference is destroyed in any case.
         unsafe {
             check("cublasLtMatmulPreferenceCreate", sys::cublasLtMatmulPreferenceCreate(&mut preference))?;
             let bytes = WORKSPACE;
@@ -266,11 +266,11 @@ impl Prepared {
         }
     }
 
-    /// Takes the fastest of the algorithms that the library recommends: as the cache says, else as measured now. The
-    /// result's memory is overwritten.
+    /// Selects the fastest of the library's recommended algorithms: from the cache, or measured now. The result's
+    /// memory is overwritten.
     pub(crate) fn tune(&mut self, deterministic: bool) -> Result<()> {
         if deterministic {
-            // The library's first recommendation: what is measured may change from run to run.
+            // The library's first recommendation, since measurements may change from run to run.
             return Ok(());
         }
         let library = Library::CublasLt.version().map(|version| version.to_string()).unwrap_or_default();
@@ -294,13 +294,13 @@ impl Prepared {
         Ok(())
     }
 
-    /// Milliseconds of a run with the algorithm chosen; the result's memory is overwritten.
+    /// Milliseconds of a run with the selected algorithm; the result's memory is overwritten.
     pub(crate) fn time(&self) -> Result<f32> {
         self.measure(f32::INFINITY)
     }
 
-    /// Milliseconds of a run. One that takes long, or much longer than the best so far, is measured once; a short one as
-    /// several launched together, so that the host's part does not count.
+    /// Milliseconds of a run. A slow one, or one much slower than the best so far, is measured once. A fast one is
+    /// measured as several launches together, to exclude the host's time.
     fn measure(&self, best: f32) -> Result<f32> {
         const LONG: f32 = 0.2;
         let stream = self.context.stream;
@@ -318,13 +318,13 @@ impl Prepared {
         Ok(self.context.time(|| replay.launch())? / 8.0)
     }
 
-    /// Enqueues the product on one of the streams, which has its own part of the workspace.
+    /// Enqueues the product on one of the streams, each of which has its own part of the workspace.
     pub(crate) fn run(&self, stream: CUstream, index: usize) -> Result<()> {
         let (one, share) = (1.0_f32, if self.product.added == 0 { 0.0_f32 } else { 1.0 });
         let pointer = |address: u64| address as *mut std::ffi::c_void;
         let d = pointer(self.product.d.address);
         let c = if self.product.added == 0 { d } else { pointer(self.product.added) };
-        // SAFETY: addresses lie in the arena or in tensors that the executor keeps alive.
+        // SAFETY: addresses are in the arena or in tensors that the executor keeps alive.
         check("cublasLtMatmul", unsafe {
             sys::cublasLtMatmul(
                 self.handle,

@@ -1,6 +1,6 @@
 //! Long bf16 GEMMs followed by GELU or its derivative: our own warp-specialised kernel for GPUs with warpgroup matrix
-//! instructions (`wgmma`). The library's epilogues double the time of the GEMM. Here some warpgroups run the epilogue
-//! while others multiply, and the epilogue also sums the bias's gradient over the rows.
+//! instructions (`wgmma`). The library's epilogues double the time of the GEMM. In this kernel some warpgroups run the
+//! epilogue while others multiply. The epilogue also sums the bias's gradient over the rows.
 
 use crate::product::matmul::Extra;
 use crate::program::instruction::{Extras, MatMul};
@@ -11,18 +11,18 @@ use crate::program::scalar::Scalar;
 use crate::program::select::Scalars;
 use cfo_engine::ops::Activation;
 
-/// Columns of the short matrix that a block keeps; `WIDE` of the kernel.
+/// Number of columns of the short matrix that a block keeps; `WIDE` in the kernel.
 const WIDE: usize = 192;
-/// Chunks of 64 x 64 elements that a pair of warpgroups has room for; `RING` of the kernel.
+/// Number of chunks of 64 x 64 elements in the ring of a pair of warpgroups; `RING` in the kernel.
 const RING: usize = 5;
-/// Threads of a block: two pairs of warpgroups that compute and one that brings rows.
+/// Number of threads per block: two pairs of warpgroups that compute and one warpgroup that loads rows.
 const THREADS: u32 = 640;
-/// The fewest rows for which it is faster.
+/// Minimum number of rows for which it is faster.
 const MANY: usize = 1 << 14;
-/// The most terms of a sum for which the columns fit.
+/// Maximum number of terms for which the columns fit.
 const TERMS: usize = 384;
 
-/// Whether a product has the shape and the epilogue that the kernel is for.
+/// Whether the kernel supports a product's shape and epilogue.
 pub(crate) fn fits(op: &MatMul) -> bool {
     let extras = Extras { totals: false, ..op.extras };
     let slope = Extras { slope: Some(Activation::Gelu), ..Extras::default() };
@@ -49,14 +49,14 @@ pub(crate) fn fits(op: &MatMul) -> bool {
 /// A product for this kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GeluProduct {
-    /// Blocks that share a panel of columns.
+    /// Number of blocks that share a panel of columns.
     shares: usize,
     /// Bytes of shared memory.
     shared: usize,
 }
 
 impl GeluProduct {
-    /// `None` where a product is not one of these, or the device cannot.
+    /// Chooses the kernel; `None` if it does not support the product or the device.
     pub(crate) fn of(op: &MatMul, scalars: &Scalars, target: Target) -> Option<Self> {
         if !target.warpgroups || !fits(op) {
             return None;
@@ -71,7 +71,7 @@ impl GeluProduct {
         (half && shares > 0 && shared <= target.shared as usize).then_some(Self { shares, shared })
     }
 
-    /// Bytes of scratch memory: sums of each block.
+    /// Bytes of scratch memory, for the sums of each block.
     pub(crate) fn scratch(&self, op: &MatMul) -> usize {
         if op.extras.totals { 4 * self.shares * op.columns } else { 0 }
     }

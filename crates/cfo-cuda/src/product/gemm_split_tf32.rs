@@ -1,12 +1,12 @@
 //! Single-precision GEMMs on tensor cores: our own kernels, split tf32.
 //!
-//! Each number is split into two tf32 numbers, and three of their four products are computed. The relative error is 1e-7 to
-//! 4e-7 by norm, as with ordinary single-precision sums. Numbers below 1e-35 keep an absolute error of 1e-41. Results that
-//! are not finite are computed again without the split, so infinities stay infinities.
+//! Each number is split into two tf32 numbers, and three of their four products are computed. The relative error is
+//! 1e-7 to 4e-7 by norm, as with ordinary single-precision sums. Numbers below 1e-35 keep an absolute error of 1e-41.
+//! Results that are not finite are computed again without the split, so that infinities are preserved.
 //!
-//! They are used for the sizes at which they were faster than cuBLASLt on an H200. In microseconds at 25,600 x 128 x 128: 19 instead
-//! of 29 for the GEMM, 28 instead of 40 with a sum and GELU or its derivative, 24 instead of 36 for the gradients of weight and bias.
-//! Six GEMMs of 512 x 128 x 256: 8.5 to 10 instead of 11 to 13.
+//! They are used for the sizes at which they were faster than cuBLASLt on an H200. In microseconds at 25,600 x 128 x
+//! 128: 19 instead of 29 for the GEMM, 28 instead of 40 with a sum and GELU or its derivative, 24 instead of 36 for the
+//! gradients of weight and bias. Six GEMMs of 512 x 128 x 256: 8.5 to 10 instead of 11 to 13.
 
 use crate::norm::group_norm::activation_number;
 use crate::product::matmul::{Extra, batch_stride, batches};
@@ -19,18 +19,19 @@ use crate::program::select::Scalars;
 use cfo_engine::Precision;
 use cfo_engine::ops::{Activation, Operand};
 
-/// Terms that a buffer of the kernels holds, and rows and columns of a block of [`SplitAlgorithm::Wgrad`].
+/// Number of terms in a buffer of the kernels, and rows and columns of a block of [`SplitAlgorithm::Wgrad`].
 const TERMS: usize = 32;
 const ACROSS: usize = 128;
-/// Terms of the first factor that a thread of [`SplitAlgorithm::Resident`] holds, and rows that four warps take.
+/// Number of terms of the first factor that a thread of [`SplitAlgorithm::Resident`] holds, and of rows per group of
+/// four warps.
 const HELD: usize = 128;
 const ROWS: usize = 64;
-/// Products of one row's elements with one column's from which many rows are worth it.
+/// Minimum work, in multiplications, for which many rows are worth while.
 const WORK: usize = 1 << 27;
-/// Bytes of shared memory that a block may have on Hopper.
+/// Bytes of shared memory per block on Hopper.
 const ROOM: usize = 227 << 10;
 
-/// A block's tile, the warps along its sides, its buffers, and the blocks that share a multiprocessor.
+/// A block's tile, the warps along its sides, its buffers, and the number of blocks per multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     sides: [usize; 2],
@@ -42,21 +43,22 @@ struct Cut {
 const SQUARE: Cut = Cut { sides: [64, 64], warps: [2, 2], stages: 4, resident: 3 };
 const FLAT: Cut = Cut { sides: [32, 64], warps: [2, 2], stages: 4, resident: 3 };
 
-/// How a product is done.
+/// Algorithm of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SplitAlgorithm {
-    /// The second factor stays in shared memory, `columns` of it in a block, and `groups` of four warps walk over rows.
+    /// The second factor stays in shared memory, `columns` of it per block, and `groups` of four warps iterate over
+    /// rows.
     Resident { columns: usize, groups: usize },
-    /// Over many terms, in so many chunks.
+    /// For many terms, divided into `chunks` chunks.
     Wgrad { chunks: usize },
     /// Tile by tile.
     Tiles { cut: Cut },
 }
 
-/// A factor as the kernels see it.
+/// Properties of a factor that the kernels use.
 #[derive(Clone, Copy, Debug)]
 struct Factor {
-    /// Whether terms lie side by side.
+    /// Whether terms are contiguous.
     along: bool,
     step: usize,
     batch: usize,
@@ -65,7 +67,7 @@ struct Factor {
 }
 
 impl Factor {
-    /// `terms` and `side`: the length and the distance of each index.
+    /// Creates a factor; `terms` and `side` are the length and the distance of each index.
     fn of(terms: (usize, usize), side: (usize, usize), batch: usize) -> Option<Self> {
         let along = match (terms.1, side.1) {
             (1, _) => true,
@@ -83,7 +85,7 @@ impl Factor {
     }
 }
 
-/// A product that these kernels can do.
+/// A product that these kernels support.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitProduct {
     batch: usize,
@@ -101,7 +103,7 @@ fn batch(op: &MatMul) -> Option<usize> {
 }
 
 impl SplitProduct {
-    /// `None` where a product is not one of these. A gradient needs scratch memory.
+    /// Chooses an algorithm; `None` if the product is not supported. A gradient needs scratch memory.
     pub(crate) fn of(op: &MatMul, scalars: &Scalars, has_scratch: bool, target: Target) -> Option<Self> {
         let single = scalars.inputs.iter().chain(&scalars.outputs).all(|&scalar| scalar == Scalar::F32);
         if target.precision != Precision::F32 || !target.warpgroups || op.extras.totals || !single {
@@ -111,7 +113,7 @@ impl SplitProduct {
         let stride = |operand: Operand| if batch > 1 { batch_stride(op, operand) } else { 0 };
         let whole =
             op.c.column == 1 && [op.rows, op.columns, op.inner].iter().all(|&n| (1..1 << 31).contains(&n));
-        // A block index along the batch and the chunks, and one along the rows.
+        // One block index for the batch and the chunks, and one for the rows.
         if !whole || batch > 1 << 12 || op.rows.div_ceil(FLAT.sides[0]) > 65_535 {
             return None;
         }
@@ -146,10 +148,10 @@ impl SplitProduct {
         }
     }
 
-    /// Many rows with a matrix of moderate size.
+    /// The algorithm for many rows with a matrix of moderate size.
     fn resident(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
         let terms = op.inner.is_multiple_of(32) && op.inner <= HELD || op.inner == 2 * HELD;
-        // What the epilogue reads lies in shared memory as well.
+        // Operands of the epilogue are in shared memory as well.
         let meets = usize::from(op.extras.add) + usize::from(op.extras.slope.is_some());
         let columns = match op.inner > HELD || !op.columns.is_multiple_of(128) || meets > 0 {
             true => 64,
@@ -164,7 +166,7 @@ impl SplitProduct {
         (fits && many).then_some(SplitAlgorithm::Resident { columns, groups })
     }
 
-    /// Gradients of weights over many rows.
+    /// The algorithm for gradients of weights over many rows.
     fn wgrad(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
         let plain = op.activation == Activation::Identity && !op.bias && !op.keep_input;
         let bare = plain && Extras { sums: false, ..op.extras } == Extras::default();
@@ -181,7 +183,7 @@ impl SplitProduct {
         fits.then_some(SplitAlgorithm::Wgrad { chunks: buffers.div_ceil(span) })
     }
 
-    /// Batches of small GEMMs, for which the library launches too few blocks.
+    /// The algorithm for batches of small GEMMs, for which the library launches too few blocks.
     fn tiles(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
         let middle = |n: usize| (32..=512).contains(&n);
         let gradient = !self.a.along && !self.b.along;
@@ -198,7 +200,7 @@ impl SplitProduct {
     }
 }
 
-/// Neighbours of the result that may be written at once.
+/// Number of the result's neighbours that may be written at once.
 fn outputs_vector(op: &MatMul) -> usize {
     let batch = if batch(op).is_some_and(|count| count > 1) { batch_stride(op, op.c) } else { 0 };
     crate::program::launch::vector(false, [op.columns, op.c.row, batch])
@@ -238,7 +240,8 @@ fn sizes(op: &MatMul, chunks: usize) -> String {
     format!("Sizes<{}u, {}u, {}u, {chunks}u>", op.rows, op.columns, op.inner)
 }
 
-/// Bytes of shared memory: the second factor in two parts, and for every four warps its rows and what the epilogue reads.
+/// Bytes of shared memory: the second factor in two parts, and for each group of four warps its rows and the epilogue's
+/// operands.
 fn resident_shared(op: &MatMul, columns: usize, groups: usize) -> usize {
     let meets = usize::from(op.extras.add) + usize::from(op.extras.slope.is_some());
     4 * (2 * op.inner * columns + groups * ROWS * (op.inner.min(HELD) + meets * columns))
@@ -272,7 +275,7 @@ fn wgrad(op: &MatMul, form: &SplitProduct, chunks: usize, extra: &Extra, io: &Io
     let (a, b) = (form.a.text(), form.b.text());
     let body = format!("wgrad_product<{}, {a}, {b}, {}>({OPERANDS});", sizes(op, chunks), op.extras.sums);
     let grid = [op.columns.div_ceil(ACROSS), op.rows.div_ceil(ACROSS), form.batch * chunks].map(|n| n as u32);
-    // Two buffers of one factor in two parts, three of both as they come.
+    // Two buffers of one factor in two parts, and three of both factors as loaded.
     let shared = 4 * TERMS * ACROSS * (2 * 2 + 3 * 2);
     to.launch_with(File::GemmSplitTf32Resident, parameters(extra, io), body, (grid, 256, shared as u32));
     let count = form.batch * op.rows * op.columns;

@@ -9,15 +9,15 @@ use crate::program::scalar::Scalar;
 use crate::program::select::Scalars;
 use cfo_engine::ops::Activation;
 
-/// The most elements of a short side, and the fewest of a long one.
+/// Maximum number of elements of a short side, and minimum of a long one.
 const FEW: usize = 8;
 const LONG: usize = 1024;
-/// Sizes of the side in between.
+/// Sizes of the other side.
 const MIDDLE: std::ops::RangeInclusive<usize> = 16..=512;
-/// Numbers of the short factor that a thread may keep in registers.
+/// Maximum numbers of the short factor per thread, in registers.
 const KEPT: usize = 64;
 
-/// Which side is short. `width` neighbours are read or written at once, by so many lanes a row.
+/// Which side is short. `width` neighbours are read or written at once, by `lanes` lanes per row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThinProduct {
     Columns {
@@ -28,7 +28,7 @@ pub(crate) enum ThinProduct {
         width: usize,
         lanes: usize,
     },
-    /// A gradient of a weight, whose rows some blocks share; whether the second factor is the thin one.
+    /// A gradient of a weight, whose rows some blocks share; and whether the second factor is the thin one.
     Gradient {
         second: bool,
         width: usize,
@@ -40,11 +40,11 @@ pub(crate) enum ThinProduct {
     },
 }
 
-/// The most elements of the short side of a matrix that a whole batch shares, and of the matrix itself. It lies in shared
-/// memory beside the sums of 32 rows.
+/// Maximum elements of the short side of a matrix that a whole batch shares, and of the matrix. It is in shared memory
+/// beside the sums of 32 rows.
 const SHARED: usize = 32;
 const MATRIX: usize = 5000;
-/// Columns that a block takes; `TILE` of the kernels.
+/// Number of columns per block; `TILE` in the kernels.
 const TILE: usize = 64;
 
 /// The form of a product of one dense matrix with each of a batch of dense matrices.
@@ -65,7 +65,8 @@ fn shared(op: &MatMul) -> Option<ThinProduct> {
 }
 
 impl ThinProduct {
-    /// `None` where a product is not one of these, or a thread would have to keep too much. A gradient needs scratch memory.
+    /// Chooses a form; `None` if the product has none of them, or a thread would need too many registers. A gradient
+    /// needs scratch memory.
     pub(crate) fn of(
         op: &MatMul,
         scalars: &Scalars,
@@ -165,7 +166,7 @@ fn thin_terms(op: &MatMul, (width, lanes): (usize, usize), io: &Io, to: &mut Low
     to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.target.multiprocessors));
 }
 
-/// Blocks that walk over rows, so many at a time: enough to fill the device, each with several rounds.
+/// Grid of blocks that iterate over rows, `each` at a time: enough to occupy the device, each with several iterations.
 fn walk(rows: usize, each: usize, multiprocessors: u32) -> [u32; 3] {
     [rows.div_ceil(each).min(16 * multiprocessors as usize) as u32, 1, 1]
 }

@@ -1,7 +1,7 @@
-//! Matrix products through cuBLASLt, with bias and activation in the epilogue where the library has one.
+//! Matrix products by cuBLASLt, with bias and activation in the epilogue where the library has one.
 //!
-//! cuBLASLt is column-major. A row-major product is therefore handed over transposed:
-//! `c' = b' a'`, where `'` means the same memory read by columns.
+//! cuBLASLt is column-major. A row-major product is therefore computed as its transpose: `c' = b' a'`, where `'` means
+//! the same memory read by columns.
 
 use crate::op::expression;
 use crate::op::reduce;
@@ -18,7 +18,7 @@ use cfo_engine::Precision;
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, Operand, Unary};
 
-/// One operand as the library sees it: `rows x columns`, stored by columns with the given distance between them.
+/// An operand of the library: `rows x columns`, stored by columns at the given distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Matrix {
     pub(crate) address: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Matrix {
     pub(crate) transpose: bool,
 }
 
-/// The library's epilogue: what it does to the result.
+/// The library's epilogue: its operation on the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Epilogue {
     None,
@@ -40,9 +40,9 @@ pub(crate) enum Epilogue {
     ReluBias,
     Gelu,
     GeluBias,
-    /// Times the derivative of GELU at `kept`.
+    /// Multiplication by the derivative of GELU at `kept`.
     GeluSlope,
-    /// The sums over the rows of the second factor go to `bias`.
+    /// The sums over the rows of the second factor are written to `bias`.
     Sums,
 }
 
@@ -56,14 +56,14 @@ pub(crate) struct Product {
     pub(crate) d: Matrix,
     pub(crate) epilogue: Epilogue,
     pub(crate) bias: u64,
-    /// The value before the activation: where it is written or, for a derivative, read; 0 for nowhere.
+    /// Address of the value before the activation: written or, for a derivative, read; 0 for none.
     pub(crate) kept: u64,
-    /// What is added, laid out like the result; 0 for nothing.
+    /// Address of an added value with the layout of the result; 0 for none.
     pub(crate) added: u64,
 }
 
-/// The operands and results of a product beside its factors and itself, in the order in which the operation has them:
-/// their values, or their types.
+/// The operands and results of a product besides its factors and itself, in the order of the operation: their values,
+/// or their types.
 pub(crate) struct Extra<T = Value> {
     pub(crate) bias: Option<T>,
     pub(crate) add: Option<T>,
@@ -89,7 +89,7 @@ impl<T: Copy> Extra<T> {
     }
 }
 
-/// How a product is done.
+/// Algorithm of a product.
 enum Algorithm {
     /// One side is short.
     Thin(ThinProduct),
@@ -97,7 +97,7 @@ enum Algorithm {
     GeluSm90(GeluProduct),
     /// Single precision on tensor cores.
     SplitTf32(SplitProduct),
-    /// By the library, with a pass of ours for what its epilogue does not do.
+    /// By the library, with one of our kernels for the missing part of its epilogue.
     Library,
 }
 
@@ -122,7 +122,7 @@ impl Algorithm {
     }
 }
 
-/// A product. Those that stand for convolutions come without scratch memory of their own.
+/// Selects the algorithm of a product. Products that represent convolutions have no scratch memory of their own.
 pub(crate) fn select<'a>(
     op: &'a MatMul,
     scalars: &Scalars,
@@ -151,7 +151,7 @@ fn by_library(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
     let (outer, inner_batch) = batches(op);
     let fused = fused(op, extra, io, to);
     let (epilogue, whole) = fused.map_or((Epilogue::None, false), |(epilogue, whole)| (epilogue, whole));
-    // Without a fused activation the product goes where the activation reads it.
+    // Without a fused activation the product is written where the activation reads it.
     let target = if whole { io.outputs[0] } else { extra.kept.unwrap_or(io.outputs[0]) };
     let added = extra.add.filter(|add| add.scalar == target.scalar);
     for step in 0..outer {
@@ -180,7 +180,7 @@ fn by_library(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
     }
 }
 
-/// Gives a product what its epilogue reads and writes.
+/// Adds the inputs and outputs of its epilogue to a product.
 fn finish_by_library(product: &mut Product, epilogue: Epilogue, extra: &Extra) {
     let address = |value: Option<Value>| value.map_or(0, |value| value.address);
     product.epilogue = epilogue;
@@ -196,7 +196,7 @@ fn finish_by_library(product: &mut Product, epilogue: Epilogue, extra: &Extra) {
     };
 }
 
-/// The library's epilogue, and whether it does all that is to be done to the result; `None` for no epilogue.
+/// The library's epilogue, and whether it is complete; `None` for no epilogue.
 fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue, bool)> {
     let (whole, epilogue) = epilogue(op);
     if epilogue == Epilogue::None {
@@ -214,7 +214,7 @@ fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue
     plain.added = extra.add.map_or(0, |add| add.address);
     let mut product = plain;
     finish_by_library(&mut product, epilogue, extra);
-    // The bytes of a separate epilogue kernel: what it reads and writes.
+    // The bytes that a separate epilogue kernel reads and writes.
     let bytes = match epilogue {
         Epilogue::Sums => op.inner * op.columns * io.inputs[1].scalar.bytes(),
         _ => {
@@ -233,7 +233,7 @@ fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue
     }
 }
 
-/// How often the library is called, and the matrices of one call.
+/// Number of library calls, and number of matrices per call.
 pub(crate) fn batches(op: &MatMul) -> (usize, usize) {
     match op.batch {
         [p, 1] => (1, p),
@@ -242,7 +242,7 @@ pub(crate) fn batches(op: &MatMul) -> (usize, usize) {
     }
 }
 
-/// Whether both levels of the batch are one level of even strides.
+/// Whether both levels of the batch are one level with uniform strides.
 fn joined(op: &MatMul, inner: usize) -> bool {
     [op.a, op.b, op.c].iter().all(|operand| operand.batch[0] == inner * operand.batch[1])
 }
@@ -254,7 +254,7 @@ pub(crate) fn batch_stride(op: &MatMul, operand: Operand) -> usize {
     }
 }
 
-/// Distance between the calls, where there are several.
+/// Distance between the calls, if there are several.
 fn outer_stride(op: &MatMul, operand: Operand) -> usize {
     match op.batch {
         [_, 1] => 0,
@@ -262,7 +262,7 @@ fn outer_stride(op: &MatMul, operand: Operand) -> usize {
     }
 }
 
-/// The library's epilogue for a product: whether it does all that is asked for, and which one it is.
+/// The library's epilogue for a product: whether it is complete, and which one it is.
 fn epilogue(op: &MatMul) -> (bool, Epilogue) {
     let aligned = op.columns.is_multiple_of(8) && op.c.column == 1 && op.c.row.is_multiple_of(8);
     if op.extras.sums {
@@ -284,7 +284,7 @@ fn epilogue(op: &MatMul) -> (bool, Epilogue) {
     }
 }
 
-/// The sums over the rows of the second factor by our own kernel.
+/// Sums over the rows of the second factor with our own kernel.
 fn sum_rows(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
     if let Some(sums) = extra.sums {
         let (sum, shape) = row_sum(op);
@@ -305,7 +305,7 @@ fn total(op: &MatMul) -> (Sum, Shape) {
 
 type Address = (u64, Scalar);
 
-/// The library's view of a product; see the top of this file.
+/// The library's view of a product; see the module's documentation.
 fn product(
     op: &MatMul,
     precision: Precision,
@@ -313,7 +313,7 @@ fn product(
     batch: usize,
 ) -> Product {
     let by_rows = op.c.column == 1;
-    // A matrix of our kind, read by columns: itself if its rows are 1 apart, else its transpose.
+    // One of our matrices, read by columns: itself if its rows are at distance 1, otherwise its transpose.
     let matrix = |(address, scalar): Address, operand: Operand, rows: usize, columns: usize, wanted: bool| {
         let batch_stride = batch_stride(op, operand);
         let stored_by_rows = operand.column == 1 && !(operand.row == 1 && columns > 1);
@@ -321,7 +321,7 @@ fn product(
             true => (columns, rows, operand.row),
             false => (rows, columns, operand.column),
         };
-        // `wanted`: whether the library should see the transpose of our matrix.
+        // `wanted`: whether the library should use the transpose of our matrix.
         let transpose = stored_by_rows != wanted;
         Matrix { address, scalar, rows, columns, distance: distance.max(rows), batch_stride, transpose }
     };
@@ -344,7 +344,8 @@ fn product(
     Product { precision, batch, a, b, d, epilogue: Epilogue::None, bias: 0, kept: 0, added: 0 }
 }
 
-/// The part of the epilogue that the library did not do: bias, sum, activation, derivative. What is not in `added` is added already.
+/// The part of the epilogue that the library did not execute: bias, sum, activation, derivative. Operands that are not
+/// in `added` have been added already.
 fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &Io, to: &mut Lowering) {
     let function = op.activation.function();
     if extra.bias.is_none() && added.is_none() && function.is_none() && extra.slope.is_none() {
@@ -356,7 +357,7 @@ fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &Io, to: &mut Lo
     let mut parameters =
         Parameters::new().with(&format!("{}*", y.scalar.name()), "x", from.address).writes("y", y);
     let each = |text: &str| format!("#pragma unroll\nfor (int i = 0; i < {width}; ++i) value[i] = {text};\n");
-    // Reads a further operand and combines it with the value.
+    // Reads another operand and combines it with the value.
     let mut further = |place: &str, operand: Value, text: &str| {
         let name = format!("operand{}", parameters.len());
         parameters = std::mem::take(&mut parameters).reads(&name, operand);

@@ -1,4 +1,4 @@
-//! Matrix products: by cuBLASLt, and by kernels of ours where those are faster.
+//! Matrix products: by cuBLASLt, and by our own kernels where these are faster.
 
 pub(crate) mod cublas;
 pub(crate) mod gemm_gelu_sm90;

@@ -1,4 +1,4 @@
-//! A program as CUDA's instructions, which the passes rewrite.
+//! A program as CUDA instructions, which the passes rewrite.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::instruction::Instruction;
 use cfo_engine::{Graph, Node};
 use cfo_engine::{Shape, Type};
 
-/// An instruction together with what it reads and what it yields.
+/// An instruction with its inputs and outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) op: Instruction,
@@ -14,13 +14,13 @@ pub(crate) struct Entry {
     pub(crate) outputs: Vec<Type>,
 }
 
-/// Instructions in an order in which they can run. Values are named as in a graph: by instruction and output.
+/// Instructions in an order in which they can run. Values are identified as in a graph: by instruction and output.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     pub(crate) entries: Vec<Entry>,
-    /// Instructions that change tensors, after everything else of a run.
+    /// Instructions that change tensors at the end of a run.
     pub(crate) effects: Vec<usize>,
-    /// The values that the caller asks for.
+    /// The values that the caller requested.
     pub(crate) requested: Vec<Node>,
 }
 
@@ -51,7 +51,7 @@ impl Code {
         &self.value_type(node).shape
     }
 
-    /// The value whose memory a value shares: what was reshaped, else the value itself.
+    /// The value that owns a value's memory: the original of a reshaped value, otherwise the value itself.
     pub(crate) fn owner(&self, node: Node) -> Node {
         let reshaped = |node: Node| matches!(self.entry(node).op, Instruction::Reshape(_));
         node.owner(|node| reshaped(node).then(|| self.entry(node).inputs[0]))

@@ -1,4 +1,4 @@
-//! Runs a planned graph on a GPU: lowered once, captured on the first run, replayed afterwards.
+//! Execution of planned graphs on a GPU: lowered once, captured on the first run, replayed afterwards.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ use cfo_engine::Plan;
 use cfo_engine::backend::Executable;
 use cfo_engine::{EngineError, Result};
 
-/// Streams on which the commands of small programs are spread, and how small they are.
+/// Number of streams for the commands of small programs, and the maximum size of such programs.
 const STREAMS: usize = 4;
 const SPREAD: usize = 256 << 20;
 
-/// A command with everything that its execution needs.
+/// A command with all data for its execution.
 enum Ready {
     Launch { function: Function, grid: [u32; 3], threads: u32, shared: u32, arguments: Vec<u64> },
     Product(Box<Prepared>),
@@ -38,7 +38,7 @@ enum Ready {
     Sums(PreparedSums),
 }
 
-/// Where a program's leaves lie.
+/// Positions of a program's leaves.
 struct Leaves {
     /// Address of each leaf.
     addresses: Vec<u64>,
@@ -81,14 +81,14 @@ impl Leaves {
     }
 }
 
-/// Bytes in memory of their own on the device.
+/// Uploads bytes to a new allocation on the device.
 fn uploaded(context: &Arc<Context>, bytes: &[u8]) -> Result<Allocation> {
     let buffer = Allocation::zeroed(context, bytes.len())?;
     buffer.write(bytes)?;
     Ok(buffer)
 }
 
-/// Asks cuBLASLt about products.
+/// Queries cuBLASLt about products.
 fn probe(context: &Arc<Context>, workspace: &Arc<Allocation>, deterministic: bool) -> Probe {
     let (context, workspace) = (Arc::clone(context), Arc::clone(workspace));
     let prepare = Arc::new(move |product: &Product| Prepared::new(&context, *product, &workspace));
@@ -104,7 +104,7 @@ fn probe(context: &Arc<Context>, workspace: &Arc<Allocation>, deterministic: boo
 /// Kernels and tables on the device.
 struct Loaded<'a> {
     modules: &'a [Module],
-    /// For each kernel its unit and its name there.
+    /// For each kernel its unit and its name in the unit.
     places: &'a [(usize, String)],
     tables: &'a [Allocation],
     tickets: &'a Allocation,
@@ -128,7 +128,7 @@ impl Loaded<'_> {
     }
 }
 
-/// A call of a library, prepared.
+/// Prepares a call of a library.
 fn called(
     context: &Arc<Context>,
     work: &Work,
@@ -149,17 +149,17 @@ fn called(
 
 /// A program on a GPU.
 pub(crate) struct Executor {
-    // Fields drop in this order: what uses memory and kernels before both.
+    // Fields drop in this order: users of memory and kernels before both.
     replay: Option<Replay>,
     commands: Vec<(String, bool, Ready)>,
     slots: Vec<Slot>,
     streams: Vec<Stream>,
     requested: Vec<(u64, Scalar, usize)>,
-    /// How sums over ranks are made, if there are any.
+    /// Method of sums over ranks, if there are any.
     way: Option<Way>,
     _modules: Vec<Module>,
     _buffers: Vec<Allocation>,
-    /// Tensors of the memory that the program was compiled for, kept alive.
+    /// Tensors of the memory for which the program was compiled, kept alive.
     _tensors: Vec<Arc<Allocation>>,
     context: Arc<Context>,
 }
@@ -209,7 +209,7 @@ impl Executor {
         let streams = if lowering.alone { 1 } else { side_by_side + usize::from(way.is_some()) };
         let slots = spread(&accesses, streams);
         let streams = (1..streams).map(|_| Stream::new(context)).collect::<Result<_>>()?;
-        // What asked the library holds the workspace too.
+        // The probe holds the workspace too.
         drop(lowering);
         buffers.push(arena);
         buffers.push(tickets);
@@ -230,7 +230,7 @@ impl Executor {
         })
     }
 
-    /// Captures everything once. Libraries load what they need in a run without effects beforehand, outside of the
+    /// Captures all commands once. A run without effects first makes libraries load what they need, outside of the
     /// capture.
     fn capture(&self) -> Result<Replay> {
         {
@@ -245,7 +245,7 @@ impl Executor {
         Replay::capture(&self.context, || self.enqueue_all())
     }
 
-    /// Enqueues everything on the streams that it was spread over, beginning and ending on the main one.
+    /// Enqueues everything on the program's streams, starting and ending on the main one.
     fn enqueue_all(&self) -> Result<()> {
         let main = self.context.stream;
         let stream = |index: usize| if index == 0 { main } else { self.streams[index - 1].raw() };
@@ -288,7 +288,7 @@ impl Executor {
         }
     }
 
-    /// How the sums over ranks of a program are made, if it has any.
+    /// Method of a program's sums over ranks, if it has any.
     fn way(context: &Arc<Context>, commands: &[Command], memory: &Memory) -> Result<Option<Way>> {
         let sums = commands.iter().any(|command| matches!(command.work, Work::AllReduce(_)));
         match memory.collective().filter(|_| sums) {
@@ -313,12 +313,12 @@ impl Executable for Executor {
         self.context.synchronize()
     }
 
-    /// Each command alone on the device; effects are left out.
+    /// Times each command alone on the device; effects are left out.
     fn profile(&mut self, _: &mut Memory) -> Result<Vec<(String, f32)>> {
         self.context.enter()?;
         let mut times = Vec::new();
         for (label, effect, command) in &self.commands {
-            // Other ranks do not wait for a sum that only this one makes.
+            // Other ranks do not wait for a sum that only this rank computes.
             if !effect && !matches!(command, Ready::Sums(_)) {
                 self.enqueue(command, 0)?;
                 let repeats = 5;

@@ -1,7 +1,7 @@
-//! CUDA's instructions: the graph's operations after fusion, some of them with what the passes put into them.
+//! CUDA instructions: the graph's operations after fusion, some of them extended by the passes.
 //!
-//! Where an instruction has more to it than the operation of the same name, it is a type of this file; all others are the
-//! operations themselves. The graph knows nothing of this.
+//! Instructions with more content than the operation of the same name are types of this file; all others are the
+//! operations themselves. The graph does not depend on this file.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,16 +9,16 @@ use std::ops::{Deref, DerefMut};
 use cfo_engine::Shape;
 use cfo_engine::ops::{self, Activation, Expression, Operation};
 
-/// The sum over some axes, which disappear.
+/// The sum over some axes, which are removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Sum {
     /// Strictly increasing.
     pub(crate) axes: Vec<usize>,
-    /// The expression that is summed and its shape; else the input itself is summed.
+    /// The expression that is summed, with its shape. `None`: the input itself is summed.
     pub(crate) of: Option<(Expression, Shape)>,
 }
 
-/// Values side by side along one axis.
+/// Values concatenated along one axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Concat {
     pub(crate) axis: usize,
@@ -33,20 +33,20 @@ impl Concat {
     }
 }
 
-/// What a product does besides.
+/// Fused extras of a product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
-    /// Adds a further input, laid out like `c`, before the activation.
+    /// Adds another input with the layout of `c` before the activation.
     pub(crate) add: bool,
-    /// Multiplies by the derivative of this activation at a further input, laid out like `c`; after the sum.
+    /// Multiplies by the derivative of this activation at another input with the layout of `c`, after the sum.
     pub(crate) slope: Option<Activation>,
-    /// Yields the sum over the rows of `b` as one more output.
+    /// Returns the sum over the rows of `b` as another output.
     pub(crate) sums: bool,
-    /// Yields the sum over the rows of `c` as one more output.
+    /// Returns the sum over the rows of `c` as another output.
     pub(crate) totals: bool,
 }
 
-/// A product with more around it.
+/// A product with extras.
 #[derive(Clone, Debug)]
 pub(crate) struct MatMul {
     pub(crate) product: ops::MatMul,
@@ -64,8 +64,8 @@ impl From<ops::MatMul> for MatMul {
 pub(crate) struct Conv {
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
-    /// Whether the field itself, rather than zeros, lies outside along the width, which is then as many times that of the
-    /// result as the stride says.
+    /// Whether the field is continued periodically along the width instead of by zeros. The field's width is then the
+    /// result's times the stride.
     pub(crate) periodic: bool,
 }
 
@@ -90,14 +90,14 @@ pub(crate) struct ConvWeight {
     pub(crate) periodic: bool,
 }
 
-/// Operands of convolutions in 16 bits: numbers of 11 significant bits, `x 2^k` rounded, and the factor `2^-k` that undoes
-/// the scale, with `k` such that the largest number lies just below the largest that such a format holds.
+/// 16-bit operands of convolutions. They are numbers of 11 significant bits, `x 2^k` rounded, and the factor `2^-k`.
+/// `k` is such that the largest number is just below the format's largest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScaleF16 {
-    /// Joins the inputs beforehand.
+    /// Concatenates the inputs first.
     pub(crate) joined: Option<Concat>,
-    /// The root of a group's size where the input is the result of a group norm, whose scale, bias and shift follow: no
-    /// number of it is larger than that times a scale, plus a bias and a shift, so that it need not be looked at.
+    /// The square root of a group's size if the input is the result of a group norm, whose scale, bias and shift
+    /// follow. No number exceeds this root times a scale, plus a bias and a shift, so the numbers need not be read.
     pub(crate) norm: Option<f64>,
 }
 
@@ -105,18 +105,18 @@ pub(crate) struct ScaleF16 {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupNorm {
     pub(crate) norm: ops::GroupNorm,
-    /// The convolution of input 0 with the last input whose result takes the place of `x` and is the fourth output.
+    /// The convolution of input 0 with the last input. Its result replaces `x` and is the fourth output.
     pub(crate) of: Option<Conv>,
 }
 
 /// The cotangents of a group norm's inputs.
 ///
-/// Inputs: those of the operation and, where the norm's result is computed again, `shift` if there is one. Outputs: those of
-/// the operation and, where it is computed again, the norm's result.
+/// Inputs are those of the operation and, if the norm's result is recomputed, `shift` if there is one. Outputs are
+/// those of the operation and, if it is recomputed, the norm's result.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupNormBackward {
     pub(crate) forward: ops::GroupNorm,
-    /// Whether the norm's result is computed again, so that it need not be kept from the forward pass.
+    /// Whether the norm's result is recomputed, so that it need not be kept from the forward pass.
     pub(crate) again: bool,
 }
 
@@ -126,7 +126,7 @@ impl GroupNormBackward {
         5 + usize::from(self.forward.offset)
     }
 
-    /// The output that is the norm's result where it is computed again.
+    /// The output that is the norm's result, if it is recomputed.
     pub(crate) fn result(&self) -> Option<usize> {
         self.again.then_some(3 + usize::from(self.forward.offset) + usize::from(self.forward.shift))
     }
@@ -136,8 +136,8 @@ impl GroupNormBackward {
 #[derive(Clone, Debug)]
 pub(crate) struct LayerNorm {
     pub(crate) norm: ops::LayerNorm,
-    /// Whether `gate [b, d]` times `value [b, n, d]`, two further, last inputs, is added to `x` first and the sum is a
-    /// further, last output.
+    /// Whether `gate [b, d]` times `value [b, n, d]`, the last two inputs, is added to `x` first. The sum is then the
+    /// last output.
     pub(crate) residual: bool,
 }
 
@@ -145,11 +145,11 @@ pub(crate) struct LayerNorm {
 #[derive(Clone, Debug)]
 pub(crate) struct LayerNormBackward {
     pub(crate) modulated: bool,
-    /// Whether a further input, after the cotangent, is added to the cotangent of `x`.
+    /// Whether another input, after the cotangent, is added to the cotangent of `x`.
     pub(crate) add: bool,
-    /// Whether the cotangent of `x`, all added, goes on through a gate: with `gate [b, d]` and `value [b, n, d]`, two
-    /// further, last inputs, there are two further, last outputs, the cotangent times `gate` and the sum over tokens of the
-    /// cotangent times `value`.
+    /// Whether the total cotangent of `x` is passed through a gate. `gate [b, d]` and `value [b, n, d]` are then the
+    /// last two inputs. The last two outputs are the cotangent times `gate` and the sum over tokens of the cotangent
+    /// times `value`.
     pub(crate) gated: bool,
 }
 
@@ -177,7 +177,7 @@ extends! { MatMul { product }, GroupNorm { norm }, LayerNorm { norm } }
 
 macro_rules! instructions {
     (changed: $($changed:ident),*; same: $($same:ident),* $(,)?) => {
-        /// Every instruction; one that is not lowered does not compile.
+        /// All instructions. One that is not lowered does not compile.
         #[derive(Clone, Debug)]
         pub(crate) enum Instruction {
             ScaleF16(ScaleF16),
@@ -186,7 +186,7 @@ macro_rules! instructions {
         }
 
         impl Instruction {
-            /// The operation's own name and attributes, where the instruction is no more than the operation.
+            /// The operation, if the instruction has no extras.
             fn operation(&self) -> Option<&dyn Operation> {
                 match self {
                     $(Self::$same(op) => Some(op),)*
@@ -272,7 +272,7 @@ impl From<ops::LayerNormBackward> for LayerNormBackward {
 }
 
 impl Instruction {
-    /// Its name in listings and profiles.
+    /// Name in listings and profiles.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::ScaleF16(_) => "scale_f16",
@@ -290,7 +290,7 @@ impl Instruction {
         }
     }
 
-    /// What tells it from its like, as ` key=value ...`.
+    /// Attributes for listings, as ` key=value ...`.
     pub(crate) fn attributes(&self) -> String {
         let also = |there: bool, text: &str| if there { text.to_owned() } else { String::new() };
         match self {

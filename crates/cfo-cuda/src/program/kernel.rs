@@ -1,4 +1,4 @@
-//! Kernels: the files that their code is in, and the sources that are compiled.
+//! Kernels: their files, and the sources that are compiled.
 
 use crate::runtime::compile;
 
@@ -32,10 +32,10 @@ pub(crate) enum File {
 }
 
 impl File {
-    /// Kernels that are compiled together: few enough to compile side by side, many enough to share the prelude.
+    /// Kernels that are compiled together: few enough to compile units in parallel, many enough to share the prelude.
     fn unit(self) -> usize {
         match self {
-            // Kernels on tensor cores take the compiler half a second each, those with `wgmma` longer.
+            // Kernels on tensor cores take half a second each to compile, those with `wgmma` longer.
             Self::ConvRow | Self::ConvRowNorm => 2,
             Self::GemmSplitTf32 | Self::GemmSplitTf32Resident => 1,
             _ => 12,
@@ -92,21 +92,21 @@ const CONV_ROW: &str = include_str!("../kernels/convolution/conv_row.cu");
 const GROUP_NORM_CLUSTER: &str = include_str!("../kernels/norm/group_norm_cluster.cu");
 const GEMM_SPLIT_TF32: &str = include_str!("../kernels/product/gemm_split_tf32.cu");
 
-/// One kernel: a body that calls templates of a file.
+/// A kernel: a body that calls templates of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kernel {
     pub(crate) file: File,
-    /// Its signature, in C++.
+    /// Its C++ signature.
     pub(crate) parameters: String,
     pub(crate) body: String,
     pub(crate) threads: u32,
-    /// Blocks that a multiprocessor should hold at once.
+    /// Number of blocks per multiprocessor.
     pub(crate) resident: u32,
-    /// Blocks of a cluster, which share their shared memory.
+    /// Number of blocks of a cluster, which access each other's shared memory.
     pub(crate) cluster: u32,
 }
 
-/// The sources of all kernels, and for each kernel its unit and its name there.
+/// The sources of all kernels, and for each kernel its unit and its name in the unit.
 pub(crate) fn units(
     kernels: &[Kernel],
     architecture: u32,
@@ -130,7 +130,7 @@ pub(crate) fn units(
 }
 
 impl Kernel {
-    /// Its code under a name of its own in its unit.
+    /// The kernel's code with a unique name in its unit.
     fn source(&self, position: usize) -> String {
         let Self { parameters, body, threads, resident, cluster, .. } = self;
         let cluster = match cluster {

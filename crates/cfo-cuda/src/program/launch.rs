@@ -1,9 +1,9 @@
-//! Launches of kernels: their parameters, each declared once, and how many threads run.
+//! Launches of kernels: their parameters, each declared once, and the number of threads.
 
 use super::lowering::Value;
 use super::scalar::Scalar;
 
-/// Threads of a block in all kernels that do not say otherwise.
+/// Default number of threads per block.
 pub(crate) const THREADS: u32 = 256;
 
 /// An argument of a launch.
@@ -16,7 +16,7 @@ pub(crate) enum Argument {
     Tickets(usize),
 }
 
-/// The parameters of a kernel, each declared once: its type, its name and its value. The signature is made of that.
+/// Parameters of a kernel, each declared once with type, name and value. They determine the signature.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parameters {
     declarations: Vec<String>,
@@ -28,38 +28,38 @@ impl Parameters {
         Self::default()
     }
 
-    /// A parameter of any type.
+    /// Adds a parameter of any type.
     pub(crate) fn with(mut self, kind: &str, name: &str, value: impl Into<Argument>) -> Self {
         self.declarations.push(format!("{kind} {name}"));
         self.arguments.push(value.into());
         self
     }
 
-    /// A value that is read; where there is none, a null pointer to single numbers.
+    /// Adds a value that is read; a null pointer to single-precision numbers for `None`.
     pub(crate) fn reads(self, name: &str, value: impl Into<Option<Value>>) -> Self {
         let value = value.into();
         let kind = format!("const {}*", value.map_or(Scalar::F32, |value| value.scalar).name());
         self.with(&kind, name, value.map_or(0, |value| value.address))
     }
 
-    /// A value that is written; where there is none, a null pointer to single numbers.
+    /// Adds a value that is written; a null pointer to single-precision numbers for `None`.
     pub(crate) fn writes(self, name: &str, value: impl Into<Option<Value>>) -> Self {
         let value = value.into();
         let kind = format!("{}*", value.map_or(Scalar::F32, |value| value.scalar).name());
         self.with(&kind, name, value.map_or(0, |value| value.address))
     }
 
-    /// Several values that are read, under one name with a number behind it.
+    /// Adds several values that are read, with numbered names.
     pub(crate) fn reads_all(self, name: &str, values: &[Value]) -> Self {
         values.iter().enumerate().fold(self, |all, (i, &value)| all.reads(&format!("{name}{i}"), value))
     }
 
-    /// Scratch memory of single numbers.
+    /// Adds scratch memory of single-precision numbers.
     pub(crate) fn scratch(self, name: &str, address: u64) -> Self {
         self.with("float*", name, address)
     }
 
-    /// Counters that are 0 between launches.
+    /// Adds counters that are 0 between launches.
     pub(crate) fn tickets(self, name: &str, tickets: Argument) -> Self {
         self.with("u32*", name, tickets)
     }
@@ -76,7 +76,7 @@ impl Parameters {
         self.with("double", name, number)
     }
 
-    /// The same with pointers that no two of share memory.
+    /// Marks all pointers as `__restrict__`: no two of them share memory.
     pub(crate) fn restrict(mut self) -> Self {
         for declaration in &mut self.declarations {
             *declaration = declaration.replace("* ", "* __restrict__ ");
@@ -84,12 +84,12 @@ impl Parameters {
         self
     }
 
-    /// How many there are.
+    /// Number of parameters.
     pub(crate) fn len(&self) -> usize {
         self.declarations.len()
     }
 
-    /// The signature, in C++.
+    /// The C++ signature.
     pub(crate) fn signature(&self) -> String {
         self.declarations.join(", ")
     }
@@ -129,14 +129,14 @@ pub(crate) struct Launch {
     pub(crate) arguments: Vec<Argument>,
 }
 
-/// Elements that one thread moves at once: the widest of 8 (with bf16), 4 and 2 that divides all lengths.
+/// Number of elements that one thread moves at once: the largest of 8 (with bf16), 4 and 2 that divides all lengths.
 pub(crate) fn vector(half: bool, lengths: impl IntoIterator<Item = usize> + Clone) -> usize {
     let widths: &[usize] = if half { &[8, 4, 2] } else { &[4, 2] };
     let fits = |width: usize| lengths.clone().into_iter().all(|length| length % width == 0);
     widths.iter().copied().find(|&width| fits(width)).unwrap_or(1)
 }
 
-/// Blocks of 256 threads for so many threads.
+/// Grid of blocks of 256 threads with at least this number of threads.
 pub(crate) fn blocks(threads: usize) -> [u32; 3] {
     [u32::try_from(threads.div_ceil(THREADS as usize)).expect("a grid of fewer than 2^31 blocks"), 1, 1]
 }

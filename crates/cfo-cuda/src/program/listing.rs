@@ -1,4 +1,4 @@
-//! A lowered program as text, without a device: what two versions of this backend can be compared by.
+//! Lowered programs as text, without a device, to compare versions of this backend.
 
 use std::fmt::Write as _;
 
@@ -20,14 +20,14 @@ use cfo_engine::{Graph, Node};
 pub struct Listing {
     /// Instructions, kernels and commands.
     pub text: String,
-    /// The sources of kernels by a digest of each.
+    /// The sources of kernels, each with its digest.
     pub sources: Vec<(String, String)>,
 }
 
-/// Multiprocessors and architecture of the device that programs are listed for.
+/// Number of multiprocessors and architecture of the device for which programs are listed.
 const DEVICE: (u32, u32) = (132, 90);
 
-/// What CUDA would do for a graph on an H200 whose libraries can do everything, at made-up addresses.
+/// The commands for a graph on an H200 whose libraries support everything, with artificial addresses.
 pub fn listing(graph: &Graph, outputs: &[Node], precision: Precision) -> Listing {
     let (fused, outputs) = fuse(graph, outputs);
     let mut typed = Typed::without_device(fused, outputs, precision, DEVICE);
@@ -74,7 +74,7 @@ pub(crate) fn described(head: &str, lowering: &Lowering) -> Listing {
     Listing { text, sources }
 }
 
-/// How each convolution is done, so that every way is seen in some network.
+/// Algorithms for convolutions such that every algorithm occurs in some network.
 fn choice(geometry: &Geometry) -> Algorithm {
     let (algorithm, math, workspace) = (1, 1, 4096);
     if conv_row::fits(geometry) {

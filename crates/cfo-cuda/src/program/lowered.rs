@@ -1,4 +1,4 @@
-//! A planned program lowered to commands, before it meets a device.
+//! Planned programs lowered to commands, independently of a device.
 
 use cfo_engine::backend::Place;
 use cfo_engine::{Node, Plan};
@@ -12,14 +12,14 @@ use super::select::select;
 use super::typed::Typed;
 use crate::op::optimizer;
 
-/// The lowered program before it meets a device: addresses are offsets from the bases given.
+/// A lowered program, independent of a device: addresses are relative to the given bases.
 pub(crate) struct Lowered {
     pub(crate) lowering: Lowering,
     /// Address, type and length of each requested output.
     pub(crate) requested: Vec<(u64, Scalar, usize)>,
 }
 
-/// Where things lie on the device.
+/// Positions on the device.
 pub(crate) struct Bases<'a> {
     pub(crate) arena: u64,
     /// Address of each leaf.
@@ -29,7 +29,7 @@ pub(crate) struct Bases<'a> {
 }
 
 impl Bases<'_> {
-    /// A value: where it lies, and in its bf16 copy if asked for and there is one.
+    /// A value's position, or that of its bf16 copy if `half` is true and there is one.
     fn value(&self, typed: &Typed, plan: &Plan, node: Node, half: bool) -> Value {
         let (count, mut scalar) = (typed.code.shape(node).len(), typed.scalar(node));
         let address = match plan.place(node) {
@@ -122,7 +122,7 @@ pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
     Lowered { lowering, requested }
 }
 
-/// An operation's name without blanks, then what tells it from its like: sizes and result.
+/// An operation's name without blanks, then its sizes and result.
 fn label(op: &Instruction, result: Option<String>) -> String {
     let name = op.name().replace(' ', "_");
     let attributes = match op {
@@ -133,7 +133,7 @@ fn label(op: &Instruction, result: Option<String>) -> String {
     result.map_or(name.clone(), |result| format!("{name}{attributes} -> {result}"))
 }
 
-/// What an operation reads and writes; effects may write whatever they are given.
+/// Memory that an operation reads and writes; effects may write all of their operands.
 fn access(io: &Io, scratch: usize, effect: bool) -> Access {
     let range = |value: &Value| (value.address, value.address + (value.count * value.scalar.bytes()) as u64);
     let inputs = || io.inputs.iter().map(range);

@@ -1,4 +1,4 @@
-//! A program as it is lowered: commands, the kernels that they launch, and what those read.
+//! Programs during lowering: commands, the kernels that they launch, and their tables.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::product::matmul;
 use crate::runtime::compile;
 use crate::runtime::nccl::Message;
 
-/// What the device does.
+/// Work of the device.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Launch(Launch),
@@ -25,18 +25,18 @@ pub(crate) enum Work {
     AllReduce(Vec<Message>),
 }
 
-/// One piece of work and where it comes from.
+/// A piece of work and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     pub(crate) label: String,
-    /// Whether it changes tensors that outlive the run.
+    /// Whether it changes tensors that are kept after the run.
     pub(crate) effect: bool,
     pub(crate) access: Access,
     pub(crate) work: Work,
 }
 
 impl Command {
-    /// What it touches, and whether it speaks with other ranks.
+    /// Memory that it accesses, and whether it communicates with other ranks.
     pub(crate) fn access(&self) -> Access {
         Access { apart: matches!(self.work, Work::AllReduce(_)), ..self.access.clone() }
     }
@@ -50,7 +50,7 @@ pub(crate) struct Value {
     pub(crate) count: usize,
 }
 
-/// What one operation reads and writes.
+/// Inputs, outputs and scratch memory of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Io {
     pub(crate) inputs: Vec<Value>,
@@ -67,18 +67,18 @@ impl Io {
     }
 }
 
-/// What programs are lowered for.
+/// Properties of the device for which programs are lowered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) precision: Precision,
     pub(crate) multiprocessors: u32,
-    /// Bytes of shared memory that a block may have.
+    /// Bytes of shared memory per block.
     pub(crate) shared: u32,
     /// Whether there are warpgroup matrix instructions (`wgmma`).
     pub(crate) warpgroups: bool,
 }
 
-/// The program as it grows.
+/// A program during lowering.
 #[derive(Debug)]
 pub(crate) struct Lowering {
     pub(crate) target: Target,
@@ -91,20 +91,20 @@ pub(crate) struct Lowering {
     effect: bool,
     access: Access,
     supports: Option<Probe>,
-    /// Whether every run must yield the same bits.
+    /// Whether every run must be bit-identical.
     pub(crate) deterministic: bool,
-    /// Whether a kernel has blocks that wait for each other, so that no other kernel may run beside it.
+    /// Whether a kernel has blocks that wait for each other, so that no other kernel may run concurrently.
     pub(crate) alone: bool,
 }
 
-/// A question about a product.
+/// A query about a product.
 type Question<T> = Box<dyn Fn(&matmul::Product) -> T>;
 
-/// Asks the library about products.
+/// Queries to the library about products.
 pub(crate) struct Probe {
-    /// Whether it can do one.
+    /// Whether the library supports a product.
     pub(crate) can: Question<bool>,
-    /// Milliseconds that one takes, if it can do it.
+    /// Milliseconds of a product, if the library supports it.
     pub(crate) time: Question<Option<f32>>,
 }
 
@@ -132,17 +132,17 @@ impl Lowering {
         }
     }
 
-    /// Whether the library can do a product; assumed where there is no device to ask.
+    /// Whether the library supports a product; assumed if there is no device.
     pub(crate) fn supports(&self, product: &matmul::Product) -> bool {
         self.supports.as_ref().is_none_or(|probe| (probe.can)(product))
     }
 
-    /// Whether the library's epilogue is no slower than the plain product and a pass of ours over so many bytes; assumed
-    /// where there is no device to ask.
+    /// Whether the library's epilogue is at least as fast as the plain product and one of our kernels over `bytes`
+    /// bytes; assumed if there is no device.
     pub(crate) fn worthwhile(&self, fused: &matmul::Product, plain: &matmul::Product, bytes: usize) -> bool {
         /// Milliseconds of a launch.
         const LAUNCH: f32 = 0.002;
-        /// Bytes a millisecond.
+        /// Bytes per millisecond.
         const SPEED: f32 = 3.5e9;
         let Some(probe) = &self.supports else { return true };
         if self.deterministic {
@@ -153,19 +153,19 @@ impl Lowering {
         merged <= apart
     }
 
-    /// Names what is appended next and what it touches.
+    /// Sets the name and the memory accesses of the next command.
     pub(crate) fn begin(&mut self, label: &str, effect: bool, access: Access) {
         self.label = label.into();
         self.effect = effect;
         self.access = access;
     }
 
-    /// Appends a launch of a kernel of 256 threads; the body is C++.
+    /// Appends a launch of a kernel with 256 threads per block; the body is C++.
     pub(crate) fn launch(&mut self, file: File, parameters: Parameters, body: String, grid: [u32; 3]) {
         self.launch_with(file, parameters, body, (grid, THREADS, 0));
     }
 
-    /// The same with other threads a block and with dynamic shared memory.
+    /// Appends a launch with another number of threads per block and with dynamic shared memory.
     pub(crate) fn launch_with(
         &mut self,
         file: File,
@@ -176,7 +176,7 @@ impl Lowering {
         self.launch_resident(file, parameters, body, shape, 1);
     }
 
-    /// The same for a kernel that is to leave room for other blocks of its own beside it.
+    /// Appends a launch of a kernel that limits its registers so that several of its blocks fit on a multiprocessor.
     pub(crate) fn launch_resident(
         &mut self,
         file: File,
@@ -188,7 +188,7 @@ impl Lowering {
         self.launch_clusters(file, parameters, body, shape, (resident, 1));
     }
 
-    /// The same in clusters of so many blocks.
+    /// Appends a launch in clusters of `cluster` blocks.
     pub(crate) fn launch_clusters(
         &mut self,
         file: File,
@@ -213,13 +213,13 @@ impl Lowering {
         self.commands.push(Command { label, effect: self.effect, access, work });
     }
 
-    /// A table to be uploaded with the program.
+    /// Adds a table that is uploaded with the program.
     pub(crate) fn table(&mut self, bytes: Vec<u8>) -> Argument {
         self.tables.push(bytes);
         Argument::Table(self.tables.len() - 1)
     }
 
-    /// Counters that are 0 between launches.
+    /// Adds counters that are 0 between launches.
     pub(crate) fn ticket(&mut self, count: usize) -> Argument {
         let first = self.tickets;
         self.tickets += count;
@@ -237,7 +237,7 @@ impl Lowering {
         format!("({threads}, {resident}, {cluster}) ({parameters}) {{ {} }}", body.replace('\n', "\n    "))
     }
 
-    /// The sources of all kernels, and for each kernel its unit and its name there.
+    /// The sources of all kernels, and for each kernel its unit and its name in the unit.
     pub(crate) fn units(&self, architecture: u32) -> (Vec<compile::Unit>, Vec<(usize, String)>) {
         kernel::units(&self.kernels, architecture, self.fast())
     }

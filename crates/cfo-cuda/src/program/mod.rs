@@ -1,4 +1,4 @@
-//! A program from its typed instructions to commands on streams.
+//! Lowering of programs, from typed instructions to commands on streams.
 
 pub(crate) mod code;
 pub(crate) mod executor;

@@ -1,4 +1,4 @@
-//! The types of stored elements.
+//! Types of stored elements.
 
 /// The type of a stored element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ impl Scalar {
         }
     }
 
-    /// Its name in kernels.
+    /// Name in kernels.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32 => "float",

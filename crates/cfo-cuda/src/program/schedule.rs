@@ -1,14 +1,15 @@
-//! Which commands may run side by side: an order for several streams that keeps every dependence through memory.
+//! Concurrency of commands: an order for several streams that preserves every dependence through memory.
 
 /// A range of addresses, the end excluded.
 pub(crate) type Range = (u64, u64);
 
-/// What a command reads and writes.
+/// Memory that a command reads and writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) reads: Vec<Range>,
     pub(crate) writes: Vec<Range>,
-    /// Whether it speaks with other ranks: such commands have a stream of their own, the last, on which all ranks keep one order.
+    /// Whether it communicates with other ranks. Such commands have their own stream, the last one, on which all ranks
+    /// keep one order.
     pub(crate) apart: bool,
 }
 
@@ -17,7 +18,7 @@ fn overlap(a: &[Range], b: &[Range]) -> bool {
 }
 
 impl Access {
-    /// Whether the order of both matters.
+    /// Whether the order of both commands matters.
     fn conflicts(&self, other: &Self) -> bool {
         overlap(&self.writes, &other.reads)
             || overlap(&self.writes, &other.writes)
@@ -25,20 +26,20 @@ impl Access {
     }
 }
 
-/// Where a command runs and what it waits for.
+/// The stream of a command and the commands for which it waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) stream: usize,
-    /// Commands of other streams that must be done before.
+    /// Commands of other streams that must be finished before.
     pub(crate) after: Vec<usize>,
 }
 
-/// Streams for commands given in an order that is valid on one stream. Where there is more than one and a command speaks with
-/// other ranks, the last stream is for such commands alone.
+/// Assigns streams to commands, given in an order that is valid on one stream. With several streams, the last one is
+/// reserved for commands that communicate with other ranks, if there are any.
 pub(crate) fn spread(commands: &[Access], streams: usize) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::with_capacity(commands.len());
     let shared = streams - usize::from(streams > 1 && commands.iter().any(|command| command.apart));
-    // What the end of each stream has waited for, itself included, as the last command of every stream.
+    // For the end of each stream, the last command of every stream for which it has waited, itself included.
     let mut reached: Vec<Vec<Option<usize>>> = vec![vec![None; streams]; streams];
     for (id, command) in commands.iter().enumerate() {
         let mut needed: Vec<Option<usize>> = vec![None; streams];
@@ -52,7 +53,8 @@ pub(crate) fn spread(commands: &[Access], streams: usize) -> Vec<Slot> {
             }
         }
         let tail = |stream: usize| reached[stream][stream];
-        // Behind the latest of those it needs if that is still the end of its stream, else where work ended earliest.
+        // After the latest of its dependences if that is still the end of its stream, otherwise on the stream that
+        // ended earliest.
         let behind =
             (0..shared).filter(|&s| needed[s].is_some() && needed[s] == tail(s)).max_by_key(|&s| needed[s]);
         let stream = match command.apart {
@@ -85,7 +87,7 @@ mod tests {
             writes: vec![(write, write + 1)],
             apart: false,
         };
-        // 0 -> 1 -> 2 -> 4, and 3 from 1 alone; 5 needs both ends.
+        // 0 -> 1 -> 2 -> 4, and 3 depends on 1 only; 5 needs both ends.
         let commands =
             [step(&[], 0), step(&[0], 1), step(&[1], 2), step(&[1], 3), step(&[2], 4), step(&[3, 4], 5)];
         let slots = spread(&commands, 2);
@@ -114,7 +116,7 @@ mod tests {
                 let alone = commands.iter().zip(&slots).all(|(command, slot)| command.apart == (slot.stream == streams - 1));
                 prop_assert!(alone, "messages have a stream of their own");
             }
-            // What is certainly done before each command starts, by streams and waits alone.
+            // Commands that are certainly finished before each command starts, by streams and waits only.
             let mut done: Vec<Vec<bool>> = Vec::new();
             for (id, slot) in slots.iter().enumerate() {
                 let mut before = vec![false; commands.len()];

@@ -1,5 +1,6 @@
-//! How each instruction is done. One choice gives the scratch memory that the planner reserves and the work that the
-//! lowering appends. Nothing here needs a device, so all kernels can be compiled and looked at without one.
+//! Selection of an algorithm for each instruction. One choice determines the scratch memory that the planner reserves
+//! and the work that the lowering appends. No device is needed, so all kernels can be compiled and examined without
+//! one.
 
 use cfo_engine::{Node, Shape};
 
@@ -15,23 +16,23 @@ use crate::op::{
 };
 use crate::product::matmul;
 
-/// Appends what an instruction becomes.
+/// Appends the work of an instruction.
 type Work<'a> = dyn FnOnce(&Io, &mut Lowering) + 'a;
 
-/// An algorithm that was chosen for an instruction.
+/// The algorithm of an instruction.
 pub(crate) struct Selected<'a> {
-    /// Bytes of scratch memory that it takes.
+    /// Bytes of scratch memory.
     pub(crate) scratch: usize,
     work: Box<Work<'a>>,
 }
 
 impl<'a> Selected<'a> {
-    /// An algorithm that takes so many bytes of scratch memory and appends its work so.
+    /// An algorithm with its bytes of scratch memory and the function that appends its work.
     pub(crate) fn new(scratch: usize, work: impl FnOnce(&Io, &mut Lowering) + 'a) -> Self {
         Self { scratch, work: Box::new(work) }
     }
 
-    /// The same for an algorithm without scratch memory.
+    /// An algorithm without scratch memory.
     fn plain(work: impl FnOnce(&Io, &mut Lowering) + 'a) -> Self {
         Self::new(0, work)
     }
@@ -49,7 +50,7 @@ pub(crate) struct Scalars {
     pub(crate) outputs: Vec<Scalar>,
 }
 
-/// Chooses how an instruction is done; `advances` says whether Adam moves its counter as well.
+/// Selects the algorithm of an instruction; `advances`: whether Adam increments its counter as well.
 pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
     let (code, target) = (&typed.code, typed.target());
     let entry = &code.entries[id];
@@ -111,7 +112,7 @@ pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
     }
 }
 
-/// The same for what is done to fields and tokens: convolutions, norms, attention, resampling.
+/// Selects the algorithm of instructions on fields and tokens: convolutions, norms, attention, resampling.
 fn select_of_fields<'a>(
     typed: &'a Typed,
     id: usize,

@@ -1,4 +1,4 @@
-//! A fused graph with the type of every value, and its lowering.
+//! Fused graphs with the type of every value, and their lowering.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use cfo_engine::{Element, Type};
 use cfo_engine::{EngineError, Result};
 use cfo_engine::{Graph, Node};
 
-/// Programs whose values take no more bytes than this, about the size of the L2 cache, share no buffers.
+/// Maximum bytes of values of programs that share no buffers, about the size of the L2 cache.
 const UNSHARED: usize = 48 << 20;
-/// Shared memory of a block where there is no device to ask.
+/// Shared memory of a block if there is no device.
 const SHARED: u32 = 227 << 10;
-/// Results of norms of at least so many bytes are recomputed in the backward pass where that lowers the peak.
+/// Minimum bytes of norms' results that are recomputed in the backward pass if that lowers the peak.
 const RECOMPUTED: usize = 64 << 20;
 /// Code with the types of its values.
 #[derive(Clone, Debug)]
@@ -40,15 +40,15 @@ pub(crate) struct Typed {
     scalars: Vec<Vec<Scalar>>,
     precision: Precision,
     multiprocessors: u32,
-    /// Bytes of shared memory that a block may have.
+    /// Bytes of shared memory per block.
     shared: u32,
     /// Whether there are warpgroup matrix instructions (`wgmma`).
     pub(crate) warpgroups: bool,
-    /// Whether every run must yield the same bits.
+    /// Whether every run must be bit-identical.
     pub(crate) deterministic: bool,
-    /// Whether sums over ranks are more than the values themselves.
+    /// Whether there are several ranks, so that sums over ranks differ from the values.
     pub(crate) ranks: bool,
-    /// How each convolution is done.
+    /// Algorithm of each convolution.
     pub(crate) convolutions: HashMap<usize, conv::Algorithm>,
 }
 
@@ -96,14 +96,14 @@ impl Typed {
         Ok(typed.with_scaled_f16())
     }
 
-    /// With f16 operands for the convolutions that take them.
+    /// Adds f16 operands for the convolutions that use them.
     pub(crate) fn with_scaled_f16(mut self) -> Self {
         (self.code, self.convolutions) = with_scaled_f16(self.code, self.convolutions);
         self.scalars = types::assign(&self.code, self.precision);
         self
     }
 
-    /// Refuses a graph whose values alone are more than the device has free, before anything is measured.
+    /// Checks, before anything is measured, that the graph's values fit into the device's free memory.
     fn refuse_what_cannot_fit(&self, context: &Context) -> Result<()> {
         let mut least = self.clone();
         for id in 0..self.code.entries.len() {
@@ -137,7 +137,7 @@ impl Typed {
         let bytes = if precision == Precision::Bf16 { 2 } else { 4 };
         let large = |code: &Code, node: Node| bytes * code.shape(node).len() >= RECOMPUTED;
         let code = match precision {
-            // f16 copies are kept instead; they would have to be made again.
+            // The f16 copies are kept instead; they would have to be created again.
             Precision::Tf32 => code,
             _ => recompute(code, large, |code| {
                 let typed = Self::assigned(code.clone(), precision, multiprocessors);
@@ -148,7 +148,7 @@ impl Typed {
         Self::assigned(code, precision, multiprocessors)
     }
 
-    /// The code with rounding where products need it and with the types of its values.
+    /// The code with the types of its values, and with rounding where products need it.
     fn assigned(code: Code, precision: Precision, multiprocessors: u32) -> Self {
         let code = if precision == Precision::Bf16 { with_rounding(code) } else { code };
         let scalars = types::assign(&code, precision);
@@ -176,7 +176,7 @@ impl Typed {
         Target { precision, multiprocessors, shared, warpgroups }
     }
 
-    /// How a convolution is done; by our own kernels where there is no device to ask.
+    /// Algorithm of a convolution; one of our own kernels if there is no device.
     pub(crate) fn convolution(&self, id: usize) -> conv::Algorithm {
         let own = || {
             let geometry = conv::Geometry::of(&self.code, id, self.precision)?;
@@ -194,7 +194,7 @@ impl Typed {
         self.scalars[node.index()][node.output()]
     }
 
-    /// Whether an instruction reads an input, or the leaf that it is a view of, from a bf16 copy.
+    /// Whether an instruction reads an input, or the leaf of which it is a view, from a bf16 copy.
     pub(crate) fn reads_copy(&self, id: usize, input: usize) -> bool {
         let (op, node) = (&self.code.entries[id].op, self.code.entries[id].inputs[input]);
         self.precision == Precision::Bf16
@@ -256,7 +256,7 @@ impl Steps for Typed {
         let input = match &entry.op {
             Instruction::Expression(op) => expression::in_place(op, |a, b| owner(a) == owner(b))?,
             Instruction::AllReduce(_) => 0,
-            // Each thread writes what it alone read before.
+            // Each thread writes only what it has read before.
             Instruction::GroupNormBackward(op) => op.cotangent(),
             _ => return None,
         };
@@ -268,7 +268,7 @@ impl Steps for Typed {
     }
 }
 
-/// The same before it is known how convolutions are done, without scratch memory.
+/// The steps for the planner before algorithms of convolutions are known, without scratch memory.
 struct Unworked<'a>(&'a Typed);
 
 impl Steps for Unworked<'_> {

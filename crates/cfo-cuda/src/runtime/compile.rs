@@ -1,4 +1,4 @@
-//! Kernels compiled by NVRTC, kept on disk by what they were compiled from.
+//! Compilation of kernels by NVRTC, with a disk cache by source and options.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -10,17 +10,17 @@ use crate::runtime::driver::failure;
 use crate::runtime::library::Library;
 use cfo_engine::Result;
 
-/// A source to be compiled and for what.
+/// A source to compile, with its options.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit {
     pub(crate) source: String,
-    /// Compute capability, as 90 for 9.0.
+    /// Compute capability, such as 90 for 9.0.
     pub(crate) architecture: u32,
-    /// Whether functions may be a little less accurate than single precision.
+    /// Whether functions may be slightly less accurate than single precision.
     pub(crate) fast: bool,
 }
 
-/// The architecture with warpgroup matrix instructions (`wgmma`), which no other has.
+/// The only architecture with warpgroup matrix instructions (`wgmma`).
 pub(crate) const WARPGROUPS: u32 = 90;
 
 impl Unit {
@@ -32,13 +32,13 @@ impl Unit {
             format!("-DFAST={}", u32::from(self.fast)),
         ];
         if self.fast {
-            // Not the whole of fast math: sines of large numbers stay accurate.
+            // Not all of fast math: sines of large numbers stay accurate.
             options.extend(["--ftz=true", "--prec-div=false", "--prec-sqrt=false"].map(String::from));
         }
         options
     }
 
-    /// The name of the compiled unit in the cache: a digest of everything it depends on.
+    /// Name of the compiled unit in the cache: a digest of all inputs of the compilation.
     pub(crate) fn key(&self, compiler: &str) -> String {
         let mut digest = Digest::new();
         digest.add(compiler.as_bytes());
@@ -50,7 +50,7 @@ impl Unit {
     }
 }
 
-/// The compiled unit: from the cache if it is there, else compiled and put there.
+/// The compiled unit, from the cache or compiled and then stored there.
 pub(crate) fn image(unit: &Unit) -> Result<Vec<u8>> {
     let compiler = Library::Nvrtc.version().map(|version| version.to_string()).unwrap_or_default();
     let file = folder().map(|folder| folder.join(format!("{}.cubin", unit.key(&compiler))));
@@ -62,18 +62,18 @@ pub(crate) fn image(unit: &Unit) -> Result<Vec<u8>> {
     }
     let image = compile(unit)?;
     if let Some(file) = &file {
-        // A cache that cannot be written costs time, not results.
+        // A cache that cannot be written costs time, but does not change results.
         let _ = store(file, &image);
     }
     Ok(image)
 }
 
-/// Whether a file read back is an ELF image rather than the rest of an interrupted write.
+/// Whether a file from the cache is a complete ELF image rather than the result of an interrupted write.
 fn whole(image: &[u8]) -> bool {
     image.starts_with(b"\x7fELF")
 }
 
-/// Writes a file so that it appears whole or not at all.
+/// Writes a file atomically: it appears complete or not at all.
 pub(crate) fn store(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
@@ -86,7 +86,7 @@ pub(crate) fn store(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// The cache: `CFO_CACHE`, else `cfo` in the user's cache folder.
+/// The cache folder: `CFO_CACHE`, otherwise `cfo` in the user's cache folder.
 pub(crate) fn folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("CFO_CACHE") {
         return (!folder.is_empty()).then(|| PathBuf::from(folder));
@@ -109,7 +109,7 @@ pub(crate) fn compile(unit: &Unit) -> Result<Vec<u8>> {
         .collect();
     let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
     let mut program = std::ptr::null_mut();
-    // SAFETY: strings end with a zero and outlive the program; sizes are asked for before buffers are filled.
+    // SAFETY: strings end with a zero and outlive the program; sizes are queried before buffers are filled.
     unsafe {
         answer(
             "nvrtcCreateProgram",
@@ -153,7 +153,7 @@ fn answer(call: &str, status: sys::nvrtcResult) -> Result<()> {
     }
 }
 
-/// Two 64-bit FNV-1a sums from different starts: not against an adversary, but against accident.
+/// Two 64-bit FNV-1a hashes with different starting values, which detect accidental but not deliberate collisions.
 pub(crate) struct Digest([u64; 2]);
 
 impl Digest {

@@ -1,7 +1,7 @@
-//! Copies of a tensor to pinned memory, beside the device's and the host's work.
+//! Asynchronous copies of a tensor to pinned memory.
 //!
-//! A copy stays on the device at first, which takes a hundredth of the time of the way to the host; it goes there on a
-//! stream of its own.
+//! A copy is first made on the device, which takes a hundredth of the time of a transfer to the host. It is then
+//! transferred on a separate stream.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -15,15 +15,15 @@ use crate::runtime::replay::{Event, Stream};
 use cfo_engine::backend::{DrainDevice, PageMemory};
 use cfo_engine::{Memory, Result};
 
-/// Room for one copy on both sides.
+/// Memory for one copy on both sides.
 struct Page {
     device: Allocation,
     host: Pinned,
 }
 
-/// Takes copies of one tensor.
+/// Transfers copies of one tensor to the host.
 pub(crate) struct Drain {
-    /// Copies under way, the oldest first, and when each has arrived; dropped before the stream.
+    /// Copies in progress, oldest first, and the event of each one's arrival; dropped before the stream.
     flying: VecDeque<(Event, Page)>,
     free: Vec<Page>,
     tensor: Arc<Allocation>,
@@ -45,7 +45,7 @@ impl Drain {
 }
 
 impl DrainDevice for Drain {
-    /// Enqueues a copy behind everything enqueued so far.
+    /// Enqueues a copy after everything enqueued so far.
     fn ask(&mut self, _: &Memory) -> Result<()> {
         let mut page = match self.free.pop() {
             Some(page) => page,
@@ -58,7 +58,7 @@ impl DrainDevice for Drain {
         let (main, side) = (self.context.stream, self.stream.raw());
         let (copy, bytes) = (page.device.address(), self.tensor.len());
         let host = page.host.values();
-        // SAFETY: tensor and copy hold as many bytes; the page is kept until it has arrived.
+        // SAFETY: tensor and copy have equal sizes; the page is kept until it has arrived.
         check("cuMemcpyDtoD", unsafe {
             sys::cuMemcpyDtoDAsync_v2(copy, self.tensor.address(), bytes, main)
         })?;
@@ -80,7 +80,8 @@ impl DrainDevice for Drain {
         let Some((arrived, mut page)) = self.flying.pop_front() else { return Ok(false) };
         let waited = arrived.wait();
         if let Err(error) = waited {
-            // The device may still write to the page: it stays with those under way, which the end waits for.
+            // The device may still write to the page: it stays among those in progress, which are waited for at the
+            // end.
             self.flying.push_front((arrived, page));
             return Err(error);
         }
@@ -93,7 +94,7 @@ impl DrainDevice for Drain {
 impl Drop for Drain {
     fn drop(&mut self) {
         if let Some((last, _)) = self.flying.back() {
-            // Pages must not go before the device has written them.
+            // Pages must not be freed before the device has written them.
             let _ = last.wait();
         }
     }

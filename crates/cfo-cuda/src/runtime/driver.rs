@@ -9,7 +9,7 @@ use cudarc::driver::sys;
 use crate::runtime::library::Library;
 use cfo_engine::{EngineError, Result};
 
-/// Turns a driver's answer into a result.
+/// Converts a driver's status to a result.
 pub(crate) fn check(call: &str, status: sys::CUresult) -> Result<()> {
     if status == sys::CUresult::CUDA_SUCCESS {
         return Ok(());
@@ -31,8 +31,8 @@ pub(crate) fn failure(call: &str, problem: impl Into<String>) -> EngineError {
     EngineError::DeviceFailure { device: "cuda".into(), call: call.into(), problem: problem.into() }
 }
 
-/// Held while a thread captures, and by every other call that would break a capture: libraries synchronise the whole
-/// device when handles, modules and memory come and go. Not to be taken twice by one thread.
+/// Lock held while a thread captures, and during all other calls that would break a capture. Libraries synchronise the
+/// whole device when handles, modules and memory are created and freed. A thread must not take it twice.
 pub(crate) fn quiet() -> MutexGuard<'static, ()> {
     static QUIET: Mutex<()> = Mutex::new(());
     QUIET.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -42,21 +42,21 @@ fn unavailable(ordinal: usize, reason: String) -> EngineError {
     EngineError::DeviceUnavailable { name: format!("cuda:{ordinal}"), reason }
 }
 
-/// What is known of a GPU.
+/// Properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Properties {
     pub(crate) name: String,
-    /// Compute capability, as 90 for 9.0.
+    /// Compute capability, such as 90 for 9.0.
     pub(crate) architecture: u32,
     pub(crate) multiprocessors: u32,
-    /// Bytes of shared memory that a block may have.
+    /// Bytes of shared memory per block.
     pub(crate) shared: u32,
     pub(crate) bytes: u64,
-    /// What tells it from all others, on this machine and elsewhere.
+    /// Globally unique identifier.
     pub(crate) uuid: String,
 }
 
-/// Number of GPUs that the driver shows, or why there is no telling.
+/// Number of GPUs that the driver reports, or the reason why it is unknown.
 pub(crate) fn count() -> Result<usize, String> {
     if !Library::Driver.loaded() {
         return Err("the driver's library `libcuda.so.1` was not found".into());
@@ -85,12 +85,12 @@ fn device(ordinal: usize) -> Result<sys::CUdevice> {
         return Err(unavailable(ordinal, reason));
     }
     let mut device = 0;
-    // SAFETY: the driver is initialised and the number is in range.
+    // SAFETY: the driver is initialised and the index is in range.
     check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) })?;
     Ok(device)
 }
 
-/// Looks at a GPU without using it.
+/// Properties of a GPU, read without using it.
 pub(crate) fn properties(ordinal: usize) -> Result<Properties> {
     use sys::CUdevice_attribute_enum as Attribute;
     let device = device(ordinal)?;
@@ -106,7 +106,7 @@ pub(crate) fn properties(ordinal: usize) -> Result<Properties> {
     let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
     let mut name = [0; 128];
     let mut bytes = 0;
-    // SAFETY: the buffer is as long as is said, and the driver ends the name with a zero.
+    // SAFETY: the buffer has the given length, and the driver terminates the name with a zero.
     let name = unsafe {
         check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device))?;
         check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut bytes, device))?;
@@ -119,22 +119,22 @@ pub(crate) fn properties(ordinal: usize) -> Result<Properties> {
 
 fn uuid(device: sys::CUdevice) -> Result<String> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
-    // SAFETY: as many bytes are written as the type has.
+    // SAFETY: the number of bytes written is the type's size.
     check("cuDeviceGetUuid", unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, device) })?;
     Ok(uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect())
 }
 
-/// A GPU in use: its context and the one stream on which everything runs.
+/// A GPU in use: its context and the main stream.
 pub(crate) struct Context {
     pub(crate) ordinal: usize,
     pub(crate) properties: Properties,
     context: sys::CUcontext,
     pub(crate) stream: sys::CUstream,
-    /// Handles of libraries, made when first needed.
+    /// Handles of libraries, created on first use.
     pub(crate) handles: Mutex<crate::runtime::handles::Handles>,
 }
 
-// SAFETY: the driver's handles may be used from any thread; every use makes the context current first.
+// SAFETY: the driver's handles may be used from any thread; every use first makes the context current.
 unsafe impl Send for Context {}
 // SAFETY: as above; calls on one stream are ordered by the driver.
 unsafe impl Sync for Context {}
@@ -146,7 +146,7 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// A stream on a GPU with handles of its own: whoever holds it works undisturbed by others on the same GPU.
+    /// Opens a GPU with a new stream and new handles, so that several users of the same GPU do not block each other.
     ///
     /// # Errors
     /// If the GPU or a library that every program needs is missing.
@@ -167,7 +167,7 @@ impl Context {
         let _quiet = quiet();
         // SAFETY: the device exists; handles are written before they are used.
         unsafe {
-            // Never released: making it anew costs more than keeping it until the process ends.
+            // Never released: creating it again costs more than keeping it until the process ends.
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
             let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
@@ -176,13 +176,13 @@ impl Context {
         Ok(Self { ordinal, properties, context, stream, handles: Mutex::default() })
     }
 
-    /// Makes the context the calling thread's.
+    /// Makes the context current on the calling thread.
     pub(crate) fn enter(&self) -> Result<()> {
         // SAFETY: the context is alive as long as `self`.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
-    /// Bytes free and bytes in all.
+    /// Free and total bytes.
     pub(crate) fn memory(&self) -> Result<(u64, u64)> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -191,7 +191,7 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits until everything enqueued is done.
+    /// Waits until all enqueued work is finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.enter()?;
         // SAFETY: the stream is alive as long as `self`.
@@ -203,7 +203,8 @@ impl Context {
             return Ok(());
         }
         self.enter()?;
-        // SAFETY: the caller owns `bytes.len()` bytes at the address; the copy is finished before the slice is released.
+        // SAFETY: the caller owns `bytes.len()` bytes at the address; the copy is finished before the slice is
+        // released.
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.stream)
         })?;
@@ -222,7 +223,7 @@ impl Context {
         self.synchronize()
     }
 
-    /// Milliseconds that the device spends on what `work` enqueues.
+    /// Milliseconds of device time for the work that `work` enqueues.
     pub(crate) fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f32> {
         self.enter()?;
         let mut events = [std::ptr::null_mut(); 2];
@@ -254,7 +255,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let _quiet = quiet();
-        // SAFETY: nothing that uses the context outlives it: everything holds it by an `Arc`.
+        // SAFETY: no user of the context outlives it, since all of them hold it by an `Arc`.
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             let _ = sys::cuStreamSynchronize(self.stream);
@@ -266,7 +267,7 @@ impl Drop for Context {
     }
 }
 
-/// Device memory of a fixed size, zeroed at first.
+/// Device memory of a fixed size, initially zero.
 pub(crate) struct Allocation {
     context: Arc<Context>,
     address: u64,
@@ -280,8 +281,10 @@ impl std::fmt::Debug for Allocation {
 }
 
 impl Allocation {
+    /// Allocates zeroed memory.
+    ///
     /// # Errors
-    /// If there is not as much free.
+    /// If there is not enough free memory.
     pub(crate) fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         context.enter()?;
         let mut address = 0;
@@ -316,29 +319,29 @@ impl Allocation {
         self.context.copy_to_device(self.address, bytes)
     }
 
-    /// Takes over the bytes of another allocation of the same size, after all that was enqueued before.
+    /// Copies the bytes of another allocation of the same size, after all work enqueued before.
     pub(crate) fn copy_from(&self, from: &Self) -> Result<()> {
         assert_eq!(self.bytes, from.bytes, "tensors of one type have one size");
         if self.bytes == 0 {
             return Ok(());
         }
         self.context.enter()?;
-        // SAFETY: both allocations have that many bytes and outlive the stream's work: dropping one waits for it.
+        // SAFETY: both allocations have this number of bytes and outlive the stream's work: dropping one waits for it.
         check("cuMemcpyDtoD", unsafe {
             sys::cuMemcpyDtoDAsync_v2(self.address, from.address, self.bytes, self.context.stream)
         })
     }
 
-    /// Fills it with a number of two bytes.
+    /// Fills it with a two-byte number.
     pub(crate) fn fill(&self, number: u16) -> Result<()> {
         self.context.enter()?;
-        // SAFETY: as many numbers as fit are written.
+        // SAFETY: only as many numbers as fit are written.
         check("cuMemsetD16", unsafe {
             sys::cuMemsetD16Async(self.address, number, self.bytes / 2, self.context.stream)
         })
     }
 
-    /// Bytes from an offset on.
+    /// Reads bytes from an offset on.
     pub(crate) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
         assert!(offset + bytes <= self.bytes, "more bytes than the allocation holds");
         let mut host = vec![0; bytes];
@@ -351,7 +354,7 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         if self.address != 0 && self.context.enter().is_ok() {
             let _quiet = quiet();
-            // SAFETY: the memory is ours; work on the stream that may still use it is waited for.
+            // SAFETY: the memory is owned; work on the stream that may still use it is waited for.
             unsafe {
                 let _ = sys::cuStreamSynchronize(self.context.stream);
                 let _ = sys::cuMemFree_v2(self.address);

@@ -1,7 +1,7 @@
-//! Batches from pinned memory to a tensor, beside the runs that read the tensor.
+//! Asynchronous transfer of batches from pinned memory to a tensor.
 //!
-//! A page goes to a second copy of the tensor on a stream of its own while the device works; when all earlier runs are
-//! done the copy goes into the tensor, which takes a thousandth of the time.
+//! A page is transferred to a second copy of the tensor on a separate stream while the device works. When all earlier
+//! runs are finished, the copy is moved to the tensor, which takes a thousandth of the time.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -15,14 +15,14 @@ use crate::runtime::replay::{Event, Stream};
 use cfo_engine::backend::{FeedDevice, PageMemory};
 use cfo_engine::{Data, Memory, Result};
 
-/// Host memory that the device reads by itself.
+/// Host memory that the device can read directly.
 pub(crate) struct Pinned {
     pointer: *mut f32,
     count: usize,
     context: Arc<Context>,
 }
 
-// SAFETY: the memory belongs to this value alone, and the context may be used from any thread.
+// SAFETY: this value owns the memory, and the context may be used from any thread.
 unsafe impl Send for Pinned {}
 
 impl std::fmt::Debug for Pinned {
@@ -48,7 +48,7 @@ impl Pinned {
 
 impl PageMemory for Pinned {
     fn values(&mut self) -> &mut [f32] {
-        // SAFETY: the memory has that many numbers, all initialised, and is borrowed like this value.
+        // SAFETY: the memory has this number of initialised numbers, and is borrowed like this value.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.count) }
     }
 
@@ -65,17 +65,17 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
             let _quiet = quiet();
-            // SAFETY: the memory is ours; a page under way is waited for before it is dropped.
+            // SAFETY: the memory is owned; a page in transfer is waited for before it is dropped.
             let _ = unsafe { sys::cuMemFreeHost(self.pointer.cast()) };
         }
     }
 }
 
-/// Delivers pages to one tensor.
+/// Transfers pages to one tensor.
 pub(crate) struct Feed {
-    /// The page under way and when it has arrived; dropped before the stream.
+    /// The page in transfer and the event of its arrival; dropped before the stream.
     flying: Option<(Event, Pinned)>,
-    /// When the second copy was last read.
+    /// The event after the last read of the second copy.
     read: Option<Event>,
     copy: Allocation,
     tensor: Arc<Allocation>,
@@ -98,7 +98,7 @@ impl Feed {
         Ok(Self { flying: None, read: None, copy, tensor, name, stream, context: Arc::clone(context) })
     }
 
-    /// Sends a page; the one sent before is free again.
+    /// Sends a page; returns the page sent before, which is free again.
     fn send_pinned(&mut self, page: Pinned) -> Result<Option<Pinned>> {
         self.context.enter()?;
         let bytes = (4 * page.count).min(self.tensor.len());
@@ -112,7 +112,7 @@ impl Feed {
         if let Some(read) = self.read.take() {
             read.hold(self.stream.raw())?;
         }
-        // SAFETY: page, copy and tensor hold as many bytes; the page is kept until it has arrived.
+        // SAFETY: page, copy and tensor have equal sizes; the page is kept until it has arrived.
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoDAsync_v2(self.copy.address(), page.pointer.cast(), bytes, self.stream.raw())
         })?;
@@ -154,7 +154,7 @@ impl FeedDevice for Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         if let Some((arrived, _)) = &self.flying {
-            // The page must not go before the device has read it.
+            // The page must not be freed before the device has read it.
             let _ = arrived.wait();
         }
     }

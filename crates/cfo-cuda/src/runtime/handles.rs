@@ -1,4 +1,4 @@
-//! Handles of the libraries, made when first needed and kept with the context.
+//! Handles of the libraries, created on first use and kept with the context.
 #![allow(unsafe_code)]
 
 use cudarc::{cublaslt, cudnn};
@@ -7,7 +7,7 @@ use crate::runtime::driver::{failure, quiet};
 use crate::runtime::library::Library;
 use cfo_engine::Result;
 
-/// Handles of one context; null until asked for.
+/// Handles of one context; null before first use.
 pub(crate) struct Handles {
     products: cublaslt::sys::cublasLtHandle_t,
     convolutions: cudnn::sys::cudnnHandle_t,
@@ -62,7 +62,7 @@ impl Handles {
         Ok(self.convolutions)
     }
 
-    /// Destroys what was made; the context must be current.
+    /// Destroys the created handles; the context must be current.
     pub(crate) fn close(&mut self) {
         // SAFETY: handles that are not null were created and not destroyed yet.
         unsafe {

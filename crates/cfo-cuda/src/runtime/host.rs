@@ -1,9 +1,9 @@
-//! Numbers on the host as the bytes that the device takes.
+//! Conversion of numbers on the host to the bytes of the device.
 #![allow(unsafe_code)]
 
 use cfo_engine::{Data, Number, Result};
 
-/// A number whose bytes are all part of it.
+/// A number without padding bytes.
 trait Plain: Copy {}
 impl Plain for f32 {}
 impl Plain for f64 {}
@@ -14,7 +14,7 @@ fn bytes<T: Plain>(values: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// Hands over the bytes of numbers, converted where they are stored in another precision.
+/// Passes the bytes of numbers to a function, converted if the stored precision differs.
 pub(crate) fn with_bytes(
     data: Data<'_>,
     number: Number,

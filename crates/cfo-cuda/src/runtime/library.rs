@@ -1,8 +1,8 @@
 //! Finding and loading NVIDIA's libraries at run time: the driver, NVRTC, cuBLASLt and cuDNN.
 //!
-//! A library is asked for by its usual names first, so that the system's search path decides. If that fails it is
-//! looked for in `CUDA_HOME`, in the usual folders, and in the Python packages that PyTorch and JAX install; a file
-//! found there is loaded by its path, after which its name resolves.
+//! A library is first requested by its usual names, so that the system's search path decides. If that fails, it is
+//! searched in `CUDA_HOME`, in the usual folders, and in the Python packages that PyTorch and JAX install. A file found
+//! there is loaded by its path, after which its name resolves.
 #![allow(unsafe_code)]
 
 use std::collections::HashSet;
@@ -14,10 +14,10 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 
-/// A library that programs on CUDA need.
+/// A library that CUDA programs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Library {
-    /// The driver's own library, which comes with the driver.
+    /// The driver's library, which is installed with the driver.
     Driver,
     /// The run-time compiler.
     Nvrtc,
@@ -40,7 +40,7 @@ impl Library {
         }
     }
 
-    /// The word for it in messages.
+    /// Name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Driver => "driver",
@@ -60,9 +60,9 @@ impl Library {
         }
     }
 
-    /// Whether the bindings find it under one of the names they try.
+    /// Whether the bindings find it under one of their names.
     fn present(self) -> bool {
-        // SAFETY: loading the library runs its initialisers, which is what it is loaded for.
+        // SAFETY: loading the library runs its initialisers, as intended.
         unsafe {
             match self {
                 Self::Driver => cudarc::driver::sys::is_culib_present(),
@@ -126,13 +126,13 @@ impl Library {
         }
     }
 
-    /// The file that was loaded, as the system tells it.
+    /// The loaded file, as the system reports it.
     pub(crate) fn file(self) -> Option<PathBuf> {
         loaded_file(self.stem())
     }
 }
 
-/// The file of a library that this process has loaded, as the system tells it.
+/// The file of a library that this process has loaded, as the system reports it.
 pub(crate) fn loaded_file(stem: &str) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let prefix = format!("lib{stem}.so");
@@ -141,7 +141,7 @@ pub(crate) fn loaded_file(stem: &str) -> Option<PathBuf> {
     })
 }
 
-/// Files to try for a library: its usual name, left to the system's search, then what lies in the folders.
+/// Files to try for a library: its usual name, which the system searches, then files in the folders.
 pub(crate) fn files(stem: &str, name: &str) -> Vec<PathBuf> {
     let found = folders().into_iter().flat_map(|folder| candidates(stem, &folder));
     [PathBuf::from(name)].into_iter().chain(found).collect()
@@ -161,11 +161,11 @@ impl fmt::Display for Version {
 }
 
 fn open(file: &Path) -> bool {
-    // SAFETY: loading the library runs its initialisers, which is what it is loaded for. It stays loaded.
+    // SAFETY: loading the library runs its initialisers, as intended. It stays loaded.
     unsafe { Shared::open(Some(file), RTLD_NOW | RTLD_GLOBAL).map(std::mem::forget).is_ok() }
 }
 
-/// cuDNN opens its parts by name when they are first needed; what lies beside it is opened now.
+/// Opens the libraries beside cuDNN, which cuDNN opens by name when they are first needed.
 fn open_parts(folder: &Path) {
     for part in ["cudnn_graph", "cudnn_ops", "cudnn_cnn", "cudnn_heuristic", "cudnn_engines_precompiled"] {
         for file in candidates(part, folder) {
@@ -174,7 +174,7 @@ fn open_parts(folder: &Path) {
     }
 }
 
-/// Files of a library in a folder: `libNAME.so` and `libNAME.so.N...`, the highest version first.
+/// Files of a library in a folder: `libNAME.so` and `libNAME.so.N...`, highest version first.
 fn candidates(stem: &str, folder: &Path) -> Vec<PathBuf> {
     let prefix = format!("lib{stem}.so");
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -196,7 +196,7 @@ fn numbers(path: &Path) -> Vec<u32> {
     name.split('.').filter_map(|part| part.parse().ok()).collect()
 }
 
-/// Folders where the libraries may lie, in the order in which they are tried; each once and existing.
+/// Existing folders that may contain the libraries, in search order without duplicates.
 fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(found.len(), 3);
         assert!(found.iter().any(|folder| folder.ends_with("nvidia/cudnn/lib")));
         assert!(found.last().unwrap().ends_with("torch/lib"));
-        // A file that is no library is passed over in silence.
+        // A file that is not a library is skipped.
         std::fs::write(packages.path().join("nvidia/cu13/lib/libcudnn.so.9"), b"not a library").unwrap();
         assert!(!open(&packages.path().join("nvidia/cu13/lib/libcudnn.so.9")));
     }

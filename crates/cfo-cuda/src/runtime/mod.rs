@@ -1,4 +1,5 @@
-//! The driver and its libraries: found, opened, called; kernels compiled, kept and captured; batches copied in and out.
+//! The driver and its libraries: search, loading, calls. Compilation, caching and capture of kernels. Transfer of
+//! batches.
 
 pub(crate) mod compile;
 pub(crate) mod drain;

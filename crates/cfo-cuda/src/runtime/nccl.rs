@@ -1,4 +1,4 @@
-//! NCCL: sums over GPUs, from a library that is found at run time.
+//! NCCL: sums over GPUs, with a library that is loaded at run time.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -12,13 +12,13 @@ use crate::runtime::driver::{Context, failure, quiet};
 use crate::runtime::library::{self, Version};
 use cfo_engine::Result;
 
-/// NCCL's words for single precision and for a sum.
+/// NCCL's constants for single precision and for a sum.
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
-/// The first version whose sums can be captured in a graph, as the library counts.
+/// The first version whose sums can be captured in a graph, in the library's numbering.
 const LEAST: c_int = 2_11_04;
 
-/// What the ranks of one communicator share.
+/// Identifier shared by the ranks of a communicator.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct UniqueId([u8; 128]);
@@ -46,16 +46,16 @@ struct Functions {
     error_string: unsafe extern "C" fn(Status) -> *const c_char,
 }
 
-/// The library, loaded once and for good.
+/// The library, loaded once and never unloaded.
 pub(crate) struct Nccl {
     functions: Functions,
     version: c_int,
-    /// The file that was loaded.
+    /// The loaded file.
     pub(crate) file: PathBuf,
 }
 
 impl Nccl {
-    /// The library, if there is one that can be used: by its usual name, else in the folders of NVIDIA's other libraries.
+    /// The library, if there is a usable one: by its usual name, otherwise in the folders of NVIDIA's other libraries.
     pub(crate) fn find() -> Option<&'static Self> {
         static FOUND: OnceLock<Option<Nccl>> = OnceLock::new();
         let load = || library::files("nccl", "libnccl.so.2").into_iter().find_map(Self::load);
@@ -63,12 +63,12 @@ impl Nccl {
     }
 
     fn load(file: PathBuf) -> Option<Self> {
-        /// The address of a function, as what it is needed as.
+        /// The address of a function, with its type.
         fn function<T: Copy>(library: &Shared, name: &str) -> Option<T> {
             // SAFETY: the types above are those of NCCL's header.
             unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
         }
-        // SAFETY: loading the library runs its initialisers, which is what it is loaded for.
+        // SAFETY: loading the library runs its initialisers, as intended.
         let library = unsafe { Shared::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }.ok()?;
         let functions = Functions {
             get_version: function(&library, "ncclGetVersion")?,
@@ -80,7 +80,7 @@ impl Nccl {
             group_end: function(&library, "ncclGroupEnd")?,
             error_string: function(&library, "ncclGetErrorString")?,
         };
-        // It stays loaded: it has threads of its own.
+        // It stays loaded, because it has its own threads.
         std::mem::forget(library);
         let mut version = 0;
         // SAFETY: one number is written.
@@ -106,16 +106,16 @@ impl Nccl {
         Err(failure(call, text.unwrap_or_else(|| format!("status {status}"))))
     }
 
-    /// What rank 0 makes and the others need to join.
+    /// The identifier that rank 0 creates and the others need to join.
     pub(crate) fn unique_id(&self) -> Result<Vec<u8>> {
         let mut id = UniqueId([0; 128]);
-        // SAFETY: as many bytes are written as the type has.
+        // SAFETY: the number of bytes written is the type's size.
         self.check("ncclGetUniqueId", unsafe { (self.functions.get_unique_id)(&mut id) })?;
         Ok(id.0.to_vec())
     }
 }
 
-/// Values to be summed: where they are, where the sum goes, how many numbers.
+/// Values to sum: their address, the address of the sum, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) from: u64,
@@ -136,10 +136,10 @@ unsafe impl Send for Communicator {}
 unsafe impl Sync for Communicator {}
 
 impl Communicator {
-    /// Joins the others; all ranks do at once.
+    /// Joins the communicator; all ranks must do so at the same time.
     ///
     /// # Errors
-    /// If the library refuses.
+    /// If the library reports an error.
     pub(crate) fn new(
         nccl: &'static Nccl,
         context: &Arc<Context>,
@@ -159,7 +159,7 @@ impl Communicator {
     /// Enqueues the sums of all messages as one.
     pub(crate) fn sum(&self, messages: &[Message], stream: sys::CUstream) -> Result<()> {
         let functions = &self.nccl.functions;
-        // SAFETY: the program owns the memory, and the stream keeps the order.
+        // SAFETY: the program owns the memory, and the stream preserves the order.
         unsafe {
             self.nccl.check("ncclGroupStart", (functions.group_start)())?;
             for message in messages {
@@ -176,7 +176,7 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         if self.context.enter().is_ok() && self.context.synchronize().is_ok() {
             let _quiet = quiet();
-            // SAFETY: nothing uses the communicator any more: the graph that did was dropped before.
+            // SAFETY: the communicator is no longer used: the graph that used it was dropped before.
             let _ = unsafe { (self.nccl.functions.destroy)(self.handle) };
         }
     }

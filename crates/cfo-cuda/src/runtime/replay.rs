@@ -1,4 +1,4 @@
-//! Kernels loaded, launched, captured and replayed.
+//! Loading, launching, capture and replay of kernels.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_void};
@@ -25,7 +25,7 @@ impl Module {
         context.enter()?;
         let mut module = std::ptr::null_mut();
         let _quiet = quiet();
-        // SAFETY: the image is a whole cubin, which carries its own length.
+        // SAFETY: the image is a complete cubin, which contains its length.
         check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast()) })?;
         Ok(Self { module, context: Arc::clone(context) })
     }
@@ -41,7 +41,7 @@ impl Module {
                 "cuModuleGetFunction",
                 sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()),
             )?;
-            // Beyond 48 KiB, static shared memory included, it must be asked for.
+            // More than 48 KiB, static shared memory included, must be requested.
             if shared > 0 {
                 let attribute =
                     sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -61,7 +61,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
             let _quiet = quiet();
-            // SAFETY: nothing launches the module's kernels any more: their owner drops with it.
+            // SAFETY: the module's kernels are no longer launched: their owner is dropped with it.
             unsafe {
                 let _ = sys::cuStreamSynchronize(self.context.stream);
                 let _ = sys::cuModuleUnload(self.module);
@@ -80,7 +80,7 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// Enqueues a launch; each argument is a word of which the kernel reads as many bytes as its parameter has.
+    /// Enqueues a launch. Each argument is a word, of which the kernel reads the bytes of its parameter.
     pub(crate) fn launch(
         self,
         stream: sys::CUstream,
@@ -91,7 +91,8 @@ impl Function {
     ) -> Result<()> {
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|word| std::ptr::from_ref(word).cast_mut().cast()).collect();
-        // SAFETY: the kernel was lowered with as many parameters, none longer than a word, and the words outlive the call.
+        // SAFETY: the kernel was lowered with this number of parameters, none longer than a word, and the words outlive
+        // the call.
         check("cuLaunchKernel", unsafe {
             sys::cuLaunchKernel(
                 self.0,
@@ -110,7 +111,7 @@ impl Function {
     }
 }
 
-/// A further stream of a context.
+/// An additional stream of a context.
 pub(crate) struct Stream {
     stream: sys::CUstream,
     context: Arc<Context>,
@@ -140,13 +141,13 @@ impl Drop for Stream {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
             let _quiet = quiet();
-            // SAFETY: the stream is ours and nothing runs on it outside of captures.
+            // SAFETY: the stream is owned and nothing runs on it outside of captures.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.stream) };
         }
     }
 }
 
-/// A point in a stream that other streams wait for.
+/// A point in a stream for which other streams can wait.
 pub(crate) struct Event {
     event: sys::CUevent,
 }
@@ -168,13 +169,13 @@ impl Event {
         }
     }
 
-    /// Waits until the device gets there.
+    /// Waits until the device reaches the event.
     pub(crate) fn wait(&self) -> Result<()> {
         // SAFETY: the event is alive and was recorded.
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.event) })
     }
 
-    /// Lets a stream wait for it.
+    /// Makes a stream wait for the event.
     pub(crate) fn hold(&self, stream: sys::CUstream) -> Result<()> {
         // SAFETY: event and stream are alive.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(stream, self.event, 0) })
@@ -183,12 +184,12 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: the event is ours; destroying one that is still waited for is allowed.
+        // SAFETY: the event is owned; destroying one while streams wait for it is allowed.
         let _ = unsafe { sys::cuEventDestroy_v2(self.event) };
     }
 }
 
-/// A captured sequence of launches, ready to be replayed.
+/// A captured sequence of launches, ready for replay.
 pub(crate) struct Replay {
     graph: sys::CUgraph,
     executable: sys::CUgraphExec,
@@ -201,12 +202,12 @@ unsafe impl Send for Replay {}
 unsafe impl Sync for Replay {}
 
 impl Replay {
-    /// Captures what `work` enqueues instead of running it.
+    /// Captures the work that `work` enqueues instead of running it.
     pub(crate) fn capture(context: &Arc<Context>, work: impl FnOnce() -> Result<()>) -> Result<Self> {
         context.enter()?;
         let (mut graph, mut executable) = (std::ptr::null_mut(), std::ptr::null_mut());
         let _quiet = quiet();
-        // SAFETY: the stream is alive; capture is ended whatever happens in between.
+        // SAFETY: the stream is alive; capture is ended in any case.
         unsafe {
             let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
             check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(context.stream, mode))?;

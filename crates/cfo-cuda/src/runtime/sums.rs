@@ -1,4 +1,5 @@
-//! Sums over ranks inside a program: by NCCL where every rank has a GPU of its own, else through pinned memory and the host.
+//! Sums over ranks inside a program: by NCCL if every rank has its own GPU, otherwise through pinned memory and the
+//! host.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -13,17 +14,17 @@ use cfo_engine::backend::PageMemory;
 use cfo_engine::{Collective, Result};
 use cfo_ranks::{Numbers, Sum};
 
-/// How a program sums over ranks.
+/// Method of a program's sums over ranks.
 pub(crate) enum Way {
     Nccl(Communicator),
     Host(Arc<dyn Collective>),
 }
 
 impl Way {
-    /// The way that all ranks can go; `CFO_COLLECTIVES` set to `nccl` or `host` asks for one.
+    /// A method that all ranks support. `CFO_COLLECTIVES` set to `nccl` or `host` requires one of them.
     ///
     /// # Errors
-    /// If the one asked for cannot be had.
+    /// If the required method is not available.
     pub(crate) fn choose(context: &Arc<Context>, ranks: &Arc<dyn Collective>) -> Result<Self> {
         let asked = std::env::var("CFO_COLLECTIVES").unwrap_or_default();
         let nccl = Nccl::find().filter(|_| asked != "host");
@@ -50,13 +51,13 @@ impl Way {
     }
 }
 
-/// The machine and the GPU, whatever its number is there.
+/// Identifier of the machine and the GPU, independent of the GPU's index.
 fn place(context: &Context) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{} {}", host.trim(), context.properties.uuid)
 }
 
-/// Why ranks with these versions and GPUs cannot use NCCL together.
+/// The reason why ranks with these versions and GPUs cannot use NCCL together; `None` if they can.
 fn problem(all: &[String]) -> Option<&'static str> {
     let version = |one: &String| one.split(' ').next().map(str::to_owned);
     let first = all.first().and_then(version);
@@ -76,7 +77,7 @@ pub(crate) enum PreparedSums {
     Host(Vec<Message>, Box<HostSum>),
 }
 
-/// What the host does when the values are there.
+/// Work of the host after the values have arrived.
 pub(crate) struct HostSum {
     ranks: Arc<dyn Collective>,
     pinned: Mutex<(Pinned, Option<Numbers>)>,
@@ -110,7 +111,7 @@ impl PreparedSums {
 }
 
 impl HostSum {
-    /// Values to the host, the sum there, and back: three stages that a graph can hold.
+    /// Transfer to the host, the sum there, and the transfer back: three stages that a graph can contain.
     fn run(&self, messages: &[Message], stream: sys::CUstream) -> Result<()> {
         let places = || {
             messages.iter().scan(self.address, |place, message| {
@@ -120,13 +121,13 @@ impl HostSum {
             })
         };
         for (message, place) in places() {
-            // SAFETY: both have that many numbers, and live as long as the program.
+            // SAFETY: both have this number of numbers, and live as long as the program.
             check("cuMemcpyDtoH", unsafe {
                 sys::cuMemcpyDtoHAsync_v2(place as *mut c_void, message.from, 4 * message.count, stream)
             })?;
         }
         let this = std::ptr::from_ref(self).cast_mut().cast::<c_void>();
-        // SAFETY: this value is boxed in the program, which is dropped after all its runs are done.
+        // SAFETY: this value is boxed in the program, which is dropped after all its runs are finished.
         check("cuLaunchHostFunc", unsafe { sys::cuLaunchHostFunc(stream, Some(sum_on_host), this) })?;
         for (message, place) in places() {
             // SAFETY: as above.
@@ -149,9 +150,9 @@ impl HostSum {
     }
 }
 
-/// Called by the driver when the values have arrived; it makes no call of CUDA.
+/// Called by the driver when the values have arrived; it calls no CUDA functions.
 unsafe extern "C" fn sum_on_host(host: *mut c_void) {
-    // SAFETY: it is the address that was enqueued, of a value that outlives the run.
+    // SAFETY: this is the enqueued address, of a value that outlives the run.
     let host = unsafe { &*host.cast::<HostSum>() };
     host.sum();
 }

@@ -1,4 +1,4 @@
-//! What lowering promises of fields of one row.
+//! Properties of lowering for fields of one row.
 
 use super::lowered;
 use cfo_engine::Precision;
@@ -6,7 +6,7 @@ use cfo_engine::ops::{Activation, GroupNormInputs, PadMode};
 use cfo_engine::{Graph, Node};
 use cfo_engine::{Initial, Result};
 
-/// A small network of lines with its gradients: down, up and beside.
+/// A small network of one-row fields with its gradients: down, up and a residual.
 pub(crate) fn lines(mode: PadMode, channels: usize) -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
     let g = &mut graph;
@@ -45,7 +45,7 @@ fn periodic_lines_are_never_padded() {
     for precision in [Precision::Tf32, Precision::Bf16] {
         assert_eq!(margins(PadMode::Circular, 64, precision), 0);
         assert_eq!(margins(PadMode::Zero, 64, precision), 0);
-        // Four layers forward and back.
+        // Four layers, forward and backward.
         assert_eq!(margins(PadMode::Replicate, 64, precision), 8);
         assert_eq!(margins(PadMode::Circular, 24, precision), 8);
     }
@@ -59,7 +59,7 @@ fn norms_of_lines_go_with_their_convolutions() {
         let commands = lowered(&graph, &outputs, precision).commands;
         commands.iter().filter(|command| command.label.split(' ').next() == Some(name)).count()
     };
-    // The second norm is one of a transposed convolution.
+    // The second norm belongs to a transposed convolution.
     assert_eq!(launches(Precision::Bf16, "conv") - launches(Precision::Tf32, "conv"), 1);
     assert_eq!(launches(Precision::Bf16, "conv_input"), launches(Precision::Tf32, "conv_input"));
 }

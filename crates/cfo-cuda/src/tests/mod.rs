@@ -1,4 +1,4 @@
-//! What can be tested without a GPU: that every kernel of whole graphs compiles, and what lowering promises.
+//! Tests that need no GPU: every kernel of whole graphs compiles, and properties of lowering.
 
 use std::io::Write as _;
 
@@ -30,17 +30,17 @@ mod scaled_f16;
 mod scratch;
 use lines::lines;
 
-/// Lowers a graph as for a GPU of 132 multiprocessors at made-up addresses, with a library that can do everything.
+/// Lowers a graph for a GPU of 132 multiprocessors with artificial addresses and a library that supports everything.
 fn lowered(graph: &Graph, outputs: &[Node], precision: Precision) -> Lowering {
     lowered_with(graph, outputs, precision, None)
 }
 
-/// The same with a library that answers as given.
+/// Lowers a graph with a library whose answers `probe` gives.
 fn lowered_with(graph: &Graph, outputs: &[Node], precision: Precision, probe: Option<Probe>) -> Lowering {
     lowered_for(graph, outputs, (precision, true), probe)
 }
 
-/// The same, with or without warpgroup matrix instructions.
+/// Lowers a graph with or without warpgroup matrix instructions.
 fn lowered_for(
     graph: &Graph,
     outputs: &[Node],
@@ -59,7 +59,7 @@ fn lowered_for(
         }
     }
     let mut typed = typed.with_scaled_f16();
-    // Every other one by patches, so that all kernels are seen.
+    // Every second one by patches, so that all kernels occur.
     for id in 0..typed.code.entries.len() {
         let Some(geometry) = Geometry::of(&typed.code, id, precision) else { continue };
         let own = Algorithm::own(&geometry, 132);
@@ -77,7 +77,7 @@ fn lowered_for(
     lower_all(&typed, &plan, &bases, probe).lowering
 }
 
-/// A library that can do nothing but plain products.
+/// A library that supports only plain products.
 fn poor_library() -> Option<Probe> {
     Some(Probe { can: Box::new(|_| false), time: Box::new(|_| None) })
 }
@@ -128,7 +128,7 @@ fn windows(intervals: usize, size: usize) -> Result<(Graph, Vec<Node>)> {
     Ok((graph, vec![sample.state, sample.target, window.times, window.lengths]))
 }
 
-/// Whole trajectories, of all snapshots in memory or of those of the batch.
+/// Whole trajectories, with all snapshots in memory or only those of the batch.
 fn whole_trajectories(stencil: usize) -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
     let counter = graph.counter("step")?;
@@ -184,7 +184,7 @@ fn layouts() -> Result<(Graph, Vec<Node>)> {
     outputs.extend(graph.gradients(loss, &[part])?);
     let product = graph.matmul(x, x, false, true)?;
     outputs.push(product);
-    // Both are asked for, so that the sum over machines cannot take the memory over.
+    // Both are requested, so that the sum over ranks cannot reuse the memory.
     outputs.push(graph.all_reduce(product)?);
     let target = graph.input("kept", [6, 5, 16])?;
     graph.assign(target, x)?;
@@ -258,7 +258,8 @@ fn kept([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
     Ok((graph, outputs))
 }
 
-/// Two Fourier blocks, a gated perceptron and a layer of two outputs, trained: everything that is merged.
+/// A training step of two Fourier blocks, a gated MLP and a layer with two outputs, with every kind of merged
+/// operation.
 fn merged() -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
     let g = &mut graph;
@@ -294,7 +295,7 @@ fn merged() -> Result<(Graph, Vec<Node>)> {
     Ok((graph, vec![loss]))
 }
 
-/// Two blocks whose results pass a gate before they are added, each after a norm, and a norm at the end.
+/// Two gated residual blocks, each after a norm, and a norm at the end.
 fn gated() -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
     let g = &mut graph;
@@ -319,7 +320,7 @@ fn gated() -> Result<(Graph, Vec<Node>)> {
     Ok((graph, outputs))
 }
 
-/// A perceptron of many rows with GELU in between.
+/// An MLP of many rows with GELU in between.
 fn long() -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
     let g = &mut graph;
@@ -385,7 +386,7 @@ fn graphs() -> Vec<(Graph, Vec<Node>)> {
     graphs
 }
 
-/// Writes what becomes of all graphs to the folder named by `CFO_LISTING`, to compare two versions by.
+/// Writes listings of all graphs to the folder `CFO_LISTING`, to compare two versions.
 #[test]
 fn listings_are_written_where_asked() {
     let Some(folder) = std::env::var_os("CFO_LISTING").map(std::path::PathBuf::from) else { return };
@@ -416,7 +417,7 @@ fn every_kernel_compiles() {
     }
     let mut compiled = std::collections::BTreeMap::new();
     for (graph, outputs) in graphs() {
-        // tf32 differs from f32 in how functions are computed, as bf16 does.
+        // Functions in tf32 are computed as in bf16, other than in f32.
         for precision in [Precision::F32, Precision::Bf16] {
             let (units, places) = lowered(&graph, &outputs, precision).units(90);
             assert!(!places.is_empty());
@@ -427,7 +428,7 @@ fn every_kernel_compiles() {
     let (graph, outputs) = layers([2, 8, 32]).expect("a valid graph");
     let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);
     compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
-    // In tf32 lines are convolved in another way than in f32.
+    // One-row convolutions use other algorithms in tf32 than in f32.
     let (graph, outputs) = lines(PadMode::Circular, 64).expect("a valid graph");
     let (units, _) = lowered(&graph, &outputs, Precision::Tf32).units(90);
     compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
@@ -435,7 +436,7 @@ fn every_kernel_compiles() {
     let (graph, outputs) = fourier().expect("a valid graph");
     let (units, _) = lowered(&graph, &outputs, Precision::F32).units(90);
     compiled.extend(units.into_iter().map(|unit| (unit.key(""), unit)));
-    // What a poor library leaves to us.
+    // Operations that a limited library leaves to our kernels.
     let (graph, outputs) = merged().expect("a valid graph");
     for precision in [Precision::F32, Precision::Bf16] {
         let (units, _) = lowered_with(&graph, &outputs, precision, poor_library()).units(90);
@@ -451,7 +452,7 @@ fn every_kernel_compiles() {
 fn equal_kernels_are_compiled_once_and_effects_are_marked() {
     let (graph, outputs) = training_step(DrawBy::Time, Spline::Quintic, 3, 3).unwrap();
     let lowering = lowered(&graph, &outputs, Precision::Bf16);
-    // Both blocks of this one are alike.
+    // Both blocks of this graph are equal.
     let (twice, requested) = merged().unwrap();
     let alike = lowered_with(&twice, &requested, Precision::Bf16, poor_library());
     let launches = alike.commands.iter().filter(|command| matches!(command.work, Work::Launch(_))).count();
@@ -490,7 +491,7 @@ fn leaves_that_products_read_are_rounded_together() {
         typed.code.entries[leaf].op,
         Instruction::Tensor(_) | Instruction::Constant(_)
     )));
-    // Four weights; biases too where the product adds them.
+    // Four weights; biases too if the product adds them.
     assert!(copied.len() >= 4, "{copied:?}");
 }
 
@@ -509,11 +510,11 @@ fn what_follows_a_product_goes_into_it() {
         assert_eq!(count(Epilogue::GeluBias), 3, "{found:#?}");
         // Back into the hidden layer and into the first block; the second one's slope comes after the layer norm.
         assert_eq!(count(Epilogue::GeluSlope), 2, "{found:#?}");
-        // Both blocks forward; back through them the first one's slope, and what arrives at the lifted field.
+        // Both blocks forward; backward, the first one's slope, and the cotangents of the lifted field.
         assert_eq!(found.iter().filter(|product| product.added != 0).count(), 4, "{found:#?}");
-        // Both local maps, the hidden layer and the one after it.
+        // Both local maps, the hidden layer and the layer after it.
         assert_eq!(count(Epilogue::Sums), 4, "{found:#?}");
-        // The first and the last layer are not the library's.
+        // The first and the last layer do not use the library.
         assert!(found.iter().all(|product| product.d.rows.min(product.d.columns) > 2));
         let sums = rich.commands.iter().filter(|command| command.label.starts_with("sum")).count();
         let residuals =
@@ -558,7 +559,7 @@ fn gates_go_into_the_norms_around_them() {
         .clone()
         .filter(|entry| matches!(&entry.op, Instruction::LayerNormBackward(op) if op.gated))
         .count();
-    // The sums of both blocks are normalised next; both norms after a gate send their slopes through it.
+    // The sums of both blocks are normalised next; both norms after a gate pass their slopes through it.
     assert_eq!((norms, backward), (2, 2));
     let sums = entries.filter(|entry| matches!(&entry.op, Instruction::Sum(op) if op.axes == [1])).count();
     assert_eq!(sums, 0, "a gate's slope is not summed apart");
@@ -577,7 +578,7 @@ fn long_products_with_gelu_are_ours_and_bring_the_bias_gradient() {
         [launched("Gelu"), launched("slope totals")]
     };
     assert_eq!(found(Precision::Bf16), [1, 1]);
-    // In tf32 the library makes both, and the sums are a pass of ours.
+    // In tf32 the library computes both, and one of our kernels the sums.
     assert_eq!(found(Precision::Tf32), [0, 1]);
 }
 
@@ -588,7 +589,7 @@ fn products_in_single_precision_are_done_on_hopper_s_tensor_cores() {
         let lowering = lowered_for(&graph, &outputs, (precision, warpgroups), None);
         lowering.commands.iter().filter(|command| matches!(command.work, Work::Product(_))).count()
     };
-    // Three layers and three products for each mode of both blocks, forward and back.
+    // Three layers and three products for each mode of both blocks, forward and backward.
     assert_eq!((library(Precision::F32, true), library(Precision::F32, false)), (0, 15));
     assert_eq!(library(Precision::Tf32, true), library(Precision::Tf32, false));
     assert!(library(Precision::Bf16, true) > 0);

@@ -1,4 +1,4 @@
-//! Convolutions of f16 operands on the GPU against the CPU; skipped where there is none.
+//! Compares convolutions of f16 operands on the GPU with the CPU; skipped without a GPU.
 
 use std::io::Write as _;
 
@@ -29,8 +29,8 @@ fn memory(device: impl Open, precision: Precision, values: &Values) -> Memory {
     memory
 }
 
-/// Outputs of a graph on the GPU with f16 operands wherever the library takes them, however long that takes, and the
-/// number of convolutions that it does so.
+/// Outputs of a graph on the GPU with f16 operands wherever the library supports them, regardless of speed, and the
+/// number of such convolutions.
 fn found(graph: &Graph, outputs: &[Node], values: &Values) -> (Vec<Vec<f64>>, usize) {
     let mut memory = memory(Cuda(0), Precision::Tf32, values);
     let context = &context(0);
@@ -70,7 +70,7 @@ fn error(found: &[f64], expected: &[f64]) -> f64 {
     norm(&mut found.iter().zip(expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied())
 }
 
-/// Normal numbers times the given size; `spread` in powers of e mixes sizes.
+/// Normal numbers times the given size; `spread` mixes sizes in powers of e.
 fn numbers(count: usize, seed: u64, size: f64, spread: f64) -> Vec<f32> {
     let mut random = Philox::new(seed, 0);
     (0..count).map(|_| (size * random.normal() * (spread * random.normal()).exp()) as f32).collect()
@@ -100,7 +100,7 @@ const SIZES: [Sizes; 9] = [
     (ConvPass::Input, [2, 33, 20], [8, 24], 3, 1),
 ];
 
-/// One convolution of two values, and those values by a rule from length and place.
+/// One convolution of two values, which are computed from their length and index by a rule.
 fn convolution(
     (form, field, [inputs, outputs], kernel, stride): Sizes,
     rule: impl Fn(usize, usize) -> Vec<f32>,
@@ -146,7 +146,7 @@ fn convolutions_of_f16_operands_agree_at_every_scale() {
                 let (found, f16) = found(&graph, &[result], &values);
                 let error = error(&found[0], &expected(&graph, &[result], &values)[0]);
                 eprintln!("{sizes:?} {scale:?} spread {spread}, f16 {f16}: {error:.2e}");
-                // The library's own tf32 reaches 1.2e-3 where numbers of very different size are summed.
+                // The library's own tf32 has errors of 1.2e-3 in sums of numbers of very different size.
                 assert!(error < 2e-3, "{sizes:?} {scale:?} {spread}: {error:e}");
             }
         }
@@ -222,7 +222,7 @@ fn what_norms_and_joins_yield_is_made_f16() {
     for (index, (found, expected)) in found.iter().zip(expected(&graph, &outputs, &values)).enumerate() {
         let error = error(found, &expected);
         eprintln!("output {index}: {error:.2e}, {f16} of f16 operands");
-        // Three layers deep, each rounding its operands.
+        // Three layers, each of which rounds its operands.
         assert!(error < 3e-3, "output {index}: {error:e}");
     }
 }

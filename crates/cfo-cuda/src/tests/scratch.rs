@@ -1,4 +1,4 @@
-//! The scratch memory that is planned is that of the kernel that was chosen.
+//! The planned scratch memory is that of the selected kernel.
 
 use cfo_engine::backend::{Steps as _, fuse};
 use cfo_engine::ops::{Activation, GroupNormInputs};
@@ -6,7 +6,7 @@ use cfo_engine::{Graph, Node, Precision, Result};
 
 use crate::program::typed::Typed;
 
-/// Bytes for the instruction of a name in a graph and its gradients, for a GPU of 132 multiprocessors.
+/// Bytes for the instruction of this name in a graph and its gradients, for a GPU of 132 multiprocessors.
 fn scratch(name: &str, precision: Precision, build: &dyn Fn(&mut Graph) -> Result<(Node, Node)>) -> usize {
     let mut graph = Graph::new();
     let (x, y) = build(&mut graph).unwrap();
@@ -44,12 +44,12 @@ fn norms_take_what_their_blocks_exchange() {
             Ok((x, g.group_norm(x, inputs, 8, Activation::Silu)?))
         })
     };
-    // A cluster exchanges sums through shared memory and leaves each sample's share of three gradients.
+    // A cluster exchanges sums through shared memory and writes each sample's contribution to three gradients.
     assert_eq!(bytes("group_norm", Precision::F32, [5, 32, 32, 64]), 0);
     assert_eq!(bytes("group_norm_backward", Precision::F32, [5, 32, 32, 64]), 4 * 3 * 5 * 64);
-    // Teams of the persistent kernel exchange them through memory, whatever the batch is.
+    // Teams of the persistent kernel exchange sums through memory, for any batch size.
     let team = |batch: usize| bytes("group_norm", Precision::F32, [batch, 128, 128, 64]);
     assert!(team(2) > 0 && team(2) == team(7));
-    // Small samples: two sums for each channel of each chunk, here one chunk a sample.
+    // Small samples: two sums for each channel of each chunk, here one chunk per sample.
     assert_eq!(bytes("group_norm", Precision::F32, [5, 10, 10, 64]), 4 * 2 * 5 * 64);
 }

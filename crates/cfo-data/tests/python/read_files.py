@@ -1,4 +1,4 @@
-"""Checks files that the test wrote with h5py, NumPy and PDEBench's loaders.
+"""Checks with h5py, NumPy and PDEBench's loaders the files that the test wrote.
 
 Usage: read_files.py DIRECTORY.
 """

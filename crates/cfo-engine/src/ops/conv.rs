@@ -85,15 +85,15 @@ impl Operation for Fold {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
         require("fold", inputs, Element::Real)?;
         let [batch, height, width, channels] = field("fold", &inputs[0].shape)?;
-        let margins = [self.before[0] + self.after[0], self.before[1] + self.after[1]];
-        if height <= margins[0] || width <= margins[1] {
+        let padding = [self.before[0] + self.after[0], self.before[1] + self.after[1]];
+        if height <= padding[0] || width <= padding[1] {
             return Err(EngineError::BadShape {
                 operation: "fold",
                 found: inputs[0].shape.clone(),
-                needed: format!("height and width must exceed the padding {margins:?}"),
+                needed: format!("height and width must exceed the padding {padding:?}"),
             });
         }
-        Ok(vec![Type::real([batch, height - margins[0], width - margins[1], channels])])
+        Ok(vec![Type::real([batch, height - padding[0], width - padding[1], channels])])
     }
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {

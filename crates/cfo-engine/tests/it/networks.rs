@@ -66,7 +66,7 @@ fn transformer(g: &mut Graph, x: Node, code: Node, width: usize, depth: usize) -
         let modulation = dense(g, &format!("{i}.modulation"), code, 6 * width, Activation::Identity)?;
         let mut part = |j: usize| g.slice(modulation, 1, j * width, width);
         let [s1, c1, g1, s2, c2, g2] = [part(0)?, part(1)?, part(2)?, part(3)?, part(4)?, part(5)?];
-        for (name, shift, scale, gate) in [("attention", s1, c1, g1), ("perceptron", s2, c2, g2)] {
+        for (name, shift, scale, gate) in [("attention", s1, c1, g1), ("mlp", s2, c2, g2)] {
             let name = format!("{i}.{name}");
             let y = g.layer_norm(x, Some((shift, scale)), 1e-6)?;
             let y = if name.ends_with("attention") {

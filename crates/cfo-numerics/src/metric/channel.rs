@@ -82,7 +82,7 @@ impl ChannelErrors {
 impl Moments {
     fn of(prediction: impl Iterator<Item = f64>, truth: impl Iterator<Item = f64> + Clone) -> Self {
         let count = truth.clone().count() as f64;
-        // Distances from the first value are exactly 0 in a constant channel, whatever its value.
+        // Distances from the first value are exactly 0 in a constant channel of any value.
         let first = truth.clone().next().unwrap_or_default();
         let distance = truth.clone().map(|value| value - first).sum::<f64>() / count.max(1.0);
         let spread = truth.clone().map(|value| (value - first - distance).powi(2)).sum();

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that run beside everything else (cp.async). Each thread commits what it has begun as
-// one group, and waits until no more than LEFT of its groups are under way.
+// Asynchronous copies from global to shared memory (cp.async). Each thread commits its copies as one group, and waits
+// until at most LEFT of its groups are unfinished.
 
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
@@ -7,13 +7,13 @@ DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_s
 DEVICE void copy_async(u32 to, const void* from) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory"); }
 DEVICE void copy_async(void* to, const void* from) { copy_async(shared_address(to), from); }
 
-// 16 bytes, or zeros where there is nothing.
+// 16 bytes, or zeros if `there` is false.
 DEVICE void copy_async_or_zero(u32 to, const void* from, bool there) {
     const int bytes = there ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-// V numbers, or zeros. The compiler may move other memory accesses across it: whoever reads waits behind a barrier.
+// V numbers, or zeros. The compiler may move other memory accesses across it; readers wait at a barrier.
 template <int V> DEVICE void copy_async_numbers(float* to, const float* from, bool there) {
     const u32 at = (u32)__cvta_generic_to_shared(to);
     const int bytes = there ? 4 * V : 0;

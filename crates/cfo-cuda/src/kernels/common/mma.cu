@@ -1,5 +1,5 @@
-// Products on tensor cores of a warp's 16 x 8 numbers (mma.sync), and the loads of their factors (ldmatrix). Thread `lane` of a
-// warp holds rows lane / 4 and lane / 4 + 8 of an accumulator, columns 2 (lane % 4) and the next.
+// Products on tensor cores of a warp's 16 x 8 numbers (mma.sync), and the loads of their factors (ldmatrix). Thread
+// `lane` of a warp holds rows lane / 4 and lane / 4 + 8 of an accumulator, columns 2 (lane % 4) and the next.
 
 DEVICE void mma_m16n8k16_bf16(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -29,8 +29,9 @@ DEVICE float power_of_two(float x) {
     return y;
 }
 
-// Blocks of 8 x 8 from shared memory, each row at the address of one lane: two, four, or four turned. A lane gets the pair of
-// row lane / 4 from column 2 (lane % 4) on (turned: of column lane / 4 from row 2 (lane % 4) on) of each block.
+// 8 x 8 blocks from shared memory, with each row at the address of one lane: two, four, or four transposed. A lane gets
+// two numbers of each block: row lane / 4, columns from 2 (lane % 4) on (transposed: column lane / 4, rows from 2 (lane
+// % 4) on).
 DEVICE void load_two(u32& a, u32& b, const void* at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
                  : "=r"(a), "=r"(b)

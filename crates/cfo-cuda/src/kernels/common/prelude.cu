@@ -1,5 +1,5 @@
-// What every kernel starts from: numbers, vector access, functions, reductions. No header is included, so that the
-// compiler library alone is enough. FAST is 1 where sums are rounded to tf32 or bf16 anyway.
+// Definitions for all kernels: numbers, vector access, functions, reductions. No header is included, so that the
+// compiler library alone suffices. FAST is 1 where sums are rounded to tf32 or bf16 anyway.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -108,7 +108,7 @@ template <int N> DEVICE void store(fp16* to, const float* from) {
     }
 }
 
-// Functions of one number, as cfo-cpu/src/scalar.rs defines them.
+// Functions of one number, as defined in cfo-cpu/src/scalar.rs.
 
 DEVICE float f_exp(float x) { return FAST ? __expf(x) : expf(x); }
 DEVICE float f_divide(float a, float b) {
@@ -120,14 +120,14 @@ DEVICE float f_divide(float a, float b) {
 }
 DEVICE float f_reciprocal(float x) { return 1.0f / x; }
 DEVICE float f_sigmoid(float x) {
-    // This reciprocal errs by one unit in the last place at most.
+    // The error of this reciprocal is at most one unit in the last place.
     const float below = 1.0f + f_exp(-x);
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(below));
     return y;
 }
-// x cut to two bounds; NaN stays. The sigmoids in SiLU and GELU are exactly 0 or 1 beyond theirs, and an infinite argument
-// times 0 would not be a number.
+// x clamped to two bounds; NaN stays NaN. The sigmoids in SiLU and GELU are exactly 0 or 1 beyond theirs, and infinity
+// times 0 would be NaN.
 DEVICE float f_within(float x, float low, float high) {
     x = x < low ? low : x;
     return x > high ? high : x;
@@ -189,8 +189,8 @@ template <int THREADS> DEVICE float block_sum(float x) {
     return sum;
 }
 
-// Whether this block is the last of `blocks` to arrive; the ticket is left at 0 for the next launch. What the blocks
-// wrote before is visible to the last one.
+// Whether this block is the last of `blocks` to arrive; the ticket is reset to 0 for the next launch. The last block
+// sees all writes of the others.
 DEVICE bool last_block(u32* ticket, u32 blocks) {
     __shared__ u32 arrived;
     __threadfence();
@@ -226,18 +226,18 @@ DEVICE void philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1, u32* out) {
     out[3] = c3;
 }
 
-// The upper 24 bits of a word as a number of [0, 1).
+// The upper 24 bits of a word as a number in [0, 1).
 DEVICE float unit_single(u32 word) { return (float)(word >> 8) * (1.0f / 16777216.0f); }
 
-// Two words as a number of [0, 1) with 53 random bits.
+// Two words as a number in [0, 1) with 53 random bits.
 DEVICE double unit_double(u32 low, u32 high) {
     return (double)((((u64)high << 32) | low) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-// A word spread evenly over 0 .. count.
+// Maps a word uniformly to 0 .. count.
 DEVICE u32 scaled(u32 word, u32 count) { return __umulhi(word, count); }
 
-// Four standard normal numbers by Box and Muller's transform.
+// Four standard normal numbers by the Box-Muller transform.
 DEVICE void normals(const u32* words, float* z) {
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {

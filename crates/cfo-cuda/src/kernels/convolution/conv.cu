@@ -1,6 +1,6 @@
-// Padding and its adjoint, and convolutions by their definition for shapes that the library does not take.
+// Padding and its adjoint, and convolutions by the definition for shapes that the library does not support.
 
-// How far a walk over an axis of the padded field goes to collect what was copied from one position.
+// Limit of the iteration over an axis of the padded field that collects the copies of one position.
 template <int MODE, u32 LENGTH, u32 BEFORE, u32 PADDED> DEVICE void fold_range(u32 position, u32& first, u32& end, u32& step) {
     if (MODE == 1) {
         first = (position + BEFORE) % LENGTH;
@@ -13,7 +13,7 @@ template <int MODE, u32 LENGTH, u32 BEFORE, u32 PADDED> DEVICE void fold_range(u
     }
 }
 
-// The position of the field that a position of the padded axis shows; -1 for zero. Modes: 0 zeros, 1 circular, 2 replicate.
+// The position of the field for a position of the padded axis; -1 for zero. Modes: 0 zeros, 1 circular, 2 replicate.
 template <int MODE, u32 LENGTH, u32 BEFORE> DEVICE int pad_source(u32 position) {
     if (position >= BEFORE && position - BEFORE < LENGTH) return (int)(position - BEFORE);
     if (MODE == 0) return -1;
@@ -113,7 +113,7 @@ template <class T, class K> DEVICE void conv_input(const T* dy, const T* w, T* d
     dx[at] = Cast<T>::of(sum);
 }
 
-// One block a weight.
+// One block per weight.
 template <class T, class K> DEVICE void conv_weight(const T* x, const T* dy, T* dw) {
     u32 rest = blockIdx.x;
     const u32 c = rest % K::CI;
@@ -134,7 +134,7 @@ template <class T, class K> DEVICE void conv_weight(const T* x, const T* dy, T* 
     if (threadIdx.x == 0) dw[blockIdx.x] = Cast<T>::of(sum);
 }
 
-// The patches that a convolution multiplies, a row a position: [B HO WO, KH KW CI]; zeros outside the field.
+// The patches of a convolution, one row per position: [B HO WO, KH KW CI]; zeros outside the field.
 template <class T, int V, class K> DEVICE void gather_patches(const T* x, T* patches) {
     const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
     constexpr u32 WIDTH = K::KH * K::KW * K::CI / V;
@@ -150,7 +150,7 @@ template <class T, int V, class K> DEVICE void gather_patches(const T* x, T* pat
     store<V>(patches + at * V, value);
 }
 
-// The adjoint: every patch added to the field.
+// The adjoint: adds every patch to the field.
 template <class T, int V, class K> DEVICE void scatter_patches(const T* patches, T* dx) {
     const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
     if (at >= (u64)K::B * K::H * K::W * (K::CI / V)) return;

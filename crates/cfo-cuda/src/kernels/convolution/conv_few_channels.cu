@@ -1,23 +1,23 @@
-// Convolutions of fields with few channels, stride 1, in bf16: their patches are gathered on the way to the tensor
-// cores. The element of a patch is called by its number, tap by tap, channels last, as in the weights.
+// Convolutions of fields with few channels, stride 1, in bf16: patches are gathered on the way to the tensor cores. The
+// elements of a patch are numbered tap by tap, channels last, as in the weights.
 
 template <u32 B_, u32 H_, u32 W_, u32 CI_, u32 CO_, u32 KH_, u32 KW_, u32 HO_, u32 WO_, int PH_, int PW_, u32 ROWS_> struct FewChannels {
     static constexpr u32 B = B_, H = H_, W = W_, CI = CI_, CO = CO_, KH = KH_, KW = KW_, HO = HO_, WO = WO_;
     static constexpr int PH = PH_, PW = PW_;
-    // Rows of the result that a tile of the field is enough for.
+    // Number of rows of the result computed from one tile of the field.
     static constexpr u32 ROWS = ROWS_;
     static constexpr u32 K = KH * KW * CI;
     static constexpr u32 STEPS = (K + 7) / 8;
     static constexpr u32 PITCH = (WO + KW - 1) * CI;
     static constexpr u32 STRIPS = (HO + ROWS - 1) / ROWS;
-    // Groups of 16 positions reach past the last column.
+    // Groups of 16 positions extend beyond the last column.
     static constexpr u32 TILE = ((ROWS + KH - 1) * PITCH + 16 * CI + 7) / 8 * 8;
 
     static DEVICE u32 place(u32 element) {
         const u32 e = element < K ? element : 0;
         return e / CI / KW * PITCH + e / CI % KW * CI + e % CI;
     }
-    // The part of a field that a strip of the result depends on; zeros around the field.
+    // Loads the part of a field on which a strip of the result depends; zeros outside the field.
     static DEVICE void fill(const bf16* x, u32 sample, u32 strip, bf16* tile) {
         constexpr u32 COLUMNS = WO + KW - 1, COUNT = (ROWS + KH - 1) * COLUMNS;
         for (u32 i = threadIdx.x; i < COUNT; i += 256) {
@@ -33,7 +33,7 @@ template <u32 B_, u32 H_, u32 W_, u32 CI_, u32 CO_, u32 KH_, u32 KW_, u32 HO_, u
 // Two elements of a tile as one word.
 DEVICE u32 pair(const bf16* first, const bf16* second) { return (u32)first->bits | ((u32)second->bits << 16); }
 
-// A warp yields 16 positions of all CO channels at a time; a lane has CO / 4 neighbouring channels of two positions.
+// A warp computes 16 positions of all CO channels at a time; a lane has CO / 4 neighbouring channels of two positions.
 template <class F> DEVICE void few_channels_forward(const bf16* x, const bf16* w, bf16* y) {
     constexpr u32 TILES = F::CO / 8, WORDS = F::CO / 8;
     __shared__ __align__(16) bf16 tile[F::TILE];
@@ -86,8 +86,8 @@ template <class F> DEVICE void few_channels_forward(const bf16* x, const bf16* w
     }
 }
 
-// The gradient of the weights: a block walks strips of dy, each warp 16 positions at a time through its own ring of
-// shared memory; `partial` [blocks, CO, K] gets each block's sums.
+// The gradient of the weights. A block iterates over strips of dy, each warp over 16 positions at a time through its
+// own ring of shared memory. `partial` [blocks, CO, K] gets each block's sums.
 template <class F, int RING> DEVICE void few_channels_weight(const bf16* x, const bf16* dy, float* partial) {
     constexpr u32 CHUNKS = F::CO / 8, DOWN = F::CO / 16, ACROSS = (F::K + 7) / 8;
     constexpr u32 STRIPS = F::B * F::STRIPS, LINE = F::WO / 16;
@@ -100,7 +100,7 @@ template <class F, int RING> DEVICE void few_channels_weight(const bf16* x, cons
 #pragma unroll
     for (u32 n = 0; n < ACROSS; ++n) place[n] = F::place(8 * n + g);
     float sum[DOWN][ACROSS][4] = {};
-    // 16-byte pieces of a position are stored in an order that keeps the banks apart.
+    // 16-byte pieces of a position are stored in an order that avoids bank conflicts.
     auto fetch = [&](u32 strip, u32 piece, u32 slot, u32 pieces) {
         if (piece < pieces) {
             const u32 sample = strip / F::STRIPS, first = strip % F::STRIPS * F::ROWS * F::WO + piece * 16;

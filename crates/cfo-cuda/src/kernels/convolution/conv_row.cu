@@ -1,11 +1,13 @@
-// Convolutions of fields of one row on tensor cores: the forward product, its adjoint in the input and its adjoint in the
-// weight. Positions outside the field are found by index arithmetic, so that no padded field and no patches are written.
+// Convolutions of fields of one row on tensor cores: the forward product, its adjoint in the input and its adjoint in
+// the weight. Positions outside the field are computed by index arithmetic, so no padded field and no patches are
+// written.
 //
-// A fine field [B, L, CI] and a coarse one [B, T, CO] meet in y[j] = sum over q of x[j S + q - O] w[q]; outside the fine
-// field lie zeros (MODE 0) or the field again (MODE 1, where L = S T).
+// A fine field [B, L, CI] and a coarse one [B, T, CO] are related by y[j] = sum over q of x[j S + q - O] w[q]. Outside
+// the fine field are zeros (MODE 0) or its periodic continuation (MODE 1, where L = S T).
 //
-// The rows (sample, j) of all samples are counted through. What a run of rows reads of a sample lies in one window, and
-// the windows of neighbouring samples lie one behind the other: row (d, j) and tap q read place d WINDOW + j STEP + q.
+// The rows (sample, j) of all samples are numbered consecutively. The places that a run of rows reads of a sample form
+// one window, and the windows of neighbouring samples are contiguous: row (d, j) and tap q read place d WINDOW + j STEP
+// + q.
 
 DEVICE void load_pack(const char* from, u32* to) {
     const Pack<u32, 4> pack = *reinterpret_cast<const Pack<u32, 4>*>(from);
@@ -18,12 +20,12 @@ DEVICE void load_turned(const char* from, u32* to) {
     load_four_turned(to[0], to[1], to[2], to[3], from);
 }
 
-// What differs between tf32 and bf16: a pack of 16 bytes holds the terms of two products of TERMS terms each.
+// The differences between tf32 and bf16: a pack of 16 bytes holds the terms of two products of TERMS terms each.
 template <class E> struct Tensor;
 template <> struct Tensor<float> {
     static constexpr int TERMS = 8;
-    // To nearest, ties away from zero: the tensor cores drop the last 13 bits. One instruction, where the conversion is
-    // three; the larger of both keeps the hardware's NaN, which would overflow.
+    // Rounds to nearest, ties away from zero, since the tensor cores drop the last 13 bits. This is one instruction, a
+    // conversion would be three. The maximum preserves the hardware's NaN, which would overflow.
     static DEVICE void round(u32& word) { word = (u32)max((int)(word + 0x1000u), (int)word); }
     static DEVICE void multiply(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
         mma_m16n8k8_tf32(c, a0, a1, a2, a3, b0, b1);
@@ -42,10 +44,10 @@ template <u32 B_, u32 L_, u32 CI_, u32 T_, u32 CO_, u32 K_, u32 S_, int O_, int 
     static constexpr int O = O_, MODE = MODE_;
 };
 
-// A position of a field of the given length; -1 where it is zero.
+// The position in a field of the given length; -1 where it is zero.
 template <int MODE, int LENGTH> DEVICE int place(int position) {
     if (MODE == 0) return position >= 0 && position < LENGTH ? position : -1;
-    // No further than 8 outside.
+    // At most 8 outside.
     if (LENGTH >= 8) return position < 0 ? position + LENGTH : position >= LENGTH ? position - LENGTH : position;
     position %= LENGTH;
     return position < 0 ? position + LENGTH : position;
@@ -56,17 +58,17 @@ DEVICE constexpr u32 up(u32 a, u32 b) { return (a + b - 1) / b * b; }
 // The windows of a run of ROWS rows.
 template <u32 ROWS, u32 ROWS_OF_SAMPLE, u32 STEP, u32 TAPS> struct Windows {
     static constexpr u32 WINDOW = up((ROWS_OF_SAMPLE - 1) * STEP + TAPS, STEP);
-    // Windows that a run enters after its first.
+    // Number of windows that a run enters after its first.
     static constexpr u32 FURTHER = ROWS % ROWS_OF_SAMPLE == 0 ? ROWS / ROWS_OF_SAMPLE - 1 : (ROWS + ROWS_OF_SAMPLE - 2) / ROWS_OF_SAMPLE;
     static constexpr u32 PLACES = up((ROWS - 1) * STEP + TAPS + FURTHER * (WINDOW - ROWS_OF_SAMPLE * STEP), STEP);
-    // Places a step apart lie next to each other.
+    // Places at distance STEP are adjacent.
     static DEVICE u32 slot(u32 at) { return STEP == 1 ? at : at % STEP * (PLACES / STEP) + at / STEP; }
     static DEVICE constexpr u32 tap(u32 q) { return STEP == 1 ? q : q % STEP * (PLACES / STEP) + q / STEP; }
 };
 
-// y = conv(x, w) (ADJOINT false), or dx of dy (ADJOINT true; blockIdx.z is the position modulo S). Output channels, 64 a
-// block, are the rows of the tensor cores' products, ROWS positions the columns. Channels of the source pass through
-// shared memory 64 bytes at a time with the weights of all taps.
+// y = conv(x, w) (ADJOINT false), or dx of dy (ADJOINT true; blockIdx.z is the position modulo S). In the tensor cores'
+// products, output channels are rows (64 per block) and positions are columns (ROWS). Channels of the source pass
+// through shared memory 64 bytes at a time, with the weights of all taps.
 template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> struct ConvRowProduct {
     static constexpr u32 THREADS = 64 * COLUMNS, SAMPLES = G::B, ROWS_OF_BLOCK = ROWS;
     static constexpr u32 STEP = ADJOINT ? 1 : G::S;
@@ -89,7 +91,7 @@ template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> str
     static constexpr u32 PITCH = 68;
 
     u32 base;
-    // Elements from the start of each copy's source at the first chunk; all ones for zeros.
+    // Offset of each copy's source at the first chunk, in elements; all ones for zeros.
     u32 source_at[SOURCE_COPIES], weight_at[WEIGHT_COPIES];
 
     DEVICE void prepare(u32 first_row, u32 first_channel, u32 shift) {
@@ -140,7 +142,7 @@ template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> str
             if (ADJOINT) {
                 constexpr u32 ACROSS = 64 / PACK;
                 const u32 row = item / ACROSS, c = row % CHANNELS;
-                // Channels that a warp reads together get banks of their own.
+                // Channels that a warp reads together are in different banks.
                 const u32 turn = sizeof(E) == 4 ? c / 4 * 2 : c / 8 * 2 + c % 2;
                 to = row * (64 * sizeof(E)) + (item % ACROSS ^ turn) * 16;
             }
@@ -184,7 +186,7 @@ template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> str
         for (int i = 0; i < 16; ++i) Tensor<E>::round(a[i / 8][i / 4 % 2][i % 4]);
     }
 
-    // COUNT tiles of columns; a branch around the whole lets the compiler order loads and products freely.
+    // COUNT tiles of columns. With one branch around the whole, the compiler can reorder loads and products.
     template <int COUNT> static DEVICE void multiply(const char* stage, u32 half, const u32 (&own)[OWN], float (&sums)[OWN][2][4]) {
 #pragma unroll
         for (u32 tap = 0; tap < TAPS; ++tap) {
@@ -205,7 +207,7 @@ template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> str
         }
     }
 
-    // The results of the block, [ROWS, 64] with PITCH numbers a row, in shared memory.
+    // The results of the block, [ROWS, 64] with PITCH numbers per row, in shared memory.
     DEVICE float* product(const E* x, const E* w, char* shared) {
         base = shared_address(shared);
         const u32 first_row = blockIdx.x * ROWS;
@@ -265,8 +267,9 @@ template <class E, bool ADJOINT, class G, u32 ROWS, int COLUMNS, int STAGES> str
     }
 };
 
-// dw of x and dy: 64 channels of dy by 64 of x with all taps a block, for a part of the rows (blockIdx.x); the parts' sums
-// go to `parts` [gridDim.x, CO, K, CI]. Two groups of 8 warps take turns with the rows in shared memory.
+// dw of x and dy. A block computes 64 channels of dy by 64 of x with all taps for a part of the rows (blockIdx.x). The
+// parts' sums are written to `parts` [gridDim.x, CO, K, CI]. Two groups of 8 warps alternate on the rows in shared
+// memory.
 template <class E, class G, u32 ROWS, int STAGES> struct ConvRowWeight {
     static constexpr u32 THREADS = 512;
     static constexpr u32 PACK = 16 / sizeof(E), ACROSS = 64 / PACK;
@@ -301,7 +304,7 @@ template <class E, class G, u32 ROWS, int STAGES> struct ConvRowWeight {
         }
     }
 
-    // Where a row's window begins.
+    // The place at which a row's window begins.
     static DEVICE u32 slot_of(u32 skipped_rows, u32 row) {
         const u32 counted = skipped_rows + row;
         return W::slot(counted / G::T * W::WINDOW + counted % G::T * G::S - skipped_rows * G::S) * PITCH;

@@ -1,6 +1,6 @@
-// f16 operands of convolutions: they hold as many digits as tf32 does, scaled by a power of two.
+// f16 operands of convolutions: they have as many significant bits as tf32, and are scaled by a power of two.
 
-// Blocks' largest magnitudes as bits: they order as the numbers do, and infinity and NaN lie above all.
+// A block's largest magnitude as bits, which have the order of the numbers, with infinity and NaN above all.
 DEVICE u32 block_maximum(u32 x) {
     __shared__ u32 parts[8];
 #pragma unroll
@@ -13,8 +13,8 @@ DEVICE u32 block_maximum(u32 x) {
     return x;
 }
 
-// The inverse of the power of two that moves a magnitude to [2^14, 2^15); NaN where there is none, so that no result
-// looks right. Both powers are normal numbers.
+// The inverse of the power of two that scales a magnitude to [2^14, 2^15). NaN if there is none, so that the result is
+// NaN too. Both powers are normal numbers.
 DEVICE float inverse_scale(u32 magnitude) {
     if (magnitude == 0u) return 1.0f;
     if (magnitude >= 0x7f800000u) return __uint_as_float(0x7fc00000u);
@@ -22,7 +22,7 @@ DEVICE float inverse_scale(u32 magnitude) {
     return __uint_as_float((u32)(exponent < 1 ? 1 : exponent) << 23);
 }
 
-// The scale of what `source` reads, V numbers at a time.
+// The scale of the numbers that `source` reads, V at a time.
 template <int V, u64 COUNT, class Source> DEVICE void f16_scale(Source source, float* inverse, u32* partial, u32* ticket) {
     u32 largest = 0u;
 #pragma unroll 4
@@ -49,8 +49,8 @@ template <u32 COUNT> DEVICE float largest_of(const float* x) {
     return __uint_as_float(block_maximum(largest));
 }
 
-// The scale of the result of a group norm: a deviation is at most `root` times the group's standard deviation, activations
-// do not enlarge, and a factor of two is left for rounding.
+// The scale of a group norm's result. A deviation is at most `root` times the group's standard deviation, activations
+// do not enlarge values, and a factor of two allows for rounding.
 template <u32 SCALES, u32 BIASES, u32 SHIFTS>
 DEVICE void f16_bound(const float* scale, const float* bias, const float* shift, float root, float* inverse) {
     const float bound = root * largest_of<SCALES>(scale) + largest_of<BIASES>(bias) + largest_of<SHIFTS>(shift);
@@ -74,8 +74,8 @@ template <int V, u64 COUNT, class Source> DEVICE void f16_round(Source source, f
     }
 }
 
-// A product of two f16 operands in single precision: what the library left, times both inverse scales and the power of
-// two that it was held down by.
+// A product of two f16 operands in single precision: the library's result, times both inverse scales and the power of
+// two that was divided out.
 template <u64 COUNT> DEVICE void f16_expand(const fp16* x, float* y, const float* first, const float* second, double power) {
     const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
     if (at >= COUNT) return;

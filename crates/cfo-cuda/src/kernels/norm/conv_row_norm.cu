@@ -1,7 +1,7 @@
-// Group normalisation of what a convolution of lines yields, before it leaves shared memory. A block has whole samples and
+// Group normalisation of a one-row convolution's result before it leaves shared memory. A block has whole samples and
 // whole groups of 64 channels.
 
-// y = activation(((v + offset) - mean) inverse scale + bias) + shift of v = conv(x, w), which is kept.
+// y = activation(((v + offset) - mean) inverse scale + bias) + shift with v = conv(x, w), which is stored too.
 template <class P, class E, u32 GROUPS, int A, bool OFFSET, bool SHIFT>
 DEVICE void conv_row_norm(const E* x, const E* w, const float* scale, const float* bias, const float* offset, const E* shift, E* y, float* mean, float* inverse,
     E* kept, float epsilon, char* shared) {

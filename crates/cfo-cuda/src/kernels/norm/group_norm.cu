@@ -1,9 +1,9 @@
 // Group normalisation with the convolution's bias before it, activation and time term after it.
 //
-// A sample [P, C] is cut into CHUNKS runs of rows, one block each. A thread keeps V neighbouring channels and walks down
-// the rows, so that what a channel is normalised with stays in registers. Sums are per channel; the last block of a
-// sample puts them together in a fixed order. A second launch begins with the samples that the first read last, which are
-// still in the cache.
+// A sample [P, C] is divided into CHUNKS runs of rows, one block each. A thread has V neighbouring channels and
+// iterates over the rows, so that the channels' coefficients stay in registers. Sums are per channel; the last block of
+// a sample combines them in a fixed order. A second launch starts with the samples that the first one read last, which
+// are still in the cache.
 
 template <int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS> struct Cut {
     static constexpr u32 LANES = C / V;
@@ -39,7 +39,7 @@ template <int N, int V, class K, u32 C, int ROWS> DEVICE void fold_rows(const fl
     __syncthreads();
 }
 
-// Sums over the chunks of a sample; whether this block is the one that has them.
+// Sums over the chunks of a sample; returns whether this block has them.
 template <int N, u32 C, u32 CHUNKS> DEVICE bool fold_chunks(float* sums, float* partial, u32* tickets) {
     if (CHUNKS == 1) return true;
     float* own = partial + ((size_t)blockIdx.y * CHUNKS + blockIdx.x) * N * C;
@@ -55,8 +55,8 @@ template <int N, u32 C, u32 CHUNKS> DEVICE bool fold_chunks(float* sums, float* 
     return true;
 }
 
-// Mean and inverse deviation of each group of each sample. Sums are of differences from the sample's first row, near the
-// mean whatever that is, so that nothing cancels.
+// Mean and inverse deviation of each group of each sample. Sums are relative to the sample's first row, which is close
+// to the mean, so that nothing cancels.
 template <class X, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, bool OFFSET>
 DEVICE bool norm_statistics(const X* x, const float* offset, float* mean, float* inverse, float epsilon, float* partial, u32* tickets) {
     typedef Cut<V, P, C, G, CHUNKS, ROWS> K;
@@ -129,8 +129,8 @@ DEVICE void norm_apply(const X* x, const float* scale, const float* bias, const 
     }
 }
 
-// The sums of the backward pass per channel: d = dy slope, d z, z and dy with z = x - center; then what each group's
-// dx subtracts, and each sample's share of the parameters' gradients in `totals` [B, 3, C].
+// The sums of the backward pass per channel: d = dy slope, d z, z and dy with z = x - center. Then the terms that each
+// group's dx subtracts, and each sample's contribution to the parameters' gradients in `totals` [B, 3, C].
 template <class X, class D, class Y, class S, class T, class R, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET, bool SHIFT>
 DEVICE bool norm_backward_sums(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
     const D* dy, T* dshift, float* coefficients, float* totals, float* partial, u32* tickets) {
@@ -194,7 +194,7 @@ DEVICE bool norm_backward_sums(const X* x, const float* scale, const float* bias
     return true;
 }
 
-// With AGAIN the forward result is written once more.
+// With AGAIN the forward result is written too.
 template <class X, class D, class Y, class S, class T, class R, int V, u32 P, u32 C, u32 G, u32 CHUNKS, int ROWS, int A, bool OFFSET, bool SHIFT, bool AGAIN>
 DEVICE void norm_backward_apply(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
     const D* dy, const S* shift, Y* dx, R* again, const float* coefficients) {
@@ -234,7 +234,7 @@ DEVICE void norm_backward_apply(const X* x, const float* scale, const float* bia
     }
 }
 
-// Sums of the samples' shares: [BATCH, 3, C] -> three times [C]. One warp a number.
+// Sums of the samples' contributions: [BATCH, 3, C] -> three times [C]. One warp per number.
 template <u32 BATCH, u32 C, bool OFFSET> DEVICE void norm_totals(const float* totals, float* dscale, float* dbias, float* doffset) {
     __shared__ float shared[256];
     const u32 column = blockIdx.x * 32 + threadIdx.x % 32, row = threadIdx.x / 32;

@@ -1,5 +1,6 @@
-// Group normalisation of samples that a few blocks can keep: a cluster of blocks owns some whole groups of a sample, each
-// block a run of its rows in shared memory; sums go through the cluster, so that the field is read from memory once.
+// Group normalisation of samples that fit into the shared memory of a few blocks. A cluster of blocks has some whole
+// groups of a sample, each block a run of its rows. Sums are exchanged within the cluster, so the field is read from
+// memory once.
 
 template <class X, class O, u32 P, u32 C, u32 G, u32 SLICE, u32 CLUSTER, int T> struct Tile {
     static constexpr int V = 16 / sizeof(X) < 16 / sizeof(O) ? 16 / sizeof(O) : 16 / sizeof(X);
@@ -59,7 +60,7 @@ DEVICE void norm_cluster(const X* x, const float* scale, const float* bias, cons
     X* tile = reinterpret_cast<X*>(memory) + threadIdx.x * V;
     const u32 column = K::slice() + K::lane() * V, group = K::lane() * V / K::WIDTH;
     const size_t base = (size_t)blockIdx.y * P * C + column;
-    // The same tile position is written and read by one thread, so that nobody waits for others.
+    // Each tile position is written and read by the same thread, so that no synchronisation is needed.
 #pragma unroll
     for (u32 s = 0; s < K::STEPS; ++s) {
         if (K::inside(s)) {
@@ -149,7 +150,8 @@ DEVICE void norm_cluster(const X* x, const float* scale, const float* bias, cons
     if (CLUSTER > 1) cluster_wait<CLUSTER>();
 }
 
-// Sums each of N numbers over the lanes of a warp that share a column; afterwards a lane holds `kept` of them, from `at` on.
+// Sums each of N numbers over the lanes of a warp that share a column. Afterwards a lane holds `kept` of them, from
+// `at` on.
 template <int N, u32 LANES> struct Fold {
     static DEVICE constexpr int kept() { int n = N; for (u32 o = 16; o >= LANES; o >>= 1) n = n > 1 ? n / 2 : 1; return n; }
     static DEVICE int run(float (&value)[N]) {
@@ -174,8 +176,8 @@ template <int N, u32 LANES> struct Fold {
     }
 };
 
-// The channels of a thread are summed in TURNS, for fewer registers; `totals` [B, 3, C] gets each sample's share of the
-// parameters' gradients.
+// The channels of a thread are summed in TURNS, to use fewer registers; `totals` [B, 3, C] gets each sample's
+// contribution to the parameters' gradients.
 template <class X, class D, class Y, class S, class Q, class R, u32 P, u32 C, u32 G, u32 SLICE, u32 CLUSTER, int T, int A, bool OFFSET, bool SHIFT, bool AGAIN, int TURNS>
 DEVICE void norm_backward_cluster(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
     const D* dy, const S* shift, Y* dx, Q* dshift, R* again, float* totals) {

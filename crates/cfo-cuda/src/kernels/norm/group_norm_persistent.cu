@@ -1,6 +1,6 @@
-// Group normalisation by a persistent kernel, in teams of blocks: a team works on one sample at a time, each block on a
-// run of its rows kept in shared memory; sums go through global memory. While a block writes a row's results, the row
-// of the team's next sample is on its way into the same place.
+// Group normalisation by a persistent kernel with teams of blocks. A team processes one sample at a time, each block a
+// run of its rows in shared memory. Sums are exchanged through global memory. While a block writes a row's results, the
+// row of the team's next sample is loaded to the same place.
 
 template <class X, class O, u32 B, u32 P, u32 C, u32 G, u32 TEAM, u32 TEAMS, int T> struct Crew {
     static constexpr int V = sizeof(X) < sizeof(O) ? 16 / sizeof(X) : 16 / sizeof(O);
@@ -12,14 +12,14 @@ template <class X, class O, u32 B, u32 P, u32 C, u32 G, u32 TEAM, u32 TEAMS, int
     static constexpr u32 WIDTH = C / G;
     static constexpr u32 PART = WIDTH / V;
     static constexpr int WARPS = T / 32;
-    // Threads that together have all columns, and how many such piles there are.
+    // Number of threads that together cover all columns, and number of such groups.
     static constexpr u32 STACK = LANES > 32 ? LANES : 32;
     static constexpr u32 PILES = T / STACK;
     static constexpr bool WHOLE = P % TEAM == 0 && SPAN % ROWS == 0;
     static_assert((32 % LANES == 0 || LANES % 32 == 0) && T % STACK == 0 && WIDTH % V == 0 && T % 32 == 0, "rows of whole vectors in a warp");
     static DEVICE u32 team() { return blockIdx.x / TEAM; }
     static DEVICE u32 rank() { return blockIdx.x % TEAM; }
-    // Where the team's sums for a sample go; the ones for the sample before may still be read.
+    // Position of the team's sums for a sample; those of the previous sample may still be read.
     static DEVICE u32 turn(u32 sample) { return (team() * 2 + sample / TEAMS % 2) * TEAM; }
     static DEVICE u32 lane() { return threadIdx.x % LANES; }
     static DEVICE u32 row(u32 step) { return rank() * SPAN + step * ROWS + threadIdx.x / LANES; }
@@ -28,7 +28,7 @@ template <class X, class O, u32 B, u32 P, u32 C, u32 G, u32 TEAM, u32 TEAMS, int
         const u32 r = step * ROWS + threadIdx.x / LANES;
         return r < SPAN && rank() * SPAN + r < P;
     }
-    // A step of the sample's rows on its way into the tile.
+    // Starts loading a step of the sample's rows to the tile.
     template <class Z> static DEVICE void fetch(Z* tile, const Z* from, u32 sample, u32 step) {
         constexpr int PIECES = sizeof(Z) * V / 16;
         if (!inside(step)) return;
@@ -38,7 +38,7 @@ template <class X, class O, u32 B, u32 P, u32 C, u32 G, u32 TEAM, u32 TEAMS, int
     }
 };
 
-// Waits until all blocks of a team have come here; what they wrote before can be read afterwards.
+// Waits until all blocks of a team have arrived; their earlier writes are then visible.
 DEVICE void team_meet(u32* count, u32 members) {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -53,7 +53,7 @@ DEVICE void team_meet(u32* count, u32 members) {
     __syncthreads();
 }
 
-// The last to leave puts the counters back to 0.
+// The last block to leave resets the counters to 0.
 DEVICE void team_leave(u32* count, u32 members) {
     if (threadIdx.x == 0 && atomicAdd(count + 1, 1u) == members - 1) {
         count[0] = 0u;
@@ -61,7 +61,8 @@ DEVICE void team_leave(u32* count, u32 members) {
     }
 }
 
-// Two numbers a group: sums over a block of what each thread has for its group, then over the team; all in `totals`.
+// Two numbers per group: sums over a block of each thread's numbers for its group, then over the team. All are returned
+// in `totals`.
 template <class K, u32 G, u32 TEAM> DEVICE void team_sums(float first, float second, float* piles, float* partial, float* totals, u32* count) {
 #pragma unroll
     for (u32 o = 16; o >= K::LANES; o >>= 1) {
@@ -169,7 +170,7 @@ DEVICE void norm_persistent(const X* x, const float* scale, const float* bias, c
     wait_copies<0>();
 }
 
-// `totals` [TEAM TEAMS, 3, C] gets what each block found for scale, bias and offset.
+// `totals` [TEAM TEAMS, 3, C] gets each block's sums for scale, bias and offset.
 template <class X, class D, class Y, class S, class Q, class R, u32 B, u32 P, u32 C, u32 G, u32 TEAM, u32 TEAMS, int T, int A, bool OFFSET, bool SHIFT, bool AGAIN>
 DEVICE void norm_backward_persistent(const X* x, const float* scale, const float* bias, const float* mean, const float* inverse, const float* offset,
     const D* dy, const S* shift, Y* dx, Q* dshift, R* again, float* totals, float* partial, u32* tickets) {
@@ -297,7 +298,7 @@ DEVICE void norm_backward_persistent(const X* x, const float* scale, const float
     }
     wait_copies<0>();
     __syncthreads();
-    // The tile is free now: [ROWS, 3, C].
+    // The tile is no longer needed: [ROWS, 3, C].
     float* all = reinterpret_cast<float*>(memory);
     float* own = all + threadIdx.x / K::LANES * 3 * C + column;
 #pragma unroll

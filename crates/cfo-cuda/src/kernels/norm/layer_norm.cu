@@ -1,4 +1,4 @@
-// Layer normalisation: one warp a token, V neighbours a lane, the token in registers.
+// Layer normalisation: one warp per token, V neighbours per lane, the token in registers.
 
 template <int V, u32 D> struct Token {
     static constexpr int STEPS = (D + 32 * V - 1) / (32 * V);
@@ -20,7 +20,7 @@ template <> struct Bundle<bf16, 1> {
     DEVICE float get(int) const { return real(pack); }
 };
 
-// A token as it is stored: read ahead of its use.
+// A token as it is stored: loaded ahead of its use.
 template <class T, int V, u32 D> struct Stored {
     typedef Token<V, D> K;
     Bundle<T, V> at[K::STEPS];
@@ -32,7 +32,7 @@ template <class T, int V, u32 D> struct Stored {
     DEVICE float get(int s, int i) const { return K::inside(s) ? at[s].get(i) : 0.0f; }
 };
 
-// With RESIDUAL, `gate` times `value` is added to x first, and what that gives is kept in `total`.
+// With RESIDUAL, `gate` times `value` is added to x first, and the sum is stored in `total`.
 template <int V, u32 N, u32 D, u64 TOKENS, bool MODULATED, bool RESIDUAL, class X, class Y, class M, class L, class W, class S>
 DEVICE void layer_norm(const X* x, const M* shift, const M* scale, const L* gate, const W* value, S* total, Y* y, float* mean, float* inverse,
     float epsilon) {
@@ -88,8 +88,9 @@ DEVICE void layer_norm(const X* x, const M* shift, const M* scale, const L* gate
     }
 }
 
-// A block walks SPAN tokens of one sample; the last block of a sample adds what its blocks found for shift, scale and gate.
-// With ADD, `plus` is added to dx. With GATED, `gated` is dx times the gate and dgate the sum of dx times `value`.
+// A block iterates over SPAN tokens of one sample; the last block of a sample adds all blocks' sums for shift, scale
+// and gate. With ADD, `plus` is added to dx. With GATED, `gated` is dx times the gate and dgate the sum of dx times
+// `value`.
 template <int V, u32 N, u32 D, u32 CHUNKS, bool MODULATED, bool ADD, bool GATED, class X, class M, class G, class R, class Y, class T, class L, class W, class P, class Q>
 DEVICE void layer_norm_backward(const X* x, const M* scale, const float* mean, const float* inverse, const G* dy, const R* plus, const L* gate, const W* value,
     Y* dx, T* dshift, T* dscale, P* gated, Q* dgate, float* partial, u32* tickets) {

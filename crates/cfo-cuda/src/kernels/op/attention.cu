@@ -1,5 +1,5 @@
-// Attention, one thread a query or a key; the other side passes through shared memory in tiles.
-// qkv is [B, N, 3 D] with D = HEADS * HD; out and its cotangent are [B, N, D]; log_sum_exp is [B, HEADS, N].
+// Attention with one thread per query or key; the other side passes through shared memory in tiles. qkv is [B, N, 3 D]
+// with D = HEADS * HD; out and its cotangent are [B, N, D]; log_sum_exp is [B, HEADS, N].
 
 #define TILE 32
 

@@ -1,12 +1,12 @@
-// Attention of whole heads: a block keeps queries, keys and values of one head in shared memory. Rows there are HD elements
-// apart; their parts of 8 are permuted so that 8 neighbouring rows fall into different banks.
+// Attention of whole heads: a block holds queries, keys and values of one head in shared memory. Rows are HD elements
+// apart; their parts of 8 are permuted so that 8 neighbouring rows are in different banks.
 
 template <int HD> DEVICE u32 place(u32 row, u32 part) {
     constexpr u32 PARTS = HD / 8;
     return row * HD + (part ^ (PARTS % 8 == 0 ? row % 8 : PARTS % 4 == 0 ? row / 2 % 4 : row / 4 % 2)) * 8;
 }
 
-// Blocks of 8 x 8 into shared memory, laid out as load_four reads them.
+// Writes 8 x 8 blocks to shared memory in the layout that load_four reads.
 DEVICE void store_four(bf16* at, const u32 (&a)[4]) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"((u32)__cvta_generic_to_shared(at)), "r"(a[0]), "r"(a[1]),
@@ -77,7 +77,7 @@ template <int HD> DEVICE void accumulate32(const u32 (&a)[2][4], const bf16* row
     }
 }
 
-// Writes this warp's 32 rows times a factor, by way of shared memory of the warp's own.
+// Writes this warp's 32 rows times a factor, through the warp's part of shared memory.
 template <int HD> DEVICE void write_whole(const float (&sum)[2][HD / 8][4], const float (&factor)[2][2], bf16* own, bf16* to, u32 pitch, u32 rows) {
     const u32 lane = threadIdx.x % 32;
 #pragma unroll
@@ -105,7 +105,7 @@ DEVICE bf16* shared_memory() {
     return reinterpret_cast<bf16*>(memory);
 }
 
-// Forward: a warp owns 32 queries; keys pass KEYS at a time.
+// Forward: a warp has 32 queries; keys are processed KEYS at a time.
 template <u32 N, u32 HEADS, int HD> DEVICE void attention_heads(const bf16* qkv, bf16* out, float* log_sum_exp, float scale) {
     constexpr u32 D = HEADS * HD, KEYS = 32, ROWS = (N + KEYS - 1) / KEYS * KEYS, THREADS = ROWS;
     bf16 *queries = shared_memory(), *keys = queries + ROWS * HD, *values = keys + ROWS * HD;
@@ -189,9 +189,9 @@ template <u32 N, u32 HEADS, int HD> DEVICE void attention_heads(const bf16* qkv,
     write_whole<HD>(sum, by, queries + first * HD, out + ((size_t)sample * N + first) * D + head * HD, D, rows);
 }
 
-// Backward: a warp owns 32 keys and keeps the cotangents of keys and values in registers. Queries pass STEP at a time; the
-// cotangents of the scores go to shared memory, from where all warps add up those of the queries. While a block works on
-// one head, the next one comes in where queries are done with.
+// Backward: a warp has 32 keys and keeps the cotangents of keys and values in registers. Queries are processed STEP at
+// a time. The cotangents of the scores are written to shared memory, from which all warps sum those of the queries.
+// While a block processes one head, the next one is loaded over the queries that are no longer needed.
 template <u32 N, u32 HEADS, int HD, u32 STEP>
 DEVICE void attention_heads_backward(const bf16* qkv, const bf16* out, const float* log_sum_exp, const bf16* dout, bf16* dqkv, float scale, u32 units) {
     constexpr u32 D = HEADS * HD, ROWS = (N + STEP - 1) / STEP * STEP, THREADS = ROWS;
@@ -282,7 +282,7 @@ DEVICE void attention_heads_backward(const bf16* qkv, const bf16* out, const flo
             }
             __syncthreads();
             if (next < units) fetch_queries(next, step * STEP);
-            // Queries of this step: 16 rows and a share of the columns at a time.
+            // Queries of this step: 16 rows and a part of the columns at a time.
             for (u32 job = warp; job < STEP / 16 * SPLIT; job += ROWS / 32) {
                 constexpr int WIDE = HD / 8 / SPLIT;
                 const u32 row = job / SPLIT * 16, column = job % SPLIT * WIDE;

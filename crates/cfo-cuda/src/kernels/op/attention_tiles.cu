@@ -1,4 +1,4 @@
-// Attention on tensor cores for bf16 and heads of a multiple of 16. A warp owns 16 rows (queries, or keys in the last
+// Attention on tensor cores for bf16 and heads of a multiple of 16. A warp has 16 rows (queries, or keys in the last
 // kernel); the other side passes through shared memory, SPAN rows at a time.
 
 #define SPAN 64

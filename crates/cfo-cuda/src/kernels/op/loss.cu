@@ -1,4 +1,4 @@
-// The mean squared error: partial sums, added by the last block in order.
+// The mean squared error: partial sums, added in order by the last block.
 template <class A, class B, class Y, int V, u64 COUNT, u32 BLOCKS>
 DEVICE void mean_squared_error(const A* a, const B* b, Y* y, float* partial, u32* ticket) {
     constexpr u64 PACKS = COUNT / V;

@@ -1,4 +1,4 @@
-// Work over many tensors in one launch: each block takes one piece of one tensor.
+// Work on many tensors in one launch: each block processes one piece of one tensor.
 
 struct Piece {
     u64 tensor;

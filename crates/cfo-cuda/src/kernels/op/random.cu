@@ -1,5 +1,6 @@
-// Philox numbers: block i of four holds elements 4 i .. of a row, under the counter [i, step, stream, number]. With GIVEN, every row has its
-// step and its number; else rows are numbered from `first` on, and a tensor that is one row has the number 0.
+// Philox numbers: block i of four holds elements 4 i .. of a row, with the counter [i, step, stream, number]. With
+// GIVEN, every row has its step and its number. Otherwise rows are numbered from `first` on, and a tensor of one row
+// has the number 0.
 template <class Y, bool NORMAL, bool GIVEN, u32 ROWS, u32 SIZE>
 DEVICE void random_numbers(const u32* counter, Y* y, u32 stream, u32 key0, u32 key1, u32 first) {
     constexpr u32 BLOCKS = (SIZE + 3) / 4;

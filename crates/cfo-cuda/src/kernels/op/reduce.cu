@@ -1,8 +1,7 @@
-// Sums over axes of what a source reads: a tensor, or an expression of tensors. The order of additions depends on shapes
-// alone.
+// Sums over axes of a source: a tensor, or an expression of tensors. The order of additions depends only on shapes.
 
-// [OUTER, REDUCED, KEPT] -> [OUTER, KEPT]. Lanes lie along columns, V columns each; rows are cut into CHUNKS parts
-// whose sums the last block to arrive adds in order.
+// [OUTER, REDUCED, KEPT] -> [OUTER, KEPT]. Lanes are along columns, V columns each; rows are divided into CHUNKS parts
+// whose sums the last block adds in order.
 template <class Source, class Y, int V, int LANES, u32 OUTER, u32 REDUCED, u32 KEPT, u32 CHUNKS>
 DEVICE void sum_columns(const Source& x, Y* y, float* partial, u32* tickets) {
     constexpr int ROWS = 256 / LANES;
@@ -40,7 +39,7 @@ DEVICE void sum_columns(const Source& x, Y* y, float* partial, u32* tickets) {
     }
     if (writes) store<V>(partial + ((size_t)blockIdx.z * CHUNKS + blockIdx.y) * KEPT + column, shared + threadIdx.x * V);
     if (!last_block(tickets + blockIdx.z * gridDim.x + blockIdx.x, CHUNKS)) return;
-    // All threads of the block share the last additions.
+    // All threads of the block take part in the last additions.
     float total[V] = {};
     if (column < KEPT) {
         for (u32 chunk = row; chunk < CHUNKS; chunk += ROWS) {
@@ -64,7 +63,7 @@ DEVICE void sum_columns(const Source& x, Y* y, float* partial, u32* tickets) {
     if (writes) store<V>(y + (size_t)blockIdx.z * KEPT + column, shared + threadIdx.x * V);
 }
 
-// [KEPT, REDUCED] -> [KEPT], one warp a row.
+// [KEPT, REDUCED] -> [KEPT], one warp per row.
 template <class Source, class Y, u32 KEPT, u32 REDUCED> DEVICE void sum_short_rows(const Source& x, Y* y) {
     const u32 row = blockIdx.x * 8 + threadIdx.x / 32;
     if (row >= KEPT) return;
@@ -78,7 +77,7 @@ template <class Source, class Y, u32 KEPT, u32 REDUCED> DEVICE void sum_short_ro
     if (threadIdx.x % 32 == 0) y[row] = Cast<Y>::of(sum);
 }
 
-// [KEPT, REDUCED] -> [KEPT], CHUNKS blocks a row.
+// [KEPT, REDUCED] -> [KEPT], CHUNKS blocks per row.
 template <class Source, class Y, int V, u32 KEPT, u32 REDUCED, u32 CHUNKS>
 DEVICE void sum_rows(const Source& x, Y* y, float* partial, u32* tickets) {
     constexpr u32 PACKS = REDUCED / V;

@@ -1,7 +1,7 @@
-// Fields on grids of another size, and the transpose.
+// Fields on grids of another size, and the transpose of this map.
 
 
-// Where point `to` of NEW lies among OLD points: two neighbours and the weight of the second.
+// Position of point `to` of NEW among OLD points: two neighbours and the weight of the second.
 template <bool LINEAR, u32 NEW, u32 OLD> DEVICE void neighbors(u32 to, u32& first, u32& second, float& weight) {
     if (!LINEAR) {
         first = second = (u32)((u64)(2 * to + 1) * OLD / (2 * NEW));
@@ -37,7 +37,7 @@ template <class X, class Y, int V, bool LINEAR, u32 H, u32 W, u32 C, u32 HN, u32
     store<V>(y + at * V, sum);
 }
 
-// The new points that may read an old one.
+// The new points that may depend on an old one.
 template <bool LINEAR, u32 NEW, u32 OLD> DEVICE void readers(u32 old, u32& first, u32& last) {
     const double ratio = (double)NEW / (double)OLD;
     const double low = floor(((double)old - 1.0) * ratio) - 2.0, high = ceil(((double)old + 2.0) * ratio) + 2.0;
@@ -46,7 +46,7 @@ template <bool LINEAR, u32 NEW, u32 OLD> DEVICE void readers(u32 old, u32& first
     if (first > NEW - 1) first = NEW - 1;
 }
 
-// The share of an old point in a new one.
+// The weight of an old point in a new one.
 template <bool LINEAR, u32 NEW, u32 OLD> DEVICE float share(u32 to, u32 old) {
     u32 first, second;
     float weight;

@@ -1,5 +1,5 @@
-// The batch sampler. Sample i of step n, counted over all machines, draws from the counter [i, n, stream, 0]; its noise from the counters
-// [block, n, stream, i + 1]. Weights are computed as cfo-numerics computes them, in double precision.
+// The batch sampler. Sample i of step n, numbered over all ranks, uses the counter [i, n, stream, 0]; its noise the
+// counters [block, n, stream, i + 1]. Weights are computed in double precision as in cfo-numerics.
 
 #define MAX_WEIGHTS 10
 #define MAX_SMOOTHNESS 8
@@ -181,10 +181,10 @@ template <int SMOOTHNESS, int STENCIL> DEVICE void path_weights(const double* ti
     for (u32 j = 0; j < w.count; ++j) w.velocity[j] /= length;
 }
 
-// What a sample is: a pair of neighbours, or a point of the path, at any time, in any interval or at any snapshot alike.
+// Kinds of samples: a pair of neighbours, or a point of the path, uniformly in time, per interval or at snapshots only.
 enum Draws { PAIR, TIME, INTERVAL, SNAPSHOT };
 
-// What a sample is made of, once for the whole field.
+// Data of a sample that are common to the whole field.
 struct Drawn {
     float value[MAX_WEIGHTS], velocity[MAX_WEIGHTS];
     float time, gamma, rate;
@@ -216,7 +216,7 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
         from = to = scaled(words[3], snapshots);
     }
     const double start = times[from], stop = times[to];
-    // Not contracted: the host draws the same time, bit for bit, when it gathers the snapshots.
+    // Not contracted: the host computes the same time, bit for bit, when it gathers the snapshots.
     const double t = __dadd_rn(start, __dmul_rn(__dadd_rn(stop, -start), unit_double(words[1], words[2])));
     Weights w;
     path_weights<SMOOTHNESS, STENCIL>(times, snapshots, t, w);
@@ -234,8 +234,8 @@ DEVICE void draw(u32 sample, const double* times, const u32* offsets, u32 trajec
     drawn.rate = (float)(slope - decay * gamma);
 }
 
-// Writes elements 4 block .. 4 block + 4 of one sample's state and target. With STAGED, `values` holds that many rows for
-// each sample rather than all snapshots. `number` counts samples over all machines that share the batch.
+// Writes elements 4 block .. 4 block + 4 of one sample's state and target. With STAGED, `values` holds only STAGED rows
+// for each sample instead of all snapshots. `number` numbers samples over all ranks that share the batch.
 template <class Y, Draws DRAWS, bool NOISE, u32 SIZE, u32 STAGED>
 DEVICE void write_block(const Drawn& drawn, u32 sample, u32 number, u32 block, const float* values, Y* state, Y* target, u32 step, u32 stream,
     u32 key0, u32 key1) {
@@ -303,7 +303,7 @@ DEVICE void sample_fields(const float* values, const double* times, const u32* o
     }
 }
 
-// Small fields: one thread a sample.
+// Small fields: one thread per sample.
 template <class Y, int SMOOTHNESS, int STENCIL, Draws DRAWS, bool NOISE, u32 SIZE, u32 BATCH, u32 STAGED>
 DEVICE void sample_points(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
     u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, double amplitude, u32 exponent, double decay, u32 first) {
@@ -317,8 +317,8 @@ DEVICE void sample_points(const float* values, const double* times, const u32* o
         write_block<Y, DRAWS, NOISE, SIZE, STAGED>(drawn, sample, first + sample, block, values, state, target, step, stream, key0, key1);
 }
 
-// Windows of snapshots with their times: a thread for every four elements of a sample's field. The last snapshot of a
-// trajectory that is shorter stands for those that it lacks.
+// Windows of snapshots with their times: one thread for every four elements of a sample's field. Shorter trajectories
+// repeat their last snapshot.
 template <class Y, u32 INTERVALS, u32 SIZE, u32 BATCH, bool STAGED>
 DEVICE void sample_windows(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
     u32* chosen, float* instants, float* lengths, u32 trajectories, u32 stream, u32 key0, u32 key1, u32 first) {
@@ -351,7 +351,7 @@ DEVICE void sample_windows(const float* values, const double* times, const u32* 
     }
 }
 
-// Whole trajectories: blocks of threads share the weights of one of FRAMES equally distant times of one sample.
+// Whole trajectories: blocks of threads share the weights of one of FRAMES equidistant times of one sample.
 template <class Y, int SMOOTHNESS, int STENCIL, u32 FRAMES, u32 SIZE, u32 STAGED>
 DEVICE void sample_whole(const float* values, const double* times, const u32* offsets, const u32* counter, float* time, Y* state, Y* target,
     u32* chosen, u32 trajectories, u32 stream, u32 key0, u32 key1, u32 first) {

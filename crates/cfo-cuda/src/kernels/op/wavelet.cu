@@ -1,7 +1,7 @@
 // Wavelet transforms.
 
-// One level along one axis over the corner ROWS x COLUMNS of each field; the rest is copied. With ENDS the line does not go on at its start: the
-// last average and the first detail are what is left of the filters at the ends, whose weights follow the taps.
+// One level along one axis over the corner ROWS x COLUMNS of each field; the rest is copied. With ENDS the line is not
+// periodic: the last average and the first detail use the truncated filters of the ends, whose weights follow the taps.
 template <class X, class Y, int V, u32 H, u32 W, u32 C, u32 ROWS, u32 COLUMNS, bool ALONG_WIDTH, bool INVERSE, bool ENDS, int TAPS, u64 COUNT>
 DEVICE void wavelet(const X* x, Y* y, const float* taps) {
     const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;

@@ -1,7 +1,7 @@
-// Products of a long matrix with a short one by warpgroups of four warps (sm_90a). A block keeps WIDE columns of the short
-// matrix in shared memory. Two pairs of warpgroups walk the rows of the long one, 64 at a time, half of the columns each, so
-// that one pair computes while the other finishes what it has: bias and GELU, or GELU's slope and sums over rows. Four more
-// warps bring the rows, in chunks of 64 elements each, by rings of RING chunks for each pair.
+// Products of a long matrix with a short one by warpgroups of four warps (sm_90a). A block keeps WIDE columns of the
+// short matrix in shared memory. Two pairs of warpgroups iterate over the rows of the long one, 64 at a time, half of
+// the columns each. One pair multiplies while the other runs its epilogue: bias and GELU, or GELU's slope and sums over
+// rows. Four more warps load the rows in chunks of 64 elements, with a ring of RING chunks for each pair.
 
 #define WIDE 192
 #define RING 5
@@ -22,7 +22,7 @@ DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "mem
 DEVICE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT> DEVICE void await_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
-// Rows of 64 elements in shared memory, their eight parts permuted by the row, as the tensor cores read them.
+// Rows of 64 elements in shared memory, with their eight parts permuted by the row, as the tensor cores read them.
 DEVICE u64 description(u32 address) { return (u64)((address & 0x3ffffu) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62); }
 DEVICE u32 swizzled(u32 row, u32 part) { return row * 128 + (part ^ (row % 8)) * 16; }
 
@@ -43,10 +43,10 @@ DEVICE void warpgroup_multiply_add(float (&d)[48], u64 a, u64 b) {
         : "l"(a), "l"(b));
 }
 
-// The column that the accumulator's column c belongs to: a thread has eight neighbours, four threads 32.
+// The column of the accumulator's column c: a thread has eight neighbours, four threads have 32.
 DEVICE u32 column_of(u32 c) { return c / 32 * 32 + c % 8 / 2 * 8 + c / 8 % 4 * 2 + c % 2; }
 
-// The columns of one panel of the short matrix, [K, N] or turned [N, K].
+// The columns of one panel of the short matrix, [K, N] or transposed [N, K].
 template <u32 N, u32 K, bool TURNED> DEVICE void load_panel(const bf16* weight, u32 panel, u32 to) {
     for (u32 i = threadIdx.x; i < WIDE * (K / 8); i += 640) {
         if (TURNED) {
@@ -75,7 +75,7 @@ DEVICE void read_four(u32 (&words)[4], const bf16* from) {
     words[3] = pack.w;
 }
 
-// GELU and its slope with as few instructions as there are: sigmoid(z) = 1 / (1 + 2^-z log2 e).
+// GELU and its slope with few instructions: sigmoid(z) = 1 / (1 + 2^-z log2 e).
 DEVICE float quick_sigmoid(float x, float square) {
     constexpr float SLOPE = -GELU_SCALE * 1.4426950408889634f;
     float power, y;
@@ -83,7 +83,7 @@ DEVICE float quick_sigmoid(float x, float square) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + power));
     return y;
 }
-// Cut where the sigmoid is 0 or 1 in one instruction each, which keep NaN: an infinite argument times 0 would be NaN.
+// Clamping where the sigmoid is 0 or 1, in one instruction each; NaN stays NaN. Infinity times 0 would be NaN.
 DEVICE float not_below(float x, float low) {
     float y;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
@@ -105,8 +105,8 @@ DEVICE float quick_gelu_slope(float x) {
     return s + s * (steep - s * steep);
 }
 
-// One product of M x K and K x N. A block has a panel of columns and every `blocks`-th pair of 64 rows.
-// SLOPE: out = (a weight) gelu'(kept), and with SUMS its sums over rows. Otherwise: kept = a weight + bias, out = gelu(kept).
+// One product of M x K and K x N. A block has a panel of columns and every `blocks`-th pair of 64 rows. With SLOPE, out
+// = (a weight) gelu'(kept), and with SUMS its sums over rows. Otherwise kept = a weight + bias and out = gelu(kept).
 template <u32 M, u32 N, u32 K, bool TURNED, bool SLOPE, bool SUMS, class B, class S>
 DEVICE void gelu_product(const bf16* a, const bf16* weight, const B* bias, bf16* kept, bf16* out, S* sums, float* partial, u32* tickets) {
     constexpr u32 PANELS = N / WIDE, CHUNKS = K / 64, TILES = (M + 63) / 64;
@@ -124,7 +124,7 @@ DEVICE void gelu_product(const bf16* a, const bf16* weight, const B* bias, bf16*
     publish();
     __syncthreads();
     if (threadIdx.x >= 512) {
-        // Two of these warps serve a pair, every second chunk each.
+        // Two of these warps serve a pair, with alternate chunks.
         fewer_registers<24>();
         const u32 group = threadIdx.x / 64 % 2, odd = threadIdx.x / 32 % 2;
         const u32 even_row = swizzled(lane / 8, lane % 8), odd_row = swizzled(lane / 8 + 4, lane % 8);
@@ -222,7 +222,7 @@ DEVICE void gelu_product(const bf16* a, const bf16* weight, const B* bias, bf16*
         }
     }
     if (!SUMS) return;
-    // Sums of the warp's rows, of the block's warps, of the panel's blocks.
+    // Sums over the warp's rows, the block's warps, and the panel's blocks.
     workers_barrier();
     float* shared = reinterpret_cast<float*>(memory);
     u32* arrived = reinterpret_cast<u32*>(shared + 16 * WIDE);

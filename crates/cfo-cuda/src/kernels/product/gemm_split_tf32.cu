@@ -1,33 +1,35 @@
 // Products in single precision on tensor cores, tile by tile.
 //
-// Each number is the sum of two of tf32's 11 bits, and three of the four products of those are taken: what is left out is of the
-// order of single precision's own rounding. The cores cut off what their sums cannot hold, so a sum runs over few terms there and
-// goes on in ordinary additions. Infinite and huge numbers have no second part; a result that is not finite is computed again by
-// plain additions.
+// Each number is the sum of two tf32 numbers of 11 bits, and three of the four products of those are computed. The
+// omitted product is of the order of single precision's rounding. The cores truncate their sums, so they add few terms,
+// and ordinary additions combine the results. Infinite and huge numbers have no second part; a result that is not
+// finite is computed again by ordinary additions.
 
-// Terms that a buffer in shared memory holds.
+// Number of terms in a buffer in shared memory.
 #define TERMS 32
 
-// A block's tile of M_ rows and N_ columns, the warps along them, and how many buffers there are.
+// A block's tile of M_ rows and N_ columns, the warps along them, and the number of buffers.
 template <int M_, int N_, int WARPS_M_, int WARPS_N_, int STAGES_> struct Cut {
     static constexpr int M = M_, N = N_, WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, STAGES = STAGES_;
     static constexpr int THREADS = 32 * WARPS_M * WARPS_N, MT = M / 16 / WARPS_M, NP = N / 16 / WARPS_N;
     static_assert(M % (16 * WARPS_M) == 0 && N % (16 * WARPS_N) == 0, "whole tiles for every warp");
 };
-// Rows, columns and terms, and how many blocks share the terms of a tile.
+// Rows, columns and terms, and the number of blocks that share the terms of a tile.
 template <u32 ROWS_, u32 COLUMNS_, u32 INNER_, u32 CHUNKS_> struct Sizes {
     static constexpr u32 ROWS = ROWS_, COLUMNS = COLUMNS_, INNER = INNER_, CHUNKS = CHUNKS_;
-    // Terms of a chunk, in whole buffers.
+    // Number of terms of a chunk, in whole buffers.
     static constexpr u32 SPAN = (INNER + TERMS * CHUNKS - 1) / (TERMS * CHUNKS) * TERMS;
 };
-// Whether terms lie side by side, the distance of the other index, that of the matrices of a batch, numbers copied at once.
+// Whether terms are contiguous, the distance of the other index, the distance of the matrices of a batch, and the
+// numbers copied at once.
 template <bool ALONG_, u32 STEP_, u32 BATCH_, int V_> struct Factor {
     static constexpr bool ALONG = ALONG_;
     static constexpr u32 STEP = STEP_, BATCH = BATCH_;
     static constexpr int V = V_;
 };
-// What is done on the way out: activations by number (SLOPE multiplies by the slope at a further operand), what is added, whether
-// the value before the activation is kept; the distance of rows, that of the batch, and neighbours written at once.
+// The epilogue: activations by number (SLOPE multiplies by the slope at another operand), added operands, whether the
+// value before the activation is stored; the distances of rows and of the batch, and the number of neighbours written
+// at once.
 template <bool BIAS_, bool ADD_, bool KEEP_, int ACTIVATION_, int SLOPE_, u32 STEP_, u32 BATCH_, int V_> struct Epilogue {
     static constexpr bool BIAS = BIAS_, ADD = ADD_, KEEP = KEEP_;
     static constexpr int ACTIVATION = ACTIVATION_, SLOPE = SLOPE_, V = V_;
@@ -39,8 +41,8 @@ struct Operands {
     float *kept, *y, *sums, *partial;
 };
 
-// Brings TERMS terms of SIDE rows (of a) or columns (of b). Groups of four numbers change places so that warps read without
-// waiting for each other; PAIRED says that two neighbours along the side are read one after the other.
+// Loads TERMS terms of SIDE rows (of a) or columns (of b). Groups of four numbers are permuted so that warps read
+// without bank conflicts. PAIRED: two neighbours along the side are read one after the other.
 template <class F, int THREADS, int SIDE, bool PAIRED>
 DEVICE void bring(float* to, const float* from, u32 first, u32 side, u32 term, u32 end) {
     constexpr int LINE = F::ALONG ? TERMS : SIDE, PER = LINE / F::V, COUNT = SIDE * TERMS / F::V;
@@ -61,7 +63,7 @@ DEVICE void bring(float* to, const float* from, u32 first, u32 side, u32 term, u
 
 DEVICE float2 pair_at(const float* from) { return *reinterpret_cast<const float2*>(from); }
 
-// A number as the sum of two of tf32. The second part is exact; the cores cut off its last bit.
+// A number as the sum of two tf32 numbers. The second part is exact; the cores truncate its last bit.
 DEVICE void halves(float x, u32& high, u32& low) {
     high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
     low = __float_as_uint(x - __uint_as_float(high));
@@ -72,7 +74,7 @@ DEVICE void multiply(float* sum, const u32* a, const u32* b) {
     mma_m16n8k8_tf32(sum, a[0], a[1], a[2], a[3], b[0], b[1]);
 }
 
-// What a lane needs of 16 rows of a: rows `row` + g and + 8 or, where rows lie side by side, 2 g and 2 g + 1.
+// A lane's part of 16 rows of a: rows `row` + g and + 8 or, if rows are contiguous, 2 g and 2 g + 1.
 template <int SIDE, bool ALONG> DEVICE void rows_of(const float* a, u32 row, u32 step, float* to) {
     const u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     if (ALONG) {
@@ -86,7 +88,7 @@ template <int SIDE, bool ALONG> DEVICE void rows_of(const float* a, u32 row, u32
     }
 }
 
-// What a lane needs of 16 columns of b: columns `column` + 2 g (first two numbers) and 2 g + 1 (last two).
+// A lane's part of 16 columns of b: columns `column` + 2 g (first two numbers) and 2 g + 1 (last two).
 template <int SIDE, bool ALONG> DEVICE void columns_of(const float* b, u32 column, u32 step, float* to) {
     const u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     if (ALONG) {
@@ -102,8 +104,8 @@ template <int SIDE, bool ALONG> DEVICE void columns_of(const float* b, u32 colum
 
 DEVICE bool finite(float x) { return fabsf(x) <= 3.402823466e38f; }
 
-// A buffer's terms, 8 in a step, for a warp's MT x 2 NP tiles of 16 x 8; M and N are the sides of the buffers. RUN steps are summed
-// by the cores before an addition of our own.
+// A buffer's terms, 8 per step, for a warp's MT x 2 NP tiles of 16 x 8. M and N are the sides of the buffers. The cores
+// sum RUN steps before an ordinary addition.
 template <int M, int N, int MT, int NP, bool A_ALONG, bool B_ALONG>
 DEVICE void take(const float* a, const float* b, u32 row, u32 column, float (*sum)[2 * NP][4]) {
     constexpr int RUN = NP > 1 ? 2 : 4, NT = 2 * NP;
@@ -141,7 +143,7 @@ DEVICE void take(const float* a, const float* b, u32 row, u32 column, float (*su
     }
 }
 
-// One element by plain additions.
+// One element by ordinary additions.
 template <class A, class B>
 __device__ __noinline__ float plain_sum(const float* a, const float* b, u32 row, u32 column, u32 first, u32 end) {
     float sum = 0.0f;
@@ -153,8 +155,8 @@ __device__ __noinline__ float plain_sum(const float* a, const float* b, u32 row,
     return sum;
 }
 
-// What is added to four neighbours of a result, and their slopes. All of these are loaded before anything is stored: loads do
-// not pass stores.
+// Added operands of four neighbours of a result, and their slopes. All are loaded before any store, because loads are
+// not moved across stores.
 template <class W> DEVICE void operands_of(const Operands& x, size_t at, u32 column, u32 there, float* plus, float* slope) {
 #pragma unroll
     for (int i = 0; i < 4; i += W::V) {
@@ -170,7 +172,7 @@ template <class W> DEVICE void operands_of(const Operands& x, size_t at, u32 col
     }
 }
 
-// Bias, sum, activation or slope, and out; `there` of the four exist.
+// Bias, sum, activation or slope, and output; `there` of the four exist.
 template <class W> DEVICE void finish(const Operands& x, float* value, const float* plus, const float* slope, size_t at, u32 there) {
 #pragma unroll
     for (int i = 0; i < 4; i += W::V) {
@@ -189,8 +191,8 @@ template <class W> DEVICE void finish(const Operands& x, float* value, const flo
     }
 }
 
-// The way out of COUNT times four neighbours, BATCH at a time: `place(i, at, column)` says where they go, or that they do not
-// exist, `value(i, to)` what they are.
+// The output of COUNT times four neighbours, BATCH at a time: `place(i, at, column)` returns their position, or that
+// they do not exist, `value(i, to)` their values.
 template <class W, int COUNT, int BATCH, u32 COLUMNS, class Place, class Values>
 DEVICE void finish_all(const Operands& x, const Place& place, const Values& values) {
 #pragma unroll
@@ -214,7 +216,7 @@ DEVICE void finish_all(const Operands& x, const Place& place, const Values& valu
     }
 }
 
-// The tile of one block: what its threads know and hold.
+// The tile of one block: state of its threads.
 template <class C, class S, class A, class B, class W> struct Product {
     static constexpr int MT = C::MT, NP = C::NP, NT = 2 * NP;
     static constexpr int A_SIZE = C::M * TERMS, STAGE = (C::M + C::N) * TERMS;
@@ -222,7 +224,7 @@ template <class C, class S, class A, class B, class W> struct Product {
 
     Operands x;
     u32 batch, first_row, first_column;
-    // Of the warp within the tile.
+    // Position of the warp within the tile.
     u32 row, column;
     float sum[MT][NT][4];
 
@@ -246,7 +248,7 @@ template <class C, class S, class A, class B, class W> struct Product {
         bring<B, C::THREADS, C::N, true>(to + A_SIZE, x.b, first_column, S::COLUMNS, buffer * TERMS, S::INNER);
     }
 
-    // The next buffer, when it has arrived; the one after those under way is sent for.
+    // The next buffer, after it has arrived; the load of the one after those in progress is started.
     DEVICE const float* next(float* stages, u32 buffer) const {
         wait_copies<C::STAGES - 2>();
         __syncthreads();
@@ -268,7 +270,7 @@ template <class C, class S, class A, class B, class W> struct Product {
         }
     }
 
-    // Computes anew what is not finite.
+    // Computes results that are not finite again.
     DEVICE void repair() {
         bool well = true;
 #pragma unroll

@@ -1,7 +1,7 @@
-// Products of many rows with a matrix that stays: a block keeps b in shared memory, split for single precision as in tile.cu,
-// and walks over the rows of a. For Hopper's instructions on groups of four warps.
+// Products of many rows with a resident matrix. A block keeps b in shared memory, split for single precision as in
+// gemm_split_tf32.cu, and iterates over the rows of a. For Hopper's warpgroup instructions.
 
-// Terms of a that a thread holds at once.
+// Number of terms of a that a thread holds at once.
 #define HELD 128
 
 #define EIGHT(d, i) \
@@ -28,26 +28,26 @@ template <> DEVICE void multiply_group<64>(float* d, const u32* a, u64 b, int ad
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
 }
 
-// Keeps the compiler from reading results before the cores are done with them.
+// Prevents the compiler from reading results before the cores have finished.
 template <int COUNT> DEVICE void settle(float* values) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(values[i])::"memory");
 }
 
-// Where b's element of term k and column n lies: groups of 8 columns x 4 terms. Terms and columns are taken in an order in which
-// a thread's numbers of a, and those of the result, lie side by side in memory.
+// Position of b's element of term k and column n: groups of 8 columns x 4 terms. Terms and columns are ordered such
+// that a thread's numbers of a, and those of the result, are contiguous in memory.
 template <int N> DEVICE u32 stay_place(u32 k, u32 n) {
     const u32 group = k / 16 * 4 + k % 4, block = n / 16 * 2 + n % 2;
     return (group * (N / 8) + block) * 32 + n % 16 / 2 * 4 + k % 16 / 4;
 }
 
-// What the cores need to know of b from step `step` of 8 terms on.
+// The descriptor of b for the cores, from step `step` of 8 terms on.
 template <int N> DEVICE u64 stay_matrix(const float* b, u32 step) {
     const u64 at = (u32)__cvta_generic_to_shared(b + step * N * 8) >> 4;
     return at | (u64)(N / 8 * 128 >> 4) << 16 | (u64)(128 >> 4) << 32;
 }
 
-// Brings b, in two parts, to shared memory.
+// Loads b, in two parts, to shared memory.
 template <class B, int THREADS, int K, int N> DEVICE void stay_bring(const float* from, float* high, float* low) {
     constexpr int V = B::ALONG ? 4 : 2, COUNT = K * N / V;
 #pragma unroll 16
@@ -69,7 +69,8 @@ template <class B, int THREADS, int K, int N> DEVICE void stay_bring(const float
     }
 }
 
-// 64 rows and HELD terms of a on their way; groups of four numbers change places so that lanes read without waiting.
+// Starts loading 64 rows and HELD terms of a; groups of four numbers are permuted so that lanes read without bank
+// conflicts.
 template <class A, int K> DEVICE void stay_rows(float* to, const float* from, u32 first, u32 rows, u32 term) {
     constexpr int WIDTH = K < HELD ? K : HELD, PER = WIDTH / 4;
     const u32 thread = threadIdx.x % 128;
@@ -82,10 +83,10 @@ template <class A, int K> DEVICE void stay_rows(float* to, const float* from, u3
     commit_copies();
 }
 
-// Waits for the other warps of four.
+// Waits for the other three warps of the group.
 DEVICE void stay_meet() { asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / 128) : "memory"); }
 
-// sum = a b over STEPS steps, the small products first: what the cores cut off then is smaller still.
+// sum = a b over STEPS steps, the small products first, so that less is truncated.
 template <int N, int STEPS>
 DEVICE void stay_multiply(float* sum, const u32 (*upper)[4], const u32 (*lower)[4], const float* high, const float* low) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -99,7 +100,7 @@ DEVICE void stay_multiply(float* sum, const u32 (*upper)[4], const u32 (*lower)[
     settle<N / 2>(sum);
 }
 
-// Four times four neighbours of the result's operands, those that this thread itself takes up later: ITEMS of them.
+// Four times four neighbours of the result's operands, the ones that this thread will use: ITEMS of them.
 template <int ITEMS, class Place> DEVICE void stay_operands(float* to, const float* from, const Place& place) {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
@@ -110,7 +111,7 @@ template <int ITEMS, class Place> DEVICE void stay_operands(float* to, const flo
     }
 }
 
-// K terms in all, N columns a block (blockIdx.y counts such), one matrix of a batch each blockIdx.z.
+// K terms in all, N columns per block (blockIdx.y counts them), one matrix of a batch per blockIdx.z.
 template <class S, class A, class B, class W, int N, int GROUPS> DEVICE void resident_product(Operands x) {
     constexpr int K = S::INNER, WIDTH = K < HELD ? K : HELD, STEPS = WIDTH / 8, PASSES = K / WIDTH;
     constexpr u32 TILES = (S::ROWS + 63) / 64;
@@ -153,7 +154,7 @@ template <class S, class A, class B, class W, int N, int GROUPS> DEVICE void res
             stay_meet();
             const bool more = pass + 1 < PASSES;
             const u32 next = more ? tile : tile + gridDim.x * GROUPS;
-            // What the result meets on its way out comes first, then the next rows.
+            // Operands of the epilogue are loaded first, then the next rows.
             if (W::ADD && pass == 0) stay_operands<N / 8>(added, x.add, place);
             if (W::SLOPE && pass == 0) stay_operands<N / 8>(slopes, x.slope, place);
             commit_copies();

@@ -1,10 +1,10 @@
-// Gradients of weights: y = a' b over many terms, for Hopper's instructions on groups of four warps. A block takes 128 rows and
+// Gradients of weights, y = a' b over many terms, with Hopper's warpgroup instructions. A block computes 128 rows and
 // 128 columns of one chunk of terms; a second kernel adds the chunks in order.
 
 #define ACROSS 128
 
-// One buffer of b, as it came, in two parts and in the groups of 8 columns x 4 terms that the cores read; a warp takes 16 columns
-// and adds them up.
+// One buffer of b, split into two parts in the groups of 8 columns x 4 terms that the cores read. A warp processes and
+// sums 16 columns.
 DEVICE void gradient_split(const float* b, float* high, float* low, float* total) {
     const u32 warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -23,7 +23,7 @@ DEVICE void gradient_split(const float* b, float* high, float* low, float* total
     }
 }
 
-// One buffer of a in two parts: 16 rows a warp, two a lane.
+// One buffer of a in two parts: 16 rows per warp, two per lane.
 DEVICE void gradient_rows(const float* a, u32 row, u32 (*upper)[4], u32 (*lower)[4]) {
 #pragma unroll
     for (int s = 0; s < TERMS / 8; ++s) {
@@ -34,7 +34,7 @@ DEVICE void gradient_rows(const float* a, u32 row, u32 (*upper)[4], u32 (*lower)
     }
 }
 
-// The products of one buffer, begun: the small ones first.
+// Starts the products of one buffer, the small ones first.
 DEVICE void gradient_begin(float* part, u32 (*upper)[4], u32 (*lower)[4], const float* high, const float* low) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -46,7 +46,8 @@ DEVICE void gradient_begin(float* part, u32 (*upper)[4], u32 (*lower)[4], const 
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Chunks of terms go to partial [CHUNKS][batch][ROWS][COLUMNS], and the sums of b's columns to [CHUNKS][COLUMNS] after that.
+// Chunks of terms are written to partial [CHUNKS][batch][ROWS][COLUMNS], and the sums of b's columns to
+// [CHUNKS][COLUMNS] after that.
 template <class S, class A, class B, bool SUMS> DEVICE void wgrad_product(Operands x) {
     constexpr int STAGES = 3, RAW = 2 * ACROSS * TERMS, HALF = ACROSS * TERMS;
     constexpr u32 BUFFERS = S::SPAN / TERMS;
@@ -90,7 +91,7 @@ template <class S, class A, class B, bool SUMS> DEVICE void wgrad_product(Operan
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         settle<ACROSS / 2>(part);
-        // The cores have read these until now: the next ones must not take their registers before.
+        // The cores may still read these: the next ones must not use their registers earlier.
 #pragma unroll
         for (int i = 0; i < TERMS / 2; ++i) asm volatile("" ::"r"(upper[i / 4][i % 4]), "r"(lower[i / 4][i % 4]) : "memory");
 #pragma unroll

@@ -1,7 +1,7 @@
-// Products with one side of a few elements: memory decides their time, so one pass over the long side does it.
+// Products with a short side. Memory limits their speed, so they read the long side once.
 
-// y [ROWS, N] = a [ROWS, K] b + bias with N small; b (k, n) lies at k BR + n BC. LANES threads share a row, V neighbours
-// each; a block walks over the rows.
+// y [ROWS, N] = a [ROWS, K] b + bias with N small; b (k, n) is at k BR + n BC. LANES threads share a row, V neighbours
+// each; a block iterates over the rows.
 template <class A, class B, class S, class Y, int V, u32 ROWS, u32 K, int N, int LANES, u32 AR, u32 BR, u32 BC, u32 YR, bool BIAS>
 DEVICE void thin_columns(const A* a, const B* b, const S* bias, Y* y) {
     constexpr int STEPS = (K + V * LANES - 1) / (V * LANES);
@@ -17,7 +17,7 @@ DEVICE void thin_columns(const A* a, const B* b, const S* bias, Y* y) {
             for (int n = 0; n < N; ++n) w[s][i][n] = k < K ? real(b[(size_t)k * BR + n * BC]) : 0.0f;
         }
     }
-    // All threads of a warp make the same number of rounds: the sums below need them all.
+    // All threads of a warp run the same number of iterations, as the sums below need all threads.
 #pragma unroll 4
     for (u32 first = blockIdx.x * EACH; first < ROWS; first += gridDim.x * EACH) {
         const u32 row = first + threadIdx.x / LANES;
@@ -45,7 +45,8 @@ DEVICE void thin_columns(const A* a, const B* b, const S* bias, Y* y) {
     }
 }
 
-// y [ROWS, N] = a b + bias with K small; a (r, k) lies at r AR + k AC. A thread keeps V columns of b and walks over rows.
+// y [ROWS, N] = a b + bias with K small; a (r, k) is at r AR + k AC. A thread keeps V columns of b and iterates over
+// rows.
 template <class A, class B, class S, class Y, int V, u32 ROWS, int K, u32 N, u32 AR, u32 AC, u32 BR, u32 BC, u32 YR, bool BIAS>
 DEVICE void thin_terms(const A* a, const B* b, const S* bias, Y* y) {
     constexpr u32 LANES = N / V, EACH = 256 / LANES;
@@ -73,8 +74,8 @@ DEVICE void thin_terms(const A* a, const B* b, const S* bias, Y* y) {
     }
 }
 
-// y (w, t) = sum over rows of wide [ROWS, W] and thin [ROWS, T], T small, to w YW + t YT. Blocks take runs of rows; the
-// last to arrive adds what they found, in order.
+// y (w, t) = sum over rows of wide [ROWS, W] and thin [ROWS, T], T small, written to w YW + t YT. Blocks process runs
+// of rows; the last to arrive adds their sums in order.
 template <class A, class B, class Y, int V, u32 ROWS, u32 W, int T, u32 AR, u32 BR, u32 YW, u32 YT, u32 CHUNKS>
 DEVICE void thin_gradients(const A* wide, const B* thin, Y* y, float* partial, u32* ticket) {
     constexpr u32 LANES = W / V, EACH = 256 / LANES, SPAN = (ROWS + CHUNKS - 1) / CHUNKS;
@@ -118,9 +119,9 @@ DEVICE void thin_gradients(const A* wide, const B* thin, Y* y, float* partial, u
     }
 }
 
-// y [ROWS, N] = m x for each x [K, N] of a batch, with one matrix m for all: m (r, k) lies at r MR + k MC. A block takes TILE
-// columns; PARTS groups of threads share the sum (few rows) or the rows (few terms). The matrix lies in shared memory, turned so
-// that what a thread reads next is together.
+// y [ROWS, N] = m x for each x [K, N] of a batch, with a common matrix m: m (r, k) is at r MR + k MC. A block computes
+// TILE columns; PARTS groups of threads share the sum (few rows) or the rows (few terms). The matrix is in shared
+// memory, transposed so that a thread's next reads are contiguous.
 #define TILE 64
 #define PARTS 4
 

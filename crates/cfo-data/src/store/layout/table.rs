@@ -90,7 +90,7 @@ impl Table {
         if let Some(&found) = version.as_ref().and_then(|version| version.first())
             && found != VERSION as f64
         {
-            let what = format!("version {found} of the layout `cfo` (this program knows version {VERSION})");
+            let what = format!("version {found} of the layout `cfo` (this program reads version {VERSION})");
             return Err(DataError::Unsupported { path: file.path().to_owned(), what });
         }
         let array = |name: &str| -> Result<Option<Box<dyn Array>>, DataError> {

@@ -93,7 +93,7 @@ fn many_rows() {
         small(&[192], 3, 0.5),
         small(&[192, 64], 4, 0.05),
     ];
-    agree_on("perceptron of many rows", &values, &|g, x| {
+    agree_on("MLP of many rows", &values, &|g, x| {
         let y = g.linear(x[0], x[1], Some(x[2]), Activation::Gelu)?;
         let y = g.linear(y, x[3], None, Activation::Identity)?;
         g.scale(y, 0.1)
