@@ -272,7 +272,7 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Re
         .into());
     }
     Ok(state.step == recipe.total_steps()
-        && TrainingData::has_fingerprint(recipe, set, &state.data_fingerprint)?)
+        && TrainingData::fingerprint(recipe, set)? == state.data_fingerprint)
 }
 
 /// The set with training and validation trajectories cut off after a share of their time; test trajectories stay whole.

@@ -39,8 +39,6 @@ pub(crate) struct Row<X> {
     pub keep_rate: f64,
     #[serde(flatten)]
     pub error: Spread,
-    /// The earlier name of `std_trajectories`.
-    pub std: Option<f64>,
     pub paper: Option<f64>,
     /// The paper's deviation.
     pub paper_std: Option<f64>,
@@ -73,7 +71,6 @@ impl<T> Network<T> {
             spline: self.training.spline(),
             prediction: self.training.prediction(),
             keep_rate: recipe.data.keep_rate,
-            std: error.std_trajectories,
             error,
             paper: *paper,
             paper_std: *paper_std,

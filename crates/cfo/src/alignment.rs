@@ -114,13 +114,12 @@ impl Alignment {
                 description.periodic
             ));
         }
-        // Runs of earlier versions do not know their domain.
         let near = |a: &[f64; 2], b: &[f64; 2]| {
             let room = 1e-6 * (a[1] - a[0]).abs();
             (a[0] - b[0]).abs() <= room && (a[1] - b[1]).abs() <= room
         };
         let same = model.domain.iter().zip(&description.domain).all(|(a, b)| near(a, b));
-        if model.domain.len() == description.domain.len() && !same {
+        if !same {
             self.notes.push(format!(
                 "the file's domain is {:?}; the model was trained on {:?}",
                 description.domain, model.domain

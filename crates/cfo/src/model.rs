@@ -33,18 +33,14 @@ pub struct Model {
     /// The conversion between the user's units and the network's.
     pub scaling: Scaling,
     /// Removes noise from the training snapshots, if the recipe asks for it and there is noise.
-    #[serde(default)]
     pub denoiser: Option<Denoiser>,
     /// Names of the channels; empty when unknown.
     pub channel_names: Vec<String>,
     /// Names of the PDE parameters of the training data.
-    #[serde(default)]
     pub parameter_names: Vec<String>,
     /// Smallest and largest value of each PDE parameter in the training data.
-    #[serde(default)]
     pub parameter_ranges: Vec<[f64; 2]>,
     /// Lower and upper end of each space axis of the training data.
-    #[serde(default)]
     pub domain: Vec<[f64; 2]>,
     /// What the recipe has no words for.
     #[serde(flatten)]
@@ -343,7 +339,6 @@ impl Model {
         let Scaling { velocity, change, profile, .. } = &self.scaling;
         let scale = match self.objective().unit() {
             Unit::State => return Ok(None),
-            // Runs of earlier versions did not measure it.
             Unit::Velocity | Unit::VelocityAtTime if velocity.is_empty() => return Ok(None),
             Unit::Velocity | Unit::VelocityAtTime => graph.constant([velocity.len()], velocity.clone())?,
             Unit::Change => graph.constant([change.len()], change.clone())?,

@@ -4,7 +4,7 @@ use cfo_data::{Normalization, Offset, scale, unscale};
 use cfo_numerics::Clock;
 use cfo_numerics::metric::Summary;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 
 use crate::model::Model;
 use crate::objective::Unit;
@@ -15,7 +15,7 @@ use crate::survey::Survey;
 use crate::trajectories::Trajectories;
 
 /// How the values of each channel are normalised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalize {
     /// To mean 0 and deviation 1.
@@ -27,39 +27,6 @@ pub enum Normalize {
     Range,
     /// Not at all.
     None,
-}
-
-impl Normalize {
-    const NAMES: [&'static str; 4] = ["standard", "center", "range", "none"];
-}
-
-impl<'de> Deserialize<'de> for Normalize {
-    /// By name; `true` and `false` are what earlier recipes say for `standard` and `none`.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Normalize;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "`standard`, `center`, `range` or `none`")
-            }
-
-            fn visit_bool<E: de::Error>(self, value: bool) -> std::result::Result<Normalize, E> {
-                Ok(if value { Normalize::Standard } else { Normalize::None })
-            }
-
-            fn visit_str<E: de::Error>(self, value: &str) -> std::result::Result<Normalize, E> {
-                match value {
-                    "standard" => Ok(Normalize::Standard),
-                    "center" => Ok(Normalize::Center),
-                    "range" => Ok(Normalize::Range),
-                    "none" => Ok(Normalize::None),
-                    other => Err(E::unknown_variant(other, &Normalize::NAMES)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
 }
 
 /// The conversion between the user's units and the network's. It is measured on the training snapshots, after `data.drop_first` and
@@ -77,8 +44,7 @@ pub struct Scaling {
     /// Root mean square of the change between neighbouring snapshots of each channel, in normalised units.
     pub change: Vec<f64>,
     /// Root mean square of the path's velocity of each channel, in normalised units, by which the network's output is
-    /// multiplied. Empty where it is not: in runs of earlier versions, if the recipe turns it off, and for other objectives.
-    #[serde(default)]
+    /// multiplied. Empty if the recipe turns this off, and for objectives that do not learn a velocity.
     pub velocity: Vec<f64>,
     /// The typical speed over time, if `path.time_balance` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,13 +57,11 @@ pub struct Scaling {
     /// Time that becomes one unit: from the first to the last that training sees; for a network that is not told the
     /// time, the longest trajectory.
     pub span: f64,
-    /// Time from `start` to the last that training sees; 0 in runs of earlier versions, where it is `span`.
-    #[serde(default)]
+    /// Time from `start` to the last that training sees.
     pub duration: f64,
     /// Duration of the longest training trajectory, in the user's units.
     pub horizon: f64,
-    /// Mean time between neighbouring snapshots before thinning, in the user's units; 0 in runs of earlier versions.
-    #[serde(default)]
+    /// Mean time between neighbouring snapshots before thinning, in the user's units.
     pub interval: f64,
     /// Smallest and largest value of each channel of the data, in the user's units.
     pub range: Vec<[f64; 2]>,
@@ -206,7 +170,7 @@ impl Scaling {
 
     /// Returns the last time of the training data.
     pub fn last(&self) -> f64 {
-        self.start + if self.duration > 0.0 { self.duration } else { self.span }
+        self.start + self.duration
     }
 
     /// Converts values, relative to the offset, to the network's units.

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::error::Result;
-use crate::fingerprint::Hash;
+use crate::fingerprint::{PREFIX, digest};
 use crate::latent::Latent;
 use crate::model::Model;
 use crate::profile::ProfileSums;
@@ -88,7 +88,7 @@ struct Found {
     velocity: Vec<f64>,
     profile: ProfileSums,
     path_errors: Vec<f32>,
-    hash: Vec<u8>,
+    hash: [u8; 16],
 }
 
 /// The weights of the times seen last, which most often are those of all trajectories.
@@ -107,23 +107,9 @@ impl Survey {
         selections: &[Selection],
         place: Option<&mut [f32]>,
     ) -> Result<Self> {
-        Self::with_hash(Hash::NEW, question, source, selections, place)
-    }
-
-    /// Surveys the data, with the given kind of fingerprint.
-    ///
-    /// # Errors
-    /// As [`Survey::new`].
-    pub(crate) fn with_hash(
-        hash: Hash,
-        question: Question,
-        source: Source<'_>,
-        selections: &[Selection],
-        place: Option<&mut [f32]>,
-    ) -> Result<Self> {
         let times = Times::of(selections, source.set)?;
         let size = source.set.description.shape.len();
-        let surveyor = Surveyor { source, question, times, size, hash };
+        let surveyor = Surveyor { source, question, times, size };
         let found = match place {
             Some(place) => {
                 let mut places = Vec::with_capacity(selections.len());
@@ -137,16 +123,10 @@ impl Survey {
             }
             None => surveyor.in_passing(selections)?,
         };
-        Ok(Self::join(hash, source, selections, times, found))
+        Ok(Self::join(source, selections, times, found))
     }
 
-    fn join(
-        hash: Hash,
-        source: Source<'_>,
-        selections: &[Selection],
-        times: Times,
-        found: Vec<Found>,
-    ) -> Self {
+    fn join(source: Source<'_>, selections: &[Selection], times: Times, found: Vec<Found>) -> Self {
         let (set, channels) = (source.set, source.channels());
         let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
@@ -166,7 +146,7 @@ impl Survey {
                 sums.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
             }
             let trajectory = &set.trajectories[selection.trajectory];
-            hasher.update(&one.hash);
+            hasher.update(one.hash);
             let numbers = selection.times(&trajectory.times);
             for number in numbers.iter().chain(&trajectory.parameters) {
                 hasher.update(number.to_le_bytes());
@@ -176,7 +156,7 @@ impl Survey {
             hasher.update(number.to_le_bytes());
         }
         let digest: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let fingerprint = format!("{}{digest}", hash.prefix());
+        let fingerprint = format!("{PREFIX}{digest}");
         let (trajectories, channels) = (found.len(), set.description.shape.channels);
         for squares in profile.squares.iter_mut().chain([&mut change, &mut velocity]) {
             share(squares, channels);
@@ -262,7 +242,6 @@ struct Surveyor<'a> {
     question: Question,
     times: Times,
     size: usize,
-    hash: Hash,
 }
 
 impl Surveyor<'_> {
@@ -317,7 +296,7 @@ impl Surveyor<'_> {
 
     /// Hashes the snapshots of the set, removes their noise, and measures the result.
     fn measure(&self, selection: &Selection, snapshots: &mut [f32], known: &mut Known) -> Found {
-        let hash = self.hash.digest(snapshots);
+        let hash = digest(snapshots);
         let channels = self.source.channels();
         let times = selection.times(&self.source.set.trajectories[selection.trajectory].times);
         if let Some(denoiser) = self.source.denoiser {

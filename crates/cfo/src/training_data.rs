@@ -7,9 +7,7 @@ use cfo_engine::{Data, Element, Memory};
 use cfo_numerics::{Clock, DrawBy};
 use rayon::prelude::*;
 
-use crate::checkpoint::fingerprint;
 use crate::error::{CfoError, Result};
-use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
 use crate::objective::{Draw, check_precision};
@@ -132,26 +130,10 @@ impl TrainingData {
     /// # Errors
     /// If the values cannot be read.
     pub fn fingerprint(recipe: &Recipe, set: &Trajectories) -> Result<String> {
-        Self::fingerprint_by(Hash::NEW, recipe, set)
-    }
-
-    /// Returns the fingerprint with the given kind of hash.
-    pub(crate) fn fingerprint_by(hash: Hash, recipe: &Recipe, set: &Trajectories) -> Result<String> {
         let question =
             Question { path: recipe.path.path(), by: DrawBy::Time, errors: false, clock: Clock::Even };
         let selections = Selection::of_set(recipe, set)?;
-        Ok(Survey::with_hash(hash, question, Source::plain(set), &selections, None)?.fingerprint)
-    }
-
-    /// Returns whether the training data have this hash.
-    ///
-    /// # Errors
-    /// If the values cannot be read.
-    pub fn has_fingerprint(recipe: &Recipe, set: &Trajectories, recorded: &str) -> Result<bool> {
-        match Hash::of(recorded) {
-            Some(hash) => Ok(Self::fingerprint_by(hash, recipe, set)? == recorded),
-            None => Ok(false),
-        }
+        Ok(Survey::new(question, Source::plain(set), &selections, None)?.fingerprint)
     }
 
     /// Times, places and conditions of the rows.
@@ -264,25 +246,6 @@ impl TrainingData {
             let filled = &mut place[..rows.len() * size];
             self.gather(rows, model, set, filled)
         })
-    }
-
-    /// The fingerprint that earlier versions kept: the hash of the normalised values.
-    ///
-    /// # Errors
-    /// If the values cannot be read.
-    pub(crate) fn earlier_fingerprint(&self, model: &Model, set: &Trajectories) -> Result<String> {
-        let size = model.shape().len();
-        let mut failed = None;
-        let values = (0..self.trajectories()).map(|trajectory| {
-            let rows = self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize;
-            let mut read = vec![0.0; rows.len() * size];
-            failed = self.gather(rows, model, set, &mut read).err().or(failed.take());
-            read.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
-        });
-        let times = self.times.iter().flat_map(|time| time.to_le_bytes()).collect();
-        let offsets = self.offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
-        let found = fingerprint(values.chain([times, offsets]));
-        failed.map_or(Ok(found), Err)
     }
 
     /// Puts what a step reads beside the values into memory; of streamed values the room for a batch.

@@ -23,7 +23,6 @@ pub struct State {
     /// Lowest validation error so far, with its step.
     pub best: Option<(f64, u32)>,
     /// State of the training loop.
-    #[serde(default)]
     pub course: Course,
     /// SHA-256 of the tensor files, by name.
     pub(super) files: HashMap<String, String>,
@@ -31,7 +30,6 @@ pub struct State {
 
 /// The state of the training loop that a resumed run needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Course {
     /// Loss of the first step, with which later losses are compared.
     pub first_loss: Option<f64>,

@@ -11,13 +11,12 @@ use crate::error::Result;
 /// The key in a file of weights whose value names the averages among them, as a list in JSON.
 const AVERAGES: &str = "averages";
 
-/// The names of the averages in a file of weights. Earlier versions did not write them down: a prefix told.
+/// The names of the averages in a file of weights.
 fn averages(path: &Path, bytes: &[u8]) -> Result<Vec<String>> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| bad(path, error))?;
-    match header.metadata().as_ref().and_then(|metadata| metadata.get(AVERAGES)) {
-        Some(list) => serde_json::from_str(list).map_err(|error| bad(path, error)),
-        None => Ok(header.tensors().into_keys().filter(|name| name.starts_with("ema/")).collect()),
-    }
+    let list = header.metadata().as_ref().and_then(|metadata| metadata.get(AVERAGES));
+    let list = list.ok_or_else(|| bad(path, format!("its metadata lack `{AVERAGES}`")))?;
+    serde_json::from_str(list).map_err(|error| bad(path, error))
 }
 
 /// The tensors of some roles as the bytes of a file.
@@ -48,13 +47,9 @@ pub(super) fn pack(memory: &Memory, chosen: fn(Role) -> bool) -> Result<Vec<u8>>
 /// Reads the tensors of a file, whose role is the one given or, among weights, that of an average.
 pub(super) fn unpack(path: &Path, bytes: &[u8], role: Role, memory: &mut Memory) -> Result<()> {
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| bad(path, error))?;
-    let averages = averages(path, bytes)?;
+    let averages = if role == Role::Weight { averages(path, bytes)? } else { Vec::new() };
     for (name, view) in tensors.iter() {
-        let role = if role == Role::Weight && averages.iter().any(|average| average == name) {
-            Role::Average
-        } else {
-            role
-        };
+        let role = if averages.iter().any(|average| average == name) { Role::Average } else { role };
         let words = view.data().chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]);
         match view.dtype() {
             Dtype::F32 => {
@@ -79,14 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_earlier_versions_tell_averages_by_a_prefix() {
-        let bytes: Vec<u8> = 1.5_f32.to_le_bytes().into();
-        let names = ["gain", "ema/gain"];
-        let views = names.map(|name| (name, TensorView::new(Dtype::F32, vec![1], &bytes).unwrap()));
-        let file = safetensors::serialize(views, None).unwrap();
+    fn a_file_of_weights_lists_its_averages() {
+        let file = safetensors::serialize(Vec::<(&str, TensorView<'_>)>::new(), None).unwrap();
         let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
-        unpack(Path::new("weights.safetensors"), &file, Role::Weight, &mut memory).unwrap();
-        assert_eq!(names.map(|name| memory.role(name).unwrap()), [Role::Weight, Role::Average]);
-        assert_eq!(memory.read("ema/gain").unwrap(), [1.5]);
+        let mut read = |role| unpack(Path::new(WEIGHTS), &file, role, &mut memory);
+        assert!(read(Role::Weight).unwrap_err().to_string().contains("its metadata lack `averages`"));
+        read(Role::Optimizer).unwrap();
     }
 }

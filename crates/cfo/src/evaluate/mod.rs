@@ -40,7 +40,6 @@ pub struct RelativeL2 {
     /// Standard deviation over these trajectories.
     pub std: f64,
     /// Index of each trajectory in its set or file.
-    #[serde(default)]
     pub indices: Vec<usize>,
     /// Error of each trajectory over all its snapshots, including the first; `None` if it diverged.
     pub per_trajectory: Vec<Option<f64>>,

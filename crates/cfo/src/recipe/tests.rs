@@ -21,11 +21,9 @@ fn overrides_reach_their_keys_and_survive_a_round_trip() {
 }
 
 #[test]
-fn normalisation_has_names_and_once_was_a_flag() {
+fn normalisation_has_names() {
     let parsed = |value: &str| Recipe::parse("", &[format!("data.normalize={value}")]);
     for (value, meaning) in [
-        ("true", Normalize::Standard),
-        ("false", Normalize::None),
         ("standard", Normalize::Standard),
         ("center", Normalize::Center),
         ("range", Normalize::Range),

@@ -36,10 +36,8 @@ impl Rollout {
             Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => Cut::Equal(self.steps(nfe)?),
             _ if self.generator.is_some() => Cut::Equal(generate::STEPS),
             Budget::StepAtMost(length) => Cut::AtMost(scaling.step(length, latest)),
-            Budget::StepsPerInterval(steps) if interval > 0.0 => Cut::Intervals { interval, steps },
-            Budget::StepPerOutput | Budget::Adaptive(_) if interval > 0.0 => Cut::About(interval),
-            // Runs of earlier versions do not know it.
-            _ => Cut::PerOutput,
+            Budget::StepsPerInterval(steps) => Cut::Intervals { interval, steps },
+            Budget::StepPerOutput | Budget::Adaptive(_) => Cut::About(interval),
         })
     }
 

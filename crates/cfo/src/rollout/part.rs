@@ -225,10 +225,6 @@ const UNEQUAL: f64 = 4.0 * EQUAL;
 /// trajectory that equals the first step asked for.
 fn check_steps(model: &Model, (start, times): (f64, &[f64]), conditions: Option<&Vec<f64>>) -> Result<()> {
     let mean = model.scaling.interval;
-    // Runs of earlier versions do not know it.
-    if mean <= 0.0 {
-        return Ok(());
-    }
     let asked = times.iter().map(|time| time - start).find(|&step| step != 0.0).unwrap_or(mean);
     let told = conditions.into_iter().flatten().copied();
     let told =

@@ -24,7 +24,6 @@ use super::witness::Witness;
 use super::{Ending, Observer, Outcome, WallTime, is_finished, weights};
 use crate::checkpoint::{Course, State};
 use crate::error::{CfoError, Result};
-use crate::fingerprint::Hash;
 use crate::method::Method;
 use crate::model::Model;
 use crate::ranks;
@@ -69,7 +68,7 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// The model of a checkpoint, whose units stay, whatever an earlier version measured.
+    /// The model of a checkpoint, whose units stay.
     fn known(&self) -> Option<&Model> {
         match self {
             Self::Checkpoint((_, state)) => Some(&state.model),
@@ -177,18 +176,13 @@ impl Attempt<'_> {
             // Rank 0 shares its own.
             return Ok(());
         }
-        let Prepared { data, graph, memory, fingerprint, .. } = prepared;
+        let Prepared { graph, memory, fingerprint, .. } = prepared;
         match (source, self.folder) {
             (Source::Stage(done), _) => {
                 weights::carry(&done.prepared.memory, model, graph, (memory, stage.first))
             }
             (Source::Checkpoint((name, state)), Some(folder)) => {
-                let found = match Hash::of(&state.data_fingerprint) {
-                    Some(Hash::NEW) => fingerprint.clone(),
-                    Some(hash) => TrainingData::fingerprint_by(hash, &self.method.recipe, self.set)?,
-                    None => data.earlier_fingerprint(model, self.set)?,
-                };
-                check_resumable(state, model, &found)?;
+                check_resumable(state, model, fingerprint)?;
                 if !(stage.is_later() && state.step == stage.first) {
                     return weights::restore(&folder.checkpoints, (name, state), graph, memory);
                 }

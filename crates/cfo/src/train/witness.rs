@@ -42,7 +42,7 @@ impl<'a> Witness<'a> {
                 return found;
             }
             // Files that are being written hold neither the old values nor readable ones.
-            if !TrainingData::has_fingerprint(self.recipe, self.set, self.fingerprint).unwrap_or(false) {
+            if TrainingData::fingerprint(self.recipe, self.set).ok().as_deref() != Some(self.fingerprint) {
                 let path = self.set.path().map(Into::into).unwrap_or_default();
                 return Err(CfoError::Data(DataError::Changed { path }));
             }

@@ -6,9 +6,8 @@ use cfo::numerics::{DrawBy, Philox};
 use cfo::scaling::Scaling;
 use cfo::{Model, Recipe, Trained, Trajectories};
 use proptest::prelude::*;
-use sha2::{Digest, Sha256};
 
-use crate::util::{described, oscillators, recipe, trained};
+use crate::util::{described, recipe, trained};
 
 fn with_keys(steps: u32, keys: &[&str]) -> Recipe {
     let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
@@ -220,85 +219,9 @@ fn huge_velocities_are_learnt_and_the_loss_is_relative() {
     assert!((0.5..2.0).contains(&first.loss()), "loss {}", first.loss());
 }
 
-/// The hash of the training data that was kept before that of the values as they stand in the file.
-fn old_fingerprint(set: &Trajectories, scaling: &Scaling) -> String {
-    let (mut hasher, mut times, mut offsets) = (Sha256::new(), Vec::new(), vec![0_u32]);
-    for (_, trajectory) in set.part(Split::Train) {
-        scaling.normalize(&trajectory.values).iter().for_each(|value| hasher.update(value.to_le_bytes()));
-        times.extend(trajectory.times.iter().map(|&time| scaling.time(time)));
-        offsets.push(times.len() as u32);
-    }
-    times.iter().for_each(|time| hasher.update(time.to_le_bytes()));
-    offsets.iter().for_each(|offset| hasher.update(offset.to_le_bytes()));
-    hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The latest checkpoint of a run.
 fn loaded(run: &std::path::Path) -> Trained {
     Trained::loader(run).checkpoint("latest").device(Device::Cpu).load().unwrap()
-}
-
-/// The state of a run before there was a scale of the velocity.
-fn make_old(run: &std::path::Path, set: &Trajectories) {
-    let scaling = loaded(run).model().scaling.clone();
-    change_state(run, |state| {
-        for key in ["velocity", "duration"] {
-            state["model"]["scaling"].as_object_mut().unwrap().remove(key).unwrap();
-        }
-        state["model"]["recipe"]["path"].as_object_mut().unwrap().remove("scale_velocity").unwrap();
-        state["model"]["recipe"]["data"]["normalize"] = true.into();
-        state["data_fingerprint"] = old_fingerprint(set, &scaling).into();
-    });
-}
-
-/// Changes the state of a run's latest checkpoint and seals it again.
-fn change_state(run: &std::path::Path, change: impl FnOnce(&mut serde_json::Value)) {
-    let path = run.join("checkpoints/latest/state.json");
-    let mut sealed: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    let state = &mut sealed["state"];
-    change(state);
-    let hash = Sha256::digest(state.to_string().as_bytes());
-    sealed["sha256"] = hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
-    std::fs::write(&path, sealed.to_string()).unwrap();
-}
-
-/// Fingerprints were SHA-256 of the values as they stand in the file before they were a faster hash.
-#[test]
-fn runs_with_a_fingerprint_of_the_second_version_go_on() {
-    let (set, folder) = (oscillators(12), tempfile::tempdir().unwrap());
-    let run = folder.path().join("run");
-    trained(&with_keys(20, &[]), &set, Some(&run), false).unwrap();
-    let mut hasher = Sha256::new();
-    for (_, trajectory) in set.part(Split::Train) {
-        let bytes: Vec<u8> = trajectory.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        hasher.update(Sha256::digest(&bytes));
-        trajectory.times.iter().for_each(|time| hasher.update(time.to_le_bytes()));
-    }
-    let hash: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    change_state(&run, |state| state["data_fingerprint"] = format!("2:{hash}").into());
-    let other = trained(&with_keys(30, &[]), &oscillators(13), Some(&run), true).unwrap_err();
-    assert!(other.to_string().contains("other training data"), "{other}");
-    trained(&with_keys(30, &[]), &set, Some(&run), true).unwrap();
-    assert!(loaded(&run).steps() == 30);
-}
-
-#[test]
-fn runs_of_earlier_versions_load_and_go_on_in_their_own_units() {
-    let (set, folder) = (oscillators(12), tempfile::tempdir().unwrap());
-    let (old, whole) = (folder.path().join("old"), folder.path().join("whole"));
-    let keys = ["path.scale_velocity=false", "train.schedule=constant"];
-    trained(&with_keys(60, &keys), &set, Some(&old), false).unwrap();
-    trained(&with_keys(120, &keys), &set, Some(&whole), false).unwrap();
-    make_old(&old, &set);
-    let loaded = loaded(&old);
-    assert!(loaded.model().scaling.velocity.is_empty());
-    assert_eq!(loaded.model().scaling.last(), 3.0);
-    // Its recipe names no scale, which now means that there is one; the run has none all the same.
-    trained(&with_keys(120, &["train.schedule=constant"]), &set, Some(&old), true).unwrap();
-    let weights =
-        |run: &std::path::Path| std::fs::read(run.join("checkpoints/latest/weights.safetensors")).unwrap();
-    assert!(weights(&old) == weights(&whole));
 }
 
 /// Two components that decay at rates of 40 and 0.5 from random sizes: the speed falls a hundredfold.

@@ -257,11 +257,7 @@ fn summary(report: &Report) -> String {
     let validation =
         report.validation.map_or(String::new(), |error| format!(", validation error {error:.3e}"));
     let relative = if report.relative { " (1 = predicting no change)" } else { "" };
-    // Runs of earlier versions did not store it.
-    let loss = match report.loss.is_finite() {
-        true => format!(", loss {:.3e}{relative}", report.loss),
-        false => String::new(),
-    };
+    let loss = format!(", loss {:.3e}{relative}", report.loss);
     if report.ending == "finished-earlier" {
         let (run, steps) = (report.run.display(), report.steps);
         return format!("{run}: already finished after {steps} steps{loss}; nothing was trained\n");
