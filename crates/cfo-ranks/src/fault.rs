@@ -6,6 +6,10 @@ use crate::messenger::{Messenger, pause};
 use crate::notice::Word;
 use crate::watch::GRACE;
 
+/// What to do about a rank that does not answer.
+const HINT: &str = "check that machine and its process; `CFO_RANKS_TIMEOUT` sets the limit in seconds; `--resume` continues from the \
+                    latest checkpoint, with any number of ranks";
+
 impl Messenger {
     /// Names the ranks that do not take part in the communication that this one waits in, and ends the job.
     pub(crate) fn accuse(&mut self, waited: Duration) -> ! {
@@ -28,10 +32,17 @@ impl Messenger {
                 self.named(missing)
             ),
         };
-        let hint = "check that machine and its process; `CFO_RANKS_TIMEOUT` sets the limit in seconds; \
-                    `--resume` continues from the latest checkpoint, with any number of ranks";
-        self.expect_end();
-        (self.report)(&format!("{text}\n\nhint: {hint}"));
+        (self.report)(&format!("{text}\n\nhint: {HINT}"));
+        self.abort()
+    }
+
+    /// Names a rank that has sent no heartbeats for too long, and ends the job.
+    pub(crate) fn report_silence(&self, rank: usize, silence: Duration) -> ! {
+        (self.report)(&format!(
+            "error: {} sent no heartbeat for {} s: killed, crashed or stopped, or its machine or network is down\n\nhint: {HINT}",
+            self.named(&[rank]),
+            silence.as_secs()
+        ));
         self.abort()
     }
 
@@ -53,7 +64,6 @@ impl Messenger {
 
     /// Another rank failed: rank 0 says who and why, and ends the job; the others wait for that.
     pub(crate) fn end_by_failures(&mut self) -> ! {
-        self.expect_end();
         let patience = if self.mpi.rank == 0 { GRACE / 4 } else { 2 * GRACE };
         self.collect_failures(patience, self.mpi.size - 1);
         self.say_failures(None);
@@ -62,7 +72,6 @@ impl Messenger {
 
     /// This rank failed. Where all others did so too the job ends in order, else for all at once.
     pub(crate) fn fail(&mut self, text: &str) {
-        self.expect_end();
         let mut sent = self.tell(Word::Failed(text.into()));
         self.collect_failures(GRACE, self.mpi.size - 1);
         let everyone = self.failures.len() + 1 == self.mpi.size;
@@ -90,13 +99,6 @@ impl Messenger {
     pub(crate) fn abort(&self) -> ! {
         std::thread::sleep(Duration::from_millis(200));
         self.mpi.abort(1)
-    }
-
-    /// From now on the end of a rank is no surprise.
-    pub(crate) fn expect_end(&self) {
-        if let Some(line) = &self.line {
-            line.expect_end();
-        }
     }
 
     /// Waits for this number of failures of other ranks, for a limited time.

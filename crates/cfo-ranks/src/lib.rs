@@ -11,6 +11,7 @@
 mod collective;
 mod error;
 mod fault;
+mod heartbeat;
 mod launcher;
 mod messenger;
 mod mpi;
@@ -19,8 +20,6 @@ mod numbers;
 mod ranks;
 mod tree;
 mod watch;
-#[cfg_attr(not(target_os = "linux"), path = "no_witness.rs")]
-mod witness;
 mod world;
 
 pub use collective::{Alone, Collective};

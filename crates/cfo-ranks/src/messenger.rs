@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{RanksError, Result};
+use crate::heartbeat::Heartbeat;
 use crate::mpi::{Mpi, Request, Span, Tag};
 use crate::numbers::Numbers;
 use crate::tree::{Pair, Shards, pairs};
-use crate::witness::Line;
 
 /// How often notices of other ranks are looked for.
 pub(crate) const GLANCE: Duration = Duration::from_millis(50);
@@ -100,8 +100,6 @@ pub(crate) enum Order {
 /// The thread's state.
 pub(crate) struct Messenger {
     pub(crate) mpi: Mpi,
-    /// To the witness of this machine's ranks, if there are others.
-    pub(crate) line: Option<Line>,
     pub(crate) hosts: Vec<String>,
     /// How long a rank may keep the others waiting.
     pub(crate) limit: Duration,
@@ -116,6 +114,7 @@ pub(crate) struct Messenger {
     pub(crate) failed: Option<Instant>,
     /// Since when the process waits for the others elsewhere, and whether they were told.
     pub(crate) watched: Option<(Instant, bool)>,
+    pub(crate) heartbeat: Heartbeat,
 }
 
 impl Messenger {
@@ -141,6 +140,7 @@ impl Messenger {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.glance();
+                    self.beat();
                     self.look_after();
                 }
                 // Whoever ordered is gone without a word: the process is ending.
@@ -288,17 +288,14 @@ impl Messenger {
         // SAFETY: both are held here until the request is done.
         #[allow(unsafe_code)]
         let started = unsafe { self.mpi.start_gather(&mut own, &mut all) };
-        match started.and_then(|request| self.complete_within(request, None)) {
-            Ok(()) => {
-                self.expect_end();
-                self.mpi.finalize();
-            }
+        let left = started.and_then(|request| self.complete_within(request, None));
+        match left.and_then(|()| self.stop_heartbeats()) {
+            Ok(()) => self.mpi.finalize(),
             Err(error) => self.end(&error),
         }
     }
 
     fn end(&self, error: &RanksError) -> ! {
-        self.expect_end();
         (self.report)(&format!("error: rank {}: {error}\n\nhint: {}", self.mpi.rank, error.hint()));
         self.abort()
     }

@@ -14,8 +14,6 @@ pub struct Identity {
     pub version: String,
     /// Its machine.
     pub host: String,
-    /// The number of its process there.
-    pub process: u32,
 }
 
 /// This process among those of its job. Every function but the questions is called by all ranks, in the same order.

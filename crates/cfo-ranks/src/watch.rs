@@ -25,6 +25,7 @@ impl Messenger {
             }
             glanced = Instant::now();
             self.glance();
+            self.beat();
             let waited = started.elapsed();
             match (asked, limit) {
                 (None, Some(limit)) if waited > limit || self.is_asked() => {

@@ -6,17 +6,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use crate::error::{RanksError, Result};
+use crate::heartbeat::Heartbeat;
 use crate::launcher::Launcher;
 use crate::messenger::{Messenger, Order};
 use crate::mpi::Mpi;
 use crate::ranks::{Identity, Ranks};
-use crate::witness::{Life, Line};
 
 /// Seconds that a rank may keep the others waiting, unless `CFO_RANKS_TIMEOUT` says otherwise.
 const LIMIT: u64 = 300;
-
-/// The file of error messages.
-const STDERR: i32 = 2;
 
 static WORLD: OnceLock<Ranks> = OnceLock::new();
 
@@ -36,7 +33,7 @@ pub fn join(version: &str, report: fn(&str)) -> Result<Option<&'static Ranks>> {
     let Some(launcher) = launcher(named.as_deref()) else { return Ok(None) };
     let (answer, answered) = channel();
     let (orders, received) = channel();
-    let own = Identity { version: version.into(), host: host(), process: std::process::id() };
+    let own = Identity { version: version.into(), host: host() };
     let start = move || serve(launcher, named, own, report, (orders, received), &answer);
     let spawned = std::thread::Builder::new().name("ranks".into()).spawn(start);
     spawned.expect("the system gives a thread");
@@ -87,7 +84,6 @@ fn serve(
     let joined = Mpi::join(launcher, named).and_then(|mpi| {
         let mut messenger = Messenger {
             mpi,
-            line: None,
             hosts: Vec::new(),
             limit: limit(),
             report,
@@ -96,12 +92,12 @@ fn serve(
             failures: Vec::new(),
             failed: None,
             watched: None,
+            heartbeat: Heartbeat::new(),
         };
-        let Identity { version, host, process } = own;
-        let all = messenger.gather(format!("{version}\n{host}\n{process}").as_bytes())?;
+        let Identity { version, host } = own;
+        let all = messenger.gather(format!("{version}\n{host}").as_bytes())?;
         let identities: Vec<Identity> = all.iter().map(|bytes| identity(bytes)).collect();
         messenger.hosts = identities.iter().map(|one| one.host.clone()).collect();
-        call_witness(&mut messenger, &identities)?;
         Ok((messenger, identities))
     });
     match joined {
@@ -120,42 +116,11 @@ fn serve(
     }
 }
 
-/// Calls a witness of the ranks of this machine, where each of them can see the line that the first one makes for it.
-fn call_witness(messenger: &mut Messenger, identities: &[Identity]) -> Result<()> {
-    let here = messenger.mpi.rank;
-    let local: Vec<usize> =
-        (0..identities.len()).filter(|&rank| identities[rank].host == identities[here].host).collect();
-    let wanted = local.len() > 1;
-    let made = (local[0] == here && wanted).then(|| Line::create(local.len())).flatten();
-    let place = made.as_ref().map_or("", |(_, _, place)| place.as_str());
-    let places = messenger.gather(place.as_bytes())?;
-    let seen = || {
-        let number = local.iter().position(|&rank| rank == here)?;
-        Line::open(&String::from_utf8_lossy(&places[local[0]]), number)
-    };
-    let (own, lines) = match made {
-        Some((line, lines, _)) => (Some(line), Some(lines)),
-        None => (if wanted { seen() } else { None }, None),
-    };
-    let all = messenger.gather(&[u8::from(own.is_some())])?;
-    let Some(line) = own.filter(|_| local.iter().all(|&rank| all[rank] == [1])) else { return Ok(()) };
-    if let Some(lines) = lines {
-        let life = |&rank: &usize| {
-            let Identity { host, process, .. } = identities[rank].clone();
-            Life { rank, host, process }
-        };
-        // Without it the launcher alone says who died.
-        let _ = Line::call_witness(&local.iter().map(life).collect::<Vec<_>>(), lines, STDERR);
-    }
-    messenger.line = Some(line);
-    Ok(())
-}
-
 fn identity(bytes: &[u8]) -> Identity {
     let text = String::from_utf8_lossy(bytes);
     let mut words = text.split('\n');
     let mut word = || words.next().unwrap_or_default().to_owned();
-    Identity { version: word(), host: word(), process: word().parse().unwrap_or_default() }
+    Identity { version: word(), host: word() }
 }
 
 fn check_versions(ranks: &Ranks) -> Result<()> {

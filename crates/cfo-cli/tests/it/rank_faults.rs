@@ -1,10 +1,12 @@
 //! How a job of many ranks ends when something goes wrong: each row of the table in docs/developers/scaling.md.
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::ranks::{Mpi, end_within, prepared, said_in, signal};
+use crate::ranks::{Mpi, WRAPPER, end_within, prepared, said_in, signal};
+use crate::util::Folder;
 
 #[test]
 fn a_killed_rank_ends_the_job_and_the_checkpoint_is_whole() {
@@ -15,19 +17,48 @@ fn a_killed_rank_ends_the_job_and_the_checkpoint_is_whole() {
         let code = end_within(&mut job, 15, &folder);
         let said = said_in(&folder);
         assert_ne!(code, Some(0), "{said}");
-        match mpi.name {
-            // Its launcher names the rank, and may drop what others say then.
-            "openmpi" => assert!(said.contains("rank 1 "), "{said}"),
-            // This one knows processes only.
-            _ => {
-                let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
-                let named = format!("(process {}) exited without an error message", process.trim());
-                assert_eq!(said.matches("error: rank ").count(), 1, "{said}");
-                assert!(said.contains("error: rank 1 on ") && said.contains(&named), "{said}");
-                assert!(said.contains("`--resume` continues from the latest checkpoint"), "{said}");
-            }
-        }
+        let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
+        let named = match mpi.name {
+            "openmpi" => "rank 1 ".to_owned(),
+            // This launcher names the process and its host.
+            _ => format!("PID {} RUNNING AT ", process.trim()),
+        };
+        assert!(said.contains(&named), "{said}");
         folder.cfo("evaluate run --data data.h5 --checkpoint latest --device cpu").done();
+    }
+}
+
+/// Ends the stopped process of rank 1, which a launcher may leave behind.
+fn end_stopped(folder: &Folder) {
+    let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
+    let _ = Command::new("kill").args(["-KILL", process.trim()]).stderr(Stdio::null()).status();
+}
+
+/// The others wait until rank 0 has finished, however long that takes: only heartbeats tell them that a rank is missing.
+#[test]
+fn a_rank_without_heartbeats_is_named() {
+    for mpi in Mpi::all() {
+        let folder = Folder::new();
+        let mut command =
+            mpi.shell(&folder, 3, WRAPPER, "simulate burgers --samples 100000000 --out data.h5");
+        let said = std::fs::File::create(folder.path("said")).unwrap();
+        command.env("CFO_RANKS_TIMEOUT", "1").stdout(Stdio::null()).stderr(said);
+        let mut job = command.spawn().unwrap();
+        // Rank 0 begins the file when all ranks have joined.
+        let files = || std::fs::read_dir(folder.path(".")).unwrap().flatten();
+        let begun = || files().any(|file| file.file_name().to_string_lossy().ends_with(".partial"));
+        let started = Instant::now();
+        while !begun() {
+            assert!(started.elapsed() < Duration::from_secs(60), "{}", said_in(&folder));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        signal(&folder, 1, "STOP");
+        let code = end_within(&mut job, 30, &folder);
+        end_stopped(&folder);
+        let said = said_in(&folder);
+        assert_ne!(code, Some(0), "{said}");
+        assert_eq!(said.matches("error: rank ").count(), 1, "{said}");
+        assert!(said.contains("error: rank 1 on ") && said.contains("no heartbeat for 8 s"), "{said}");
     }
 }
 
@@ -38,9 +69,7 @@ fn a_rank_that_hangs_is_named() {
         let mut job = mpi.under_way(&folder, 3, "2");
         signal(&folder, 1, "STOP");
         let code = end_within(&mut job, 30, &folder);
-        // A launcher that is gone may leave stopped processes behind.
-        let process = std::fs::read_to_string(folder.path("pid-1")).unwrap();
-        let _ = Command::new("kill").args(["-KILL", process.trim()]).stderr(Stdio::null()).status();
+        end_stopped(&folder);
         assert_ne!(code, Some(0));
         let said = said_in(&folder);
         assert!(said.contains("error: rank 1 on "), "{said}");
@@ -82,7 +111,7 @@ fn ctrl_c_to_the_launcher_saves_and_stops() {
             let step = state["state"]["step"].as_u64().unwrap();
             assert!(said.contains(&format!("interrupted at step {step}")), "{said}");
         }
-        assert!(!said.contains("exited without an error message"), "{said}");
+        assert!(!said.contains("error: rank "), "{said}");
     }
 }
 

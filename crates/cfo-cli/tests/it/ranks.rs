@@ -14,7 +14,7 @@ const RECIPE: &str = "[data]\npath = \"data.h5\"\nsplit = [20, 5, 5]\n\
     [train]\nsteps = 50\nbatch = 50\nlearning_rate = 1e-3\nreport_every = 1\nvalidate_every = 0\nclip = 1.0\nema = 0.9\n";
 
 /// Numbers the files of the ranks' process numbers, then becomes the command.
-const WRAPPER: &str = "echo $$ > pid-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec \"$0\" \"$@\"";
+pub const WRAPPER: &str = "echo $$ > pid-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec \"$0\" \"$@\"";
 
 /// An MPI as its wheel installs it.
 pub struct Mpi {
@@ -66,9 +66,10 @@ impl Mpi {
     pub fn under_way(&self, folder: &Folder, ranks: usize, limit: &str) -> Child {
         let line = "train recipe.toml --device cpu --out run --set train.steps=100000000 --set train.report_every=10000";
         let mut command = self.shell(folder, ranks, WRAPPER, line);
+        // MPICH's launcher reports a dead process on stdout.
         let said = std::fs::File::create(folder.path("said")).unwrap();
-        let child =
-            command.env("CFO_RANKS_TIMEOUT", limit).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        command.env("CFO_RANKS_TIMEOUT", limit).stdout(said.try_clone().unwrap()).stderr(said);
+        let child = command.spawn().unwrap();
         let started = Instant::now();
         let latest = folder.path("run/checkpoints/latest/state.json");
         // Not a measurement: far longer than any machine needs.

@@ -54,6 +54,8 @@ pub(crate) enum Tag {
     Shard = 11,
     /// A notice of one rank to the others.
     Notice = 12,
+    /// A heartbeat.
+    Heartbeat = 13,
 }
 
 /// Numbers of a message.
