@@ -7,6 +7,7 @@ mod finetune;
 mod overrides;
 mod path;
 mod problem;
+mod read;
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use crate::objective::{ObjectiveConfig, check_precision};
 use crate::operator::OperatorConfig;
 use overrides::{apply, not_a_section, sets_kind};
 use problem::bad_recipe;
+use read::read;
 
 pub use crate::latent::{LatentConfig, LatentWavelet};
 pub use crate::partition::Portions;
@@ -100,8 +102,7 @@ impl Recipe {
         {
             return Err(not_a_section(section, value));
         }
-        let read = table.clone().try_into();
-        let recipe: Self = read.map_err(|error: toml::de::Error| bad_recipe(&error, &table))?;
+        let recipe: Self = read(table.clone()).map_err(|error| bad_recipe(error, &table))?;
         recipe.check()?;
         Ok(recipe)
     }

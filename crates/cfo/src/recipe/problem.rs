@@ -1,70 +1,36 @@
-//! Translation of the TOML parser's errors into errors that name the key and the known choices.
+//! Errors that name the key of a recipe and the known choices.
 
 use super::overrides::takes;
+use super::read::Problem;
 use crate::error::CfoError;
 
-/// Converts the parser's message about a key or choice into one that names it, and the most similar known one if there is one.
-pub(super) fn bad_recipe(error: &toml::de::Error, recipe: &toml::Table) -> CfoError {
-    let message = error.message();
-    let key = key(error).map(|key| within(recipe, &key).unwrap_or(key));
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    let unknown_choice = message.starts_with("unknown variant");
-    match quoted.split_first() {
-        Some((&found, known)) if unknown_choice && key.as_ref().is_some_and(|key| !key.ends_with("kind")) => {
-            CfoError::UnknownChoice {
-                key: key.unwrap_or_default(),
-                found: found.into(),
-                known: known.iter().map(ToString::to_string).collect(),
-            }
+/// The error for a key, with the most similar known key or choice if there is one.
+pub(super) fn bad_recipe((path, problem): (String, Problem), recipe: &toml::Table) -> CfoError {
+    let key = within(recipe, &path).unwrap_or(path);
+    match problem {
+        Problem::UnknownChoice { found, known } if !key.ends_with("kind") => {
+            CfoError::UnknownChoice { key, found, known: known.iter().map(ToString::to_string).collect() }
         }
-        Some((&found, known)) if unknown_choice || message.starts_with("unknown field") => {
-            match near(found, known) {
-                Some(nearest) => CfoError::UnknownKey { found: found.into(), nearest: Some(nearest.into()) },
+        Problem::UnknownChoice { found, known } | Problem::UnknownKey { found, known } => {
+            match near(&found, known) {
+                Some(nearest) => CfoError::UnknownKey { nearest: Some(nearest.into()), found },
                 None => CfoError::BadRecipe {
                     problem: format!("unknown key or choice `{found}`; known are `{}`", known.join("`, `")),
                 },
             }
         }
-        // A number or a text where another kind of value belongs.
-        _ if message.starts_with("invalid ") && key.as_ref().is_some_and(|key| key.contains('.')) => {
-            CfoError::invalid(&key.unwrap_or_default(), plain(message))
-        }
-        // The full text says which key was at fault.
-        _ => CfoError::BadRecipe {
-            problem: error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
-        },
+        Problem::Invalid(problem) => CfoError::invalid(&key, problem),
+        Problem::Other(problem) => CfoError::BadRecipe { problem: format!("`{key}`: {problem}") },
     }
 }
 
-/// The key of a section that its kind does not take. The parser names only the section.
+/// The key of a section that its kind does not take. A section with kinds is read as a whole, so its error names only the section.
 fn within(recipe: &toml::Table, section: &str) -> Option<String> {
     let keys = recipe.get(section)?.as_table()?;
     let kind = keys.get("kind")?;
     let mut others = keys.iter().filter(|(name, _)| *name != "kind");
     let (name, _) = others.find(|(name, value)| !takes(section, kind, name, value))?;
     Some(format!("{section}.{name}"))
-}
-
-/// The parser's words without the names of its types.
-fn plain(message: &str) -> String {
-    let words = [
-        ("usize", "a whole number, 0 or more"),
-        ("u32", "a whole number, 0 or more"),
-        ("u64", "a whole number, 0 or more"),
-        ("f64", "a number"),
-        ("a boolean", "`true` or `false`"),
-    ];
-    let expected = |(word, plain): (&str, &str)| {
-        Some(format!("{}, expected {plain}", message.strip_suffix(word)?.strip_suffix(", expected ")?))
-    };
-    words.into_iter().find_map(expected).unwrap_or_else(|| message.to_owned())
-}
-
-/// The key at fault, by its path.
-fn key(error: &toml::de::Error) -> Option<String> {
-    let text = error.to_string();
-    let place = text.lines().find_map(|line| line.trim().strip_prefix("in `")?.strip_suffix('`'))?;
-    Some(place.to_owned())
 }
 
 /// The nearest known word, if it is so near that it may be meant.

@@ -59,6 +59,16 @@ fn wrong_keys_and_values_are_named() {
         ("train.steps=0", "`train.steps`: 0 must be positive"),
         ("train.batch=-1", "train.batch"),
         ("train.schedule=sawtooth", "unknown choice `sawtooth`; known are `constant`, `cosine`, `warmup`"),
+        (
+            "train.schedule=3",
+            "`train.schedule`: unknown choice `3`; known are `constant`, `cosine`, `warmup`",
+        ),
+        ("data.split=[1, -2, 3]", "`data.split`: invalid value: integer `-2`, expected a count or a share"),
+        ("train.betas=[0.9]", "`train.betas`: invalid length 1"),
+        (
+            "train.deterministic=1",
+            "`train.deterministic`: invalid type: integer `1`, expected `true` or `false`",
+        ),
         ("train.learning_rate=nan", "`train.learning_rate`: NaN"),
         ("train.weight_decay=nan", "`train.weight_decay`: NaN"),
         ("train.weight_decay=-1", "`train.weight_decay`: -1"),
