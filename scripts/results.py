@@ -149,6 +149,13 @@ def plain_flow(line):
     return line["method"] == "cfo" and not changes(line) and line["cell"].split("/")[2] == f"cfo-{line['spline']}-{100 * line['keep_rate']:.0f}"
 
 
+def training_until(line):
+    """Where a training was stopped: its step, or its time limit if the step was not kept."""
+    if line["steps_done"] is None:
+        return f"{line['limit_seconds']} s of a training of {line['steps']:,} steps"
+    return f"{line['steps_done']:,} of {line['steps']:,} steps"
+
+
 def cell(lines, notes):
     """An error with its deviation over seeds and its notes."""
     if not lines:
@@ -160,7 +167,7 @@ def cell(lines, notes):
     tuned = next((line for line in lines if line.get("finetune_steps")), None)
     tuned = f"the last {tuned['finetune_steps']} of {tuned['steps']} steps were trained through the solver" if tuned else ""
     stopped = next((line for line in lines if line.get("stopped")), None)
-    stopped = f"stopped after {stopped['steps_done']:,} of {stopped['steps']:,} steps" if stopped else ""
+    stopped = f"stopped after {training_until(stopped)}" if stopped else ""
     return error(middle) + (f" ± {error(deviation)}" if deviation is not None else "") + notes.mark(seeds, tuned, stopped)
 
 
@@ -302,10 +309,10 @@ def other(label, paper, measured, notes):
                 flow = measured.flow(system, "paper", "quintic", "100 %")
             if flow and column in ("relative L2", "whole"):
                 ours.append(cell(flow, notes))
-            elif flow and column == "seconds per batch":
-                beside = max(line["side_by_side"] for line in flow)
-                note = "several trainings ran side by side on the GPU" if beside > 1 else ""
-                ours.append(number(flow[0]["ms_per_step"] / 1e3, column) + notes.mark(note))
+            elif column == "seconds per batch" and any(line["ms_per_step"] for line in flow):
+                timed = next(line for line in flow if line["ms_per_step"])
+                note = "several trainings ran side by side on the GPU" if timed["side_by_side"] > 1 else ""
+                ours.append(number(timed["ms_per_step"] / 1e3, column) + notes.mark(note))
             else:
                 ours.append(value(line, notes))
         name = f"{NAMES[system]}, {row}"
