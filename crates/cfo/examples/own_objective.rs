@@ -22,8 +22,8 @@ impl Objective for HuberFlow {
 
     /// The mean of `bend^2 (sqrt(1 + (error / bend)^2) - 1)`, a smooth variant of Huber's loss.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
-        let found = model.network(graph, batch.time, batch.state, batch.conditions)?;
-        let wanted = model.in_units(graph, batch.time, batch.target)?;
+        let found = model.network(graph, batch.state, &batch.context)?;
+        let wanted = model.in_units(graph, batch.context.time, batch.target)?;
         let error = graph.var(found) - wanted;
         let excess = ((error / self.bend).square() + 1.0).sqrt() - 1.0;
         Ok((self.bend * self.bend * excess.mean_all()).node()?)

@@ -3,7 +3,7 @@
 
 use cfo::data::simulate::Lorenz;
 use cfo::engine::{Activation, Graph, Initial, Node};
-use cfo::operator::{Operator, OperatorInputs, Setting};
+use cfo::operator::{Context, Operator, Setting};
 use cfo::{Result, Trained, Training, Trajectories};
 
 /// Features multiplied with each other: `out (sin(waves u) * tanh(gates u)) + linear u`.
@@ -16,13 +16,13 @@ impl Operator for Products {
         "products"
     }
 
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, _: &Context) -> Result<Node> {
         let f = graph.formula();
         let weight = |name: &str, from, to| f.parameter(name, [from, to], Initial::fan_in(from));
         let layer = |name: &str, outputs| {
             let weight = weight(&format!("{name}.weight"), setting.inputs, outputs);
             let bias = f.parameter(&format!("{name}.bias"), [outputs], Initial::ZEROS);
-            f.var(inputs.field).linear(weight, Some(bias), Activation::Identity)
+            f.var(field).linear(weight, Some(bias), Activation::Identity)
         };
         let [waves, gates] = ["waves", "gates"].map(|name| layer(name, self.features));
         let linear = layer("linear", setting.outputs);

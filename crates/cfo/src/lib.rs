@@ -24,47 +24,32 @@
 //! configuration that can be stored as TOML; its sections are in [`recipe`]. The crates [`data`], [`numerics`] and [`engine`] are
 //! re-exported.
 
-mod alignment;
-pub mod checkpoint;
 mod error;
-pub mod evaluate;
-mod fingerprint;
-mod inputs;
-mod latent;
-mod method;
-mod metrics;
+mod measure;
 mod model;
 pub mod objective;
 pub mod operator;
 pub mod paper;
-mod partition;
-mod profile;
+mod predict;
 pub mod proposal;
 pub mod ranks;
 pub mod recipe;
-pub mod rollout;
-mod runge_kutta;
-pub mod scaling;
-mod selection;
-mod smoothing;
-mod survey;
+mod run;
 mod train;
-mod trained;
-mod training_data;
 mod trajectories;
-mod trust;
 
-pub use alignment::Alignment;
 pub use engine::Device;
-pub use error::{CfoError, Result};
-pub use evaluate::Report;
-pub use model::{Model, StateSpace};
+pub use error::{BatchSize, CfoError, Divergence, Result};
+pub use measure::scaling;
+pub use model::Model;
 pub use objective::Objective;
-pub use operator::Operator;
-pub use recipe::Recipe;
-pub use rollout::{Budget, Prediction, Request, Solver, SolverOptions, Watch};
-pub use train::{BatchSize, Divergence, Ending, Observer, Reply, StepReport, Training, WallTime};
-pub use trained::{Loader, ShorterSteps, Solution, Trained};
+pub use operator::{Operator, StateSpace};
+pub use predict::evaluate::Report;
+pub use predict::rollout::{Prediction, Request, Watch};
+pub use predict::{Alignment, Loader, ShorterSteps, Solution, Trained, evaluate, rollout};
+pub use recipe::{Budget, Recipe, Solver, SolverOptions};
+pub use run::{Ending, StepReport, WallTime, checkpoint};
+pub use train::{Observer, Reply, Training};
 pub use trajectories::{Part, Trajectories};
 pub use {cfo_data as data, cfo_numerics as numerics};
 
@@ -76,6 +61,6 @@ pub mod engine {
 
 /// A single compiled training step, for benchmarks and dry runs.
 pub mod training {
+    pub use crate::train::training_data::TrainingData;
     pub use crate::train::{CompiledStep, Counts, Prepared, sampler};
-    pub use crate::training_data::TrainingData;
 }

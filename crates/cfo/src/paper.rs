@@ -6,8 +6,8 @@
 use cfo_data::simulate::{self, Equation, ShallowWater, Variant};
 use serde::Serialize;
 
-use crate::error::{CfoError, Result};
-use crate::recipe::{Recipe, nearest};
+use crate::error::{CfoError, Result, nearest};
+use crate::recipe::Recipe;
 
 /// The origin of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -196,9 +196,7 @@ mod tests {
 
     use super::*;
     use crate::operator::{OperatorConfig, Setting};
-    use crate::recipe::{DataConfig, TrainConfig};
-    use crate::rollout::Budget;
-    use crate::scaling::Normalize;
+    use crate::recipe::{Budget, DataConfig, Normalize, TrainConfig};
 
     /// What our recipe may change of the network: what it sees of time, and the function between layers.
     fn sizes(recipe: &Recipe) -> OperatorConfig {

@@ -72,7 +72,6 @@ fn absurd_sizes_are_refused_in_little_memory() {
     let cases = [
         ("data.h5", "operator.kind=mlp operator.time_embedding=true", "operator.bands=1000000000000"),
         ("data.h5", "operator.kind=mlp", "operator.hidden=[4294967296,4294967296]"),
-        ("data.h5", "objective.kind=neural-ode", "objective.checkpoints=1000000000000"),
         ("data.h5", "objective.kind=neural-ode objective.solver=rk4", "objective.substeps=1000000000"),
         ("data.h5", "finetune.steps=5 finetune.window=2", "finetune.substeps=1000000000"),
         ("line.h5", "operator={kind=\"fno\"}", "operator.blocks=1000000000"),
@@ -95,7 +94,7 @@ fn absurd_sizes_are_refused_in_little_memory() {
     // The largest values are either trained or refused for their memory.
     for (data, keys) in [
         ("data.h5", "operator.bands=16384 operator.time_embedding=true train.steps=1"),
-        ("data.h5", "objective.kind=neural-ode objective.checkpoints=4096 train.steps=1"),
+        ("data.h5", "objective.kind=neural-ode train.steps=1"),
         ("line.h5", "operator={kind=\"fno\",blocks=1024} train.steps=1"),
         ("line.h5", "operator={kind=\"dit\",patch=4,hidden=16384} train.steps=1"),
     ] {

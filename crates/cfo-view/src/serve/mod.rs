@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cfo::data::store::TrajectoryFile;
 use cfo::engine::Device;
+use cfo::objective::TimeInput;
 use cfo::{CfoError, Model, Trained};
 use serde_json::{Value, json};
 
@@ -188,7 +189,7 @@ impl Server {
             "parameters": model.parameter_names,
             "conditions": model.setting.conditions,
             // What is made of noise is another sample from another state.
-            "goes_on": model.objective().evaluations() == 1 && !model.objective().has_own_time(),
+            "goes_on": model.motion().evaluations() == 1 && model.motion().time_input() != TimeInput::Own,
             "solver": solver,
             "solvers": cfo::numerics::ode::Tableau::ALL.map(|tableau| tableau.name),
             "checkpoint": self.models.preferred(),

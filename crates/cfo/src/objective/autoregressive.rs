@@ -1,9 +1,11 @@
 //! Next-step prediction, the paper's baseline: from each snapshot of a uniform grid to the next one.
 
+use std::sync::Arc;
+
 use cfo_engine::{Graph, Node};
 
 use super::uniform_grid::check_uniform;
-use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Unit};
+use super::{Batch, Draw, Motion, NextState, Objective, ObjectiveConfig};
 use crate::error::Result;
 use crate::model::Model;
 use crate::recipe::Recipe;
@@ -17,7 +19,7 @@ pub struct Autoregressive {
 }
 
 impl Autoregressive {
-    pub(super) const NAME: &'static str = "autoregressive";
+    const NAME: &'static str = "autoregressive";
 }
 
 impl Objective for Autoregressive {
@@ -30,23 +32,19 @@ impl Objective for Autoregressive {
     }
 
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
-        let output = model.network(graph, batch.time, batch.state, batch.conditions)?;
+        let output = model.network(graph, batch.state, &batch.context)?;
         let target = match self.residual {
             true => {
                 let change = graph.subtract(batch.target, batch.state)?;
-                model.in_units(graph, batch.time, change)?
+                model.in_units(graph, batch.context.time, change)?
             }
             false => batch.target,
         };
         batch.mean_squared_error(graph, output, target)
     }
 
-    fn motion(&self) -> Motion {
-        Motion::Step
-    }
-
-    fn unit(&self) -> Unit {
-        if self.residual { Unit::Change } else { Unit::State }
+    fn motion(&self) -> Arc<dyn Motion> {
+        Arc::new(NextState { residual: self.residual })
     }
 
     /// Steps must be equal, the same in all trajectories or told.

@@ -4,20 +4,19 @@ use cfo_engine::{Graph, Node, WindowTimes};
 
 use super::{Noise, Point};
 use crate::error::Result;
+use crate::operator::Context;
 
 /// A batch of training samples, in normalised units.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
-    /// `[batch]`: times, 0 at the first time of the training data.
-    pub time: Node,
+    /// Times and PDE parameters.
+    pub context: Context,
     /// `[batch, height, width, channels]`.
     pub state: Node,
     /// A velocity or the next snapshot, shaped like the state; see [`Draw`](super::Draw). For a window all snapshots after the first,
     /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] returns one. For a whole trajectory
     /// `[batch, frames, points, channels]`.
     pub target: Node,
-    /// `[batch, conditions]`, if the network is conditioned on PDE parameters.
-    pub conditions: Option<Node>,
     /// `[batch, 1, 1, channels]`: weight of each error, smaller where the velocity is less certain, if noise was removed or `path.trust` is set.
     pub trust: Option<Node>,
     /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
@@ -39,7 +38,7 @@ impl Batch {
 
     /// Returns the point for a state at a time `[batch]`, with the PDE parameters and random numbers of this batch.
     pub fn at(&self, time: Node, state: Node) -> Point {
-        Point { time, state, conditions: self.conditions, given: None, noise: self.noise }
+        Point { context: Context { time, ..self.context }, state, given: None, noise: self.noise }
     }
 
     /// Appends a snapshot of a window, counted from 0: `[batch, height, width, channels]`.

@@ -1,15 +1,17 @@
 //! Conditional flow matching: a whole trajectory, with time as one more axis of space, is made out of noise, given its first snapshot.
 
+use std::sync::Arc;
+
 use cfo_engine::{Graph, Node};
 use cfo_numerics::Path;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::uniform_grid::seen;
-use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Point, Unit};
+use super::{
+    Batch, ConditionalFlowKeys, Draw, Motion, MotionKind, Objective, ObjectiveConfig, Point, TimeInput, Unit,
+};
 use crate::error::{CfoError, Result};
-use crate::model::{Model, StateSpace};
-use crate::operator::Setting;
+use crate::model::Model;
+use crate::operator::{Setting, StateSpace};
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
@@ -23,47 +25,6 @@ pub struct ConditionalFlowMatching {
     pub path: Path,
     /// The keys of the recipe.
     pub keys: ConditionalFlowKeys,
-}
-
-/// The keys of conditional flow matching.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ConditionalFlowKeys {
-    /// Number of equally spaced times, from the first to the last of a trajectory, at which states are generated.
-    pub frames: usize,
-    /// Share of the training samples without the first snapshot as an input, for classifier-free guidance.
-    pub drop_rate: f64,
-    /// Weight w of classifier-free guidance: v = v(without first snapshot) + w (v(with) - v(without)). With 1 only the velocity with the
-    /// snapshot is evaluated, which halves the number of network evaluations.
-    pub guidance: f64,
-}
-
-impl Default for ConditionalFlowKeys {
-    fn default() -> Self {
-        Self { frames: 32, drop_rate: 0.1, guidance: 1.5 }
-    }
-}
-
-impl ConditionalFlowKeys {
-    /// Refuses keys out of range.
-    pub(super) fn check(self) -> Result<()> {
-        let refuse = |key: &str, problem: String| Err(CfoError::invalid(key, problem));
-        match self {
-            Self { frames: 0 | 1, .. } => {
-                refuse("objective.frames", format!("{} must be 2 or more", self.frames))
-            }
-            Self { drop_rate, .. } if !(0.0..1.0).contains(&drop_rate) => {
-                refuse("objective.drop_rate", format!("{drop_rate} must lie in [0, 1)"))
-            }
-            Self { guidance, .. } if !(guidance >= 0.0 && guidance.is_finite()) => {
-                refuse("objective.guidance", format!("{guidance} must be 0 or a positive number"))
-            }
-            Self { guidance, drop_rate: 0.0, .. } if guidance != 1.0 => {
-                refuse("objective.guidance", format!("{guidance} needs `objective.drop_rate` above 0"))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// How trajectories `[batch, frames, points, channels]` lie in a network's field.
@@ -132,7 +93,7 @@ impl Arrangement {
 }
 
 impl ConditionalFlowMatching {
-    pub(super) const NAME: &'static str = "conditional-flow-matching";
+    const NAME: &'static str = "conditional-flow-matching";
 
     fn arrangement(&self, model: &Model) -> Arrangement {
         Arrangement { frames: self.keys.frames, field: model.setting.field }
@@ -157,7 +118,7 @@ impl ConditionalFlowMatching {
         parts.push(graph.broadcast(told, [batch, height, width, 1])?);
         parts.extend(arrangement.clock(graph, batch)?);
         let field = graph.concat(&parts, 3)?;
-        let found = model.network(graph, point.time, field, point.conditions)?;
+        let found = model.network(graph, field, &point.context)?;
         arrangement.restore(graph, found, batch)
     }
 }
@@ -187,45 +148,8 @@ impl Objective for ConditionalFlowMatching {
         batch.mean_squared_error(graph, found, velocity)
     }
 
-    fn motion(&self) -> Motion {
-        Motion::Trajectory { frames: self.keys.frames }
-    }
-
-    fn unit(&self) -> Unit {
-        Unit::State
-    }
-
-    fn moved(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
-        let batch = graph.shape(point.state).axes()[0];
-        let mut told = |told: f64| graph.constant([batch, 1, 1, 1], vec![told; batch]);
-        let (with, without) = (told(1.0)?, told(0.0)?);
-        let given = self.velocity(graph, model, point, with)?;
-        if self.keys.guidance == 1.0 {
-            return Ok(given);
-        }
-        let free = self.velocity(graph, model, point, without)?;
-        Ok((free + (graph.var(given) - free) * self.keys.guidance).node()?)
-    }
-
-    fn evaluations(&self) -> usize {
-        if self.keys.guidance == 1.0 { 1 } else { 2 }
-    }
-
-    fn setting(&self, space: &StateSpace) -> Setting {
-        let arrangement = Arrangement { frames: self.keys.frames, field: space.field };
-        let (outputs, periodic) = (arrangement.channels(), space.periodic);
-        // The trajectory, the snapshot, whether it is given, and where frames are places when they are.
-        let inputs = outputs + space.field[2] + 1 + usize::from(!arrangement.is_planar());
-        let periodic = match space.field {
-            [1, 1, _] => [false, false],
-            [1, ..] => [false, periodic[1]],
-            _ => periodic,
-        };
-        Setting { grid: arrangement.grid(), inputs, outputs, periodic, conditions: space.conditions }
-    }
-
-    fn has_own_time(&self) -> bool {
-        true
+    fn motion(&self) -> Arc<dyn Motion> {
+        Arc::new(*self)
     }
 
     /// Trajectories must be as long as each other: a frame is as much time in all of them.
@@ -254,5 +178,49 @@ impl Objective for ConditionalFlowMatching {
         recipe.objective = ObjectiveConfig::ConditionalFlowMatching(self.keys);
         (recipe.path.spline, recipe.path.stencil) = (self.path.spline, self.path.stencil);
         true
+    }
+}
+
+impl Motion for ConditionalFlowMatching {
+    fn kind(&self) -> MotionKind {
+        MotionKind::Trajectory { frames: self.keys.frames }
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::State
+    }
+
+    fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let batch = graph.shape(point.state).axes()[0];
+        let mut told = |told: f64| graph.constant([batch, 1, 1, 1], vec![told; batch]);
+        let (with, without) = (told(1.0)?, told(0.0)?);
+        let given = self.velocity(graph, model, point, with)?;
+        if self.keys.guidance == 1.0 {
+            return Ok(given);
+        }
+        let free = self.velocity(graph, model, point, without)?;
+        Ok((free + (graph.var(given) - free) * self.keys.guidance).node()?)
+    }
+
+    fn evaluations(&self) -> usize {
+        if self.keys.guidance == 1.0 { 1 } else { 2 }
+    }
+
+    fn setting(&self, space: &StateSpace) -> Setting {
+        let arrangement = Arrangement { frames: self.keys.frames, field: space.field };
+        let (outputs, periodic) = (arrangement.channels(), space.periodic);
+        // The trajectory, the snapshot, whether it is given, and where frames are places when they are.
+        let inputs = outputs + space.field[2] + 1 + usize::from(!arrangement.is_planar());
+        let periodic = match space.field {
+            [1, 1, _] => [false, false],
+            [1, ..] => [false, periodic[1]],
+            _ => periodic,
+        };
+        let (grid, conditions) = (arrangement.grid(), space.conditions);
+        Setting { grid, inputs, outputs, periodic, conditions, timed: true }
+    }
+
+    fn time_input(&self) -> TimeInput {
+        TimeInput::Own
     }
 }

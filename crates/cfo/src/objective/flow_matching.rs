@@ -1,9 +1,11 @@
 //! Flow matching on a temporal spline: the network learns the path's velocity, which a solver then integrates (the paper's method).
 
+use std::sync::Arc;
+
 use cfo_engine::{Graph, Node};
 use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 
-use super::{Batch, Draw, Objective, ObjectiveConfig, Unit};
+use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Unit, Velocity};
 use crate::error::Result;
 use crate::model::Model;
 use crate::recipe::{NoiseConfig, PathConfig, Recipe};
@@ -25,7 +27,7 @@ pub struct FlowMatching {
 }
 
 impl FlowMatching {
-    pub(super) const NAME: &'static str = "flow-matching";
+    const NAME: &'static str = "flow-matching";
 
     /// Creates the objective from the section `[path]` of a recipe.
     pub fn new(config: &PathConfig) -> Self {
@@ -106,18 +108,20 @@ impl Objective for FlowMatching {
     }
 
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
-        let output = model.network(graph, batch.time, batch.state, batch.conditions)?;
-        let target = model.in_units(graph, batch.time, batch.target)?;
-        let [output, target] = self.balance(graph, model, batch.time, [output, target])?;
+        let time = batch.context.time;
+        let output = model.network(graph, batch.state, &batch.context)?;
+        let target = model.in_units(graph, time, batch.target)?;
+        let [output, target] = self.balance(graph, model, time, [output, target])?;
         batch.mean_squared_error(graph, output, target)
     }
 
-    fn unit(&self) -> Unit {
-        match self {
+    fn motion(&self) -> Arc<dyn Motion> {
+        let unit = match self {
             Self { time_balance: Some(_), scale_velocity: true, .. } => Unit::VelocityAtTime,
             Self { scale_velocity: true, .. } => Unit::Velocity,
             _ => Unit::State,
-        }
+        };
+        Arc::new(Velocity { unit })
     }
 
     fn describe(&self, recipe: &mut Recipe) -> bool {

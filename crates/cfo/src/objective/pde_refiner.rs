@@ -1,74 +1,30 @@
 //! PDE-Refiner (Lippe and others, 2023): a next state is predicted, then refined by taking ever smaller noise off it.
 
+use std::sync::Arc;
+
 use cfo_engine::{Graph, Node};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::levels::Levels;
 use super::uniform_grid::check_uniform;
-use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Point, Unit};
-use crate::error::{CfoError, Result};
+use super::{
+    Batch, Draw, Motion, MotionKind, Objective, ObjectiveConfig, PdeRefiner, Point, RefinerForm, TimeInput,
+    Unit,
+};
+use crate::error::Result;
 use crate::model::Model;
+use crate::operator::{Setting, StateSpace};
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
-/// PDE-Refiner: one network predicts the next snapshot on a uniform time grid and removes noise from the prediction.
-///
-/// Its inputs are the snapshot, the prediction to refine, and the number of the refinement in place of time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PdeRefiner {
-    /// Number of refinements of a prediction. Each is one more network evaluation.
-    pub refinements: usize,
-    /// Standard deviation of the noise in the last refinement, in units of the predicted quantity. Refinement k of K has this number to the power k / K.
-    pub deviation: f64,
-    /// Whether the network predicts the change (residual), in units of its root mean square, instead of the next state.
-    pub residual: bool,
-    /// Quantity that the network predicts in a refinement: the `noise`, as in the paper's pseudo-code, or the `velocity` of a diffusion, as in the authors' program.
-    pub form: RefinerForm,
-}
-
-/// The quantity that the network of PDE-Refiner predicts in a refinement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RefinerForm {
-    /// The noise, as in the paper's pseudo-code: the first step predicts from nothing, each refinement draws new noise around the estimate.
-    #[default]
-    Noise,
-    /// The velocity of a diffusion, as in the authors' program: the first step starts from noise, each refinement mixes the estimate with
-    /// what it came from.
-    Velocity,
-}
-
-impl Default for PdeRefiner {
-    fn default() -> Self {
-        Self { refinements: 3, deviation: 1e-3, residual: true, form: RefinerForm::Noise }
-    }
-}
-
 impl PdeRefiner {
-    pub(super) const NAME: &'static str = "pde-refiner";
-
-    /// Refuses keys out of range.
-    pub(super) fn check_keys(self) -> Result<()> {
-        if self.refinements == 0 {
-            let problem =
-                "0 must be positive; `objective.kind = \"autoregressive\"` predicts without refinement";
-            return Err(CfoError::invalid("objective.refinements", problem));
-        }
-        if !(self.deviation > 0.0 && self.deviation < 1.0) {
-            let problem = format!("{} must lie in (0, 1)", self.deviation);
-            return Err(CfoError::invalid("objective.deviation", problem));
-        }
-        Ok(())
-    }
+    const NAME: &'static str = "pde-refiner";
 
     /// What is predicted of a pair: the next state, or the change in its units.
     fn target(self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         match self.residual {
             true => {
                 let change = graph.subtract(batch.target, batch.state)?;
-                model.in_units(graph, batch.time, change)
+                model.in_units(graph, batch.context.time, change)
             }
             false => Ok(batch.target),
         }
@@ -113,7 +69,7 @@ impl PdeRefiner {
     /// The network on a snapshot and what is to be refined, at a time `[batch]` of its own.
     fn network(graph: &mut Graph, model: &Model, point: &Point, noised: Node) -> Result<Node> {
         let field = graph.concat(&[point.state, noised], 3)?;
-        model.network(graph, point.time, field, point.conditions)
+        model.network(graph, field, &point.context)
     }
 
     /// Appends the network at one level for all samples.
@@ -124,8 +80,8 @@ impl PdeRefiner {
         point: &Point,
         (noised, level): (Node, usize),
     ) -> Result<Node> {
-        let time = (graph.var(point.time) * 0.0 + level as f64 / self.refinements as f64).node()?;
-        Self::network(graph, model, &Point { time, ..*point }, noised)
+        let time = (graph.var(point.context.time) * 0.0 + level as f64 / self.refinements as f64).node()?;
+        Self::network(graph, model, &point.at(time, point.state), noised)
     }
 
     /// Predicts from nothing, then takes noise off: new noise around the estimate at every step.
@@ -204,38 +160,8 @@ impl Objective for PdeRefiner {
         batch.mean_squared_error(graph, found, wanted)
     }
 
-    fn motion(&self) -> Motion {
-        Motion::Step
-    }
-
-    fn unit(&self) -> Unit {
-        if self.residual { Unit::Change } else { Unit::State }
-    }
-
-    fn moved(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
-        let found = match self.form {
-            RefinerForm::Noise => self.by_noise(graph, model, point)?,
-            RefinerForm::Velocity => self.by_velocity(graph, model, point)?,
-        };
-        match self.residual {
-            true => {
-                let change = model.of_units(graph, point.time, found)?;
-                Ok(graph.add(point.state, change)?)
-            }
-            false => Ok(found),
-        }
-    }
-
-    fn evaluations(&self) -> usize {
-        self.refinements + 1
-    }
-
-    fn channels(&self, state: usize) -> [usize; 2] {
-        [2 * state, state]
-    }
-
-    fn has_own_time(&self) -> bool {
-        true
+    fn motion(&self) -> Arc<dyn Motion> {
+        Arc::new(*self)
     }
 
     /// Steps must be equal, the same in all trajectories or told.
@@ -246,5 +172,42 @@ impl Objective for PdeRefiner {
     fn describe(&self, recipe: &mut Recipe) -> bool {
         recipe.objective = ObjectiveConfig::PdeRefiner(*self);
         true
+    }
+}
+
+impl Motion for PdeRefiner {
+    fn kind(&self) -> MotionKind {
+        MotionKind::Step
+    }
+
+    fn unit(&self) -> Unit {
+        if self.residual { Unit::Change } else { Unit::State }
+    }
+
+    fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let found = match self.form {
+            RefinerForm::Noise => self.by_noise(graph, model, point)?,
+            RefinerForm::Velocity => self.by_velocity(graph, model, point)?,
+        };
+        match self.residual {
+            true => {
+                let change = model.of_units(graph, point.context.time, found)?;
+                Ok(graph.add(point.state, change)?)
+            }
+            false => Ok(found),
+        }
+    }
+
+    fn evaluations(&self) -> usize {
+        self.refinements + 1
+    }
+
+    fn setting(&self, states: &StateSpace) -> Setting {
+        let own = Setting::square(states.field, states.periodic, states.conditions);
+        Setting { inputs: 2 * own.outputs, ..own }
+    }
+
+    fn time_input(&self) -> TimeInput {
+        TimeInput::Own
     }
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Padding, crop, linear_drawn, sinusoids};
-use super::{MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
+use super::{Context, MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// Added to the variance in layer normalisation.
@@ -65,10 +65,16 @@ impl Dit {
     }
 
     /// The conditioning vector `[batch, hidden]`, already through SiLU.
-    fn code(&self, graph: &mut Graph, inputs: &OperatorInputs, batch: usize) -> Result<Node, EngineError> {
+    fn code(
+        &self,
+        graph: &mut Graph,
+        time: Option<Node>,
+        conditions: Option<Node>,
+        batch: usize,
+    ) -> Result<Node, EngineError> {
         let hidden = self.hidden;
         let small = [Initial::Normal(0.02), Initial::ZEROS];
-        let mut code = match inputs.time {
+        let mut code = match time {
             Some(time) => {
                 let features = sinusoids(graph, time, self.time_features)?;
                 let x = linear_drawn(graph, "time.0", features, hidden, Activation::Silu, small)?;
@@ -79,7 +85,7 @@ impl Dit {
                 constant.broadcast([batch, hidden]).node()?
             }
         };
-        if let Some(conditions) = inputs.conditions {
+        if let Some(conditions) = conditions {
             let x = linear_drawn(graph, "conditions.0", conditions, hidden, Activation::Silu, small)?;
             let more = linear_drawn(graph, "conditions.1", x, hidden, Activation::Identity, small)?;
             code = graph.add(code, more)?;
@@ -144,12 +150,12 @@ impl Operator for Dit {
         at_most("operator.time_features", self.time_features, MOST_FEATURES)
     }
 
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
         let Self { patch, hidden, depth, .. } = *self;
-        let filled = Padding::Auto.boundary(setting).fill(graph, inputs.field, [patch; 2])?;
+        let filled = Padding::Auto.boundary(setting).fill(graph, field, [patch; 2])?;
         let axes = graph.shape(filled).axes().to_vec();
         let [batch, h, w] = [axes[0], axes[1], axes[2]];
-        let code = self.code(graph, inputs, batch)?;
+        let code = self.code(graph, setting.time(context), context.conditions, batch)?;
         let patches = graph.patches(filled, patch)?;
         let tokens = Self::xavier(graph, "embed", patches, hidden, Activation::Identity)?;
         let position = position_code(h / patch, w / patch, hidden);

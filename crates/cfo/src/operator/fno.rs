@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
-use super::{MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
+use super::{Context, MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// A Fourier neural operator (FNO): lift, spectral blocks, head. The time embedding is added to the lifted field, without weights of its
@@ -67,18 +67,18 @@ impl Operator for Fno {
         Ok(())
     }
 
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
         let Self { width, blocks, modes, .. } = *self;
-        let (batch, [h, w]) = (graph.shape(inputs.field).axes()[0], setting.grid);
-        let mut parts = vec![inputs.field, coordinates(graph, batch, h, w)?];
-        if let Some(conditions) = inputs.conditions {
+        let (batch, [h, w]) = (graph.shape(field).axes()[0], setting.grid);
+        let mut parts = vec![field, coordinates(graph, batch, h, w)?];
+        if let Some(conditions) = context.conditions {
             let count = graph.shape(conditions).last();
             let wide = graph.var(conditions).reshape([batch, 1, 1, count]);
             parts.push(wide.broadcast([batch, h, w, count]).node()?);
         }
         let lifted = graph.concat(&parts, 3)?;
         let mut x = linear(graph, "lift", lifted, width, Activation::Identity)?;
-        if let Some(time) = inputs.time {
+        if let Some(time) = setting.time(context) {
             let code = sinusoids(graph, time, width)?;
             x = (x + graph.var(code).reshape([batch, 1, 1, width])).node()?;
         }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
-use super::{MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
+use super::{Context, MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// An MLP on the whole state, concatenated with the time embedding and the PDE parameters. The default is the paper's network for Lorenz
@@ -92,14 +92,14 @@ impl Operator for Mlp {
         Ok(())
     }
 
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
-        let shape = graph.shape(inputs.field).clone();
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
+        let shape = graph.shape(field).clone();
         let batch = shape.axes()[0];
-        let mut parts = vec![graph.reshape(inputs.field, [batch, shape.len() / batch])?];
-        if let Some(time) = inputs.time {
+        let mut parts = vec![graph.reshape(field, [batch, shape.len() / batch])?];
+        if let Some(time) = setting.time(context) {
             parts.push(sinusoids(graph, time, 2 * self.bands)?);
         }
-        parts.extend(inputs.conditions);
+        parts.extend(context.conditions);
         let mut x = graph.concat(&parts, 1)?;
         for (layer, &width) in self.hidden.iter().enumerate() {
             x = linear(graph, &format!("hidden.{layer}"), x, width, self.activation.into())?;
@@ -117,11 +117,11 @@ mod tests {
 
     fn parameters(timed: bool) -> usize {
         let mut graph = Graph::new();
-        let setting = Setting::square([1, 1, 3], [false; 2], 0);
-        let time = timed.then(|| graph.input("time", [7]).unwrap());
+        let setting = Setting { timed, ..Setting::square([1, 1, 3], [false; 2], 0) };
+        let time = graph.input("time", [7]).unwrap();
         let field = graph.input("state", [7, 1, 1, 3]).unwrap();
-        let inputs = OperatorInputs { time, field, conditions: None };
-        let velocity = Mlp::default().apply(&mut graph, &setting, &inputs).unwrap();
+        let context = Context { time, conditions: None };
+        let velocity = Mlp::default().apply(&mut graph, &setting, field, &context).unwrap();
         assert_eq!(graph.shape(velocity), graph.shape(field));
         parameter_count(&graph)
     }

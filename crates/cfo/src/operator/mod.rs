@@ -17,7 +17,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
-use crate::model::StateSpace;
 
 pub use dit::Dit;
 pub use fno::Fno;
@@ -40,13 +39,11 @@ pub(crate) fn at_most(key: &str, value: usize, most: usize) -> Result<()> {
     }
 }
 
-/// The inputs of a network, as nodes of its graph.
+/// The inputs of a network beside the field, as nodes of its graph.
 #[derive(Clone, Copy, Debug)]
-pub struct OperatorInputs {
-    /// `[batch]`: times in [0, 1]; `None` for a network that does not see time.
-    pub time: Option<Node>,
-    /// `[batch, height, width, inputs]`: what the objective feeds it, for most a normalised state.
-    pub field: Node,
+pub struct Context {
+    /// `[batch]`: times, 0 at the first time of the training data. A network uses them if [`Setting::timed`] is set.
+    pub time: Node,
     /// `[batch, conditions]`: normalised PDE parameters, if the network is conditioned on them.
     pub conditions: Option<Node>,
 }
@@ -55,7 +52,7 @@ pub struct OperatorInputs {
 ///
 /// ```
 /// use cfo::engine::{Activation, Graph, Initial, Node};
-/// use cfo::operator::{Operator, OperatorInputs, Setting};
+/// use cfo::operator::{Context, Operator, Setting};
 ///
 /// /// A single matrix: exact for linear systems.
 /// struct Matrix;
@@ -65,9 +62,9 @@ pub struct OperatorInputs {
 ///         "matrix"
 ///     }
 ///
-///     fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> cfo::Result<Node> {
+///     fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, _: &Context) -> cfo::Result<Node> {
 ///         let weight = graph.parameter("matrix", [setting.inputs, setting.outputs], Initial::ZEROS)?;
-///         Ok(graph.linear(inputs.field, weight, None, Activation::Identity)?)
+///         Ok(graph.linear(field, weight, None, Activation::Identity)?)
 ///     }
 /// }
 /// # let _ = Matrix;
@@ -76,11 +73,11 @@ pub trait Operator: Send + Sync {
     /// Returns the name in reports and checkpoints. A run is loaded only with an operator of the name that trained it.
     fn name(&self) -> &str;
 
-    /// Appends the network to `graph` and returns its output, `[batch, height, width, outputs]`.
+    /// Appends the network on a field `[batch, height, width, inputs]` and returns its output, `[batch, height, width, outputs]`.
     ///
     /// # Errors
     /// If the network cannot be built for `setting`.
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node>;
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node>;
 
     /// Checks that the network can be built for `setting`, before anything is built. The default accepts everything.
     ///
@@ -106,6 +103,25 @@ pub trait Operator: Send + Sync {
     }
 }
 
+/// The shape of the states, the periodicity of their axes and the number of PDE parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateSpace {
+    /// Height, width and channels of a snapshot.
+    pub field: [usize; 3],
+    /// Whether each of the two axes is periodic.
+    pub periodic: [bool; 2],
+    /// Number of PDE parameters that are inputs of the network.
+    pub conditions: usize,
+}
+
+impl StateSpace {
+    pub(crate) fn new(shape: FieldShape, periodic: &[bool], conditions: usize) -> Self {
+        let lead = 2 - shape.axes;
+        let axis = |i: usize| i >= lead && periodic.get(i - lead).copied().unwrap_or(false);
+        Self { field: [shape.height, shape.width, shape.channels], periodic: [axis(0), axis(1)], conditions }
+    }
+}
+
 /// Shapes an operator is built for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
@@ -119,6 +135,8 @@ pub struct Setting {
     pub periodic: [bool; 2],
     /// Number of PDE parameters that are inputs of the network; 0 for none.
     pub conditions: usize,
+    /// Whether time is an input of the network.
+    pub timed: bool,
 }
 
 impl Setting {
@@ -128,9 +146,15 @@ impl Setting {
         Self::square(field, periodic, conditions)
     }
 
+    /// Returns the time, if it is an input of the network.
+    pub fn time(&self, context: &Context) -> Option<Node> {
+        self.timed.then_some(context.time)
+    }
+
     /// Creates a setting with as many output as input channels.
     pub fn square([height, width, channels]: [usize; 3], periodic: [bool; 2], conditions: usize) -> Self {
-        Self { grid: [height, width], inputs: channels, outputs: channels, periodic, conditions }
+        let (grid, timed) = ([height, width], true);
+        Self { grid, inputs: channels, outputs: channels, periodic, conditions, timed }
     }
 }
 

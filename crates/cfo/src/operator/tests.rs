@@ -46,13 +46,14 @@ fn append(
     timed: bool,
 ) -> [cfo_engine::Node; 2] {
     let ([h, w], c) = (setting.grid, setting.inputs);
-    let time = timed.then(|| graph.input("time", [3]).unwrap());
+    let setting = &Setting { timed, ..setting.clone() };
+    let time = graph.input("time", [3]).unwrap();
     let field = graph.input("state", [3, h, w, c]).unwrap();
     let conditions =
         (setting.conditions > 0).then(|| graph.input("conditions", [3, setting.conditions]).unwrap());
     config.operator().check(setting).unwrap();
-    let inputs = OperatorInputs { time, field, conditions };
-    let output = config.operator().apply(graph, setting, &inputs).unwrap();
+    let context = Context { time, conditions };
+    let output = config.operator().apply(graph, setting, field, &context).unwrap();
     [field, output]
 }
 
@@ -138,8 +139,9 @@ fn velocity(config: &OperatorConfig, setting: &Setting, state: &[f32]) -> Vec<f3
     let ([h, w], c) = (setting.grid, setting.inputs);
     let mut graph = Graph::new();
     let node = graph.input("state", [1, h, w, c]).unwrap();
-    let inputs = OperatorInputs { time: None, field: node, conditions: None };
-    let velocity = config.operator().apply(&mut graph, setting, &inputs).unwrap();
+    let context = Context { time: graph.input("time", [1]).unwrap(), conditions: None };
+    let setting = &Setting { timed: false, ..setting.clone() };
+    let velocity = config.operator().apply(&mut graph, setting, node, &context).unwrap();
     let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
     for (i, parameter) in graph.parameters().iter().enumerate() {
         let values: Vec<f32> = draw(parameter.shape.len(), i as u64).iter().map(|v| 0.3 * v).collect();

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Boundary, Padding, crop, linear, sinusoids};
-use super::{MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, OperatorInputs, Setting, at_most};
+use super::{Context, MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
 use crate::error::{CfoError, Result};
 
 /// A U-Net. Sizes that are not set follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
@@ -176,14 +176,19 @@ impl Scales {
     }
 
     /// The time's code, through two layers; PDE parameters enter by a layer of their own.
-    fn code(&self, graph: &mut Graph, inputs: &OperatorInputs) -> Result<Option<Node>, EngineError> {
+    fn code(
+        &self,
+        graph: &mut Graph,
+        time: Option<Node>,
+        conditions: Option<Node>,
+    ) -> Result<Option<Node>, EngineError> {
         let mut code = None;
-        if let Some(time) = inputs.time {
+        if let Some(time) = time {
             let features = sinusoids(graph, time, self.time_features)?;
             let hidden = linear(graph, "time.0", features, self.time_hidden, Activation::Silu)?;
             code = Some(linear(graph, "time.1", hidden, self.time_features, Activation::Silu)?);
         }
-        if let Some(conditions) = inputs.conditions {
+        if let Some(conditions) = conditions {
             let hidden = linear(graph, "conditions.0", conditions, self.time_hidden, Activation::Silu)?;
             let more = linear(graph, "conditions.1", hidden, self.time_features, Activation::Silu)?;
             code = Some(match code {
@@ -212,8 +217,10 @@ impl Operator for Unet {
         self.scales(setting).map(|_| ())
     }
 
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
-        Ok(self.scales(setting)?.append(graph, inputs, setting.outputs)?)
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
+        let scales = self.scales(setting)?;
+        let code = scales.code(graph, setting.time(context), context.conditions)?;
+        Ok(scales.append(graph, field, code, setting.outputs)?)
     }
 }
 
@@ -221,11 +228,10 @@ impl Scales {
     fn append(
         &self,
         graph: &mut Graph,
-        inputs: &OperatorInputs,
+        mut x: Node,
+        code: Option<Node>,
         outputs: usize,
     ) -> Result<Node, EngineError> {
-        let code = self.code(graph, inputs)?;
-        let mut x = inputs.field;
         let mut skips = Vec::new();
         for (scale, &channels) in self.channels.iter().enumerate() {
             x = self.block(graph, &format!("down.{scale}.block"), x, channels, code)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::StateSpace;
+use crate::operator::StateSpace;
 use crate::operator::{Dit, Fno, Mlp, OperatorConfig, Unet};
 
 /// A machine, by how fast it trains small networks.

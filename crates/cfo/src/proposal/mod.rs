@@ -12,8 +12,7 @@ use cfo_device::Device;
 use cfo_numerics::Path;
 
 use crate::error::{CfoError, Result};
-use crate::recipe::{LearningRateSchedule, Recipe, TrainConfig};
-use crate::smoothing::Smoothing;
+use crate::recipe::{LearningRateSchedule, Recipe, Smoothing, TrainConfig};
 pub use cost::Machine;
 use network::Network;
 use survey::Survey;

@@ -7,7 +7,7 @@ use cfo_data::{
 };
 use cfo_numerics::TimeGrid;
 
-use crate::model::StateSpace;
+use crate::operator::StateSpace;
 
 /// Trajectories and snapshots of each that the spread of the values is measured on.
 const SAMPLED: [usize; 2] = [64, 16];

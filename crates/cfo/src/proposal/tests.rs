@@ -7,7 +7,7 @@ use cfo_numerics::Philox;
 
 use super::*;
 use crate::operator::OperatorConfig;
-use crate::rollout::Solver;
+use crate::predict::rollout::Solver;
 
 fn proposed(equation: &dyn Equation) -> Proposal {
     let folder = tempfile::tempdir().unwrap();

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::partition::Portions;
-use crate::scaling::Normalize;
+use super::Portions;
 
 /// The source of the trajectories, and which snapshots are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -66,4 +65,19 @@ impl Default for DataConfig {
             stream: None,
         }
     }
+}
+
+/// How the values of each channel are normalised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalize {
+    /// To mean 0 and deviation 1.
+    #[default]
+    Standard,
+    /// To mean 0, in the data's own unit.
+    Center,
+    /// To the range from 0 to 1.
+    Range,
+    /// Not at all.
+    None,
 }

@@ -4,9 +4,8 @@ use cfo_numerics::ode::{RK4, Tableau};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Recipe, choice};
+use super::{ObjectiveConfig, Recipe, ThroughSolver, choice};
 use crate::error::{CfoError, Result};
-use crate::objective::{ObjectiveConfig, ThroughSolver, check_precision};
 
 /// Fine-tuning through the solver, after the steps of `[train]`. Training continues from the weights (from their EMA with `train.ema`): the
 /// network is integrated over short windows, and the loss compares the result with the snapshots, as for a neural ODE.
@@ -59,7 +58,7 @@ impl FinetuneConfig {
     /// How the network is integrated.
     fn through(&self) -> ThroughSolver {
         let Self { window, solver, substeps, rtol, atol, through_time, .. } = *self;
-        ThroughSolver { window, solver, substeps, rtol, atol, through_time, ..ThroughSolver::default() }
+        ThroughSolver { window, solver, substeps, rtol, atol, through_time }
     }
 
     /// Checks what types cannot, with the recipe that it belongs to.
@@ -89,7 +88,7 @@ impl FinetuneConfig {
         }
         self.through().check("finetune")?;
         let tuning = recipe.tuning();
-        check_precision(&*tuning.objective.objective(&tuning.path), tuning.train.precision)
+        tuning.objective.check_precision(tuning.train.precision)
     }
 }
 

@@ -4,11 +4,16 @@ pub(crate) mod choice;
 mod data;
 mod evaluate;
 mod finetune;
+mod latent;
+mod objective;
 mod overrides;
 mod path;
+mod portions;
 mod problem;
 mod read;
 mod reference;
+mod smoothing;
+mod solver;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -21,21 +26,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
-use crate::objective::{ObjectiveConfig, check_precision};
 use crate::operator::OperatorConfig;
 use overrides::{apply, not_a_section, sets_kind};
 use problem::bad_recipe;
 use read::read;
 
-pub use crate::latent::{LatentConfig, LatentWavelet};
-pub use crate::partition::Portions;
-pub use crate::scaling::Normalize;
-pub use crate::smoothing::Smoothing;
-pub use data::DataConfig;
+pub use data::{DataConfig, Normalize};
 pub use evaluate::{EvaluateConfig, RolloutPrecision, RolloutSolver};
 pub use finetune::FinetuneConfig;
+pub use latent::{LatentConfig, LatentWavelet};
+pub(crate) use objective::MOST_ATTEMPTS;
+pub use objective::{ConditionalFlowKeys, ObjectiveConfig, PdeRefiner, RefinerForm, ThroughSolver};
 pub use path::{NoiseConfig, PathConfig};
-pub(crate) use problem::{near, nearest};
+pub use portions::Portions;
+pub use smoothing::Smoothing;
+pub(crate) use solver::too_few;
+pub use solver::{Budget, Solver, SolverOptions};
 pub use train::{LearningRateSchedule, TrainConfig};
 
 /// A training configuration that can be stored as TOML: everything that a run depends on besides its data.
@@ -224,7 +230,7 @@ impl Recipe {
         }
         self.path.check()?;
         self.objective.check()?;
-        check_precision(&*self.objective.objective(&self.path), self.train.precision)?;
+        self.objective.check_precision(self.train.precision)?;
         self.latent.check()?;
         self.train.check()?;
         self.finetune.check(self)?;

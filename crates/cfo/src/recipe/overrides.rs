@@ -1,9 +1,8 @@
 //! `key=value` assignments by their path.
 
 use crate::error::{CfoError, Result};
-use crate::objective::ObjectiveConfig;
 use crate::operator::OperatorConfig;
-use crate::recipe::Recipe;
+use crate::recipe::{ObjectiveConfig, Recipe};
 
 /// Sets `a.b.c = value` in a table; the value is TOML, or a bare word taken as a string.
 pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {

@@ -4,9 +4,8 @@ use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choice;
+use super::{Smoothing, choice};
 use crate::error::{CfoError, Result};
-use crate::smoothing::Smoothing;
 
 /// The spline through the snapshots, the noise around it, and how training points are sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

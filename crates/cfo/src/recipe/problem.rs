@@ -2,7 +2,7 @@
 
 use super::overrides::takes;
 use super::read::Problem;
-use crate::error::CfoError;
+use crate::error::{CfoError, near};
 
 /// The error for a key, with the most similar known key or choice if there is one.
 pub(super) fn bad_recipe((path, problem): (String, Problem), recipe: &toml::Table) -> CfoError {
@@ -31,29 +31,4 @@ fn within(recipe: &toml::Table, section: &str) -> Option<String> {
     let mut others = keys.iter().filter(|(name, _)| *name != "kind");
     let (name, _) = others.find(|(name, value)| !takes(section, kind, name, value))?;
     Some(format!("{section}.{name}"))
-}
-
-/// The nearest known word, if it is so near that it may be meant.
-pub(crate) fn near<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    nearest(found, known).filter(|word| 2 * edits(found, word) <= found.len())
-}
-
-/// The known word with the fewest edits to the one found.
-pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    known.iter().copied().min_by_key(|word| edits(found, word))
-}
-
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -9,27 +9,24 @@ use cfo_device::Device;
 use cfo_engine::{Memory, Precision};
 
 use super::compiled::CompiledStep;
-use super::divergence::BatchSize;
-use super::folder::Folder;
-use super::log::{Log, read_log};
 use super::pace::Pace;
 use super::prepared::Prepared;
 use super::run::{Latest, Run};
 use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
-use super::wall_time::timed;
 use super::weights::Kept;
 use super::witness::Witness;
-use super::{Ending, Observer, Outcome, WallTime, is_finished, weights};
-use crate::checkpoint::{Course, State};
+use super::{Observer, divergence, is_finished, weights};
 use crate::error::{CfoError, Result};
-use crate::method::Method;
+use crate::model::Method;
 use crate::model::Model;
+use crate::predict::Trained;
 use crate::ranks;
 use crate::recipe::{EvaluateConfig, FinetuneConfig, Recipe};
-use crate::trained::Trained;
-use crate::training_data::TrainingData;
+use crate::run::checkpoint::{Course, State};
+use crate::run::{Ending, Folder, Log, Outcome, WallTime, read_log, timed};
+use crate::train::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
 /// A training with one learning rate.
@@ -275,7 +272,7 @@ fn with_batch(error: CfoError, (model, data): (&Model, &TrainingData), memory: &
         CfoError::Diverged { step, loss, mut seen, last_good }
             if seen.after + 1 == step && !seen.no_step && ranks::job().is_none() =>
         {
-            seen.batch = BatchSize::again(model, data, memory, step).ok();
+            seen.batch = divergence::batch_size(model, data, memory, step).ok();
             CfoError::Diverged { step, loss, seen, last_good }
         }
         other => other,

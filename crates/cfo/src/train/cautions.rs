@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use cfo_data::Split;
 
-use crate::checkpoint::State;
 use crate::error::Result;
-use crate::method::Method;
+use crate::model::Method;
 use crate::model::Model;
+use crate::run::checkpoint::State;
 use crate::trajectories::Trajectories;
 
 /// The warnings for a training on a set, from a checkpoint if there is one.

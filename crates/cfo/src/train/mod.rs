@@ -4,10 +4,8 @@ mod attempt;
 mod cautions;
 mod compiled;
 mod divergence;
-mod folder;
-mod log;
+mod gradients;
 mod observer;
-mod outcome;
 mod pace;
 mod prepared;
 mod run;
@@ -17,8 +15,8 @@ mod stage;
 mod step;
 mod supply;
 mod training;
+pub(crate) mod training_data;
 mod validation;
-mod wall_time;
 mod weights;
 mod witness;
 
@@ -29,22 +27,17 @@ use std::time::Instant;
 use cfo_data::Split;
 use cfo_device::Device;
 
-use crate::checkpoint::{Course, fingerprint};
 use crate::error::{CfoError, Result};
-use crate::method::Method;
+use crate::model::Method;
+use crate::predict::Trained;
 use crate::ranks;
 use crate::recipe::Recipe;
-use crate::trained::Trained;
+use crate::run::checkpoint::{Course, fingerprint};
+use crate::run::{Folder, Log};
 use crate::trajectories::Trajectories;
 use attempt::Attempt;
 pub use compiled::CompiledStep;
-pub use divergence::{BatchSize, Divergence};
-use folder::Folder;
-use log::Log;
-pub(crate) use log::{read_log, write_log};
-pub use observer::{Observer, Reply, StepReport};
-pub use outcome::Ending;
-pub(crate) use outcome::Outcome;
+pub use observer::{Observer, Reply};
 pub use prepared::Prepared;
 pub(crate) use share::{Share, collective};
 pub use solve::Counts;
@@ -52,7 +45,6 @@ use stage::Stage;
 pub(crate) use step::draw;
 pub use step::sampler;
 pub use training::Training;
-pub use wall_time::WallTime;
 
 /// Where a training runs, where it writes, and who watches it.
 pub(crate) struct Session<'a> {

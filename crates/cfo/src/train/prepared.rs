@@ -8,17 +8,18 @@ use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape};
 use super::collective;
 use super::compiled::CompiledStep;
 use super::divergence::GRADIENT;
+use super::gradients::Gradients;
 use super::solve::{self, SolverStep};
 use super::stage::Stage;
 use super::step::training_step;
 use super::weights;
 use super::witness::Witness;
 use crate::error::{CfoError, Result};
-use crate::method::Method;
+use crate::model::Method;
 use crate::model::Model;
 use crate::operator::parameter_count;
 use crate::recipe::Recipe;
-use crate::training_data::TrainingData;
+use crate::train::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
 /// A model, its training data and the graph of a training step, with the memory that holds their tensors.
@@ -74,9 +75,9 @@ impl Prepared {
 
     /// Builds the step.
     fn build(model: Model, data: TrainingData, memory: Memory, fingerprint: String) -> Result<Self> {
-        let (graph, loss) = match model.objective().integration() {
-            None => training_step(&model, &data)?,
-            Some(integration) => solve::update(&model, &data, integration)?,
+        let (graph, loss) = match Gradients::of(&model) {
+            Gradients::AdaptiveSteps(integration) => solve::update(&model, &data, integration)?,
+            _ => training_step(&model, &data)?,
         };
         Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
     }
@@ -120,12 +121,12 @@ impl Prepared {
         self.upload()?;
         let batch = self.model.recipe.train.batch;
         let refuse = |error| CfoError::of_step(error, batch);
-        match self.model.objective().integration() {
-            None => {
+        match Gradients::of(&self.model) {
+            Gradients::Whole | Gradients::EqualSteps(_) => {
                 let program = Program::compile(&self.graph, outputs, &self.memory).map_err(refuse)?;
                 Ok(program.into())
             }
-            Some(integration) => {
+            Gradients::AdaptiveSteps(integration) => {
                 let step = SolverStep::compile(&self.model, &self.data, integration, &mut self.memory);
                 Ok(CompiledStep::solved(step.map_err(|error| match error {
                     CfoError::Engine(error) => refuse(error),

@@ -7,20 +7,19 @@ use std::time::{Duration, Instant};
 use cfo_engine::{Data, Memory};
 
 use super::compiled::CompiledStep;
-use super::divergence::{Divergence, GRADIENT};
-use super::log::Log;
+use super::divergence::{GRADIENT, count_weights};
 use super::pace::{Pace, Signs};
 use super::stage::Stage;
 use super::supply::Supply;
 use super::validation::Validation;
-use super::wall_time::timed;
 use super::weights::Kept;
-use super::{Ending, Observer, Outcome, StepReport, WallTime, is_early, is_finished};
-use crate::checkpoint::{Checkpoints, Course, State};
-use crate::error::{CfoError, Result};
+use super::{Observer, is_early, is_finished};
+use crate::error::{CfoError, Divergence, Result};
 use crate::model::Model;
 use crate::ranks;
 use crate::recipe::Recipe;
+use crate::run::checkpoint::{Checkpoints, Course, State};
+use crate::run::{Ending, Log, Outcome, StepReport, WallTime, timed};
 
 /// Growth of the loss, against that of the first step, that counts as divergence among the first reports, and later.
 const GROWTH: [f64; 2] = [1e3, 1e6];
@@ -237,15 +236,15 @@ impl Run<'_> {
         let good = self.checkpoints.filter(|checkpoints| checkpoints.exist());
         let last_good = good.map(|_| "checkpoints/latest".to_owned());
         let losses = self.history.iter().map(|report| report.loss).chain(self.latest.loss);
-        let mut seen = Divergence {
+        let seen = Divergence {
             after: self.latest.step.min(step - 1),
             loss_before: self.latest.loss.filter(|_| self.latest.step < step),
             lowest_loss: losses.reduce(f64::min),
             gradient: [self.latest.gradient, self.gradient(memory)?],
             rate: self.rate(step)?,
+            weights: count_weights(memory)?,
             ..Divergence::default()
         };
-        seen.count_weights(memory)?;
         Ok(CfoError::Diverged { step, loss, seen: Box::new(seen), last_good })
     }
 

@@ -1,9 +1,9 @@
 //! The parts of a training: the objective's steps, then those of fine-tuning.
 
 use crate::error::{CfoError, Result};
-use crate::method::Method;
-use crate::objective::{Motion, ObjectiveConfig};
-use crate::training_data::TrainingData;
+use crate::model::Method;
+use crate::objective::{MotionKind, NeuralOde};
+use crate::train::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
 /// Steps of a training that are made by one rule.
@@ -36,13 +36,11 @@ impl Stage {
         let stages = Self::all(method);
         for stage in &stages {
             let (model, _) = TrainingData::plan(&stage.method, set)?;
-            if let (ObjectiveConfig::NeuralOde(through), false) =
-                (stage.method.recipe.objective, stage.method.foreign.has_objective())
-            {
+            if let Some(NeuralOde { through, .. }) = model.neural_ode() {
                 let section = if stage.method.tuning { "finetune" } else { "objective" };
                 through.check_graph(section, model.graph()?.entries().len())?;
             }
-            if stages.len() > 1 && model.objective().motion() != Motion::Velocity {
+            if stages.len() > 1 && model.motion().kind() != MotionKind::Velocity {
                 let name = model.objective().name().to_owned();
                 let problem = format!("`{name}` learns no velocity that a solver could integrate");
                 return Err(CfoError::invalid("finetune.steps", problem));

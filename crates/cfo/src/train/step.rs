@@ -4,11 +4,13 @@ use cfo_engine::{Draw, Element, Graph, Node, PathData, PathSample, PathTensors, 
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 
 use super::divergence::GRADIENT;
+use super::gradients::Gradients;
 use super::share::Samples;
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{self, Batch, Noise};
-use crate::training_data::TrainingData;
+use crate::operator::Context;
+use crate::train::training_data::TrainingData;
 
 /// Stream of the batch sampler under the run's seed.
 const BATCHES: u32 = 1;
@@ -93,7 +95,8 @@ fn drawn_part(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &S
         _ => target,
     };
     let noise = Noise::of_step(model.recipe.train.seed, counter, samples.range.start as u32);
-    Ok(Batch { time, state, target, conditions, trust, window, noise, weight: samples.weight })
+    let context = Context { time, conditions };
+    Ok(Batch { context, state, target, trust, window, noise, weight: samples.weight })
 }
 
 /// The graph of one training step. Returns the loss over the whole batch; its sum over steps is kept in the tensor `train.loss`.
@@ -105,7 +108,7 @@ pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)
     let mut parts = Vec::new();
     for samples in &data.share.parts {
         let batch = drawn_part(&mut graph, model, data, samples)?;
-        let (loss, mut values) = model.objective().loss_and_gradients(&mut graph, model, &batch)?;
+        let (loss, mut values) = Gradients::of(model).append(&mut graph, model, &batch)?;
         values.push(loss);
         parts.push(values);
     }

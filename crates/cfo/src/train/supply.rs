@@ -8,7 +8,7 @@ use cfo_engine::{Feed, Memory, Page};
 use super::witness::Witness;
 use crate::error::Result;
 use crate::model::Model;
-use crate::training_data::TrainingData;
+use crate::train::training_data::TrainingData;
 
 /// Pages between the thread and the device: one being filled, one waiting, one on its way.
 const PAGES: usize = 3;

@@ -7,13 +7,14 @@ use std::sync::atomic::AtomicBool;
 use cfo_device::Device;
 
 use super::observer::Lent;
-use super::{Observer, Reply, Session, StepReport, train};
+use super::{Observer, Reply, Session, train};
 use crate::error::Result;
-use crate::method::Method;
+use crate::model::Method;
 use crate::objective::Objective;
 use crate::operator::Operator;
+use crate::predict::Trained;
 use crate::recipe::Recipe;
-use crate::trained::Trained;
+use crate::run::StepReport;
 use crate::trajectories::Trajectories;
 
 /// A builder for training. Keys that are not set have the defaults of a [`Recipe`]: flow matching with quintic splines, for example.

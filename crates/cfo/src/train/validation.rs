@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 use cfo_engine::Memory;
 
 use crate::error::{CfoError, Result};
-use crate::evaluate::{Evaluator, batch};
 use crate::model::Model;
-use crate::recipe::Recipe;
-use crate::rollout::{Budget, Rollout, Solver, Watch};
-use crate::trained::{copy_weights, weights_for_rollouts};
+use crate::predict::evaluate::{Evaluator, batch};
+use crate::predict::rollout::{Rollout, Watch};
+use crate::predict::{copy_weights, weights_for_rollouts};
+use crate::recipe::{Budget, Recipe, Solver};
 use crate::trajectories::Part;
 
 /// Numbers of validation trajectories that are in memory at a time, and as many predicted ones: batches that keep a GPU busy, and little beside

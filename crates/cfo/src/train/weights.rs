@@ -6,10 +6,10 @@ use cfo_device::Device;
 use cfo_engine::{Data, Element, Graph, Memory, Precision, Role, Shape, Type};
 
 use super::step::COUNTER;
-use crate::checkpoint::{Checkpoints, State};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::ranks;
+use crate::run::checkpoint::{Checkpoints, State};
 
 /// Weights and averages of an earlier step than the last.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use cfo_data::store::Stamp;
 
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
-use crate::training_data::TrainingData;
+use crate::train::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
 /// Watches the file of a set. Its file system says cheaply whether it was touched; only then the values are read and hashed again.

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use cfo_data::{Split, Trajectory};
 
+use super::partition::{assign, default_counts, held_out_times};
 use super::{Origin, Trajectories};
 use crate::error::Result;
-use crate::partition::{Portions, assign, default_counts, held_out_times};
-use crate::recipe::Recipe;
+use crate::recipe::{Portions, Recipe};
 
 impl Trajectories {
     /// A file, divided as a recipe divides it: by `data.split` and `data.shuffle` if they are set, else as the file says, else 80, 10 and

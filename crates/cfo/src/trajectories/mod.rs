@@ -2,6 +2,7 @@
 
 mod division;
 mod part;
+mod partition;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,8 +17,7 @@ use rayon::prelude::*;
 
 use crate::error::{CfoError, Result};
 use crate::paper::System;
-use crate::partition::Portions;
-use crate::recipe::Recipe;
+use crate::recipe::{Portions, Recipe};
 use division::by_default;
 pub use part::Part;
 

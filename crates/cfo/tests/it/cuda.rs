@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use cfo::data::simulate::{Burgers, Equation, Lorenz};
 use cfo::engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Shape};
 use cfo::numerics::Philox;
-use cfo::operator::{Dit, Fno, Mlp, OperatorConfig, OperatorInputs, Setting, Unet};
+use cfo::operator::{Context, Dit, Fno, Mlp, OperatorConfig, Setting, Unet};
 use cfo::training::Prepared;
 use cfo::{Recipe, Trajectories};
 
@@ -78,8 +78,8 @@ fn build(config: &OperatorConfig, setting: &Setting, batch: usize) -> Built {
     ];
     let inputs: Vec<Node> =
         tensors.iter().map(|(name, shape)| graph.input(name, shape.clone()).unwrap()).collect();
-    let given = OperatorInputs { time: Some(inputs[0]), field: inputs[1], conditions: Some(inputs[2]) };
-    let velocity = config.operator().apply(&mut graph, setting, &given).unwrap();
+    let context = Context { time: inputs[0], conditions: Some(inputs[2]) };
+    let velocity = config.operator().apply(&mut graph, setting, inputs[1], &context).unwrap();
     let loss = graph.mean_squared_error(velocity, inputs[3]).unwrap();
     let parameters = graph.parameters().to_vec();
     let nodes: Vec<Node> = parameters.iter().map(|parameter| parameter.node).collect();

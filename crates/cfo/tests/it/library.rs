@@ -1,10 +1,12 @@
 //! The library as its users see it: operators and objectives of their own, models that are saved and loaded, the examples.
 
+use std::sync::Arc;
+
 use cfo::data::Split;
 use cfo::data::simulate::Lorenz;
 use cfo::engine::{Activation, Device, Graph, Initial, Node};
-use cfo::objective::{Batch, Draw, FlowMatching, Objective};
-use cfo::operator::{Mlp, Operator, OperatorInputs, Setting};
+use cfo::objective::{Batch, Draw, FlowMatching, Motion, MotionKind, Objective, Point, Unit};
+use cfo::operator::{Context, Mlp, Operator, Setting, StateSpace};
 use cfo::{Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
 
 use crate::util::oscillators;
@@ -46,9 +48,9 @@ impl Operator for Matrix {
         false
     }
 
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, _: &Context) -> Result<Node> {
         let weight = graph.parameter("matrix", [setting.inputs, setting.outputs], Initial::ZEROS)?;
-        Ok(graph.linear(inputs.field, weight, None, Activation::Identity)?)
+        Ok(graph.linear(field, weight, None, Activation::Identity)?)
     }
 }
 
@@ -64,21 +66,36 @@ impl Objective for Absolute {
         FlowMatching::quintic().draw()
     }
 
-    fn channels(&self, state: usize) -> [usize; 2] {
-        [2 * state, state]
+    fn motion(&self) -> Arc<dyn Motion> {
+        Arc::new(Self)
     }
 
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let twice = graph.concat(&[batch.state, batch.state], 3)?;
-        let found = model.network(graph, batch.time, twice, batch.conditions)?;
-        let wanted = model.in_units(graph, batch.time, batch.target)?;
+        let found = model.network(graph, twice, &batch.context)?;
+        let wanted = model.in_units(graph, batch.context.time, batch.target)?;
         Ok((graph.var(found) - wanted).abs().mean_all().node()?)
     }
+}
 
-    fn moved(&self, graph: &mut Graph, model: &Model, point: &cfo::objective::Point) -> Result<Node> {
+impl Motion for Absolute {
+    fn kind(&self) -> MotionKind {
+        MotionKind::Velocity
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Velocity
+    }
+
+    fn setting(&self, states: &StateSpace) -> Setting {
+        let setting = Setting::square(states.field, states.periodic, states.conditions);
+        Setting { inputs: 2 * setting.outputs, ..setting }
+    }
+
+    fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
         let twice = graph.concat(&[point.state, point.state], 3)?;
-        let found = model.network(graph, point.time, twice, point.conditions)?;
-        model.of_units(graph, point.time, found)
+        let found = model.network(graph, twice, &point.context)?;
+        model.of_units(graph, point.context.time, found)
     }
 }
 
@@ -126,8 +143,14 @@ fn own_operator_of_another_name() -> impl Operator {
             "other"
         }
 
-        fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> Result<Node> {
-            Matrix.apply(graph, setting, inputs)
+        fn apply(
+            &self,
+            graph: &mut Graph,
+            setting: &Setting,
+            field: Node,
+            context: &Context,
+        ) -> Result<Node> {
+            Matrix.apply(graph, setting, field, context)
         }
     }
     Other

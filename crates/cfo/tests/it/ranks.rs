@@ -5,7 +5,7 @@ use std::process::Command;
 
 use cfo::Training;
 use cfo::engine::{Activation, Device, Graph, Initial, Node};
-use cfo::operator::{Operator, OperatorInputs, Setting};
+use cfo::operator::{Context, Operator, Setting};
 use cfo::ranks::{join, world};
 
 use crate::util::oscillators;
@@ -21,7 +21,7 @@ impl Operator for Drifting {
         "drifting"
     }
 
-    fn apply(&self, graph: &mut Graph, setting: &Setting, inputs: &OperatorInputs) -> cfo::Result<Node> {
+    fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, _: &Context) -> cfo::Result<Node> {
         let shape = [setting.inputs, setting.outputs];
         let (matrix, other) = (
             graph.parameter("matrix", shape, Initial::ZEROS)?,
@@ -31,7 +31,7 @@ impl Operator for Drifting {
             let wrong = graph.scale(other, 1.001)?;
             graph.assign(other, wrong)?;
         }
-        Ok(graph.linear(inputs.field, matrix, None, Activation::Identity)?)
+        Ok(graph.linear(field, matrix, None, Activation::Identity)?)
     }
 }
 

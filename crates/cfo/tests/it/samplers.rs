@@ -1,12 +1,14 @@
 //! Objectives whose networks are evaluated several times for one move, and that draw random numbers: a user's own and the crate's.
 
+use std::sync::Arc;
+
 use cfo::data::{Description, FieldShape, Trajectory};
 use cfo::engine::{Device, Graph, Node};
 use cfo::objective::{
-    Batch, ConditionalFlowKeys, ConditionalFlowMatching, Draw, FlowMatching, Motion, Objective, PdeRefiner,
-    Point, RefinerForm, Unit,
+    Batch, ConditionalFlowKeys, ConditionalFlowMatching, Draw, FlowMatching, Motion, MotionKind, Objective,
+    PdeRefiner, Point, RefinerForm, Unit,
 };
-use cfo::operator::{Mlp, Operator};
+use cfo::operator::{Mlp, Operator, Setting, StateSpace};
 use cfo::{CfoError, Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
 
 /// A rotation that loses a third of its size over the horizon, at the same times for all.
@@ -54,8 +56,8 @@ struct Twice;
 impl Twice {
     fn predict(graph: &mut Graph, model: &Model, point: &Point, guess: Node) -> Result<Node> {
         let seen = graph.concat(&[point.state, guess], 3)?;
-        let change = model.network(graph, point.time, seen, point.conditions)?;
-        let change = model.of_units(graph, point.time, change)?;
+        let change = model.network(graph, seen, &point.context)?;
+        let change = model.of_units(graph, point.context.time, change)?;
         Ok(graph.add(point.state, change)?)
     }
 
@@ -75,28 +77,35 @@ impl Objective for Twice {
         Draw::Neighbours
     }
 
-    fn motion(&self) -> Motion {
-        Motion::Step
+    fn motion(&self) -> Arc<dyn Motion> {
+        Arc::new(Self)
+    }
+
+    fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
+        let found = model.moved(graph, &batch.at(batch.context.time, batch.state))?;
+        batch.mean_squared_error(graph, found, batch.target)
+    }
+}
+
+impl Motion for Twice {
+    fn kind(&self) -> MotionKind {
+        MotionKind::Step
     }
 
     fn unit(&self) -> Unit {
         Unit::Change
     }
 
-    fn channels(&self, state: usize) -> [usize; 2] {
-        [2 * state, state]
+    fn setting(&self, states: &StateSpace) -> Setting {
+        let setting = Setting::square(states.field, states.periodic, states.conditions);
+        Setting { inputs: 2 * setting.outputs, ..setting }
     }
 
     fn evaluations(&self) -> usize {
         2
     }
 
-    fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
-        let found = self.moved(graph, model, &batch.at(batch.time, batch.state))?;
-        batch.mean_squared_error(graph, found, batch.target)
-    }
-
-    fn moved(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+    fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
         let guess = Self::guess(graph, point)?;
         let first = Self::predict(graph, model, point, guess)?;
         Self::predict(graph, model, point, first)

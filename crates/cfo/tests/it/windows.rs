@@ -1,6 +1,7 @@
 //! Windows of consecutive snapshots, drawn for an objective from outside the crate.
 
 use cfo::engine::{Device, Graph, Node, Role};
+use cfo::numerics::{Path, Spline};
 use cfo::objective::{Batch, Draw, Objective};
 use cfo::{Model, Result, Training, Trajectories};
 
@@ -17,7 +18,7 @@ impl Objective for Trapezium {
     }
 
     fn draw(&self) -> Draw {
-        Draw::Window { intervals: self.intervals }
+        Draw::Window { intervals: self.intervals, path: Path { spline: Spline::Linear, stencil: 2 } }
     }
 
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {

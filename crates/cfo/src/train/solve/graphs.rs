@@ -4,10 +4,12 @@ use cfo_engine::{Data, Element, Graph, Memory, Node, Precision, Role, Shape};
 
 use crate::error::Result;
 use crate::model::Model;
-use crate::objective::{Integration, Noise, Point, advanced};
-use crate::runge_kutta::{StepStart, append_step, scaled_error};
+use crate::model::{StepStart, append_step, scaled_error};
+use crate::objective::{Noise, Point, advanced};
+use crate::operator::Context;
+use crate::train::gradients::Integration;
 use crate::train::step::{COUNTER, drawn, learn, summed};
-use crate::training_data::TrainingData;
+use crate::train::training_data::TrainingData;
 
 pub(super) const STATE: &str = "solve.state";
 pub(super) const SLOPE: &str = "solve.slope";
@@ -60,7 +62,7 @@ impl Graphs<'_> {
         let counter = graph.counter(COUNTER)?;
         let first = self.data.share.samples().start as u32;
         let noise = Noise::of_step(self.model.recipe.train.seed, counter, first);
-        Ok(Point { time, state, conditions, given: None, noise })
+        Ok(Point { context: Context { time, conditions }, state, given: None, noise })
     }
 
     /// Names and shapes of the parameters.
@@ -100,11 +102,11 @@ impl Graphs<'_> {
     pub(super) fn draw(&self) -> Result<Graph> {
         let (mut graph, batch) = drawn(self.model, self.data)?;
         let count = self.batch();
-        let mut pairs = vec![(STATE.to_owned(), batch.state), (TIME.to_owned(), batch.time)];
+        let mut pairs = vec![(STATE.to_owned(), batch.state), (TIME.to_owned(), batch.context.time)];
         for interval in 0..self.integration.intervals {
             pairs.push((target(interval), batch.snapshot(&mut graph, interval + 1)?));
         }
-        pairs.extend(batch.conditions.map(|value| (CONDITIONS.to_owned(), value)));
+        pairs.extend(batch.context.conditions.map(|value| (CONDITIONS.to_owned(), value)));
         pairs.extend(batch.window.map(|window| (LENGTHS.to_owned(), window.lengths)));
         for (name, value) in pairs {
             let shape = graph.shape(value).clone();
@@ -128,8 +130,7 @@ impl Graphs<'_> {
         let mut graph = Graph::new();
         let point = self.point(&mut graph)?;
         let batch = self.batch();
-        let objective = self.model.objective();
-        let slope = objective.moved(&mut graph, self.model, &point)?;
+        let slope = self.model.moved(&mut graph, &point)?;
         let kept = graph.input(SLOPE, self.model.batch_shape(batch))?;
         graph.assign(kept, slope)?;
         let states = [point.state; 2];
@@ -143,9 +144,9 @@ impl Graphs<'_> {
         let ratio = (of_state / of_slope * 0.01).mask(usual);
         let guess = (ratio + usual.affine(-1e-6, 1e-6)).minimum(longest);
         let state = (point.state + guess.reshape([batch, 1, 1, 1]) * slope).node()?;
-        let time = (point.time + guess).node()?;
+        let time = (point.context.time + guess).node()?;
         let (guess, of_state, of_slope) = (guess.node()?, of_state.node()?, of_slope.node()?);
-        let next = objective.moved(&mut graph, self.model, &Point { time, state, ..point })?;
+        let next = self.model.moved(&mut graph, &point.at(time, state))?;
         let f = graph.formula();
         let change = scaled_error(f, TOLERANCE, states, f.var(next) - slope);
         let rate = (change / guess).node()?;
@@ -164,9 +165,9 @@ impl Graphs<'_> {
             true => Some(graph.input(SLOPE, shape)?),
             false => None,
         };
-        let start = StepStart { state: point.state, time: point.time, length };
+        let start = StepStart { state: point.state, time: point.context.time, length };
         let made = append_step(&mut graph, &tableau, start, carried, |graph, time, state| {
-            self.model.objective().moved(graph, self.model, &Point { time, state, ..point })
+            self.model.moved(graph, &point.at(time, state))
         })?;
         let error = made.error(&mut graph, &tableau, TOLERANCE)?;
         // The greatest number below 1: what the host accepts is what moves here.
@@ -221,7 +222,7 @@ impl Graphs<'_> {
         let shape = self.model.batch_shape(self.batch());
         let [found, wanted, later] = [STATE, WANTED, COTANGENT].map(|name| graph.input(name, shape));
         let (found, wanted, later) = (found?, wanted?, later?);
-        let mismatch = self.model.objective().mismatch(&mut graph, self.model, [found, wanted])?;
+        let mismatch = self.model.mismatch(&mut graph, [found, wanted])?;
         let share = graph.scale(mismatch, 1.0 / self.integration.intervals as f64)?;
         let own = graph.gradients(share, &[found])?[0];
         let f = graph.formula();
@@ -237,7 +238,7 @@ impl Graphs<'_> {
         let mut graph = Graph::new();
         let point = self.point(&mut graph)?;
         // For the parameters; nothing of it runs.
-        self.model.objective().moved(&mut graph, self.model, &point)?;
+        self.model.moved(&mut graph, &point)?;
         let parameters: Vec<_> = graph.parameters().to_vec();
         let gradients = parameters.iter().map(|of| graph.input(&gradient(&of.name), of.shape.clone()));
         let mut values = gradients.collect::<std::result::Result<Vec<Node>, _>>()?;

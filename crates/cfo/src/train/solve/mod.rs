@@ -3,6 +3,7 @@
 //! The gradient is that of the accepted steps at the lengths that they had (discretise, then optimise); the choice of the lengths is
 //! not differentiated. States at the start of steps are kept as [`Checkpoints`] says, in as many slots as the objective allows.
 
+pub(super) mod equal_steps;
 mod graphs;
 
 use std::fmt;
@@ -10,12 +11,11 @@ use std::fmt;
 use cfo_engine::{Data, Graph, Memory, Node, Program};
 use cfo_numerics::ode::{Checkpoints, Course, Recall, first_step};
 
-use crate::error::{CfoError, Result};
+use super::gradients::Integration;
+use crate::error::{CfoError, Divergence, Result};
 use crate::model::Model;
-use crate::objective::Integration;
 use crate::ranks::job;
-use crate::train::Divergence;
-use crate::training_data::TrainingData;
+use crate::train::training_data::TrainingData;
 use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
 
 /// The graph that holds the parameters and the optimiser's tensors of a training through a solver, and the loss in it.

@@ -1,0 +1,336 @@
+//! The error type of this crate.
+
+mod divergence;
+mod nearest;
+
+use std::path::PathBuf;
+
+use cfo_data::simulate::SimulationError;
+use cfo_engine::EngineError;
+
+pub use divergence::{BatchSize, Divergence, Halt};
+pub(crate) use nearest::{near, nearest};
+
+/// The error of this crate's functions.
+///
+/// The message tells what was found and what was needed, [`CfoError::hint`] what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CfoError {
+    /// The recipe is not valid TOML, or its structure is wrong.
+    #[error("the recipe is not valid: {problem}")]
+    BadRecipe {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The recipe has a key that does not exist.
+    #[error("the recipe has an unknown key or choice `{found}`")]
+    UnknownKey {
+        /// What was found.
+        found: String,
+        /// The most similar key or choice.
+        nearest: Option<String>,
+    },
+    /// A key has a value out of range.
+    #[error("`{key}`: {problem}")]
+    InvalidKey {
+        /// Its path.
+        key: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A key has an unknown choice.
+    #[error("`{key}`: unknown choice `{found}`; known are `{}`", known.join("`, `"))]
+    UnknownChoice {
+        /// Its path.
+        key: String,
+        /// What was found.
+        found: String,
+        /// The known choices.
+        known: Vec<String>,
+    },
+    /// The data cannot be used as asked.
+    #[error("{problem}")]
+    BadData {
+        /// What was found and what was needed.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The folder for a new run already holds a run.
+    #[error("`{}` already holds a run", folder.display())]
+    RunExists {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Another process trains in the folder.
+    #[error("{holder} is training in `{}`", folder.display())]
+    RunBusy {
+        /// The folder.
+        folder: PathBuf,
+        /// Which process, on which machine.
+        holder: String,
+    },
+    /// The folder has no checkpoint, so it is not the folder of a run.
+    #[error("`{}` is not the folder of a run: it has no checkpoint", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Neither the recipe nor the caller names data.
+    #[error("no data were given: the recipe has neither `data.path` nor `data.simulate`")]
+    NoData,
+    /// The network cannot be built for the grid of the data.
+    #[error("operator `{operator}` does not support {found}: {needed}")]
+    BadGrid {
+        /// Which network.
+        operator: &'static str,
+        /// The grid found.
+        found: String,
+        /// What it takes.
+        needed: String,
+    },
+    /// A file of a run is missing, damaged or of another version.
+    #[error("{}: {problem}", path.display())]
+    BadCheckpoint {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The training step does not fit into the memory of the device.
+    #[error(
+        "a batch of {batch} needs {} of device memory, but {} are free",
+        gibibytes(*needed),
+        gibibytes(*available)
+    )]
+    BatchTooLarge {
+        /// The batch asked for.
+        batch: usize,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that the device has free.
+        available: u64,
+    },
+    /// The weights do not fit into memory.
+    #[error(
+        "a network with {parameters} parameters needs {} for weights, gradients and optimiser, but {} are free",
+        gibibytes(*needed),
+        gibibytes(*available)
+    )]
+    NetworkTooLarge {
+        /// Trainable numbers.
+        parameters: usize,
+        /// Bytes that they need, with gradients and the state of the optimiser.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+    },
+    /// The loss became NaN or infinite, or grew without bound.
+    #[error("{}", seen.text(*step, *loss))]
+    Diverged {
+        /// The step.
+        step: u32,
+        /// The loss.
+        loss: f64,
+        /// What else was seen.
+        seen: Box<Divergence>,
+        /// The last checkpoint from before.
+        last_good: Option<String>,
+    },
+    /// A rollout stopped before the last time asked for.
+    #[error("the integration of trajectory {trajectory} {halt} after time {time}")]
+    RolloutDiverged {
+        /// Which trajectory of those asked for.
+        trajectory: usize,
+        /// The last time that was reached, in the user's units.
+        time: f64,
+        /// Why it stopped.
+        halt: Halt,
+    },
+    /// A rollout was interrupted.
+    #[error("interrupted during a rollout")]
+    RolloutInterrupted,
+    /// Training was interrupted.
+    #[error("interrupted at step {step}")]
+    Interrupted {
+        /// The step reached.
+        step: u32,
+    },
+    /// An error of the operating system.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// An error of the engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// An error of a simulator.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    /// An error of a trajectory file.
+    #[error(transparent)]
+    Data(#[from] cfo_data::DataError),
+    /// An error between the processes (ranks) of a job.
+    #[error(transparent)]
+    Ranks(#[from] cfo_ranks::RanksError),
+    /// Another process of the job failed and reported its error.
+    #[error("another rank failed")]
+    Elsewhere,
+}
+
+impl CfoError {
+    /// A key with a value out of range.
+    pub(crate) fn invalid(key: &str, problem: impl Into<String>) -> Self {
+        Self::InvalidKey { key: key.into(), problem: problem.into() }
+    }
+
+    /// The engine's refusal of a training step, in terms of its batch.
+    pub(crate) fn of_step(error: EngineError, batch: usize) -> Self {
+        match error {
+            EngineError::OutOfMemory { needed, available } => {
+                Self::BatchTooLarge { batch, needed, available }
+            }
+            other => other.into(),
+        }
+    }
+
+    /// The engine's refusal to make room for a network's weights.
+    pub fn of_network(error: EngineError, parameters: usize) -> Self {
+        match error {
+            EngineError::OutOfMemory { needed, available } => {
+                Self::NetworkTooLarge { parameters, needed, available }
+            }
+            other => other.into(),
+        }
+    }
+
+    /// Returns the known key or choice that is most similar to an unknown one. Names of solvers are too similar for a suggestion.
+    pub fn nearest(&self) -> Option<&str> {
+        match self {
+            Self::UnknownKey { nearest, .. } => nearest.as_deref(),
+            Self::UnknownChoice { key, found, known } if !key.ends_with("solver") => {
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                near(found, &known)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns advice on what to do next, if there is any.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::UnknownKey { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
+            Self::InvalidKey { key, .. } => Some(key_hint(key)),
+            Self::UnknownChoice { key, .. } => match self.nearest() {
+                Some(word) => Some(format!("did you mean `{word}`?")),
+                None => Some(key_hint(key)),
+            },
+            Self::BadData { hint, .. } => Some(hint.clone()),
+            Self::Ranks(error) => Some(error.hint()),
+            Self::RunExists { .. } => Some("resume it, or choose another folder".into()),
+            Self::RunBusy { .. } => Some("wait until it ends, or choose another folder".into()),
+            Self::NoRun { .. } => Some("check the path, or train a run in this folder first".into()),
+            Self::NoData => Some("set `data.path` or `data.simulate`".into()),
+            Self::BadGrid { .. } => {
+                Some("choose another operator or other sizes under `[operator]`, or resample the data".into())
+            }
+            Self::BatchTooLarge { batch, needed, available } => {
+                // A plan grows with the batch; 5 % are left to what does not.
+                let fits = (0.95 * *batch as f64 * *available as f64 / (*needed).max(1) as f64) as usize;
+                Some(match fits {
+                    _ if fits >= *batch => {
+                        "other programs use the memory; on a GPU `nvidia-smi` lists them".into()
+                    }
+                    0 => "not even one sample fits: choose a smaller network, or the CPU".into(),
+                    _ => format!("`train.batch = {fits}` would fit"),
+                })
+            }
+            Self::NetworkTooLarge { parameters, needed, available } => {
+                let fits = *parameters as f64 * *available as f64 / (*needed).max(1) as f64;
+                Some(format!("lower the sizes under `[operator]`: about {fits:.0} parameters would fit"))
+            }
+            Self::Diverged { step, loss, seen, last_good } => {
+                Some(seen.hint(*step, *loss, last_good.as_deref()))
+            }
+            Self::BadCheckpoint { .. } => Some(
+                "resume the run from its newest intact checkpoint, or load another checkpoint by its name"
+                    .into(),
+            ),
+            Self::Interrupted { .. } => Some("resume the run to continue from this step".into()),
+            Self::BadRecipe { .. } => {
+                Some("`docs/reference/recipe.md` lists every key, and `recipes/` has examples".into())
+            }
+            Self::RolloutDiverged { .. } => Some("train longer, or allow more evaluations".into()),
+            Self::Engine(error) => engine_hint(error),
+            Self::Simulation(error) => error.hint(),
+            Self::Data(error) => error.hint(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the input is at fault (exit code 2 of the command) and not the work itself (exit code 1).
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Diverged { .. }
+            | Self::RolloutDiverged { .. }
+            | Self::RolloutInterrupted
+            | Self::Interrupted { .. }
+            | Self::Io(_) => false,
+            Self::Engine(error) => matches!(error, EngineError::DeviceUnavailable { .. }),
+            Self::Data(error) => error.is_bad_input(),
+            _ => true,
+        }
+    }
+}
+
+/// Returns advice for an error of the engine.
+fn engine_hint(error: &EngineError) -> Option<String> {
+    match error {
+        EngineError::OutOfMemory { needed, available } if 20 * available > 19 * needed => {
+            Some("other programs use the rest; on a GPU `nvidia-smi` lists them".into())
+        }
+        EngineError::OutOfMemory { needed, available } => Some(format!(
+            "a batch of about {:.0} % of this size would fit, if no other program uses the memory (`nvidia-smi` lists those on a GPU)",
+            95.0 * *available as f64 / *needed as f64
+        )),
+        other => other.hint(),
+    }
+}
+
+fn gibibytes(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+/// Returns advice for a key with an invalid value.
+fn key_hint(key: &str) -> String {
+    match key {
+        "evaluate.nfe" => {
+            "raise it, set it to 0 so that the solver chooses its steps, or choose a solver with fewer stages"
+                .into()
+        }
+        "nfe" => "raise it, or choose a solver with fewer stages".into(),
+        "rtol" => "write `rtol = 1e-4` and `atol = 1e-6`, for example".into(),
+        "solver" | "evaluate.solver" => {
+            "`tsit5`, `dopri5` and `heun` can choose their steps by tolerances; `rk4` and `euler` take equal steps"
+                .into()
+        }
+        key => format!("change `{key}` in the recipe; `docs/reference/recipe.md` lists all keys"),
+    }
+}
+
+/// The result of this crate's functions.
+pub type Result<T, E = CfoError> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_does_not_fit_names_the_batch_that_would() {
+        let refused = |needed, available| {
+            CfoError::of_step(EngineError::OutOfMemory { needed, available }, 256).hint().unwrap()
+        };
+        assert_eq!(refused(20 << 30, 10 << 30), "`train.batch = 121` would fit");
+        assert!(refused(1 << 40, 1 << 20).contains("not even one"));
+        assert!(refused(1 << 20, 1 << 22).contains("other programs"));
+    }
+}

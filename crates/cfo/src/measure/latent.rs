@@ -1,0 +1,283 @@
+//! Latent space: states as coefficients of an orthogonal wavelet, all of them kept.
+//!
+//! The transform is linear and does not depend on time, so that the coefficients follow dynamics of their own, on a grid whose sides are
+//! halved at every level: what was a point with its neighbours becomes the channels of one place. Everything between data and predictions
+//! lives there; errors are measured where the data are.
+
+use cfo_engine::{Graph, Node, Wavelet, WaveletFamily};
+
+use crate::error::{CfoError, Result};
+use crate::operator::StateSpace;
+use crate::recipe::{LatentConfig, LatentWavelet};
+
+impl LatentConfig {
+    /// Returns the space of coefficients for states with these space axes.
+    pub(crate) fn latent(self, axes: usize, periodic: [bool; 2]) -> Option<Latent> {
+        let family = match self.wavelet? {
+            LatentWavelet::Haar => WaveletFamily::Haar,
+            LatentWavelet::Daubechies4 => WaveletFamily::Daubechies4,
+        };
+        Some(Latent { wavelet: Wavelet { family, levels: self.levels, periodic }, axes })
+    }
+}
+
+/// The coefficients of states as fields: on a grid whose sides are halved at every level, the averages first among the channels of a place,
+/// then details from the coarsest level to the finest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Latent {
+    wavelet: Wavelet,
+    axes: usize,
+}
+
+/// Coefficients of one kind: where they lie beside the averages of their level, and how many of them meet at a place along each axis.
+struct Band {
+    high: [bool; 2],
+    level: usize,
+    block: [usize; 2],
+}
+
+impl Latent {
+    /// The space of coefficients for states of a space.
+    ///
+    /// # Errors
+    /// If a side cannot be halved as often.
+    pub(crate) fn space(self, states: &StateSpace) -> Result<StateSpace> {
+        let [height, width, channels] = states.field;
+        let levels = self.wavelet.levels;
+        if self.axes == 0 {
+            return Err(CfoError::BadData {
+                problem: "`latent.wavelet` is set, but the states have no space to lay wavelets on".into(),
+                hint: "leave `latent.wavelet` out".into(),
+            });
+        }
+        for (name, side) in [("height", height), ("width", width)].into_iter().skip(2 - self.axes) {
+            if side < 2 || !self.wavelet.divides(side) {
+                let most = side.trailing_zeros();
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "`latent.levels` = {levels} halves each side {levels} times, but the {name} of the grid is {side}, which is not a multiple of {}",
+                        1_usize << levels
+                    ),
+                    hint: match most {
+                        0 => format!(
+                            "a side of {side} cannot be halved: leave `latent.wavelet` out, or give data on a grid with even sides"
+                        ),
+                        _ => format!("set `latent.levels` to {most} at most"),
+                    },
+                });
+            }
+        }
+        let [rows, columns] = self.halvings();
+        let field = [height >> rows, width >> columns, channels << (rows + columns)];
+        Ok(StateSpace { field, ..states.clone() })
+    }
+
+    /// How often height and width are halved.
+    fn halvings(self) -> [usize; 2] {
+        [if self.axes > 1 { self.wavelet.levels } else { 0 }, self.wavelet.levels]
+    }
+
+    /// Channels of coefficients for one of a state.
+    pub(crate) fn expansion(self) -> usize {
+        1 << self.halvings().iter().sum::<usize>()
+    }
+
+    /// The field of the states whose coefficients these are.
+    pub(crate) fn original(self, [height, width, channels]: [usize; 3]) -> [usize; 3] {
+        let [rows, columns] = self.halvings();
+        [height << rows, width << columns, channels >> (rows + columns)]
+    }
+
+    /// The kinds of details, from the coarsest level to the finest, in the order of their channels.
+    fn bands(self) -> Vec<Band> {
+        let planar = self.axes > 1;
+        let kinds: &[[bool; 2]] =
+            if planar { &[[false, true], [true, false], [true, true]] } else { &[[false, true]] };
+        let of_level = |level: usize| {
+            let side = 1 << (self.wavelet.levels - level);
+            let block = [if planar { side } else { 1 }, side];
+            kinds.iter().map(move |&high| Band { high, level, block })
+        };
+        (1..=self.wavelet.levels).rev().flat_map(of_level).collect()
+    }
+
+    /// For each channel of the coefficients of one state channel, which row and column it starts at in the transformed field, and how far
+    /// apart its coefficients are there.
+    fn slots(self, [height, width, _]: [usize; 3]) -> Vec<[[usize; 2]; 2]> {
+        let mut slots = vec![[[0, 0], [1, 1]]];
+        let planar = self.axes > 1;
+        for Band { high, level, block } in self.bands() {
+            let side = |axis: usize, length: usize| {
+                let halved = if axis == 1 || planar { length >> level } else { length };
+                if high[axis] { halved } else { 0 }
+            };
+            let corner = [side(0, height), side(1, width)];
+            for i in 0..block[0] {
+                slots.extend((0..block[1]).map(|j| [[corner[0] + i, corner[1] + j], block]));
+            }
+        }
+        slots
+    }
+
+    /// States one after another, in place, as coefficients.
+    pub(crate) fn encode(self, field: [usize; 3], values: &mut [f32]) {
+        self.each(field, values, |one, moved| {
+            self.wavelet.forward(field, one);
+            moved.copy_from_slice(one);
+            self.rearrange(field, |latent, transformed| one[latent] = moved[transformed]);
+        });
+    }
+
+    /// The inverse of [`Latent::encode`], which is also its transpose.
+    pub(crate) fn decode(self, field: [usize; 3], values: &mut [f32]) {
+        self.each(field, values, |one, moved| {
+            moved.copy_from_slice(one);
+            self.rearrange(field, |latent, transformed| one[transformed] = moved[latent]);
+            self.wavelet.inverse(field, one);
+        });
+    }
+
+    fn each(self, field: [usize; 3], values: &mut [f32], mut work: impl FnMut(&mut [f32], &mut [f32])) {
+        let size = field.iter().product::<usize>().max(1);
+        let mut moved = vec![0.0; size];
+        for one in values.chunks_exact_mut(size) {
+            work(one, &mut moved);
+        }
+    }
+
+    /// Says of every coefficient where it is in the latent field and where in the transformed one.
+    fn rearrange(self, field: [usize; 3], mut pair: impl FnMut(usize, usize)) {
+        let [height, width, channels] = field;
+        let [rows, columns] = self.halvings();
+        let (grid, slots) = ([height >> rows, width >> columns], self.slots(field));
+        for place in 0..grid[0] * grid[1] {
+            let at = [place / grid[1], place % grid[1]];
+            for (slot, [first, step]) in slots.iter().enumerate() {
+                let [row, column] = [0, 1].map(|axis| first[axis] + at[axis] * step[axis]);
+                for channel in 0..channels {
+                    pair(
+                        (place * slots.len() + slot) * channels + channel,
+                        (row * width + column) * channels + channel,
+                    );
+                }
+            }
+        }
+    }
+
+    /// Appends the states of coefficients `[batch, height, width, channels]`.
+    ///
+    /// # Errors
+    /// If they have another shape.
+    pub(crate) fn decoded(self, graph: &mut Graph, x: Node) -> Result<Node> {
+        let shape = graph.shape(x).axes().to_vec();
+        let (batch, mut sides) = (shape[0], [shape[1], shape[2]]);
+        let [_, _, channels] = self.original([shape[1], shape[2], shape[3]]);
+        let mut averages = graph.slice(x, 3, 0, channels)?;
+        let (mut start, planar) = (channels, self.axes > 1);
+        for level in self.bands().chunks(if planar { 3 } else { 1 }) {
+            let mut parts = Vec::new();
+            for band in level {
+                let [rows, columns] = band.block;
+                let count = rows * columns * channels;
+                let blocks = graph.var(x).slice(3, start, count);
+                let split = blocks.reshape([batch * shape[1], shape[2], rows, columns * channels]);
+                let ordered = split.permute(&[0, 2, 1, 3]);
+                parts.push(ordered.reshape([batch, sides[0], sides[1], channels]).node()?);
+                start += count;
+            }
+            let top = graph.concat(&[averages, parts[0]], 2)?;
+            averages = match parts.get(1..3) {
+                Some(&[low, high]) => {
+                    let bottom = graph.concat(&[low, high], 2)?;
+                    graph.concat(&[top, bottom], 1)?
+                }
+                _ => top,
+            };
+            sides = [if planar { 2 * sides[0] } else { sides[0] }, 2 * sides[1]];
+        }
+        Ok(graph.wavelet_inverse(averages, self.wavelet)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_device::Device;
+    use cfo_engine::{Memory, Precision, Program};
+    use cfo_numerics::Philox;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Coefficients on the host come back on the host and on the device, keep the energy, and every one has a place of its own.
+        #[test]
+        fn coefficients_come_back_on_the_host_and_on_the_device(
+            seed: u64,
+            levels in 1..4_usize,
+            sides in [1..4_usize, 1..4_usize],
+            planar: bool,
+            channels in 1..4_usize,
+            daubechies: bool,
+            periodic: [bool; 2],
+        ) {
+            let wavelet = Some(if daubechies { LatentWavelet::Daubechies4 } else { LatentWavelet::Haar });
+            let axes = if planar { 2 } else { 1 };
+            let latent = LatentConfig { wavelet, levels }.latent(axes, periodic).unwrap();
+            let field = [if planar { sides[0] << levels } else { 1 }, sides[1] << levels, channels];
+            let states = StateSpace { field, periodic, conditions: 0 };
+            let space = latent.space(&states).unwrap();
+            prop_assert_eq!(space.field.iter().product::<usize>(), field.iter().product::<usize>());
+            prop_assert_eq!(latent.original(space.field), field);
+            let mut random = Philox::new(seed, 0);
+            let values: Vec<f32> = (0..2 * field.iter().product::<usize>()).map(|_| random.normal() as f32).collect();
+            let mut coefficients = values.clone();
+            latent.encode(field, &mut coefficients);
+            let energy = |values: &[f32]| values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
+            prop_assert!((energy(&coefficients) / energy(&values) - 1.0).abs() < 1e-5);
+            let mut back = coefficients.clone();
+            latent.decode(field, &mut back);
+            let mut graph = Graph::new();
+            let shape = [2, space.field[0], space.field[1], space.field[2]];
+            let x = graph.input("x", shape).unwrap();
+            let states = latent.decoded(&mut graph, x).unwrap();
+            let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+            memory.insert_real("x", shape, &coefficients).unwrap();
+            let mut program = Program::compile(&graph, &[states], &memory).unwrap();
+            program.run(&mut memory).unwrap();
+            let device = program.output_f64(0).unwrap();
+            for ((back, device), value) in back.iter().zip(device).zip(&values) {
+                // Up to six passes there and as many back, each rounded to single precision.
+                prop_assert!((back - value).abs() < 1e-5 && (device as f32 - value).abs() < 1e-5);
+            }
+        }
+    }
+
+    /// Smooth fields have their energy among the averages, and a constant field nowhere else.
+    #[test]
+    fn averages_come_first() {
+        let config = LatentConfig { wavelet: Some(LatentWavelet::Haar), levels: 2 };
+        let latent = config.latent(2, [false; 2]).unwrap();
+        let mut values = vec![3.0; 8 * 4 * 2];
+        latent.encode([8, 4, 2], &mut values);
+        for place in values.chunks(32) {
+            // A level along an axis multiplies the average of a constant by the square root of 2.
+            assert!(place[..2].iter().all(|average| (average - 12.0).abs() < 1e-5), "{place:?}");
+            assert!(place[2..].iter().all(|detail| detail.abs() < 1e-5), "{place:?}");
+        }
+    }
+
+    #[test]
+    fn sides_that_cannot_be_halved_are_refused_with_the_levels_that_can() {
+        let refused = |field: [usize; 3], axes: usize, levels: usize| {
+            let config = LatentConfig { wavelet: Some(LatentWavelet::Haar), levels };
+            let states = StateSpace { field, periodic: [false; 2], conditions: 0 };
+            let error = config.latent(axes, [false; 2]).unwrap().space(&states).unwrap_err();
+            format!("{error} {}", error.hint().unwrap_or_default())
+        };
+        let said = refused([1, 100, 1], 1, 3);
+        assert!(said.contains("the width of the grid is 100, which is not a multiple of 8"), "{said}");
+        assert!(said.contains("set `latent.levels` to 2 at most"), "{said}");
+        assert!(refused([7, 8, 1], 2, 1).contains("a side of 7 cannot be halved"));
+        assert!(refused([1, 1, 3], 0, 1).contains("no space"));
+    }
+}

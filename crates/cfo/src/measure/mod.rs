@@ -1,0 +1,125 @@
+//! Everything that is measured on the training data, once: scaling, the profile of speeds, noise, trust in the path, the fingerprint.
+
+mod fingerprint;
+pub(crate) mod latent;
+mod profile;
+pub mod scaling;
+pub(crate) mod selection;
+mod smoothing;
+mod survey;
+mod trust;
+
+use cfo_numerics::{Clock, DrawBy, Path};
+use rayon::prelude::*;
+
+use crate::error::Result;
+use crate::recipe::{Normalize, PathConfig, Smoothing};
+use crate::trajectories::Trajectories;
+use latent::Latent;
+use scaling::{Scaling, Unit};
+use selection::Selection;
+pub(crate) use smoothing::Denoiser;
+use survey::{Source, Survey};
+pub(crate) use trust::trust;
+
+/// What a model asks of the training data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    /// The path whose velocity is measured.
+    pub(crate) path: Path,
+    /// Where samples of the path are drawn.
+    pub(crate) by: DrawBy,
+    /// The clock that defines the time of the velocity.
+    pub(crate) clock: Clock,
+    /// The tolerance of the path's error; `None` if errors are not estimated.
+    pub(crate) trust: Option<f64>,
+    /// The noise to remove.
+    pub(crate) smoothing: Smoothing,
+    /// How values are normalised.
+    pub(crate) normalize: Normalize,
+    /// The space that the network works in, if it is not that of the data.
+    pub(crate) latent: Option<Latent>,
+    /// The unit of the network's output.
+    pub(crate) unit: Unit,
+    /// Whether the time of the data is an input of the network.
+    pub(crate) timed: bool,
+}
+
+impl Question {
+    /// The values alone, as they are stored.
+    fn plain(path: &PathConfig) -> Self {
+        Self {
+            path: path.path(),
+            by: DrawBy::Time,
+            clock: Clock::Even,
+            trust: None,
+            smoothing: Smoothing::None,
+            normalize: Normalize::None,
+            latent: None,
+            unit: Unit::State,
+            timed: true,
+        }
+    }
+}
+
+/// The result of measuring the training data.
+pub(crate) struct Measured {
+    /// The conversion between the user's units and the network's.
+    pub(crate) scaling: Scaling,
+    /// Removes noise from the snapshots, if there is noise to remove.
+    pub(crate) denoiser: Option<Denoiser>,
+    /// The error of the path's velocity at each snapshot, if it was asked for.
+    pub(crate) path_errors: Vec<f32>,
+    /// Hash of the values, times and parameters.
+    pub(crate) fingerprint: String,
+    /// Warnings about the data.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Measured {
+    /// Measures the selected snapshots in one pass. The scaled values go to `place`, which has room for exactly these. With the scaling and
+    /// the denoiser of a model that exists, only the rest is measured.
+    ///
+    /// # Errors
+    /// If values cannot be read or are not finite.
+    pub(crate) fn of(
+        question: &Question,
+        set: &Trajectories,
+        selections: &[Selection],
+        known: Option<(&Scaling, &Option<Denoiser>)>,
+        mut place: Option<&mut [f32]>,
+    ) -> Result<Self> {
+        let denoiser = match known {
+            Some((_, denoiser)) => denoiser.clone(),
+            None => Denoiser::new(question.smoothing, set, selections)?,
+        };
+        let source = Source { set, denoiser: denoiser.as_ref(), latent: question.latent };
+        let survey = Survey::new(question, source, selections, place.as_deref_mut())?;
+        let scaling = match known {
+            Some((scaling, _)) => scaling.clone(),
+            None => Scaling::new(question, set, selections, &survey),
+        };
+        if let Some(values) = place {
+            normalize(&scaling, values);
+        }
+        let Survey { path_errors, fingerprint, warnings, .. } = survey;
+        Ok(Self { scaling, denoiser, path_errors, fingerprint, warnings })
+    }
+}
+
+/// Returns a hash of the selected snapshots, with which resuming on other data is detected.
+///
+/// # Errors
+/// If the values cannot be read.
+pub(crate) fn fingerprint(path: &PathConfig, set: &Trajectories, selections: &[Selection]) -> Result<String> {
+    let source = Source { set, denoiser: None, latent: None };
+    Ok(Survey::new(&Question::plain(path), source, selections, None)?.fingerprint)
+}
+
+/// Scales values where they stand, in parallel.
+fn normalize(scaling: &Scaling, values: &mut [f32]) {
+    const POINTS: usize = 1 << 16;
+    values
+        .par_chunks_mut(POINTS * scaling.mean.len().max(1))
+        .for_each(|part| scaling.normalize_in_place(part));
+}

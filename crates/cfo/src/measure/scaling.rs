@@ -1,0 +1,194 @@
+//! Conversion of values, times and velocities between the user's units and the network's.
+
+use cfo_data::{Normalization, Offset, scale, unscale};
+use cfo_numerics::Clock;
+use cfo_numerics::metric::Summary;
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Question;
+pub use crate::measure::profile::Profile;
+use crate::measure::selection::{Selection, Times};
+pub use crate::measure::smoothing::{Denoiser, RemovedNoise};
+use crate::measure::survey::Survey;
+use crate::trajectories::Trajectories;
+
+/// The unit of a network's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// The unit of the normalised state, divided by the unit of time for a velocity.
+    State,
+    /// The root mean square of the change from one snapshot to the next, channel by channel.
+    Change,
+    /// The root mean square of the path's velocity, channel by channel.
+    Velocity,
+    /// The root mean square of the path's velocity at each time, channel by channel.
+    VelocityAtTime,
+}
+
+/// The conversion between the user's units and the network's. It is measured on the training snapshots, after `data.drop_first` and
+/// `data.keep_rate` are applied.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Offset of each channel, subtracted in double precision before values are stored in single precision; empty for most data. States
+    /// that a model takes and returns are relative to it; see [`Scaling::relative`] and [`Scaling::absolute`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offset: Vec<f64>,
+    /// Number subtracted from each channel after that: its mean, or its smallest value if it is scaled to a range.
+    pub mean: Vec<f64>,
+    /// Number by which each channel is divided: its standard deviation, its range, or 1 if it keeps its unit.
+    pub deviation: Vec<f64>,
+    /// Root mean square of the change between neighbouring snapshots of each channel, in normalised units.
+    pub change: Vec<f64>,
+    /// Root mean square of the path's velocity of each channel, in normalised units, by which the network's output is
+    /// multiplied. Empty if the recipe turns this off, and for objectives that do not learn a velocity.
+    pub velocity: Vec<f64>,
+    /// The typical speed over time, if `path.time_balance` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// `path.clock`, if it is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<f64>,
+    /// Time that is converted to 0: the first time of the training data.
+    pub start: f64,
+    /// Time that becomes one unit: from the first to the last that training sees; for a network that is not told the
+    /// time, the longest trajectory.
+    pub span: f64,
+    /// Time from `start` to the last that training sees.
+    pub duration: f64,
+    /// Duration of the longest training trajectory, in the user's units.
+    pub horizon: f64,
+    /// Mean time between neighbouring snapshots before thinning, in the user's units.
+    pub interval: f64,
+    /// Smallest and largest value of each channel of the data, in the user's units.
+    pub range: Vec<[f64; 2]>,
+    /// Mean and deviation of each PDE parameter.
+    pub conditions: Vec<[f64; 2]>,
+}
+
+impl Scaling {
+    /// Creates the scaling from a survey of the training trajectories.
+    pub(crate) fn new(
+        question: &Question,
+        set: &Trajectories,
+        selections: &[Selection],
+        survey: &Survey,
+    ) -> Self {
+        let Normalization { mean, deviation } = survey.normalization(question.normalize);
+        let span = if question.timed { survey.times.duration } else { survey.times.longest };
+        let moves = survey.moves();
+        let relative = |roots: Vec<f64>, unit: f64| -> Vec<f64> {
+            let scaled = roots.iter().zip(&deviation).map(|(root, deviation)| root * unit / deviation);
+            scaled.zip(&moves).map(|(scale, &moves)| if moves { scale } else { 1.0 }).collect()
+        };
+        let change = relative(survey.change(), 1.0);
+        let velocity = match question.unit {
+            Unit::Velocity | Unit::VelocityAtTime => relative(survey.velocity(), span),
+            Unit::State | Unit::Change => Vec::new(),
+        };
+        let conditions = (0..set.description.parameter_names.len())
+            .map(|p| {
+                let of = |selection: &Selection| set.trajectories[selection.trajectory].parameters[p];
+                let Summary { mean, deviation, .. } =
+                    Summary::of(&selections.iter().map(of).collect::<Vec<f64>>());
+                [mean, if deviation > 0.0 { deviation } else { 1.0 }]
+            })
+            .collect();
+        let profile = (question.unit == Unit::VelocityAtTime).then(|| survey.profile.profile());
+        let Times { start, duration, interval, longest: horizon } = survey.times;
+        let clock = question.clock.half();
+        Self {
+            offset: set.offset().channels().to_vec(),
+            profile,
+            clock,
+            mean,
+            deviation,
+            change,
+            velocity,
+            start,
+            span,
+            duration,
+            horizon,
+            interval,
+            range: survey.range(),
+            conditions,
+        }
+    }
+
+    /// Returns the offset of the model's states.
+    pub fn offset(&self) -> Offset {
+        Offset::new(self.offset.clone())
+    }
+
+    /// Converts states in the user's units to the relative states that a model takes.
+    pub fn relative(&self, states: &[f64]) -> Vec<f32> {
+        let mut relative = vec![0.0; states.len()];
+        self.offset().relative(states, &mut relative);
+        relative
+    }
+
+    /// Converts relative states of a model to the user's units.
+    pub fn absolute(&self, states: &[f32]) -> Vec<f64> {
+        self.offset().absolute(states)
+    }
+
+    /// Converts PDE parameters to the network's units.
+    pub(crate) fn conditions(&self, parameters: &[f64]) -> Vec<f32> {
+        let scaled = parameters.iter().zip(&self.conditions);
+        scaled.map(|(value, [mean, deviation])| ((value - mean) / deviation) as f32).collect()
+    }
+
+    /// Returns the transformation of time.
+    fn clock(&self) -> Clock {
+        Clock::of(self.clock)
+    }
+
+    /// Converts a time to the network's units.
+    pub fn time(&self, time: f64) -> f64 {
+        self.clock().reading((time - self.start) / self.span)
+    }
+
+    /// Converts a time to the user's units.
+    pub fn restore_time(&self, time: f64) -> f64 {
+        self.clock().share(time) * self.span + self.start
+    }
+
+    /// Returns the derivative of the network's time by the user's time, by which velocities are multiplied.
+    pub fn time_rate(&self, time: f64) -> f64 {
+        self.clock().rate((time - self.start) / self.span) / self.span
+    }
+
+    /// Returns the horizon of the training data in the network's units.
+    pub(crate) fn horizon(&self) -> f64 {
+        self.time(self.start + self.horizon)
+    }
+
+    /// A step that is nowhere longer than a length of the user's time, in the network's units, where no time later than one in the network's
+    /// units is passed.
+    pub(crate) fn step(&self, length: f64, latest: f64) -> f64 {
+        length * self.clock().rate(self.clock().share(latest)) / self.span
+    }
+
+    /// Returns the last time of the training data.
+    pub fn last(&self) -> f64 {
+        self.start + self.duration
+    }
+
+    /// Converts values, relative to the offset, to the network's units.
+    pub fn normalize(&self, values: &[f32]) -> Vec<f32> {
+        let mut scaled = values.to_vec();
+        self.normalize_in_place(&mut scaled);
+        scaled
+    }
+
+    /// Converts values in place.
+    pub(crate) fn normalize_in_place(&self, values: &mut [f32]) {
+        scale(values, &self.mean, &self.deviation);
+    }
+
+    /// Converts values to the user's units, relative to the offset.
+    pub fn restore(&self, values: &[f32]) -> Vec<f32> {
+        let mut restored = values.to_vec();
+        unscale(&mut restored, &self.mean, &self.deviation);
+        restored
+    }
+}

@@ -1,0 +1,216 @@
+//! What training sees of a set: which snapshots of which trajectories.
+
+use std::ops::Range;
+
+use cfo_data::{Split, thin};
+use cfo_numerics::{Clock, groups, mean_time, nearness};
+
+use crate::error::{CfoError, Result};
+use crate::measure::smoothing::Denoiser;
+use crate::recipe::Recipe;
+use crate::trajectories::Trajectories;
+
+/// The snapshots of one training trajectory that are left after dropping and thinning.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Selection {
+    /// Position of the trajectory in its set.
+    pub(crate) trajectory: usize,
+    /// Snapshots before thinning start here.
+    pub(crate) first: usize,
+    /// The snapshots, in increasing order.
+    pub(crate) frames: Vec<usize>,
+    /// Number of snapshots merged into each knot of the path; empty if nothing is merged.
+    pub(crate) counts: Vec<u32>,
+}
+
+impl Selection {
+    /// Of every training trajectory of a set.
+    ///
+    /// # Errors
+    /// If a trajectory is too short.
+    pub(crate) fn of_set(recipe: &Recipe, set: &Trajectories) -> Result<Vec<Self>> {
+        let (config, seed) = (&recipe.data, recipe.data_seed());
+        let first = usize::from(config.drop_first);
+        let of = |(trajectory, times): (usize, &[f64])| {
+            let count = times.len().saturating_sub(first);
+            if count < 2 {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "trajectory {trajectory} has {count} snapshots; training needs at least 2"
+                    ),
+                    hint: "remove it, or set `data.drop_first = false`".into(),
+                });
+            }
+            let kept = thin::kept(count, config.keep_rate, seed, set.number(trajectory));
+            let frames: Vec<usize> = kept.into_iter().map(|frame| first + frame).collect();
+            let own: Vec<f64> = frames.iter().map(|&frame| times[frame]).collect();
+            let groups = groups(&own, config.merge_below.unwrap_or_else(|| nearness(&own)));
+            let merged = groups.len() < frames.len();
+            if groups.len() < 2 {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "all snapshots of trajectory {trajectory} are closer in time than `data.merge_below`"
+                    ),
+                    hint: "lower `data.merge_below`, or remove the trajectory".into(),
+                });
+            }
+            let counts = groups.iter().filter(|_| merged).map(|group| group.len() as u32).collect();
+            Ok(Self { trajectory, first, frames, counts })
+        };
+        set.part(Split::Train).map(|(i, trajectory)| of((i, &trajectory.times))).collect()
+    }
+
+    /// Number of knots of the path, at least two.
+    pub(crate) fn len(&self) -> usize {
+        if self.counts.is_empty() { self.frames.len() } else { self.counts.len() }
+    }
+
+    /// Number of snapshots merged into each knot.
+    pub(crate) fn measurements(&self) -> impl Iterator<Item = u32> {
+        (0..self.len()).map(|knot| self.counts.get(knot).copied().unwrap_or(1))
+    }
+
+    /// The range of `frames` that some knots consist of.
+    pub(crate) fn frames_of(&self, knots: Range<usize>) -> Range<usize> {
+        if self.counts.is_empty() {
+            return knots;
+        }
+        let before = |knot: usize| self.counts[..knot].iter().map(|&count| count as usize).sum::<usize>();
+        let start = before(knots.start);
+        start..start + self.counts[knots].iter().map(|&count| count as usize).sum::<usize>()
+    }
+
+    /// Reads the states at some knots, in the user's units. Merged snapshots are averaged.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn read(&self, set: &Trajectories, knots: Range<usize>, out: &mut [f32]) -> Result<()> {
+        let frames = &self.frames[self.frames_of(knots.clone())];
+        let counts = self.counts.get(knots).unwrap_or_default();
+        read_means(set, self.trajectory, frames, counts, out)
+    }
+
+    /// The states at all knots as training sees them, in the user's units: without noise, if there is something that takes it
+    /// off.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn snapshots(&self, set: &Trajectories, denoiser: Option<&Denoiser>) -> Result<Vec<f32>> {
+        let mut snapshots = vec![0.0; self.len() * set.description.shape.len()];
+        self.read(set, 0..self.len(), &mut snapshots)?;
+        if let Some(denoiser) = denoiser {
+            let times = self.times(&set.trajectories[self.trajectory].times);
+            denoiser.smooth(&times, &self.counts, &mut snapshots);
+        }
+        Ok(snapshots)
+    }
+
+    /// The times of the knots.
+    pub(crate) fn times(&self, times: &[f64]) -> Vec<f64> {
+        let own: Vec<f64> = self.frames.iter().map(|&frame| times[frame]).collect();
+        if self.counts.is_empty() {
+            return own;
+        }
+        let mut rest = &own[..];
+        let mean = |&count: &u32| {
+            let (group, later) = rest.split_at(count as usize);
+            rest = later;
+            mean_time(group)
+        };
+        self.counts.iter().map(mean).collect()
+    }
+
+    /// The warning about merged snapshots, if there are any.
+    pub(crate) fn merged(selections: &[Self]) -> Option<String> {
+        let merged: usize = selections.iter().map(|one| one.frames.len() - one.len()).sum();
+        let trajectories = selections.iter().filter(|one| !one.counts.is_empty()).count();
+        let plural =
+            |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        (merged > 0).then(|| {
+            format!(
+                "{} in {} at nearly the same time as the previous one: merged into their mean (`data.merge_below` sets the distance)",
+                plural(merged, "snapshot", "snapshots"),
+                plural(trajectories, "training trajectory is", "training trajectories are"),
+            )
+        })
+    }
+}
+
+/// Reads snapshots of a trajectory and averages consecutive ones; `counts` gives the size of each group (empty: one each).
+///
+/// # Errors
+/// If they cannot be read.
+pub(crate) fn read_means(
+    set: &Trajectories,
+    trajectory: usize,
+    frames: &[usize],
+    counts: &[u32],
+    out: &mut [f32],
+) -> Result<()> {
+    if counts.iter().all(|&count| count == 1) {
+        return set.frames_into(trajectory, frames, out);
+    }
+    let size = set.description.shape.len();
+    let read = set.frames(trajectory, frames)?;
+    let mut rest = &read[..];
+    for (&count, mean) in counts.iter().zip(out.chunks_exact_mut(size)) {
+        let (group, later) = rest.split_at(count as usize * size);
+        rest = later;
+        if count == 1 {
+            mean.copy_from_slice(group);
+            continue;
+        }
+        for (position, mean) in mean.iter_mut().enumerate() {
+            let values = group.iter().skip(position).step_by(size);
+            *mean = (values.map(|&value| f64::from(value)).sum::<f64>() / f64::from(count)) as f32;
+        }
+    }
+    Ok(())
+}
+
+/// What the times of a training set say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// The first of all.
+    pub(crate) start: f64,
+    /// From there to the last of all.
+    pub(crate) duration: f64,
+    /// Of the longest trajectory.
+    pub(crate) longest: f64,
+    /// Mean time between neighbouring snapshots before thinning.
+    pub(crate) interval: f64,
+}
+
+impl Times {
+    /// Times as a clock shows them: those of the start and the end stay.
+    pub(crate) fn by(self, clock: Clock, times: Vec<f64>) -> Vec<f64> {
+        let Self { start, duration, .. } = self;
+        match clock {
+            Clock::Even => times,
+            _ => {
+                times.iter().map(|time| start + duration * clock.reading((time - start) / duration)).collect()
+            }
+        }
+    }
+
+    pub(crate) fn of(selections: &[Selection], set: &Trajectories) -> Result<Self> {
+        let (mut start, mut end) = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut longest, mut lengths, mut intervals) = (0.0_f64, 0.0, 0);
+        for selection in selections {
+            let times = &set.trajectories[selection.trajectory].times[selection.first..];
+            let (first, last) = (times[0], times[times.len() - 1]);
+            (start, end) = (start.min(first), end.max(last));
+            longest = longest.max(last - first);
+            lengths += last - first;
+            intervals += times.len() - 1;
+        }
+        let duration = end - start;
+        if selections.is_empty() || !(longest > 0.0 && duration.is_finite()) {
+            return Err(CfoError::BadData {
+                problem: format!("{} training trajectories span no time", selections.len()),
+                hint: "`cfo inspect` shows times and splits".into(),
+            });
+        }
+        Ok(Self { start, duration, longest, interval: lengths / intervals as f64 })
+    }
+}

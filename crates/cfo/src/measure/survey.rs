@@ -1,0 +1,333 @@
+//! One pass over what training sees: every value is read once, measured, hashed and put in its place.
+
+use cfo_data::{ChangeProducts, FieldShape, Normalization, Precision, Statistics};
+use cfo_numerics::{DrawBy, Energy};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use crate::error::Result;
+use crate::measure::fingerprint::{PREFIX, digest};
+use crate::measure::latent::Latent;
+use crate::measure::profile::ProfileSums;
+use crate::measure::selection::{Selection, Times};
+use crate::measure::smoothing::Denoiser;
+use crate::measure::{Question, trust};
+use crate::recipe::Normalize;
+use crate::trajectories::Trajectories;
+
+/// The snapshots to survey: those of a set, smoothed if there is a denoiser, in the space that the network works in.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) set: &'a Trajectories,
+    pub(crate) denoiser: Option<&'a Denoiser>,
+    pub(crate) latent: Option<Latent>,
+}
+
+impl Source<'_> {
+    /// Channels of a snapshot.
+    fn channels(self) -> usize {
+        let channels = self.set.description.shape.channels;
+        self.latent.map_or(channels, |latent| channels * latent.expansion())
+    }
+}
+
+/// What one pass over the training data finds, in the user's units. A sample of training comes from every trajectory and
+/// from every time of it alike, so changes and velocities are averaged over each trajectory first.
+pub(crate) struct Survey {
+    /// Of all values, in the space that the network works in.
+    pub(crate) values: Statistics,
+    /// Of all values of the data, where that is another space.
+    data: Option<Statistics>,
+    /// Sums over trajectories of the mean squared change and of the mean squared velocity of each channel.
+    change: Vec<f64>,
+    velocity: Vec<f64>,
+    trajectories: usize,
+    /// Channels of the data.
+    channels: usize,
+    /// How the velocity's size changes over time.
+    pub(crate) profile: ProfileSums,
+    /// By how much the path's velocity is off at each snapshot of all trajectories, where that is to be known; else empty.
+    pub(crate) path_errors: Vec<f32>,
+    /// What the times say.
+    pub(crate) times: Times,
+    /// Warnings about channels whose variation is lost in rounding.
+    pub(crate) warnings: Vec<String>,
+    /// Hash of the values, times and parameters, to notice that a run is resumed on other data.
+    pub(crate) fingerprint: String,
+}
+
+/// What is found of one trajectory.
+struct Found {
+    values: Statistics,
+    data: Option<Statistics>,
+    change: Vec<f64>,
+    velocity: Vec<f64>,
+    profile: ProfileSums,
+    path_errors: Vec<f32>,
+    hash: [u8; 16],
+}
+
+/// The weights of the times seen last, which most often are those of all trajectories.
+type Known = Option<(Vec<f64>, Energy)>;
+
+impl Survey {
+    /// Reads trajectories in parallel and joins what was found in their order, so that the result does not depend on
+    /// the number of threads. The values, without their noise if there is something that takes it off, go to `place`, which has room for just
+    /// these, or nowhere.
+    ///
+    /// # Errors
+    /// If values cannot be read or are not finite.
+    pub(crate) fn new(
+        question: &Question,
+        source: Source<'_>,
+        selections: &[Selection],
+        place: Option<&mut [f32]>,
+    ) -> Result<Self> {
+        let times = Times::of(selections, source.set)?;
+        let size = source.set.description.shape.len();
+        let surveyor = Surveyor { source, question, times, size };
+        let found = match place {
+            Some(place) => {
+                let mut places = Vec::with_capacity(selections.len());
+                let mut rest = place;
+                for selection in selections {
+                    let (now, later) = rest.split_at_mut(selection.len() * surveyor.size);
+                    places.push(now);
+                    rest = later;
+                }
+                surveyor.fill_places(selections, places)?
+            }
+            None => surveyor.in_passing(selections)?,
+        };
+        Ok(Self::join(source, selections, times, found))
+    }
+
+    fn join(source: Source<'_>, selections: &[Selection], times: Times, found: Vec<Found>) -> Self {
+        let (set, channels) = (source.set, source.channels());
+        let (mut change, mut velocity) = (vec![0.0; channels], vec![0.0; channels]);
+        let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
+        let (mut profile, mut path_errors) = (ProfileSums::new(channels), Vec::new());
+        let mut data: Option<Statistics> = None;
+        let mut precision = Precision::new(channels);
+        for (one, selection) in found.iter().zip(selections) {
+            precision.add(&one.values);
+            values.merge(&one.values);
+            match (&mut data, &one.data) {
+                (Some(data), Some(more)) => data.merge(more),
+                (data, more) => *data = more.clone(),
+            }
+            profile.merge(&one.profile);
+            path_errors.extend_from_slice(&one.path_errors);
+            for (sums, found) in [(&mut change, &one.change), (&mut velocity, &one.velocity)] {
+                sums.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
+            }
+            let trajectory = &set.trajectories[selection.trajectory];
+            hasher.update(one.hash);
+            let numbers = selection.times(&trajectory.times);
+            for number in numbers.iter().chain(&trajectory.parameters) {
+                hasher.update(number.to_le_bytes());
+            }
+        }
+        for number in set.offset().channels() {
+            hasher.update(number.to_le_bytes());
+        }
+        let digest: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let fingerprint = format!("{PREFIX}{digest}");
+        let (trajectories, channels) = (found.len(), set.description.shape.channels);
+        for squares in profile.squares.iter_mut().chain([&mut change, &mut velocity]) {
+            share(squares, channels);
+        }
+        // Coefficients are no channels.
+        let warnings = match source.latent {
+            None => precision.warnings(&set.description.channel_names, set.offset()),
+            Some(_) => Vec::new(),
+        };
+        Self {
+            values,
+            data,
+            change,
+            velocity,
+            trajectories,
+            channels,
+            profile,
+            path_errors,
+            times,
+            warnings,
+            fingerprint,
+        }
+    }
+
+    /// What is subtracted from each channel, and what it is divided by. All coefficients of a channel of the data are divided by the same, so
+    /// that their errors count as in the data.
+    pub(crate) fn normalization(&self, normalize: Normalize) -> Normalization {
+        let Normalization { mean, deviation } = match normalize {
+            Normalize::Standard => self.values.normalization(),
+            Normalize::Center => {
+                let deviation = vec![1.0; self.change.len()];
+                return Normalization { deviation, ..self.values.normalization() };
+            }
+            Normalize::Range => self.values.range_normalization(),
+            Normalize::None => return Normalization::identity(self.change.len()),
+        };
+        let mut squares: Vec<f64> = deviation.iter().map(|deviation| deviation.powi(2)).collect();
+        share(&mut squares, self.channels);
+        Normalization { mean, deviation: squares.into_iter().map(f64::sqrt).collect() }
+    }
+
+    /// Least and greatest value of each channel of the data.
+    pub(crate) fn range(&self) -> Vec<[f64; 2]> {
+        let range = self.data.as_ref().unwrap_or(&self.values).range();
+        range.into_iter().map(|ends| ends.map(f64::from)).collect()
+    }
+
+    /// Root mean square of the change between neighbouring snapshots of each channel.
+    pub(crate) fn change(&self) -> Vec<f64> {
+        self.roots(&self.change)
+    }
+
+    /// Root mean square of the path's velocity of each channel.
+    pub(crate) fn velocity(&self) -> Vec<f64> {
+        self.roots(&self.velocity)
+    }
+
+    fn roots(&self, sums: &[f64]) -> Vec<f64> {
+        sums.iter().map(|sum| (sum / self.trajectories.max(1) as f64).sqrt()).collect()
+    }
+
+    /// Which channels change by more than the rounding of single precision.
+    pub(crate) fn moves(&self) -> Vec<bool> {
+        let means = self.values.normalization().mean;
+        let resolved = |(change, mean): (f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
+        self.change().into_iter().zip(means).map(resolved).collect()
+    }
+}
+
+/// Sets all coefficients of a channel of the data to their mean.
+fn share(squares: &mut [f64], channels: usize) {
+    let count = squares.len();
+    for channel in 0..channels {
+        let coefficients = || (channel..count).step_by(channels);
+        let mean = coefficients().map(|i| squares[i]).sum::<f64>() / coefficients().count() as f64;
+        coefficients().for_each(|i| squares[i] = mean);
+    }
+}
+
+/// Reads and measures trajectories.
+struct Surveyor<'a> {
+    source: Source<'a>,
+    question: &'a Question,
+    times: Times,
+    size: usize,
+}
+
+impl Surveyor<'_> {
+    /// Each trajectory to a place of its own.
+    fn fill_places(&self, selections: &[Selection], mut places: Vec<&mut [f32]>) -> Result<Vec<Found>> {
+        if self.source.set.is_sequential() {
+            for (selection, place) in selections.iter().zip(&mut places) {
+                self.read(selection, place)?;
+            }
+            let measured = selections.par_iter().zip(places);
+            return Ok(measured
+                .map_init(|| None, |known, (selection, place)| self.measure(selection, place, known))
+                .collect());
+        }
+        let read_and_measure = |known: &mut Known, (selection, place): (&Selection, &mut [f32])| {
+            self.read(selection, place)?;
+            Ok(self.measure(selection, place, known))
+        };
+        selections.par_iter().zip(places).map_init(|| None, read_and_measure).collect()
+    }
+
+    /// As many trajectories in memory at a time as there are threads.
+    fn in_passing(&self, selections: &[Selection]) -> Result<Vec<Found>> {
+        let room = |selection: &Selection| vec![0.0; selection.len() * self.size];
+        if self.source.set.is_sequential() {
+            let mut found = Vec::with_capacity(selections.len());
+            for group in selections.chunks(rayon::current_num_threads().max(1)) {
+                let mut read = Vec::new();
+                for selection in group {
+                    let mut values = room(selection);
+                    self.read(selection, &mut values)?;
+                    read.push((selection, values));
+                }
+                let measure = |(selection, mut values): (&Selection, Vec<f32>)| {
+                    self.measure(selection, &mut values, &mut None)
+                };
+                found.par_extend(read.into_par_iter().map(measure));
+            }
+            return Ok(found);
+        }
+        let read_and_measure = |(known, values): &mut (Known, Vec<f32>), selection: &Selection| {
+            values.resize(selection.len() * self.size, 0.0);
+            self.read(selection, values)?;
+            Ok(self.measure(selection, values, known))
+        };
+        selections.par_iter().map_init(|| (None, Vec::new()), read_and_measure).collect()
+    }
+
+    fn read(&self, selection: &Selection, place: &mut [f32]) -> Result<()> {
+        selection.read(self.source.set, 0..selection.len(), place)
+    }
+
+    /// Hashes the snapshots of the set, removes their noise, and measures the result.
+    fn measure(&self, selection: &Selection, snapshots: &mut [f32], known: &mut Known) -> Found {
+        let hash = digest(snapshots);
+        let channels = self.source.channels();
+        let times = selection.times(&self.source.set.trajectories[selection.trajectory].times);
+        if let Some(denoiser) = self.source.denoiser {
+            denoiser.smooth(&times, &selection.counts, snapshots);
+        }
+        let mut data = None;
+        if let Some(latent) = self.source.latent {
+            let FieldShape { height, width, channels, .. } = self.source.set.description.shape;
+            data.insert(Statistics::new(channels)).add(snapshots);
+            latent.encode([height, width, channels], snapshots);
+        }
+        let mut values = Statistics::new(channels);
+        values.add(snapshots);
+        let &Question { path, by, clock, .. } = self.question;
+        let errors = self.question.trust.is_some();
+        let times = self.times.by(clock, times);
+        let mut reach = Energy::reach(path, times.len());
+        if errors {
+            reach = reach.max(trust::reach(path, times.len()));
+        }
+        let products = ChangeProducts::new(snapshots.chunks(self.size), channels, reach);
+        let energy = match known {
+            Some((seen, energy)) if *seen == times => energy,
+            _ => &mut known.insert((times.clone(), Energy::new(path, by, &times))).1,
+        };
+        let changes = products.len() as f64;
+        let change =
+            |channel: usize| (0..products.len()).map(|j| products.mean(j, 0, channel)).sum::<f64>() / changes;
+        let velocity = |channel: usize| energy.mean_square(|j, offset| products.mean(j, offset, channel));
+        let mut profile = ProfileSums::new(channels);
+        for (j, pair) in times.windows(2).enumerate() {
+            let [from, to] = [pair[0], pair[1]].map(|time| (time - self.times.start) / self.times.duration);
+            profile.add([from, to], density(by, &times, j), |channel| {
+                products.mean(j, 0, channel) / (to - from).powi(2)
+            });
+        }
+        let path_errors = match errors {
+            true => trust::path_errors(path, &times, &products, channels),
+            false => Vec::new(),
+        };
+        Found {
+            values,
+            data,
+            profile,
+            path_errors,
+            change: (0..channels).map(change).collect(),
+            velocity: (0..channels).map(velocity).collect(),
+            hash,
+        }
+    }
+}
+/// Returns the density of samples in an interval, relative to uniform sampling in time.
+fn density(by: DrawBy, times: &[f64], interval: usize) -> f64 {
+    match by {
+        DrawBy::Time => 1.0,
+        _ => by.interval_share(times, interval) / DrawBy::Time.interval_share(times, interval),
+    }
+}

@@ -1,0 +1,118 @@
+//! Motions: how a trained network predicts. A motion is a value that appends one evaluation of itself to a graph.
+
+use cfo_engine::{Graph, Node};
+
+use super::Point;
+use crate::error::Result;
+use crate::measure::scaling::Unit;
+use crate::model::Model;
+use crate::operator::{Setting, StateSpace};
+
+/// How a trained network predicts: the meaning of its output, and how a prediction is appended to a graph.
+pub trait Motion: Send + Sync {
+    /// Returns what is appended: a velocity, the next snapshot, or the velocity of a flow from noise.
+    fn kind(&self) -> MotionKind;
+
+    /// Returns the unit of the network's output. Its scale is measured on the training data; [`Model::in_units`] divides by it and
+    /// [`Model::of_units`] multiplies by it.
+    fn unit(&self) -> Unit;
+
+    /// Appends the prediction for a state in normalised units: its velocity or the state one step later, depending on [`Motion::kind`].
+    ///
+    /// # Errors
+    /// If the network cannot take the state.
+    fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node>;
+
+    /// Returns the number of network evaluations that [`Motion::append`] appends.
+    fn evaluations(&self) -> usize {
+        1
+    }
+
+    /// Returns the shapes that the network is built for. The default has the grid and the channels of the states.
+    fn setting(&self, states: &StateSpace) -> Setting {
+        Setting::square(states.field, states.periodic, states.conditions)
+    }
+
+    /// Returns the time that is an input of the network. The default is the time of the data for a velocity, and none for other kinds.
+    fn time_input(&self) -> TimeInput {
+        if self.kind() == MotionKind::Velocity { TimeInput::Data } else { TimeInput::None }
+    }
+}
+
+/// The meaning of what a [`Motion`] appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MotionKind {
+    /// A velocity, which a solver integrates to any times, forward or backward.
+    Velocity,
+    /// The next snapshot on a uniform time grid. A step may take several evaluations ([`Motion::evaluations`]) and random numbers
+    /// ([`Point::noise`]).
+    Step,
+    /// The velocity of a flow from noise to a whole trajectory, given its first snapshot. A solver integrates it over a separate time from
+    /// 0 to 1.
+    Trajectory {
+        /// Number of equally spaced times of the trajectory.
+        frames: usize,
+    },
+}
+
+/// The time that is an input of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeInput {
+    /// The time of the data, if the network has a time input.
+    Data,
+    /// A number in [0, 1] of the objective, such as the refinement or the time of a flow from noise. The network must have a time input.
+    Own,
+    /// None.
+    None,
+}
+
+/// The network's output is the velocity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Velocity {
+    /// The unit of the output.
+    pub unit: Unit,
+}
+
+impl Default for Velocity {
+    fn default() -> Self {
+        Self { unit: Unit::Velocity }
+    }
+}
+
+impl Motion for Velocity {
+    fn kind(&self) -> MotionKind {
+        MotionKind::Velocity
+    }
+
+    fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let output = model.network(graph, point.state, &point.context)?;
+        model.of_units(graph, point.context.time, output)
+    }
+}
+
+/// The network's output is the next snapshot, or the change to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NextState {
+    /// Whether the output is the change.
+    pub residual: bool,
+}
+
+impl Motion for NextState {
+    fn kind(&self) -> MotionKind {
+        MotionKind::Step
+    }
+
+    fn unit(&self) -> Unit {
+        if self.residual { Unit::Change } else { Unit::State }
+    }
+
+    fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let output = model.network(graph, point.state, &point.context)?;
+        let output = model.of_units(graph, point.context.time, output)?;
+        if self.residual { Ok(graph.add(point.state, output)?) } else { Ok(output) }
+    }
+}

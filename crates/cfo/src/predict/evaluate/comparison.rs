@@ -1,0 +1,210 @@
+//! Predicted trajectories against true ones: what remains of each, and what it comes to.
+
+use cfo_data::Trajectory;
+use cfo_numerics::metric::{Summary, relative_l2, relative_l2_per_time};
+use rayon::prelude::*;
+
+use super::{RelativeL2, Report, TimeError, Worst, first_frame};
+use crate::model::Model;
+use crate::predict::metrics::Sums;
+use crate::predict::rollout::{Divergence, Excursion, Prediction};
+
+/// Errors so far. Trajectories may come in portions, and only the worst is kept, so that a large test set need not be in memory.
+pub(super) struct Comparison<'a> {
+    pub(super) model: &'a Model,
+    pub(super) judged: Vec<Judged>,
+    pub(super) sums: Option<Sums>,
+    pub(super) diverged: Vec<Divergence>,
+    pub(super) excursions: Vec<Excursion>,
+    pub(super) worst: Option<Worst>,
+    pub(super) evaluations: usize,
+    pub(super) seconds: f64,
+}
+
+/// What remains of a trajectory.
+pub(super) struct Judged {
+    pub(super) index: usize,
+    pub(super) error: Option<f64>,
+    pub(super) times: Vec<f64>,
+    /// Error of each snapshot; of none if it diverged.
+    pub(super) course: Vec<f64>,
+}
+
+impl<'a> Comparison<'a> {
+    /// Of nothing yet; with PDEBench's metrics and others if asked for.
+    pub(super) fn new(model: &'a Model, metrics: bool) -> Self {
+        let sums = metrics.then(|| Sums::new(model));
+        let (judged, diverged, excursions) = (Vec::new(), Vec::new(), Vec::new());
+        Self { model, judged, sums, diverged, excursions, worst: None, evaluations: 0, seconds: 0.0 }
+    }
+
+    /// Compares predictions, which took `seconds`, with their trajectories, each with its number. Of those that
+    /// diverged the error is not known; they cost the others nothing.
+    pub(super) fn add(&mut self, trajectories: &[(usize, &Trajectory)], found: &Prediction, seconds: f64) {
+        self.seconds += seconds;
+        self.evaluations = self.evaluations.max(found.evaluations);
+        let numbered = |one: &Divergence| Divergence { trajectory: trajectories[one.trajectory].0, ..*one };
+        self.diverged.extend(found.diverged.iter().map(numbered));
+        let numbered =
+            |one: &Excursion| Excursion { trajectory: trajectories[one.trajectory].0, ..one.clone() };
+        self.excursions.extend(found.excursions.iter().map(numbered));
+        let judged: Vec<(Judged, Option<Sums>)> =
+            (0..trajectories.len()).into_par_iter().map(|i| self.judge(trajectories[i], found, i)).collect();
+        for (i, (judged, sums)) in judged.into_iter().enumerate() {
+            if let (Some(all), Some(one)) = (&mut self.sums, sums) {
+                all.merge(one);
+            }
+            self.keep_worst(&judged, trajectories[i].1, &found.states[i]);
+            self.judged.push(judged);
+        }
+    }
+
+    /// The errors of one trajectory.
+    pub(super) fn judge(
+        &self,
+        (index, trajectory): (usize, &Trajectory),
+        found: &Prediction,
+        place: usize,
+    ) -> (Judged, Option<Sums>) {
+        let (size, first) = (self.model.shape().len(), first_frame(self.model));
+        let times = trajectory.times[first..].to_vec();
+        if found.diverged.iter().any(|one| one.trajectory == place) {
+            return (Judged { index, error: None, times, course: Vec::new() }, None);
+        }
+        let (prediction, truth) = (&found.states[place], &trajectory.values[first * size..]);
+        let offset = self.model.scaling.offset();
+        // Relative errors need absolute states.
+        match offset.is_none() {
+            true => self.measure(index, prediction, truth, times),
+            false => self.measure(index, &offset.absolute(prediction), &offset.absolute(truth), times),
+        }
+    }
+
+    /// Computes the errors of a prediction, in any precision.
+    fn measure<V: Copy + Into<f64>>(
+        &self,
+        index: usize,
+        prediction: &[V],
+        truth: &[V],
+        times: Vec<f64>,
+    ) -> (Judged, Option<Sums>) {
+        let error = Some(relative_l2(prediction, truth));
+        let course = relative_l2_per_time(prediction, truth, times.len());
+        let sums = self.sums.is_some().then(|| Sums::of(self.model, prediction, truth, &times));
+        (Judged { index, error, times, course }, sums)
+    }
+
+    pub(super) fn keep_worst(&mut self, judged: &Judged, trajectory: &Trajectory, prediction: &[f32]) {
+        let Some(error) = judged.error else { return };
+        if self.worst.as_ref().is_some_and(|worst| error <= worst.error) {
+            return;
+        }
+        let (size, first) = (self.model.shape().len(), first_frame(self.model));
+        let frames = trajectory.times.len();
+        let truth = Trajectory {
+            times: trajectory
+                .times
+                .part(first..frames)
+                .expect("a trajectory without times is refused before"),
+            values: trajectory.values[first * size..].to_vec(),
+            parameters: trajectory.parameters.clone(),
+        };
+        self.worst = Some(Worst { index: judged.index, error, truth, prediction: prediction.to_vec() });
+    }
+
+    /// What was found.
+    pub(super) fn report(self) -> Report {
+        let mut judged = self.judged;
+        judged.sort_by_key(|one| one.index);
+        let errors: Vec<f64> = judged.iter().filter_map(|one| one.error).collect();
+        let finals: Vec<f64> = judged.iter().filter_map(|one| one.course.last().copied()).collect();
+        let Summary { mean, deviation: std, .. } = Summary::of(&errors);
+        let relative_l2 = RelativeL2 {
+            mean,
+            std,
+            indices: judged.iter().map(|one| one.index).collect(),
+            per_trajectory: judged.iter().map(|one| one.error).collect(),
+            final_time: Summary::of(&finals).mean,
+        };
+        Report {
+            relative_l2,
+            per_time: per_time(&judged),
+            evaluations: self.evaluations,
+            seconds_per_trajectory: self.seconds / judged.len().max(1) as f64,
+            channels: self.sums.as_ref().map_or(Vec::new(), |sums| sums.channels(&self.model.channel_names)),
+            metrics: self.sums.map(|sums| sums.metrics(errors.len())),
+            diverged: self.diverged,
+            excursions: self.excursions,
+            worst: self.worst,
+            strangers: Vec::new(),
+        }
+    }
+}
+
+/// Means over the snapshots at a time.
+fn per_time(judged: &[Judged]) -> Vec<TimeError> {
+    let arrived = || judged.iter().filter(|one| !one.course.is_empty());
+    let Some(longest) = arrived().map(|one| &one.times).max_by_key(|times| times.len()) else {
+        return Vec::new();
+    };
+    let ends = arrived().flat_map(|one| [one.times[0], one.times[one.times.len() - 1]]);
+    let [start, end] =
+        ends.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], t| [low.min(t), high.max(t)]);
+    let span = end - start;
+    let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * span;
+    let shared = arrived().all(|one| one.times.iter().zip(longest).all(near));
+    let count = longest.len();
+    let mut bins: Vec<Vec<(f64, f64)>> = vec![Vec::new(); count];
+    for one in arrived() {
+        for (frame, (&time, &error)) in one.times.iter().zip(&one.course).enumerate() {
+            let share = ((time - start) / span * count as f64) as usize;
+            bins[if shared { frame } else { share.min(count - 1) }].push((time, error));
+        }
+    }
+    let filled = bins.iter().filter(|bin| !bin.is_empty());
+    filled
+        .map(|bin| {
+            let (times, errors): (Vec<f64>, Vec<f64>) = bin.iter().copied().unzip();
+            let Summary { mean, greatest, .. } = Summary::of(&errors);
+            TimeError { time: Summary::of(&times).mean, relative_l2: mean, worst: greatest }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(times: &[f64], course: &[f64]) -> Judged {
+        Judged { index: 0, error: Some(0.0), times: times.to_vec(), course: course.to_vec() }
+    }
+
+    #[test]
+    fn shared_times_are_averaged_frame_by_frame() {
+        let found = per_time(&[judged(&[0.0, 1.0, 5.0], &[0.0, 0.2, 0.4]), judged(&[0.0, 1.0], &[0.0, 0.4])]);
+        let pairs: Vec<(f64, f64)> = found.iter().map(|at| (at.time, at.relative_l2)).collect();
+        assert_eq!(pairs.len(), 3);
+        assert!((pairs[1].1 - 0.3).abs() < 1e-15 && pairs[1].0 == 1.0);
+        assert_eq!((pairs[2], found[1].worst), ((5.0, 0.4), 0.4));
+    }
+
+    /// An error that is a function of time is found as that function, and time does not run backward, whatever the trajectories' own times.
+    #[test]
+    fn other_times_are_averaged_by_time() {
+        let trajectories: Vec<Judged> = (0..20)
+            .map(|i| {
+                let times: Vec<f64> =
+                    (0..10 + i % 7).map(|k| 0.3 * f64::from(i) + f64::from(k * k) * 0.05).collect();
+                let course: Vec<f64> = times.iter().map(|t| 0.1 * t).collect();
+                judged(&times, &course)
+            })
+            .collect();
+        let found = per_time(&trajectories);
+        assert!(found.len() > 8);
+        assert!(found.windows(2).all(|pair| pair[1].time > pair[0].time));
+        for at in &found {
+            assert!((at.relative_l2 - 0.1 * at.time).abs() < 1e-12, "{at:?}");
+        }
+        assert!(per_time(&[]).is_empty());
+    }
+}

@@ -1,0 +1,113 @@
+//! What several ranks found, put together on each of them.
+
+use cfo_data::Trajectory;
+use serde::{Deserialize, Serialize};
+
+use super::comparison::{Comparison, Judged};
+use crate::error::Result;
+use crate::predict::metrics::Sums;
+use crate::predict::rollout::{Divergence, Excursion, Halt, Prediction};
+use crate::ranks::from_all;
+
+/// What a rank found, in words that any number survives: of each its bits.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    judged: Vec<Seen>,
+    sums: Option<Vec<u64>>,
+    diverged: Vec<(usize, u64, u8)>,
+    /// Finite numbers, which text keeps to the last bit.
+    excursions: Vec<Excursion>,
+    strangers: Vec<(usize, String)>,
+    evaluations: usize,
+    seconds: u64,
+}
+
+/// What remains of a trajectory: its number, its error, its times and the error at each.
+type Seen = (usize, Option<u64>, Vec<u64>, Vec<u64>);
+
+fn bits(numbers: &[f64]) -> Vec<u64> {
+    numbers.iter().map(|number| number.to_bits()).collect()
+}
+
+fn numbers(bits: &[u64]) -> Vec<f64> {
+    bits.iter().map(|&bits| f64::from_bits(bits)).collect()
+}
+
+/// The order in which a rollout's ends are numbered.
+const HALTS: [Halt; 3] = [Halt::NotFinite, Halt::StepTooSmall, Halt::TooManySteps];
+
+impl Comparison<'_> {
+    /// Takes what all other ranks found of their trajectories.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn join(&mut self, strangers: &mut Vec<(usize, String)>) -> Result<()> {
+        let halt = |halt: Halt| HALTS.iter().position(|&one| one == halt).unwrap_or(0) as u8;
+        let own = Found {
+            judged: self
+                .judged
+                .iter()
+                .map(|one| (one.index, one.error.map(f64::to_bits), bits(&one.times), bits(&one.course)))
+                .collect(),
+            sums: self.sums.as_ref().map(|sums| bits(&sums.to_numbers())),
+            diverged: self
+                .diverged
+                .iter()
+                .map(|one| (one.trajectory, one.time.to_bits(), halt(one.halt)))
+                .collect(),
+            excursions: std::mem::take(&mut self.excursions),
+            strangers: std::mem::take(strangers),
+            evaluations: self.evaluations,
+            seconds: self.seconds.to_bits(),
+        };
+        self.judged.clear();
+        self.diverged.clear();
+        self.seconds = 0.0;
+        let mut sums = self.sums.is_some().then(|| Sums::new(self.model));
+        for found in from_all(&own)? {
+            self.judged.extend(found.judged.into_iter().map(|(index, error, times, course)| Judged {
+                index,
+                error: error.map(f64::from_bits),
+                times: numbers(&times),
+                course: numbers(&course),
+            }));
+            if let (Some(sums), Some(more)) = (&mut sums, &found.sums) {
+                sums.merge_numbers(&numbers(more));
+            }
+            self.diverged.extend(found.diverged.into_iter().map(|(trajectory, time, halt)| Divergence {
+                trajectory,
+                time: f64::from_bits(time),
+                halt: HALTS[usize::from(halt) % HALTS.len()],
+            }));
+            self.excursions.extend(found.excursions);
+            strangers.extend(found.strangers);
+            self.evaluations = self.evaluations.max(found.evaluations);
+            self.seconds += f64::from_bits(found.seconds);
+        }
+        self.sums = sums;
+        Ok(())
+    }
+
+    /// The trajectory of the highest error, if another rank rolled it out: its states are not here.
+    pub(super) fn worst_elsewhere(&mut self) -> Option<usize> {
+        let arrived = self.judged.iter().filter_map(|one| Some((one.index, one.error?)));
+        let worst = arrived.fold(None, |worst: Option<(usize, f64)>, (index, error)| match worst {
+            Some((_, most)) if error <= most => worst,
+            _ => Some((index, error)),
+        });
+        let here = self.worst.as_ref().map(|worst| worst.index);
+        let elsewhere = worst.map(|(index, _)| index).filter(|&index| here != Some(index));
+        if elsewhere.is_some() {
+            self.worst = None;
+        }
+        elsewhere
+    }
+
+    /// Takes trajectories whose errors are known already as candidates for the worst.
+    pub(super) fn look_at(&mut self, trajectories: &[(usize, &Trajectory)], found: &Prediction) {
+        for (place, &(index, trajectory)) in trajectories.iter().enumerate() {
+            let (judged, _) = self.judge((index, trajectory), found, place);
+            self.keep_worst(&judged, trajectory, &found.states[place]);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Evaluation: errors of rollouts of whole trajectories from their first snapshot.
+
+mod comparison;
+mod joined;
+
+use std::borrow::Cow;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use cfo_data::Trajectory;
+use cfo_engine::Memory;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::predict::Alignment;
+pub use crate::predict::metrics::{Bands, ChannelReport, Metrics};
+use crate::predict::rollout::{Budget, Divergence, Excursion, Request, Rollout, Watch};
+use crate::ranks;
+use crate::trajectories::Part;
+use comparison::Comparison;
+
+/// Trajectories of a rollout batch at most.
+const MOST: usize = 500;
+
+/// Returns how many of `count` trajectories are rolled out together: enough to keep a GPU busy. A step of the CPU ends within a second or so,
+/// since that is how long an interrupt waits.
+pub(crate) fn batch(model: &Model, memory: &Memory, count: usize) -> usize {
+    let values = if memory.is_asynchronous() { 1 << 21 } else { 1 << 16 };
+    let moving: usize = model.moving_shape(1).iter().product();
+    count.clamp(1, (values / moving).clamp(1, MOST))
+}
+
+/// Relative L2 errors over a set of trajectories.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RelativeL2 {
+    /// Mean over the trajectories that did not diverge.
+    pub mean: f64,
+    /// Standard deviation over these trajectories.
+    pub std: f64,
+    /// Index of each trajectory in its set or file.
+    pub indices: Vec<usize>,
+    /// Error of each trajectory over all its snapshots, including the first; `None` if it diverged.
+    pub per_trajectory: Vec<Option<f64>>,
+    /// Mean at the last snapshot alone.
+    pub final_time: f64,
+}
+
+/// The error at a time, over the trajectories that have a snapshot there.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TimeError {
+    /// Mean time of the snapshots.
+    pub time: f64,
+    /// Mean relative L2 error.
+    pub relative_l2: f64,
+    /// Relative L2 error of the trajectory that is worst there.
+    pub worst: f64,
+}
+
+/// The result of an evaluation.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// The paper's metric.
+    pub relative_l2: RelativeL2,
+    /// The error over time: at each snapshot if all trajectories share their times, else in equal spans of time, as many as the longest
+    /// trajectory has snapshots.
+    pub per_time: Vec<TimeError>,
+    /// Network evaluations for one trajectory.
+    pub evaluations: usize,
+    /// Seconds of integration per trajectory, computed in batches.
+    pub seconds_per_trajectory: f64,
+    /// Metrics of PDEBench and others, if they were requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Metrics>,
+    /// Errors of each channel relative to its standard deviation, if metrics were requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<ChannelReport>,
+    /// The trajectories that diverged, with their index; not part of the written report.
+    #[serde(skip)]
+    pub diverged: Vec<Divergence>,
+    /// The trajectories far outside the range of the training data, with their index; not part of the written report.
+    #[serde(skip)]
+    pub excursions: Vec<Excursion>,
+    /// The trajectory with the highest error; not part of the written report.
+    #[serde(skip)]
+    pub worst: Option<Worst>,
+    /// Trajectories with PDE parameters outside the range of the training data, with a description; not part of the written report.
+    #[serde(skip)]
+    pub strangers: Vec<(usize, String)>,
+}
+
+impl Report {
+    /// Returns warnings: parameters and times outside the range of the training data, and rollouts far outside it.
+    pub fn warnings(&self, model: &Model) -> Vec<String> {
+        let strangers = strangers_warning(&self.strangers);
+        let times: Vec<f64> = self.per_time.iter().map(|at| at.time).collect();
+        let beyond = times
+            .first()
+            .filter(|_| model.is_timed())
+            .and_then(|&start| model.beyond_times(&[start], &times));
+        let excursions = Excursion::warning(model, &self.excursions);
+        strangers.into_iter().chain(beyond).chain(excursions).collect()
+    }
+}
+
+/// Returns a warning that describes the first trajectory with parameters outside the range of the training data, and the number of them.
+pub fn strangers_warning(strangers: &[(usize, String)]) -> Option<String> {
+    let (index, text) = strangers.first()?;
+    let rest = match strangers.len() {
+        1 => String::new(),
+        count => format!(" (and in {} more trajectories)", count - 1),
+    };
+    Some(format!("trajectory {index}: {text}{rest}; beyond that it extrapolates"))
+}
+
+/// The trajectory with the highest error.
+#[derive(Clone, Debug)]
+pub struct Worst {
+    /// Its index.
+    pub index: usize,
+    /// Its relative L2 error.
+    pub error: f64,
+    /// Its times and snapshots, starting with the initial one, relative to the model's offset.
+    pub truth: Trajectory,
+    /// Its predicted snapshots, in the user's units and relative to the model's offset.
+    pub prediction: Vec<f32>,
+}
+
+/// The snapshots of a trajectory that a model sees start here.
+pub(crate) fn first_frame(model: &Model) -> usize {
+    usize::from(model.recipe.data.drop_first)
+}
+
+/// How trajectories are rolled out and compared.
+#[derive(Debug, Default)]
+pub(crate) struct Evaluator<'a> {
+    /// Numbers of true snapshots in memory at a time, and as many predicted ones.
+    pub(crate) held: usize,
+    /// Whether the report has PDEBench's metrics and others.
+    pub(crate) metrics: bool,
+    /// Who watches.
+    pub(crate) watch: Watch<'a>,
+}
+
+impl Evaluator<'_> {
+    /// Trajectories of a part that are in memory at a time.
+    pub(crate) fn portion(&self, model: &Model, part: &Part<'_>) -> usize {
+        let longest = part.frames().max().unwrap_or(1).max(1);
+        (self.held / (longest * model.shape().len())).max(1)
+    }
+
+    /// Rolls out the trajectories of a part over all their times, from the first snapshot that the model sees, and compares.
+    ///
+    /// # Errors
+    /// If a trajectory does not fit the model or cannot be read, or the watch ended it.
+    pub(crate) fn run(
+        &self,
+        model: &Model,
+        (rollout, memory): (&mut Rollout, &mut Memory),
+        budget: Budget,
+        part: &Part<'_>,
+    ) -> Result<Report> {
+        let alignment = Alignment::new(model, part.description(), part.offset())?;
+        let (portion, batch) = (self.portion(model, part), rollout.batch());
+        // Whole batches, but for the last.
+        let portion = (portion / batch * batch).max(batch);
+        let mut comparison = Comparison::new(model, self.metrics);
+        let mut strangers = Vec::new();
+        let compared = each_read(&part.own(), portion, &alignment, |read| {
+            let numbered: Vec<(usize, &Trajectory)> =
+                read.iter().map(|(number, one)| (*number, one.as_ref())).collect();
+            let strange =
+                |&(index, one): &(usize, &Trajectory)| Some((index, model.beyond_training(&one.parameters)?));
+            strangers.extend(numbered.iter().filter_map(strange));
+            let request = request(model, &numbered)?;
+            let started = Instant::now();
+            let found = rollout.predict_each(memory, &request, budget, &self.watch)?;
+            comparison.add(&numbered, &found, started.elapsed().as_secs_f64());
+            Ok(())
+        });
+        settle(compared)?;
+        if ranks::job().is_some() {
+            comparison.join(&mut strangers)?;
+            // Who draws the worst trajectory rolls it out once more where another rank has it.
+            let worst = comparison.worst_elsewhere().filter(|_| self.metrics && ranks::is_first());
+            for one in part.portions(1).filter(|one| worst.is_some_and(|worst| one.numbers().eq([worst]))) {
+                each_read(&one, 1, &alignment, |read| {
+                    let numbered: Vec<(usize, &Trajectory)> =
+                        read.iter().map(|(number, one)| (*number, one.as_ref())).collect();
+                    let request = request(model, &numbered)?;
+                    comparison
+                        .look_at(&numbered, &rollout.predict_each(memory, &request, budget, &self.watch)?);
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(Report { strangers, ..comparison.report() })
+    }
+}
+
+/// The outcome of what all ranks did: where one was interrupted all were.
+fn settle(outcome: Result<()>) -> Result<()> {
+    let Some(ranks) = ranks::job() else { return outcome };
+    let interrupted = matches!(outcome, Err(CfoError::RolloutInterrupted));
+    match ranks.gather(&[u8::from(interrupted)]).iter().any(|answer| answer[0] != 0) {
+        true => Err(CfoError::RolloutInterrupted),
+        false => ranks::agree(outcome),
+    }
+}
+
+/// Trajectories with their numbers.
+type Numbered<'a> = Vec<(usize, Cow<'a, Trajectory>)>;
+
+/// Hands over the trajectories of a part in portions, each with its number and in the model's order. While one portion is worked on, the next is
+/// read.
+fn each_read<'a>(
+    part: &Part<'a>,
+    portion: usize,
+    alignment: &Alignment,
+    mut work: impl FnMut(&Numbered<'a>) -> Result<()>,
+) -> Result<()> {
+    let read = |portion: Part<'a>| -> Result<Numbered<'a>> {
+        let mut read = portion.read()?;
+        for trajectory in read.iter_mut().filter(|_| !alignment.is_identity()) {
+            alignment.align(trajectory.to_mut());
+        }
+        Ok(portion.numbers().zip(read).collect())
+    };
+    thread::scope(|scope| {
+        // Without room: the reader waits with one portion until it is wanted, and ends where nobody wants it.
+        let (sender, receiver) = mpsc::sync_channel(0);
+        scope.spawn(move || part.portions(portion).map(read).all(|read| sender.send(read).is_ok()));
+        receiver.into_iter().try_for_each(|read| work(&read?))
+    })
+}
+
+/// From the first snapshot that the model sees to all of them.
+fn request(model: &Model, trajectories: &[(usize, &Trajectory)]) -> Result<Request> {
+    let (size, first) = (model.shape().len(), first_frame(model));
+    let mut request = Request::default();
+    for (index, trajectory) in trajectories {
+        if trajectory.times.len() < first + 2 {
+            return Err(CfoError::BadData {
+                problem: format!(
+                    "trajectory {index} has {} snapshots; evaluation needs {}",
+                    trajectory.times.len(),
+                    first + 2
+                ),
+                hint: "remove it from the test set".into(),
+            });
+        }
+        request.start.push(trajectory.times[first]);
+        request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
+        request.times.push(trajectory.times[first..].to_vec());
+        request.conditions.push(trajectory.parameters.clone());
+    }
+    Ok(request)
+}

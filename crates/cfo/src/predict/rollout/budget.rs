@@ -1,0 +1,68 @@
+//! What a budget means for the ways of a batch: how each is cut into steps, and what a step costs.
+
+use super::schedule::Cut;
+use super::{Budget, Part, Rollout, generate};
+use crate::error::Result;
+use crate::objective::MotionKind;
+use crate::recipe::too_few;
+
+impl Rollout {
+    /// How the way of each trajectory of a batch is cut into fixed steps.
+    pub(super) fn cuts(&self, budget: Budget, part: &Part<'_, '_>) -> Result<Vec<Cut>> {
+        let count = part.start.len();
+        match budget {
+            Budget::EvaluationsPerHorizon(nfe)
+                if self.generator.is_none() && self.motion != MotionKind::Step =>
+            {
+                // Whether any step fits does not depend on the way.
+                self.steps(nfe)?;
+                let least = self.evaluations_per_step() + self.evaluations_once();
+                let ways = part.start.iter().zip(&part.times);
+                let share = |(start, times): (&f64, &std::sync::Arc<[f64]>)| {
+                    let way = times.last().map_or(0.0, |last| (last - start).abs());
+                    (nfe as f64 * way / self.model.scaling.horizon()).round() as usize
+                };
+                ways.map(|way| Ok(Cut::Equal(self.steps(share(way).max(least))?))).collect()
+            }
+            budget => Ok(vec![self.cut(budget, part.latest())?; count]),
+        }
+    }
+
+    /// How the way to times of which the latest is this one, in the network's units, is cut into fixed steps.
+    fn cut(&self, budget: Budget, latest: f64) -> Result<Cut> {
+        let scaling = &self.model.scaling;
+        let interval = scaling.interval / scaling.span;
+        Ok(match budget {
+            _ if self.motion == MotionKind::Step => Cut::PerOutput,
+            Budget::Steps(steps) => Cut::Equal(steps.max(1)),
+            Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => Cut::Equal(self.steps(nfe)?),
+            _ if self.generator.is_some() => Cut::Equal(generate::STEPS),
+            Budget::StepAtMost(length) => Cut::AtMost(scaling.step(length, latest)),
+            Budget::StepsPerInterval(steps) => Cut::Intervals { interval, steps },
+            Budget::StepPerOutput | Budget::Adaptive(_) => Cut::About(interval),
+        })
+    }
+
+    /// The steps that a number of evaluations allows.
+    fn steps(&self, evaluations: usize) -> Result<usize> {
+        let (each, once) = (self.evaluations_per_step(), self.evaluations_once());
+        match evaluations.saturating_sub(once) / each {
+            0 => Err(too_few("nfe", evaluations, (each + once, self.tableau.name))),
+            steps => Ok(steps),
+        }
+    }
+
+    /// Evaluations before the first step.
+    fn evaluations_once(&self) -> usize {
+        usize::from(self.slope.is_some()) * self.model.motion().evaluations()
+    }
+
+    /// Evaluations of one more step.
+    pub(super) fn evaluations_per_step(&self) -> usize {
+        let stages = match self.motion {
+            MotionKind::Step => 1,
+            MotionKind::Velocity | MotionKind::Trajectory { .. } => self.tableau.evaluations_per_step(),
+        };
+        stages * self.model.motion().evaluations()
+    }
+}

@@ -1,0 +1,237 @@
+//! What a rollout runs on the device: one step of every trajectory, and the move to its end.
+
+use cfo_data::FieldShape;
+use cfo_engine::{Data, Element, Graph, Memory, Node, Role, Shape};
+use cfo_numerics::ode::Tableau;
+
+use crate::error::Result;
+use crate::model::{self, Model, StepStart};
+use crate::objective::MotionKind;
+
+/// Names of the tensors of one rollout; programs of different batch sizes do not meet.
+pub(super) struct Names {
+    pub(super) state: String,
+    pub(super) candidate: String,
+    pub(super) slope: String,
+    pub(super) candidate_slope: String,
+    stage: String,
+    pub(super) dense_weights: String,
+    pub(super) output: String,
+    pub(super) time: String,
+    pub(super) step: String,
+    pub(super) accept: String,
+    pub(super) keep: String,
+    pub(super) tolerance: String,
+    pub(super) conditions: String,
+    pub(super) given: String,
+    pub(super) draws: String,
+    pub(super) frame_weights: String,
+}
+
+impl Names {
+    pub(super) fn new(batch: usize, stages: usize) -> Self {
+        let name = |what: &str| tensor(batch, what);
+        Self {
+            state: name("state"),
+            candidate: name("candidate"),
+            slope: name("slope"),
+            candidate_slope: name("candidate-slope"),
+            stage: name("stage"),
+            dense_weights: name(&format!("dense-weights.{stages}")),
+            output: name("output"),
+            time: name("time"),
+            step: name("step"),
+            accept: name("accept"),
+            keep: name("keep"),
+            tolerance: name("tolerance"),
+            conditions: name("conditions"),
+            given: name("given"),
+            draws: name("draws"),
+            frame_weights: name("frame-weights"),
+        }
+    }
+    /// The tensor that holds the slope of a stage after a step. That at the end of the step, where the method has it, is kept apart: it is the
+    /// next step's first.
+    pub(super) fn slope_of_stage(&self, stage: usize, tableau: &Tableau) -> String {
+        match stage {
+            0 => self.slope.clone(),
+            _ if tableau.first_same_as_last && stage + 1 == tableau.stages() => self.candidate_slope.clone(),
+            _ => format!("{}.{stage}", self.stage),
+        }
+    }
+}
+
+/// Returns the name of a tensor of rollouts with a batch size.
+fn tensor(batch: usize, what: &str) -> String {
+    format!("rollout.{batch}.{what}")
+}
+
+/// Whether a model is integrated by a method whose last slope is the next step's first.
+pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
+    tableau.first_same_as_last && model.motion().kind() != MotionKind::Step
+}
+
+/// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. The slopes of all stages are in
+/// their tensors afterwards, for dense output. A method whose last slope is the next step's first finds its first one there.
+///
+/// Returns, for methods that estimate their error, that of each trajectory relative to the tolerances.
+pub(super) fn append_step(
+    model: &Model,
+    graph: &mut Graph,
+    names: &Names,
+    batch: usize,
+    tableau: &Tableau,
+) -> Result<Vec<Node>> {
+    let shape = model.moving_shape(batch);
+    let point = model.point(graph, batch, |what| tensor(batch, what))?;
+    let candidate = graph.input(&names.candidate, shape)?;
+    let step = graph.input(&names.step, [batch])?;
+    if model.motion().kind() == MotionKind::Step {
+        let next = model.moved(graph, &point)?;
+        graph.assign(candidate, next)?;
+        return Ok(Vec::new());
+    }
+    let first = match tableau.first_same_as_last {
+        true => Some(graph.input(&names.slope, shape)?),
+        false => None,
+    };
+    let start = StepStart { state: point.state, time: point.context.time, length: step };
+    let made = model::append_step(graph, tableau, start, first, |graph, time, state| {
+        model.moved(graph, &point.at(time, state))
+    })?;
+    graph.assign(candidate, made.end)?;
+    for (stage, &value) in made.slopes.iter().enumerate().skip(usize::from(first.is_some())) {
+        let slope = graph.input(&names.slope_of_stage(stage, tableau), shape)?;
+        graph.assign(slope, value)?;
+    }
+    match tableau.estimates_error() {
+        true => Ok(vec![made.error(graph, tableau, &names.tolerance)?]),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// Appends the slope at the states and times, into the tensor of slopes.
+pub(super) fn append_slope(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
+    let point = model.point(graph, batch, |what| tensor(batch, what))?;
+    let velocity = model.moved(graph, &point)?;
+    let slope = graph.input(&names.slope, model.moving_shape(batch))?;
+    Ok(graph.assign(slope, velocity)?)
+}
+
+/// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept; trajectories neither
+/// accepted nor kept become 0. The new state in the user's units goes into the tensor of outputs, unless it is a whole trajectory.
+pub(super) fn append_commit(
+    model: &Model,
+    graph: &mut Graph,
+    names: &Names,
+    batch: usize,
+    slopes: bool,
+) -> Result<()> {
+    let (shape, shows) = (model.moving_shape(batch), !is_trajectory(model));
+    let f = graph.formula();
+    let mark = |name: &str| f.input(name, [shape[0]]).reshape([shape[0], 1, 1, 1]).node();
+    let (accept, keep) = (mark(&names.accept)?, mark(&names.keep)?);
+    let pairs = [(&names.state, &names.candidate), (&names.slope, &names.candidate_slope)];
+    for (i, (old, new)) in pairs.into_iter().take(if slopes { 2 } else { 1 }).enumerate() {
+        let f = graph.formula();
+        let (old, new) = (f.input(old, shape), f.input(new, shape));
+        let next = new.mask(accept) + old.mask(keep);
+        next.assign_to(old)?;
+        let next = next.node()?;
+        if i == 0 && shows {
+            append_output(model, graph, names, next)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether whole trajectories move.
+pub(super) fn is_trajectory(model: &Model) -> bool {
+    matches!(model.motion().kind(), MotionKind::Trajectory { .. })
+}
+
+/// Appends the noise that a trajectory is made of, into the tensor of states.
+pub(super) fn append_noise(model: &Model, graph: &mut Graph, batch: usize) -> Result<()> {
+    let point = model.point(graph, batch, |what| tensor(batch, what))?;
+    let drawn = point.noise.normal(graph, &model.moving_shape(batch), 0)?;
+    Ok(graph.assign(point.state, drawn)?)
+}
+
+/// Appends the weighted sum of a trajectory's frames in the user's units, into the tensor of outputs.
+pub(super) fn append_frame(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
+    let shape = model.moving_shape(batch);
+    let f = graph.formula();
+    let weights = f.input(&names.frame_weights, [batch, shape[1]]).reshape([batch, shape[1], 1, 1]);
+    let frames = f.input(&names.state, shape);
+    let state = (frames * weights).sum(&[1]).reshape(model.batch_shape(batch)).node()?;
+    append_output(model, graph, names, state)
+}
+
+/// Appends the state at the start of the step just made plus the weighted slopes of its stages in the user's units, into
+/// the tensor of outputs.
+pub(super) fn append_dense(
+    model: &Model,
+    graph: &mut Graph,
+    names: &Names,
+    shape: [usize; 4],
+    tableau: &Tableau,
+) -> Result<()> {
+    let f = graph.formula();
+    let weights = f.input(&names.dense_weights, [shape[0], tableau.stages()]);
+    let terms = (0..tableau.stages()).map(|stage| {
+        let weight = weights.slice(1, stage, 1).reshape([shape[0], 1, 1, 1]);
+        weight * f.input(&names.slope_of_stage(stage, tableau), shape)
+    });
+    let change = terms.reduce(|sum, term| sum + term).expect("a method has at least one stage");
+    let value = (f.input(&names.state, shape) + change).node()?;
+    append_output(model, graph, names, value)
+}
+
+fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -> Result<()> {
+    let scaling = &model.scaling;
+    let constants = [1, 1, 1, scaling.mean.len()];
+    let f = graph.formula();
+    let deviation = f.constant(constants, scaling.deviation.clone());
+    let mean = f.constant(constants, scaling.mean.clone());
+    let mut restored = (value * deviation + mean).node()?;
+    if let Some(latent) = model.latent() {
+        restored = latent.decoded(graph, restored)?;
+    }
+    let output = graph.input(&names.output, graph.shape(restored).clone())?;
+    Ok(graph.assign(output, restored)?)
+}
+
+/// Puts the tensors of a rollout into memory.
+pub(super) fn insert_tensors(
+    model: &Model,
+    memory: &mut Memory,
+    names: &Names,
+    tableau: &Tableau,
+    batch: usize,
+) -> Result<()> {
+    let mut insert = |name: &str, shape: Shape| {
+        let zeros = vec![0.0_f32; shape.len()];
+        memory.insert_as(Role::Scratch, name, Element::Real, shape, Data::F32(&zeros))
+    };
+    let (shape, motion) = (model.moving_shape(batch), model.motion().kind());
+    let mut fields = vec![names.candidate.clone()];
+    let stages = tableau.stages();
+    if motion != MotionKind::Step {
+        fields.extend((0..stages).map(|stage| names.slope_of_stage(stage, tableau)));
+    }
+    match motion {
+        MotionKind::Velocity => insert(&names.dense_weights, [batch, stages].into())?,
+        MotionKind::Trajectory { frames } => insert(&names.frame_weights, [batch, frames].into())?,
+        MotionKind::Step => {}
+    }
+    for name in &fields {
+        insert(name, shape.into())?;
+    }
+    let FieldShape { height, width, channels, .. } = model.shape();
+    insert(&names.output, [batch, height, width, channels].into())?;
+    for name in [&names.step, &names.accept, &names.keep] {
+        insert(name, [batch].into())?;
+    }
+    insert(&names.tolerance, [2].into())?;
+    model.insert_point(memory, batch, |what| tensor(batch, what), |count| vec![0.0; count])
+}

@@ -1,0 +1,373 @@
+//! Rollouts: a trained network integrated from given states to any times, forward or backward.
+
+mod adaptive;
+mod budget;
+mod excursion;
+mod generate;
+mod graph;
+mod part;
+mod prediction;
+mod schedule;
+mod watch;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cfo_engine::{Data, Drain, Graph, Memory, Program};
+use cfo_numerics::ode::Tableau;
+
+use crate::error::Result;
+use crate::model::Model;
+use crate::objective::MotionKind;
+use excursion::Bounds;
+use generate::Generator;
+use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
+use part::{Found, Part};
+use schedule::{Cut, Schedule, Step};
+
+pub use crate::error::Halt;
+pub use crate::recipe::{Budget, Solver, SolverOptions};
+pub use excursion::Excursion;
+pub use prediction::{Divergence, Prediction, Request};
+pub use watch::Watch;
+
+/// Farthest time from the start, in horizons of the training data: a time beyond it is a mistake.
+const FARTHEST: f64 = 1e4;
+
+/// The compiled solver step of a model for one batch size.
+pub struct Rollout {
+    model: Arc<Model>,
+    motion: MotionKind,
+    batch: usize,
+    tableau: Tableau,
+    /// The slope where the trajectories are, for methods that keep it from step to step.
+    slope: Option<Program>,
+    step: Program,
+    commit: Program,
+    /// An output inside the step just made.
+    dense: Option<Program>,
+    /// What makes whole trajectories, for a model that does.
+    generator: Option<Generator>,
+    drain: Drain,
+    /// For each output under way, which trajectories it is of.
+    asked: VecDeque<Vec<bool>>,
+    names: Names,
+    bounds: Arc<Bounds>,
+}
+
+/// Outputs under way to the host at most.
+const UNDER_WAY: usize = 16;
+
+impl Rollout {
+    /// Compiles a step for `batch` trajectories; weights are read under `prefix` (empty, or `ema/`).
+    ///
+    /// # Errors
+    /// If memory does not hold the model's weights.
+    pub fn new(
+        model: &Arc<Model>,
+        memory: &mut Memory,
+        batch: usize,
+        tableau: Tableau,
+        prefix: &str,
+    ) -> Result<Self> {
+        let names = Names::new(batch, tableau.stages());
+        let shape = model.batch_shape(batch);
+        let motion = model.motion().kind();
+        insert_tensors(model, memory, &names, &tableau, batch)?;
+        let mut graph = Graph::with_prefix(prefix);
+        let outputs = append_step(model, &mut graph, &names, batch, &tableau)?;
+        let step = Program::compile(&graph, &outputs, memory)?;
+        let keeps_slope = keeps_slope(model, &tableau);
+        let slope = match keeps_slope {
+            false => None,
+            true => {
+                let mut graph = Graph::with_prefix(prefix);
+                append_slope(model, &mut graph, &names, batch)?;
+                Some(Program::compile(&graph, &[], memory)?)
+            }
+        };
+        let mut graph = Graph::new();
+        append_commit(model, &mut graph, &names, batch, keeps_slope)?;
+        let commit = Program::compile(&graph, &[], memory)?;
+        let dense = match motion {
+            MotionKind::Step | MotionKind::Trajectory { .. } => None,
+            MotionKind::Velocity => {
+                let mut graph = Graph::new();
+                append_dense(model, &mut graph, &names, shape, &tableau)?;
+                Some(Program::compile(&graph, &[], memory)?)
+            }
+        };
+        let generator = match motion {
+            MotionKind::Trajectory { frames } => {
+                Some(Generator::new(model, memory, &names, (batch, frames))?)
+            }
+            MotionKind::Velocity | MotionKind::Step => None,
+        };
+        let drain = Drain::new(memory, &names.output)?;
+        let (model, asked, bounds) =
+            (Arc::clone(model), VecDeque::new(), Arc::new(Bounds::new(&model.scaling)));
+        Ok(Self {
+            model,
+            motion,
+            batch,
+            tableau,
+            slope,
+            step,
+            commit,
+            dense,
+            generator,
+            drain,
+            asked,
+            names,
+            bounds,
+        })
+    }
+
+    /// Returns the compiled step, for benchmarks.
+    pub fn into_step(self) -> Program {
+        self.step
+    }
+
+    /// Returns the Runge-Kutta method.
+    pub fn tableau(&self) -> Tableau {
+        self.tableau
+    }
+
+    /// Returns the seed of the random numbers.
+    pub fn seed(&self) -> u64 {
+        self.model.recipe.evaluate.seed
+    }
+
+    /// Returns the number of trajectories in a batch.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Integrates any number of trajectories, a batch at a time.
+    ///
+    /// # Errors
+    /// If the request does not fit the model, or a trajectory diverges.
+    pub fn predict(&mut self, memory: &mut Memory, request: &Request, budget: Budget) -> Result<Prediction> {
+        let prediction = self.predict_each(memory, request, budget, &Watch::default())?;
+        match prediction.diverged.first() {
+            Some(&divergence) => Err(divergence.into()),
+            None => Ok(prediction),
+        }
+    }
+
+    /// Integrates any number of trajectories. A trajectory that diverges is listed with the states that it reached and does not affect the
+    /// others.
+    ///
+    /// # Errors
+    /// If the request contradicts itself or does not fit the model, or it was interrupted.
+    pub fn predict_each(
+        &mut self,
+        memory: &mut Memory,
+        request: &Request,
+        budget: Budget,
+        watch: &Watch<'_>,
+    ) -> Result<Prediction> {
+        request.check()?;
+        let (mut prediction, count) = (Prediction::default(), request.start.len());
+        for first in (0..count).step_by(self.batch) {
+            let bounds = Arc::clone(&self.bounds);
+            let mut part = Part::new(&self.model, request, (first, self.batch), (bounds, watch))?;
+            // Nothing of a call that ended early.
+            while self.drain.take(|_| ())?.is_some() {}
+            self.asked.clear();
+            let start = if self.generator.is_some() { &self.names.given } else { &self.names.state };
+            memory.write(start, Data::F32(&part.state))?;
+            if self.model.setting.conditions > 0 {
+                memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
+            }
+            let evaluations = match self.generator.is_some() {
+                true => self.generate(memory, &mut part, budget)?,
+                false => self.integrate(memory, &mut part, budget)?,
+            };
+            self.record(&mut part, 0)?;
+            prediction.evaluations = prediction.evaluations.max(evaluations);
+            for (i, found) in (first..count).zip(part.outputs) {
+                prediction.diverged.extend(self.divergence(request, i, &found));
+                let farthest =
+                    found.farthest.map(|far| self.bounds.excursion(i, request.times[i][far.output], far));
+                prediction.excursions.extend(farthest);
+                let reached = found.values.len() / self.model.shape().len();
+                prediction.times.push(request.times[i][..reached].to_vec());
+                prediction.states.push(found.values);
+            }
+        }
+        Ok(prediction)
+    }
+
+    /// Moves a batch along its way; returns the evaluations of the trajectory that took most.
+    fn integrate(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, budget: Budget) -> Result<usize> {
+        match budget {
+            Budget::Adaptive(controller) if self.motion != MotionKind::Step => {
+                self.adaptive(memory, part, controller)
+            }
+            budget => {
+                let cuts = self.cuts(budget, part)?;
+                self.by_schedule(memory, part, &cuts)
+            }
+        }
+    }
+
+    /// Where and why a trajectory ended early, if it did.
+    fn divergence(&self, request: &Request, trajectory: usize, found: &Found) -> Option<Divergence> {
+        let (halt, reached) = found.halt?;
+        let scaling = &self.model.scaling;
+        let time = reached.map(|time| scaling.restore_time(time));
+        let last_output = || match found.values.len() / self.model.shape().len() {
+            0 => request.start[trajectory],
+            outputs => request.times[trajectory][outputs - 1],
+        };
+        Some(Divergence { trajectory, time: time.unwrap_or_else(last_output), halt })
+    }
+
+    /// Asks for what a program has just left in the tensor of outputs: the next output of those marked.
+    fn ask(&mut self, memory: &Memory, part: &mut Part<'_, '_>, marked: Vec<bool>) -> Result<()> {
+        if part.is_silent {
+            return Ok(());
+        }
+        self.record(part, UNDER_WAY - 1)?;
+        self.drain.ask(memory)?;
+        self.asked.push_back(marked);
+        Ok(())
+    }
+
+    /// Records outputs asked for until no more than `rest` are under way.
+    fn record(&mut self, part: &mut Part<'_, '_>, rest: usize) -> Result<()> {
+        let watch = part.watch;
+        let before = if watch.counts() { part.recorded() } else { 0 };
+        while self.drain.waiting() > rest {
+            let marked = self.asked.pop_front().unwrap_or_default();
+            self.drain.take(|states| part.record(states, &marked))?;
+        }
+        if watch.counts() {
+            watch.tell(part.recorded() - before);
+        }
+        Ok(())
+    }
+
+    /// Evaluates the slope at the start where the first step expects it; returns the evaluations that took.
+    fn first_slope(&mut self, memory: &mut Memory, part: &Part<'_, '_>) -> Result<usize> {
+        let Some(program) = &mut self.slope else { return Ok(0) };
+        memory.write(&self.names.time, Data::F64(&part.start))?;
+        program.run(memory)?;
+        Ok(self.model.motion().evaluations())
+    }
+
+    /// Says of which step of which trajectories the next random numbers are.
+    fn number(&self, memory: &mut Memory, part: &Part<'_, '_>, step: u32) -> Result<()> {
+        let draws: Vec<u32> = part.numbers.iter().flat_map(|&number| [step, number]).collect();
+        Ok(memory.write(&self.names.draws, Data::Index(&draws))?)
+    }
+
+    /// Runs one step of every trajectory from its time over its length.
+    fn advance(&mut self, memory: &mut Memory, times: &[f64], lengths: &[f64]) -> Result<()> {
+        memory.write(&self.names.time, Data::F64(times))?;
+        memory.write(&self.names.step, Data::F64(lengths))?;
+        Ok(self.step.run(memory)?)
+    }
+
+    /// Moves the trajectories marked with 1 to the end of the step just made. Those that ended early become 0, so that what they are
+    /// cannot touch the others of the batch.
+    fn commit(&mut self, memory: &mut Memory, part: &Part<'_, '_>, accept: &[f32]) -> Result<()> {
+        let keep: Vec<f32> = accept
+            .iter()
+            .enumerate()
+            .map(|(i, &accept)| if part.is_halted(i) { 0.0 } else { 1.0 - accept })
+            .collect();
+        let accept: Vec<f32> = accept
+            .iter()
+            .enumerate()
+            .map(|(i, &accept)| if part.is_halted(i) { 0.0 } else { accept })
+            .collect();
+        memory.write(&self.names.accept, Data::F32(&accept))?;
+        memory.write(&self.names.keep, Data::F32(&keep))?;
+        Ok(self.commit.run(memory)?)
+    }
+
+    /// Fixed steps of every trajectory along its own way; returns the evaluations of the longest.
+    fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, cuts: &[Cut]) -> Result<usize> {
+        let ways = part.start.iter().zip(&part.times).zip(cuts);
+        let mut ways: Vec<Schedule> =
+            ways.map(|((&start, times), &cut)| Schedule::new(start, times.clone(), cut)).collect();
+        let mut evaluations = 0;
+        for number in 0.. {
+            part.watch.heed_interrupt()?;
+            let steps: Vec<Option<Step>> = ways
+                .iter_mut()
+                .enumerate()
+                .map(|(i, way)| if part.is_halted(i) { None } else { way.next() })
+                .collect();
+            if steps.iter().all(Option::is_none) {
+                break;
+            }
+            if evaluations == 0 {
+                evaluations += self.first_slope(memory, part)?;
+            }
+            if self.motion == MotionKind::Step {
+                self.number(memory, part, number)?;
+            }
+            self.take(memory, part, &steps)?;
+            evaluations += self.evaluations_per_step();
+        }
+        Ok(evaluations)
+    }
+
+    /// One step of every trajectory that has one left, with the outputs on it.
+    fn take(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, steps: &[Option<Step>]) -> Result<()> {
+        let of = |value: fn(&Step) -> f64| -> Vec<f64> {
+            steps.iter().map(|step| step.as_ref().map_or(0.0, value)).collect()
+        };
+        let outputs = |range: fn(&Step) -> &Range<usize>| -> Vec<Range<usize>> {
+            steps.iter().map(|step| step.as_ref().map_or(0..0, |step| range(step).clone())).collect()
+        };
+        let (starts, lengths) = (of(|step| step.start), of(|step| step.length));
+        let accept: Vec<f32> = steps.iter().map(|step| if step.is_some() { 1.0 } else { 0.0 }).collect();
+        self.advance(memory, &starts, &lengths)?;
+        // While the device works.
+        self.record(part, 0)?;
+        self.show_inside(memory, part, &outputs(|step| &step.inside), (&starts, &lengths))?;
+        self.commit(memory, part, &accept)?;
+        let at_end = outputs(|step| &step.at_end);
+        for round in 0..at_end.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
+            let marked = at_end.iter().map(|outputs| round < outputs.len()).collect();
+            self.ask(memory, part, marked)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the outputs that each trajectory passed in the step just made, by dense output.
+    fn show_inside(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut Part<'_, '_>,
+        passed: &[Range<usize>],
+        (starts, lengths): (&[f64], &[f64]),
+    ) -> Result<()> {
+        if part.is_silent {
+            return Ok(());
+        }
+        let stages = self.tableau.stages();
+        for round in 0..passed.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
+            let mut weights = Vec::with_capacity(self.batch * stages);
+            let marked: Vec<bool> = passed.iter().map(|outputs| round < outputs.len()).collect();
+            for (i, outputs) in passed.iter().enumerate() {
+                let theta = match marked[i] {
+                    true => (part.times[i][outputs.start + round] - starts[i]) / lengths[i],
+                    false => 0.0,
+                };
+                weights.extend((0..stages).map(|stage| lengths[i] * self.tableau.dense_weight(stage, theta)));
+            }
+            memory.write(&self.names.dense_weights, Data::F64(&weights))?;
+            if let Some(dense) = &mut self.dense {
+                dense.run(memory)?;
+            }
+            self.ask(memory, part, marked)?;
+        }
+        Ok(())
+    }
+}

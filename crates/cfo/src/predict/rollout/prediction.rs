@@ -1,0 +1,71 @@
+//! What is asked of a rollout and what comes out.
+
+use super::Excursion;
+use crate::error::{CfoError, Halt, Result};
+
+/// The result of a [`Request`]: states at the requested times.
+#[derive(Clone, Debug, Default)]
+pub struct Prediction {
+    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units and relative to the model's offset
+    /// (see [`Scaling::absolute`](crate::measure::scaling::Scaling::absolute)). A trajectory that diverged has the snapshots before.
+    pub states: Vec<Vec<f32>>,
+    /// For each trajectory the times of its snapshots.
+    pub times: Vec<Vec<f64>>,
+    /// Largest number of network evaluations that a trajectory took.
+    pub evaluations: usize,
+    /// The trajectories that diverged, in their order.
+    pub diverged: Vec<Divergence>,
+    /// The trajectories far outside the range of the training data, in their order.
+    pub excursions: Vec<Excursion>,
+}
+
+/// A trajectory that ended before the last time requested.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Divergence {
+    /// Its index in the request.
+    pub trajectory: usize,
+    /// The last time that was reached, in the user's units.
+    pub time: f64,
+    /// Why it ended.
+    pub halt: Halt,
+}
+
+impl From<Divergence> for CfoError {
+    fn from(Divergence { trajectory, time, halt }: Divergence) -> Self {
+        Self::RolloutDiverged { trajectory, time, halt }
+    }
+}
+
+/// A request for a prediction: initial states and the times to predict at.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// For each trajectory its initial time, in the user's units.
+    pub start: Vec<f64>,
+    /// For each trajectory its initial state, in the user's units and relative to the model's offset (see
+    /// [`Scaling::relative`](crate::measure::scaling::Scaling::relative)).
+    pub states: Vec<Vec<f32>>,
+    /// For each trajectory the requested times. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides of
+    /// the start. A [`Rollout`](super::Rollout) takes times on one side of the start, in order of their distance.
+    pub times: Vec<Vec<f64>>,
+    /// For each trajectory its PDE parameters. May be empty for a model without parameters.
+    pub conditions: Vec<Vec<f64>>,
+}
+
+impl Request {
+    /// Checks that there is one state, one list of times and, if any are given, one list of parameters for each trajectory.
+    ///
+    /// # Errors
+    /// If a number of entries differs.
+    pub fn check(&self) -> Result<()> {
+        let (count, conditions) = (self.start.len(), self.conditions.len());
+        let parts = [("states", self.states.len(), true), ("times", self.times.len(), true)];
+        let parameters = ("conditions", conditions, conditions > 0);
+        match parts.into_iter().chain([parameters]).find(|&(_, found, needed)| needed && found != count) {
+            None => Ok(()),
+            Some((what, found, _)) => Err(CfoError::BadData {
+                problem: format!("a request has `{what}` for {found} trajectories and `start` for {count}"),
+                hint: "give `start`, `states` and `times` one entry for each trajectory, and `conditions` where the model takes parameters".into(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The learned velocity as a function, and its derivative applied to vectors.
+
+use cfo_engine::{Data, Element, Graph, Memory, Program, Role};
+
+use super::Trained;
+use crate::error::{CfoError, Result};
+use crate::model::Model;
+use crate::objective::MotionKind;
+use crate::predict::evaluate::batch;
+
+/// The compiled velocity for a batch size, and the vector-Jacobian product.
+pub(super) struct Field {
+    batch: usize,
+    velocity: Program,
+    vector_jacobian: Program,
+}
+
+/// A tensor of the programs of a batch size.
+fn name(batch: usize, what: &str) -> String {
+    format!("field.{batch}.{what}")
+}
+
+impl Field {
+    pub(super) fn new(model: &Model, memory: &mut Memory, batch: usize) -> Result<Self> {
+        let (shape, name) = (model.batch_shape(batch), |what: &str| name(batch, what));
+        model.insert_point(memory, batch, name, |count| vec![0.0; count])?;
+        let zeros = vec![0.0; shape.iter().product()];
+        memory.insert_as(Role::Scratch, &name("vector"), Element::Real, shape, Data::F32(&zeros))?;
+        let mut graph = Graph::with_prefix(model.weight_prefix());
+        let point = model.point(&mut graph, batch, name)?;
+        let found = model.moved(&mut graph, &point)?;
+        let velocity = Program::compile(&graph, &[found], memory)?;
+        let vector = graph.input(&name("vector"), shape)?;
+        let total = (graph.var(found) * vector).sum_all().node()?;
+        let gradient = graph.gradients(total, &[point.state])?;
+        let vector_jacobian = Program::compile(&graph, &gradient, memory)?;
+        Ok(Self { batch, velocity, vector_jacobian })
+    }
+
+    pub(super) fn batch(&self) -> usize {
+        self.batch
+    }
+}
+
+impl Trained {
+    /// Returns the learned right-hand side f at one or several states and a time, in the user's units. States are relative to the model's
+    /// offset, as for [`Trained::predict`].
+    ///
+    /// # Errors
+    /// If the states do not fit the model, or it maps over fixed steps and has no velocity.
+    pub fn velocity(&self, states: &[f32], time: f64) -> Result<Vec<f32>> {
+        self.in_field(states, &[time], None)
+    }
+
+    /// Returns the learned right-hand side at several states, each at its own time.
+    ///
+    /// # Errors
+    /// As [`Trained::velocity`], or if there is not one time for each state.
+    pub fn velocity_each(&self, states: &[f32], times: &[f64]) -> Result<Vec<f32>> {
+        self.in_field(states, times, None)
+    }
+
+    /// Returns vector-Jacobian products w^T df/du, with one vector w for each state.
+    ///
+    /// # Errors
+    /// As [`Trained::velocity`], or if there are not as many vectors.
+    pub fn vector_jacobian(&self, states: &[f32], time: f64, vectors: &[f32]) -> Result<Vec<f32>> {
+        self.vector_jacobian_each(states, &[time], vectors)
+    }
+
+    /// Returns vector-Jacobian products at several states, each at its own time.
+    ///
+    /// # Errors
+    /// As [`Trained::vector_jacobian`], or if there is not one time for each state.
+    pub fn vector_jacobian_each(&self, states: &[f32], times: &[f64], vectors: &[f32]) -> Result<Vec<f32>> {
+        if vectors.len() != states.len() {
+            return Err(CfoError::BadData {
+                problem: format!("{} values of vectors for {} of states", vectors.len(), states.len()),
+                hint: "give one vector, shaped like a state, for each state".into(),
+            });
+        }
+        self.in_field(states, times, Some(vectors))
+    }
+
+    /// At one time, or at one for each state.
+    fn in_field(&self, states: &[f32], times: &[f64], vectors: Option<&[f32]>) -> Result<Vec<f32>> {
+        let model = &self.model;
+        if model.motion().kind() != MotionKind::Velocity {
+            return Err(CfoError::BadData {
+                problem: "the model predicts snapshot after snapshot and has no velocity".into(),
+                hint: "train with `objective.kind = \"flow-matching\"` for a model with a velocity".into(),
+            });
+        }
+        let count = self.states(states)?.len();
+        let times = match *times {
+            [time] => vec![time; count],
+            _ if times.len() == count => times.to_vec(),
+            _ => {
+                return Err(CfoError::BadData {
+                    problem: format!("{} times for {count} states", times.len()),
+                    hint: "give one time for all states, or one for each".into(),
+                });
+            }
+        };
+        let mut weights = self.lock();
+        // Sizes are rounded up, so that there are few programs however many different numbers of states come.
+        let most = batch(model, weights.memory(), count).next_power_of_two();
+        let (field, memory) = weights.field(model, most)?;
+        let mut found = Vec::with_capacity(states.len());
+        let size = model.shape().len();
+        for (first, times) in (0..).step_by(most * size).zip(times.chunks(most)) {
+            let part = first..first + times.len() * size;
+            let vectors = vectors.map(|vectors| &vectors[part.clone()]);
+            found.extend(self.in_batch((&mut *field, &mut *memory), &states[part], times, vectors)?);
+        }
+        Ok(found)
+    }
+
+    /// No more states than a program takes; the rest of its batch is filled with zeros.
+    fn in_batch(
+        &self,
+        (field, memory): (&mut Field, &mut Memory),
+        states: &[f32],
+        times: &[f64],
+        vectors: Option<&[f32]>,
+    ) -> Result<Vec<f32>> {
+        let (model, scaling, count) = (&self.model, &self.model.scaling, field.batch);
+        let conditions = model.normalized_conditions(&self.parameters)?;
+        let mut scaled_times: Vec<f64> = times.iter().map(|&time| scaling.time(time)).collect();
+        scaled_times.resize(count, 0.0);
+        memory.write(&name(count, "time"), Data::F64(&scaled_times))?;
+        let mut normalized = model.encode(states);
+        normalized.resize(normalized.len() / times.len() * count, 0.0);
+        memory.write(&name(count, "state"), Data::F32(&normalized))?;
+        if !conditions.is_empty() {
+            memory.write(&name(count, "conditions"), Data::F32(&conditions.repeat(count)))?;
+        }
+        // A unit of normalised velocity is a deviation a unit of the network's time.
+        let size = normalized.len() / count;
+        let rates: Vec<f64> = times.iter().map(|&time| scaling.time_rate(time)).collect();
+        let shape = model.shape();
+        let latent = model.latent().map(|latent| (latent, [shape.height, shape.width, shape.channels]));
+        let deviations = || scaling.deviation.iter().cycle();
+        let Some(vectors) = vectors else {
+            field.velocity.run(memory)?;
+            let found = field.velocity.output_f64(0)?;
+            let found = found.iter().zip(deviations()).take(states.len()).enumerate();
+            let mut velocity: Vec<f32> =
+                found.map(|(i, (v, deviation))| (v * deviation * rates[i / size]) as f32).collect();
+            if let Some((latent, field)) = latent {
+                latent.decode(field, &mut velocity);
+            }
+            return Ok(velocity);
+        };
+        // The transform is orthogonal: a vector meets coefficients as it meets values.
+        let mut vectors = vectors.to_vec();
+        if let Some((latent, field)) = latent {
+            latent.encode(field, &mut vectors);
+        }
+        let scaled = vectors
+            .iter()
+            .zip(deviations())
+            .enumerate()
+            .map(|(i, (&w, deviation))| f64::from(w) * deviation * rates[i / size]);
+        let mut scaled: Vec<f64> = scaled.collect();
+        scaled.resize(normalized.len(), 0.0);
+        memory.write(&name(count, "vector"), Data::F64(&scaled))?;
+        field.vector_jacobian.run(memory)?;
+        let found = field.vector_jacobian.output_f64(0)?;
+        let found = found.iter().zip(deviations()).take(states.len());
+        let mut product: Vec<f32> = found.map(|(g, deviation)| (g / deviation) as f32).collect();
+        if let Some((latent, field)) = latent {
+            latent.decode(field, &mut product);
+        }
+        Ok(product)
+    }
+}

@@ -1,0 +1,251 @@
+//! The section `[objective]`: the objective of training with its keys.
+
+use cfo_engine::Precision;
+use cfo_numerics::ode::{TSIT5, Tableau};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::choice;
+use crate::error::{CfoError, Result};
+
+/// The objective of training, as in the section `[objective]` of a recipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ObjectiveConfig {
+    /// Flow matching: the network learns the velocity of the spline.
+    #[default]
+    FlowMatching,
+    /// The autoregressive model: the network learns the next snapshot on a uniform time grid.
+    Autoregressive {
+        /// Whether the network predicts the change (residual autoregressive model) instead of the next state.
+        #[serde(default)]
+        residual: bool,
+    },
+    /// PDE-Refiner: the network learns the next snapshot on a uniform time grid, and to refine it by removing noise.
+    PdeRefiner(PdeRefiner),
+    /// Conditional flow matching: the network learns to generate a whole trajectory from noise, given its first snapshot.
+    ConditionalFlowMatching(ConditionalFlowKeys),
+    /// The neural ODE: the network is integrated by a solver, and the loss compares the result with the next snapshots.
+    NeuralOde(ThroughSolver),
+}
+
+impl ObjectiveConfig {
+    /// Returns the name in recipes and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FlowMatching => "flow-matching",
+            Self::Autoregressive { .. } => "autoregressive",
+            Self::PdeRefiner(_) => "pde-refiner",
+            Self::ConditionalFlowMatching(_) => "conditional-flow-matching",
+            Self::NeuralOde(_) => "neural-ode",
+        }
+    }
+
+    /// Returns whether the network generates whole trajectories instead of a velocity.
+    pub(crate) fn makes_trajectories(self) -> bool {
+        matches!(self, Self::ConditionalFlowMatching(_))
+    }
+
+    /// Checks the values of the keys.
+    pub(crate) fn check(self) -> Result<()> {
+        match self {
+            Self::FlowMatching | Self::Autoregressive { .. } => Ok(()),
+            Self::PdeRefiner(refiner) => refiner.check_keys(),
+            Self::ConditionalFlowMatching(keys) => keys.check(),
+            Self::NeuralOde(through) => through.check("objective"),
+        }
+    }
+}
+
+/// PDE-Refiner: one network predicts the next snapshot on a uniform time grid and removes noise from the prediction.
+///
+/// Its inputs are the snapshot, the prediction to refine, and the number of the refinement in place of time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PdeRefiner {
+    /// Number of refinements of a prediction. Each is one more network evaluation.
+    pub refinements: usize,
+    /// Standard deviation of the noise in the last refinement, in units of the predicted quantity. Refinement k of K has this number to the power k / K.
+    pub deviation: f64,
+    /// Whether the network predicts the change (residual), in units of its root mean square, instead of the next state.
+    pub residual: bool,
+    /// Quantity that the network predicts in a refinement: the `noise`, as in the paper's pseudo-code, or the `velocity` of a diffusion, as in the authors' program.
+    pub form: RefinerForm,
+}
+
+/// The quantity that the network of PDE-Refiner predicts in a refinement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefinerForm {
+    /// The noise, as in the paper's pseudo-code: the first step predicts from nothing, each refinement draws new noise around the estimate.
+    #[default]
+    Noise,
+    /// The velocity of a diffusion, as in the authors' program: the first step starts from noise, each refinement mixes the estimate with
+    /// what it came from.
+    Velocity,
+}
+
+impl Default for PdeRefiner {
+    fn default() -> Self {
+        Self { refinements: 3, deviation: 1e-3, residual: true, form: RefinerForm::Noise }
+    }
+}
+
+impl PdeRefiner {
+    /// Refuses keys out of range.
+    fn check_keys(self) -> Result<()> {
+        if self.refinements == 0 {
+            let problem =
+                "0 must be positive; `objective.kind = \"autoregressive\"` predicts without refinement";
+            return Err(CfoError::invalid("objective.refinements", problem));
+        }
+        if !(self.deviation > 0.0 && self.deviation < 1.0) {
+            let problem = format!("{} must lie in (0, 1)", self.deviation);
+            return Err(CfoError::invalid("objective.deviation", problem));
+        }
+        Ok(())
+    }
+}
+
+/// The keys of conditional flow matching.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConditionalFlowKeys {
+    /// Number of equally spaced times, from the first to the last of a trajectory, at which states are generated.
+    pub frames: usize,
+    /// Share of the training samples without the first snapshot as an input, for classifier-free guidance.
+    pub drop_rate: f64,
+    /// Weight w of classifier-free guidance: v = v(without first snapshot) + w (v(with) - v(without)). With 1 only the velocity with the
+    /// snapshot is evaluated, which halves the number of network evaluations.
+    pub guidance: f64,
+}
+
+impl Default for ConditionalFlowKeys {
+    fn default() -> Self {
+        Self { frames: 32, drop_rate: 0.1, guidance: 1.5 }
+    }
+}
+
+impl ConditionalFlowKeys {
+    /// Refuses keys out of range.
+    fn check(self) -> Result<()> {
+        let refuse = |key: &str, problem: String| Err(CfoError::invalid(key, problem));
+        match self {
+            Self { frames: 0 | 1, .. } => {
+                refuse("objective.frames", format!("{} must be 2 or more", self.frames))
+            }
+            Self { drop_rate, .. } if !(0.0..1.0).contains(&drop_rate) => {
+                refuse("objective.drop_rate", format!("{drop_rate} must lie in [0, 1)"))
+            }
+            Self { guidance, .. } if !(guidance >= 0.0 && guidance.is_finite()) => {
+                refuse("objective.guidance", format!("{guidance} must be 0 or a positive number"))
+            }
+            Self { guidance, drop_rate: 0.0, .. } if guidance != 1.0 => {
+                refuse("objective.guidance", format!("{guidance} needs `objective.drop_rate` above 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The solver through which a network is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThroughSolver {
+    /// Solver: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
+    #[serde(with = "choice")]
+    #[schemars(schema_with = "choice::schema::<Tableau>")]
+    pub solver: Tableau,
+    /// Equal solver steps per interval between snapshots. With 0, solvers that estimate their error choose steps by the tolerances, and the others take one.
+    pub substeps: usize,
+    /// Relative tolerance of adaptive steps.
+    pub rtol: f64,
+    /// Absolute tolerance of adaptive steps, in normalised units.
+    pub atol: f64,
+    /// Number of intervals between snapshots in a window, which starts from a true snapshot. The loss compares the prediction with every later snapshot of the window.
+    pub window: usize,
+    /// Whether gradients go back through the whole window. Otherwise they stop at the start of each interval.
+    pub through_time: bool,
+}
+
+impl Default for ThroughSolver {
+    /// The paper's baseline.
+    fn default() -> Self {
+        Self { solver: TSIT5, substeps: 0, rtol: 1e-4, atol: 1e-6, window: 1, through_time: true }
+    }
+}
+
+/// Attempted steps of a window before it is given up, as in diffrax.
+pub(crate) const MOST_ATTEMPTS: u64 = 4096;
+/// Operations of a training step's graph at most. Planning them takes some seconds; it grows with their square.
+const MOST_OPERATIONS: usize = 1 << 17;
+/// How often an operation of the network appears in the graph for each evaluation: forward, again on the way back, and its derivatives.
+const APPEARANCES: usize = 4;
+
+impl ThroughSolver {
+    /// Returns whether steps are chosen by tolerances.
+    pub fn is_adaptive(&self) -> bool {
+        self.substeps == 0 && self.solver.estimates_error()
+    }
+
+    /// Refuses numbers that make no sense; `section` is where they stand in a recipe.
+    pub(crate) fn check(&self, section: &str) -> Result<()> {
+        let invalid =
+            |key: &str, problem: String| Err(CfoError::invalid(&format!("{section}.{key}"), problem));
+        for (key, value) in [("rtol", self.rtol), ("atol", self.atol)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return invalid(key, format!("{value} must be 0 or a positive number"));
+            }
+        }
+        if self.is_adaptive() && self.rtol + self.atol <= 0.0 {
+            return invalid("rtol", "one of the tolerances must be positive".into());
+        }
+        if self.window == 0 {
+            return invalid("window", "0 must be positive".into());
+        }
+        Ok(())
+    }
+
+    /// Refuses equal steps that make a graph too large to be built, for a network with this number of operations.
+    pub(crate) fn check_graph(&self, section: &str, operations: usize) -> Result<()> {
+        if self.is_adaptive() {
+            return Ok(());
+        }
+        let (window, substeps) = (self.window, self.substeps.max(1));
+        let most = MOST_OPERATIONS / (APPEARANCES * self.solver.stages() * operations.max(1));
+        if window.saturating_mul(substeps) <= most.max(1) {
+            return Ok(());
+        }
+        let (key, value, each, other) = match window > substeps {
+            true => ("window", window, substeps, "substeps"),
+            false => ("substeps", substeps, window, "window"),
+        };
+        let largest = most / each;
+        Err(CfoError::invalid(
+            &format!("{section}.{key}"),
+            match largest {
+                0 => format!(
+                    "{value} solver steps are too many for one graph; lower `{section}.{other}` = {each} too"
+                ),
+                _ => format!(
+                    "{value} makes a graph of more than {MOST_OPERATIONS} operations for this network; the largest value is {largest}"
+                ),
+            },
+        ))
+    }
+}
+
+impl ObjectiveConfig {
+    /// Refuses a precision that is too low for the error estimates of a solver with adaptive steps.
+    pub(super) fn check_precision(self, precision: Precision) -> Result<()> {
+        let adaptive = matches!(self, Self::NeuralOde(through) if through.is_adaptive());
+        if precision != Precision::Bf16 || !adaptive {
+            return Ok(());
+        }
+        Err(CfoError::BadData {
+        problem: "`train.precision` is `bf16`, but a solver that chooses its steps by tolerances in training needs more digits than that for its estimates of the error"
+            .into(),
+        hint: "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`substeps`)".into(),
+    })
+    }
+}

@@ -1,0 +1,128 @@
+//! What a training came to.
+
+use crate::run::checkpoint::{Course, State};
+
+use super::{StepReport, WallTime};
+
+/// What a training came to, beside the weights.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// Steps made, those of earlier sessions included.
+    pub(crate) steps: u32,
+    /// Why there were no more.
+    pub(crate) ending: Ending,
+    /// Seconds of training.
+    pub(crate) seconds: f64,
+    /// Where the wall time went.
+    pub(crate) time: WallTime,
+    /// Hash of the training data.
+    pub(crate) fingerprint: String,
+    /// Lowest validation error, with its step.
+    pub(crate) best: Option<(f64, u32)>,
+    /// What the training loop remembers besides.
+    pub(crate) course: Course,
+    /// Every report.
+    pub(crate) history: Vec<StepReport>,
+    /// Warnings about the data, if this process trained.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// Of a checkpoint.
+    pub(crate) fn of(state: &State, history: Vec<StepReport>) -> Self {
+        Self {
+            steps: state.step,
+            ending: Ending::Earlier,
+            seconds: 0.0,
+            time: WallTime::default(),
+            fingerprint: state.data_fingerprint.clone(),
+            best: state.best,
+            course: state.course,
+            history,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns warnings about a trained model. A relative loss is 1 for a network that predicts no change.
+    pub(crate) fn doubts(&self, relative: bool) -> Vec<String> {
+        let loss = self.course.loss.filter(|loss| relative && *loss > 1.0).map(|loss| {
+            format!(
+                "training ended with a loss of {loss:.3e}, but a network that predicts no change has 1: nothing was learned. \
+                 Check the data with `cfo inspect`, train for more steps or lower `train.learning_rate`"
+            )
+        });
+        let last = self.history.iter().rev().find_map(|report| report.validation);
+        // A relative error of 1 is that of predicting 0 everywhere.
+        let validation = last.filter(|error| error.is_nan() || *error >= 1.0).map(|error| {
+            let found = match error.is_finite() {
+                true => format!("the last relative validation error is {error:.3e}"),
+                false => "a rollout of the last validation became infinite".to_owned(),
+            };
+            let best = match self.best {
+                Some((lowest, step)) if lowest < 1.0 => {
+                    format!("the lowest error was {lowest:.3e} after step {step}, whose weights are the best checkpoint")
+                }
+                _ => "predictions of this model over the whole horizon are useless".to_owned(),
+            };
+            format!("{found}: {best}")
+        });
+        loss.into_iter().chain(validation).collect()
+    }
+}
+
+/// The reason why training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All steps were made.
+    Complete,
+    /// The validation error did not fall for `train.patience` validations.
+    Patience,
+    /// The observer ended it.
+    Observer,
+    /// The run was already finished: nothing was trained.
+    Earlier,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(loss: f64, validations: &[Option<f64>], best: Option<(f64, u32)>) -> Vec<String> {
+        let reports = validations.iter().zip(1..).map(|(&validation, step)| StepReport {
+            step,
+            steps: 9,
+            loss,
+            learning_rate: 1e-3,
+            steps_per_second: 1.0,
+            validation,
+        });
+        let outcome = Outcome {
+            steps: 9,
+            ending: Ending::Complete,
+            seconds: 1.0,
+            time: WallTime::default(),
+            fingerprint: String::new(),
+            best,
+            course: Course { loss: Some(loss), ..Course::default() },
+            history: reports.collect(),
+            warnings: Vec::new(),
+        };
+        assert!(outcome.doubts(false).len() <= outcome.doubts(true).len());
+        outcome.doubts(true)
+    }
+
+    #[test]
+    fn trainings_that_came_to_nothing_say_so() {
+        assert!(ended(0.3, &[Some(0.2), None], Some((0.2, 1))).is_empty());
+        assert!(ended(0.3, &[], None).is_empty());
+        let loss = ended(3.2, &[Some(0.2)], Some((0.2, 1)));
+        assert!(loss.len() == 1 && loss[0].contains("3.200e0"), "{loss:?}");
+        let late = ended(0.3, &[Some(0.03), Some(2.5e6), None], Some((0.03, 1)));
+        assert!(late.len() == 1 && late[0].contains("2.500e6") && late[0].contains("step 1"), "{late:?}");
+        let never = ended(0.3, &[Some(f64::INFINITY)], None);
+        assert!(never.len() == 1 && never[0].contains("infinite"), "{never:?}");
+        assert_eq!(ended(2.0, &[Some(1.5)], Some((1.5, 1))).len(), 2);
+    }
+}

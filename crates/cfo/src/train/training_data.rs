@@ -1,0 +1,294 @@
+//! The training trajectories as the sampler wants them: normalised, thinned, one after another.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use cfo_engine::{Data, Element, Memory};
+use rayon::prelude::*;
+
+use crate::error::{CfoError, Result};
+use crate::measure::selection::{Selection, read_means};
+use crate::measure::{Measured, fingerprint, trust};
+use crate::model::Method;
+use crate::model::Model;
+use crate::objective::Draw;
+use crate::recipe::Recipe;
+use crate::train::gradients::Gradients;
+use crate::train::{Share, draw};
+use crate::trajectories::Trajectories;
+
+/// The tensor of all snapshots.
+const VALUES: &str = "data.values";
+
+/// The training data, from which batches are sampled.
+#[derive(Clone, Debug)]
+pub struct TrainingData {
+    /// Whether the values stay in the set and those of a batch are gathered when they are needed; else they are in memory.
+    streamed: bool,
+    /// Trajectory and snapshot of each row; the first snapshot if it is the mean of several.
+    sources: Vec<(u32, u32)>,
+    /// The snapshots of rows that are means of several.
+    merged: BTreeMap<usize, Vec<usize>>,
+    times: Vec<f64>,
+    offsets: Vec<u32>,
+    conditions: Vec<f32>,
+    /// What this process does of each batch.
+    pub(crate) share: Share,
+    /// What an error counts at each snapshot, `[rows, channels]`, where noise was taken off; else empty.
+    pub(crate) trust: Vec<f32>,
+    /// Warnings about the data.
+    pub warnings: Vec<String>,
+}
+
+impl TrainingData {
+    /// One pass over the training part of a set: measures the units of a model unless they are known, and leaves the scaled
+    /// values in memory, or in the set if they are to be streamed. Returns also the data's fingerprint.
+    ///
+    /// # Errors
+    /// If a trajectory is too short, its grid does not suit the objective, values cannot be read, or the data do not suit the recipe.
+    pub(crate) fn load(
+        method: &Method,
+        set: &Trajectories,
+        memory: &mut Memory,
+        known: Option<&Model>,
+    ) -> Result<(Model, Self, String)> {
+        let recipe = &method.recipe;
+        let (mut model, selections) = Self::plan(method, set)?;
+        let rows: usize = selections.iter().map(Selection::len).sum();
+        let shape = model.batch_shape(rows);
+        let streamed = is_streamed(recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
+        let (question, known) = (model.question(), known.map(|known| (&known.scaling, &known.denoiser)));
+        let measured = match streamed {
+            true => Measured::of(&question, set, &selections, known, None)?,
+            false => memory.insert_filled(VALUES, shape, |values| {
+                Measured::of(&question, set, &selections, known, Some(values))
+            })?,
+        };
+        model.take(&measured);
+        let share = Share::new(&recipe.train, memory, Gradients::of(&model).are_divisible());
+        let mut data = Self::rows_of(&model, set, &selections, (streamed, share, &measured.path_errors));
+        data.warnings.extend(measured.warnings);
+        Ok((model, data, measured.fingerprint))
+    }
+
+    /// A model and what it would be trained on, before any value is read.
+    ///
+    /// # Errors
+    /// If the data do not suit the recipe, as far as they can be known without their values.
+    pub(crate) fn plan(method: &Method, set: &Trajectories) -> Result<(Model, Vec<Selection>)> {
+        let (model, recipe) = (Model::unmeasured(method, set)?, &method.recipe);
+        let objective = model.objective();
+        objective.check(set, recipe)?;
+        let selections = Selection::of_set(recipe, set)?;
+        check_windows(objective.draw(), &selections)?;
+        Ok((model, selections))
+    }
+
+    /// Prepares the data for a later stage of training, with the scaling of the earlier model: values that are in memory are not read again.
+    ///
+    /// # Errors
+    /// If the data do not suit the recipe.
+    pub(crate) fn again(
+        &self,
+        method: &Method,
+        set: &Trajectories,
+        memory: &Memory,
+        before: &Model,
+    ) -> Result<(Model, Self)> {
+        let (mut model, selections) = Self::plan(method, set)?;
+        (model.scaling, model.denoiser) = (before.scaling.clone(), before.denoiser.clone());
+        let share = Share::new(&method.recipe.train, memory, Gradients::of(&model).are_divisible());
+        let data = Self::rows_of(&model, set, &selections, (self.streamed, share, &[]));
+        Ok((model, data))
+    }
+
+    /// The tensors that [`TrainingData::again`] goes on with.
+    pub(crate) fn is_kept(&self, name: &str) -> bool {
+        !self.streamed && name == VALUES
+    }
+
+    /// Returns a hash of the training data, with which resuming on other data is detected.
+    ///
+    /// # Errors
+    /// If the values cannot be read.
+    pub fn fingerprint(recipe: &Recipe, set: &Trajectories) -> Result<String> {
+        fingerprint(&recipe.path, set, &Selection::of_set(recipe, set)?)
+    }
+
+    /// Times, places and conditions of the rows.
+    fn rows_of(
+        model: &Model,
+        set: &Trajectories,
+        selections: &[Selection],
+        (streamed, share, path_errors): (bool, Share, &[f32]),
+    ) -> Self {
+        let mut data = Self {
+            streamed,
+            share,
+            sources: Vec::new(),
+            merged: BTreeMap::new(),
+            times: Vec::new(),
+            offsets: vec![0],
+            conditions: Vec::new(),
+            trust: Vec::new(),
+            warnings: set.warnings().iter().cloned().chain(Selection::merged(selections)).collect(),
+        };
+        for selection in selections {
+            let (i, trajectory) = (selection.trajectory, &set.trajectories[selection.trajectory]);
+            for (knot, time) in selection.times(&trajectory.times).into_iter().enumerate() {
+                let frames = &selection.frames[selection.frames_of(knot..knot + 1)];
+                if frames.len() > 1 {
+                    data.merged.insert(data.times.len(), frames.to_vec());
+                }
+                data.times.push(model.scaling.time(time));
+                data.sources.push((i as u32, frames[0] as u32));
+            }
+            data.offsets.push(data.times.len() as u32);
+            data.conditions.extend(model.scaling.conditions(&trajectory.parameters));
+        }
+        if let Draw::PathPoint { .. } = model.objective().draw() {
+            let merged: Vec<u32> = selections.iter().flat_map(Selection::measurements).collect();
+            let removed = (&model.scaling, model.denoiser.as_ref());
+            let rows = (&data.times[..], &merged[..]);
+            data.trust = trust(&model.question(), removed, rows, &data.offsets, path_errors);
+        }
+        data
+    }
+
+    /// Returns the number of snapshots of all trajectories.
+    pub fn rows(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Returns the number of trajectories.
+    pub fn trajectories(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Returns the number of snapshots of the longest trajectory.
+    pub fn longest(&self) -> usize {
+        self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+    }
+
+    /// Returns whether the snapshots of each batch are loaded ahead of its step.
+    pub fn is_streamed(&self) -> bool {
+        self.streamed
+    }
+
+    /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
+    fn gather(&self, rows: Range<usize>, model: &Model, set: &Trajectories, to: &mut [f32]) -> Result<()> {
+        let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
+        let trajectory = trajectory as usize;
+        match &model.denoiser {
+            None => {
+                let (frames, counts) = self.frames(rows);
+                read_means(set, trajectory, &frames, &counts, to)?;
+            }
+            // What one snapshot is without its noise depends on all the others of its trajectory.
+            Some(denoiser) => {
+                let after = self.offsets.partition_point(|&offset| offset as usize <= rows.start);
+                let (first, last) = (self.offsets[after - 1] as usize, self.offsets[after] as usize);
+                let (frames, counts) = self.frames(first..last);
+                let whole = Selection { trajectory, first: 0, frames, counts };
+                let (snapshots, size) = (whole.snapshots(set, Some(denoiser))?, model.shape().len());
+                to.copy_from_slice(&snapshots[(rows.start - first) * size..(rows.end - first) * size]);
+            }
+        }
+        model.encode_in_place(to);
+        Ok(())
+    }
+
+    /// The snapshots that some rows consist of, and the number in each row (empty: one each).
+    fn frames(&self, rows: Range<usize>) -> (Vec<usize>, Vec<u32>) {
+        let first = |row: usize| self.sources[row].1 as usize;
+        if self.merged.range(rows.clone()).next().is_none() {
+            return (rows.map(first).collect(), Vec::new());
+        }
+        let (mut frames, mut counts) = (Vec::new(), Vec::new());
+        for row in rows {
+            match self.merged.get(&row) {
+                Some(merged) => frames.extend_from_slice(merged),
+                None => frames.push(first(row)),
+            }
+            counts.push(self.merged.get(&row).map_or(1, |merged| merged.len() as u32));
+        }
+        (frames, counts)
+    }
+
+    /// Fills a page with the snapshots that this process's part of the batch of a step is made of.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn fill(&self, step: u32, model: &Model, set: &Trajectories, page: &mut [f32]) -> Result<()> {
+        let (draw, size) = (draw(model, self), model.shape().len());
+        let window = size * draw.data.window();
+        page.par_chunks_mut(window).enumerate().try_for_each(|(sample, place)| {
+            let rows = draw.rows(sample, step, &self.times, &self.offsets);
+            let filled = &mut place[..rows.len() * size];
+            self.gather(rows, model, set, filled)
+        })
+    }
+
+    /// Puts what a step reads beside the values into memory; of streamed values the room for a batch.
+    ///
+    /// # Errors
+    /// If memory holds other data under these names.
+    pub(crate) fn upload(&self, model: &Model, memory: &mut Memory) -> Result<()> {
+        if self.streamed {
+            let shape = self.values_shape(model);
+            memory.insert_real(VALUES, shape, &vec![0.0; shape.iter().product()])?;
+        }
+        let channels = model.setting.field[2];
+        memory.insert("data.times", Element::Double, [self.rows()], Data::F64(&self.times))?;
+        memory.insert("data.offsets", Element::Index, [self.offsets.len()], Data::Index(&self.offsets))?;
+        if !self.trust.is_empty() {
+            memory.insert_real("data.trust", [self.rows(), 1, 1, channels], &self.trust)?;
+        }
+        if model.setting.conditions > 0 {
+            let shape = [self.trajectories(), model.setting.conditions];
+            memory.insert_real("data.conditions", shape, &self.conditions)?;
+        }
+        Ok(())
+    }
+
+    /// Shape of the values that the sampler reads: all snapshots, or those of a batch.
+    pub(crate) fn values_shape(&self, model: &Model) -> [usize; 4] {
+        let rows = match self.is_streamed() {
+            true => self.share.samples().len() * draw(model, self).data.window(),
+            false => self.rows(),
+        };
+        model.batch_shape(rows)
+    }
+}
+
+/// A window must fit into every trajectory.
+fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
+    let Draw::Window { intervals, .. } = draw else { return Ok(()) };
+    match selections.iter().find(|selection| selection.len() <= intervals) {
+        None => Ok(()),
+        Some(selection) => Err(CfoError::BadData {
+            problem: format!(
+                "trajectory {} has {} snapshots for training, and a window of {intervals} intervals has {}",
+                selection.trajectory,
+                selection.len(),
+                intervals + 1
+            ),
+            hint: "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)"
+                .into(),
+        }),
+    }
+}
+
+/// Whether batches are gathered one by one: if the recipe says so, else if so many bytes would take more than 60 % of what
+/// a GPU has free, or more than 70 % of the host's memory where they are not in it yet.
+fn is_streamed(recipe: &Recipe, set: &Trajectories, bytes: u64, memory: &Memory) -> Result<bool> {
+    if let Some(stream) = recipe.data.stream {
+        return Ok(stream);
+    }
+    let device = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
+    // Every rank of a machine holds the data for itself.
+    let holders = crate::ranks::job().map_or(1, |ranks| ranks.local_size() as u64);
+    let host = set.is_in_file()
+        && cfo_device::available_memory().is_some_and(|available| bytes > available / 10 * 7 / holders);
+    Ok(device || host)
+}
