@@ -62,5 +62,5 @@ pub mod engine {
 /// A single compiled training step, for benchmarks and dry runs.
 pub mod training {
     pub use crate::train::training_data::TrainingData;
-    pub use crate::train::{CompiledStep, Counts, Prepared, sampler};
+    pub use crate::train::{CompiledStep, Counts, TrainingStep, sampler};
 }

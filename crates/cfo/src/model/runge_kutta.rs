@@ -174,7 +174,8 @@ mod tests {
         /// Every method makes the same step on the host and in a graph, forward and backward, with and without its error estimate.
         #[test]
         fn a_step_in_a_graph_is_a_step_on_the_host(
-            states in prop::collection::vec(-2.0_f64..2.0, 6),
+            // Within these, solutions do not blow up.
+            states in prop::collection::vec(-1.0_f64..2.0, 6),
             start in prop::array::uniform2(-1.0_f64..1.0),
             length in prop::array::uniform2(-0.3_f64..0.3),
         ) {
@@ -192,7 +193,8 @@ mod tests {
                     for (j, expected) in stepper.next_state().iter().enumerate() {
                         // Sums of at most seven terms in another order.
                         for found in [&end, &short] {
-                            prop_assert!((found[3 * i + j] - expected).abs() < 1e-13, "{}", tableau.name);
+                            let difference = (found[3 * i + j] - expected).abs();
+                            prop_assert!(difference < 1e-13 * (1.0 + expected.abs()), "{}", tableau.name);
                         }
                     }
                     if tableau.estimates_error() {

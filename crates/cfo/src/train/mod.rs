@@ -1,21 +1,21 @@
 //! The training loop.
 
-mod attempt;
 mod cautions;
 mod compiled;
 mod divergence;
 mod gradients;
 mod observer;
-mod pace;
-mod prepared;
-mod run;
+mod phase;
 mod share;
+mod signals;
 mod solve;
-mod stage;
 mod step;
 mod supply;
+mod trainer;
 mod training;
 pub(crate) mod training_data;
+mod training_loop;
+mod training_step;
 mod validation;
 mod weights;
 mod witness;
@@ -32,19 +32,19 @@ use crate::model::Method;
 use crate::predict::Trained;
 use crate::ranks;
 use crate::recipe::Recipe;
-use crate::run::checkpoint::{Course, fingerprint};
-use crate::run::{Folder, Log};
+use crate::run::checkpoint::fingerprint;
+use crate::run::{Folder, Log, Progress};
 use crate::trajectories::Trajectories;
-use attempt::Attempt;
 pub use compiled::CompiledStep;
 pub use observer::{Observer, Reply};
-pub use prepared::Prepared;
+use phase::Phase;
 pub(crate) use share::{Share, collective};
 pub use solve::Counts;
-use stage::Stage;
 pub(crate) use step::draw;
 pub use step::sampler;
+use trainer::Trainer;
 pub use training::Training;
+pub use training_step::TrainingStep;
 
 /// Where a training runs, where it writes, and who watches it.
 pub(crate) struct Session<'a> {
@@ -76,7 +76,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
     let Session { device, folder, resume, latest, interrupt, observer } = session;
     let (recipe, begun) = (&method.recipe, Instant::now());
     require_same_recipe(recipe)?;
-    ranks::agree(check_patience(recipe, set).and_then(|()| Stage::check_all(method, set)))?;
+    let mut phases = ranks::agree(check_patience(recipe, set).and_then(|()| Phase::all(method, set)))?;
     // Rank 0 alone writes; the others hear from it where the run goes on.
     let folder = folder.filter(|_| ranks::is_first());
     let claimed = folder.map(|path| Folder::claim(path, resume)).transpose();
@@ -89,11 +89,14 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
     for caution in cautions::of(method, set, start.as_ref().map(|(_, state)| state))? {
         observer.notice(&caution);
     }
-    let mut halvings = start.as_ref().map_or(0, |(_, state)| state.course.halvings);
+    let mut halvings = start.as_ref().map_or(0, |(_, state)| state.loop_state.halvings);
     loop {
         let mut halved = method.clone();
         halved.recipe.train.learning_rate *= (-f64::from(halvings)).exp2();
-        let attempt = Attempt {
+        if halvings > 0 {
+            phases = Phase::all(&halved, set)?;
+        }
+        let trainer = Trainer {
             given: recipe,
             method: &halved,
             set,
@@ -103,7 +106,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
             halvings,
             latest,
         };
-        let (step, loss) = match attempt.run(start.take(), &mut *observer, begun) {
+        let (step, loss) = match trainer.run(&phases, start.take(), &mut *observer, begun) {
             Err(CfoError::Diverged { step, loss, seen, .. })
                 if halvings < MOST_HALVINGS && is_early(step, recipe) && seen.depends_on_rate(step) =>
             {
@@ -142,9 +145,9 @@ fn is_early(step: u32, recipe: &Recipe) -> bool {
 }
 
 /// Whether a run has nothing left to do by its recipe.
-fn is_finished(step: u32, course: &Course, recipe: &Recipe) -> bool {
+fn is_finished(progress: &Progress, recipe: &Recipe) -> bool {
     let patience = recipe.train.patience;
-    step >= recipe.total_steps() || (patience > 0 && course.stale >= patience)
+    progress.steps >= recipe.total_steps() || (patience > 0 && progress.loop_state.stale >= patience)
 }
 
 /// Patience needs something to watch.

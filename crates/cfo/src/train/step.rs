@@ -6,11 +6,11 @@ use cfo_numerics::{NoiseSchedule, Path, Spline};
 use super::divergence::GRADIENT;
 use super::gradients::Gradients;
 use super::share::Samples;
+use super::training_data::TrainingData;
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{self, Batch, Noise};
 use crate::operator::Context;
-use crate::train::training_data::TrainingData;
 
 /// Stream of the batch sampler under the run's seed.
 const BATCHES: u32 = 1;
@@ -103,7 +103,7 @@ fn drawn_part(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &S
 ///
 /// # Errors
 /// If the network cannot take the data's grid.
-pub fn training_step(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
+pub(super) fn step_graph(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
     let mut graph = Graph::new();
     let mut parts = Vec::new();
     for samples in &data.share.parts {

@@ -6,15 +6,15 @@ use std::ops::Range;
 use cfo_engine::{Data, Element, Memory};
 use rayon::prelude::*;
 
-use crate::error::{CfoError, Result};
+use super::gradients::Gradients;
+use super::phase::Phase;
+use super::{Share, draw};
+use crate::error::Result;
 use crate::measure::selection::{Selection, read_means};
 use crate::measure::{Measured, fingerprint, trust};
-use crate::model::Method;
 use crate::model::Model;
 use crate::objective::Draw;
 use crate::recipe::Recipe;
-use crate::train::gradients::Gradients;
-use crate::train::{Share, draw};
 use crate::trajectories::Trajectories;
 
 /// The tensor of all snapshots.
@@ -41,65 +41,48 @@ pub struct TrainingData {
 }
 
 impl TrainingData {
-    /// One pass over the training part of a set: measures the units of a model unless they are known, and leaves the scaled
-    /// values in memory, or in the set if they are to be streamed. Returns also the data's fingerprint.
+    /// Reads the training part of a set in one pass: measures the units of the model unless they are known, and leaves the scaled
+    /// values in memory, or in the set if they are to be streamed. Returns also the hash of the data.
     ///
     /// # Errors
-    /// If a trajectory is too short, its grid does not suit the objective, values cannot be read, or the data do not suit the recipe.
-    pub(crate) fn load(
-        method: &Method,
+    /// If values cannot be read.
+    pub(super) fn load(
+        phase: &Phase,
         set: &Trajectories,
         memory: &mut Memory,
         known: Option<&Model>,
     ) -> Result<(Model, Self, String)> {
-        let recipe = &method.recipe;
-        let (mut model, selections) = Self::plan(method, set)?;
+        let (mut model, selections) = (phase.model.clone(), &phase.selections[..]);
         let rows: usize = selections.iter().map(Selection::len).sum();
         let shape = model.batch_shape(rows);
-        let streamed = is_streamed(recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
+        let streamed = is_streamed(&model.recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
         let (question, known) = (model.question(), known.map(|known| (&known.scaling, &known.denoiser)));
         let measured = match streamed {
-            true => Measured::of(&question, set, &selections, known, None)?,
+            true => Measured::of(&question, set, selections, known, None)?,
             false => memory.insert_filled(VALUES, shape, |values| {
-                Measured::of(&question, set, &selections, known, Some(values))
+                Measured::of(&question, set, selections, known, Some(values))
             })?,
         };
         model.take(&measured);
-        let share = Share::new(&recipe.train, memory, Gradients::of(&model).are_divisible());
-        let mut data = Self::rows_of(&model, set, &selections, (streamed, share, &measured.path_errors));
+        let share = Share::new(&model.recipe.train, memory, Gradients::of(&model).are_divisible());
+        let mut data = Self::rows_of(&model, set, selections, (streamed, share, &measured.path_errors));
         data.warnings.extend(measured.warnings);
         Ok((model, data, measured.fingerprint))
     }
 
-    /// A model and what it would be trained on, before any value is read.
-    ///
-    /// # Errors
-    /// If the data do not suit the recipe, as far as they can be known without their values.
-    pub(crate) fn plan(method: &Method, set: &Trajectories) -> Result<(Model, Vec<Selection>)> {
-        let (model, recipe) = (Model::unmeasured(method, set)?, &method.recipe);
-        let objective = model.objective();
-        objective.check(set, recipe)?;
-        let selections = Selection::of_set(recipe, set)?;
-        check_windows(objective.draw(), &selections)?;
-        Ok((model, selections))
-    }
-
-    /// Prepares the data for a later stage of training, with the scaling of the earlier model: values that are in memory are not read again.
-    ///
-    /// # Errors
-    /// If the data do not suit the recipe.
-    pub(crate) fn again(
+    /// Returns the data of the next phase, with the scaling of the model before: values that are in memory are not read again.
+    pub(super) fn again(
         &self,
-        method: &Method,
+        phase: &Phase,
         set: &Trajectories,
         memory: &Memory,
         before: &Model,
-    ) -> Result<(Model, Self)> {
-        let (mut model, selections) = Self::plan(method, set)?;
+    ) -> (Model, Self) {
+        let mut model = phase.model.clone();
         (model.scaling, model.denoiser) = (before.scaling.clone(), before.denoiser.clone());
-        let share = Share::new(&method.recipe.train, memory, Gradients::of(&model).are_divisible());
-        let data = Self::rows_of(&model, set, &selections, (self.streamed, share, &[]));
-        Ok((model, data))
+        let share = Share::new(&model.recipe.train, memory, Gradients::of(&model).are_divisible());
+        let data = Self::rows_of(&model, set, &phase.selections, (self.streamed, share, &[]));
+        (model, data)
     }
 
     /// The tensors that [`TrainingData::again`] goes on with.
@@ -258,24 +241,6 @@ impl TrainingData {
             false => self.rows(),
         };
         model.batch_shape(rows)
-    }
-}
-
-/// A window must fit into every trajectory.
-fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
-    let Draw::Window { intervals, .. } = draw else { return Ok(()) };
-    match selections.iter().find(|selection| selection.len() <= intervals) {
-        None => Ok(()),
-        Some(selection) => Err(CfoError::BadData {
-            problem: format!(
-                "trajectory {} has {} snapshots for training, and a window of {intervals} intervals has {}",
-                selection.trajectory,
-                selection.len(),
-                intervals + 1
-            ),
-            hint: "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)"
-                .into(),
-        }),
     }
 }
 

@@ -6,7 +6,7 @@ use cfo::data::simulate::{Burgers, Equation, Lorenz};
 use cfo::engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Shape};
 use cfo::numerics::Philox;
 use cfo::operator::{Context, Dit, Fno, Mlp, OperatorConfig, Setting, Unet};
-use cfo::training::Prepared;
+use cfo::training::TrainingStep;
 use cfo::{Recipe, Trajectories};
 
 /// The GPU, if there is one; says so otherwise.
@@ -168,10 +168,10 @@ fn simulated(equation: &dyn Equation, count: usize) -> Trajectories {
 
 /// Losses of the first steps, each read, and the weights at the end.
 fn losses(recipe: &Recipe, set: &Trajectories, device: Device, steps: usize) -> (Vec<f64>, Vec<Vec<f32>>) {
-    let mut prepared = Prepared::new(recipe, set, device).unwrap();
+    let mut prepared = TrainingStep::new(recipe, set, device).unwrap();
     prepared.initialize().unwrap();
     let mut program = prepared.compile(&[prepared.loss]).unwrap();
-    let Prepared { graph, memory, .. } = &mut prepared;
+    let TrainingStep { graph, memory, .. } = &mut prepared;
     let losses = (0..steps)
         .map(|_| {
             program.run(memory).unwrap();

@@ -6,7 +6,7 @@ use cfo::engine::{Data, Device, Memory, Program, Role};
 use cfo::numerics::Philox;
 use cfo::numerics::ode::{Controller, RK4, Solution, Steps, Tableau, integrate};
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
-use cfo::training::Prepared;
+use cfo::training::TrainingStep;
 use cfo::{Recipe, Trajectories};
 
 use crate::util::{oscillators, recipe, trained};
@@ -34,7 +34,7 @@ fn persistence(set: &Trajectories) -> f64 {
 
 /// A step in double precision whose weights stay where they are.
 struct Fixed {
-    prepared: Prepared,
+    prepared: TrainingStep,
     step: cfo::training::CompiledStep,
     names: Vec<String>,
 }
@@ -55,7 +55,7 @@ impl Fixed {
         recipe.train.precision = "f64".parse().unwrap();
         recipe.train.learning_rate = 1e-30;
         recipe.train.batch = batch;
-        let mut prepared = Prepared::new(&recipe, set, Device::Cpu).unwrap();
+        let mut prepared = TrainingStep::new(&recipe, set, Device::Cpu).unwrap();
         prepared.initialize().unwrap();
         let step = prepared.compile(&[prepared.loss]).unwrap();
         let names = prepared.graph.parameters().iter().map(|of| of.name.clone()).collect();
@@ -169,7 +169,7 @@ fn adaptive_training_takes_the_hosts_steps() {
 }
 
 /// The loss of the one window that the latest step drew, by the host's integrator.
-fn on_host(prepared: &mut Prepared, tableau: Tableau, rtol: f64) -> (f64, Solution) {
+fn on_host(prepared: &mut TrainingStep, tableau: Tableau, rtol: f64) -> (f64, Solution) {
     let model = prepared.model.clone();
     let memory = &mut prepared.memory;
     let read = |memory: &Memory, name: &str| memory.read_f64(name).unwrap();
@@ -291,7 +291,7 @@ fn what_a_neural_ode_cannot_take_is_refused() {
         trained(&neural_ode(1, &["objective.window=40"]), &oscillators(20), None, false).unwrap_err();
     assert!(refused.hint().is_some_and(|hint| hint.contains("shorten the window")), "{refused}");
     let set = oscillators(20);
-    let prepared = Prepared::new(&neural_ode(1, &[]), &set, Device::Cpu);
+    let prepared = TrainingStep::new(&neural_ode(1, &[]), &set, Device::Cpu);
     let mut prepared = prepared.unwrap();
     prepared.initialize().unwrap();
     let text = prepared.compile(&[]).unwrap().to_string();

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use cfo::checkpoint::{Checkpoints, Course, State};
+use cfo::checkpoint::{Checkpoints, State};
 use cfo::engine::{AdamConfig, Data, Device, Element, Graph, Initial, Memory, Precision, Program, Role};
 use cfo::recipe::LearningRateSchedule;
 use cfo::{Ending, Recipe, Trained, Training};
@@ -180,7 +180,7 @@ fn a_missing_tensor_is_named_to_its_user() {
     let zeros = Data::F32(&[0.0; 64]);
     some.insert_as(Role::Average, "ema/hidden.0.weight", Element::Real, [2, 32], zeros).unwrap();
     let run = folder.path().join("odd");
-    let state = State::new(whole.model(), 40, "", None, Course::default());
+    let state = State::of(whole.model(), 40);
     Checkpoints::of(&run).save(&some, state, false).unwrap();
     let refused = Trained::loader(&run).checkpoint("latest").device(Device::Cpu).load().unwrap_err();
     let said = refused.to_string();
@@ -229,7 +229,7 @@ fn a_parameter_is_kept_whatever_its_name_is() {
 
     let model = trained(&recipe(1), &oscillators(12), None, false).unwrap();
     let checkpoints = Checkpoints::of(folder.path());
-    checkpoints.save(&memory, State::new(model.model(), 1, "", None, Course::default()), false).unwrap();
+    checkpoints.save(&memory, State::of(model.model(), 1), false).unwrap();
     let state = checkpoints.state("latest").unwrap();
     for optimizer in [false, true] {
         let mut found = Memory::new(Device::Cpu, Precision::F32).unwrap();

@@ -3,7 +3,7 @@
 use cfo::data::Split;
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
 use cfo::engine::{Data, Device, Role};
-use cfo::training::Prepared;
+use cfo::training::TrainingStep;
 use cfo::{Model, Recipe, Training, Trajectories};
 
 use crate::util::{oscillators, recipe, trained};
@@ -156,7 +156,7 @@ fn streamed_data_takes_the_memory_of_a_batch() {
     let set = oscillators(60);
     let mut recipe = recipe(1);
     recipe.data.stream = Some(true);
-    let mut prepared = Prepared::new(&recipe, &set, Device::Cpu).unwrap();
+    let mut prepared = TrainingStep::new(&recipe, &set, Device::Cpu).unwrap();
     prepared.initialize().unwrap();
     let mut program = prepared.compile(&[prepared.loss]).unwrap();
     let memory = &mut prepared.memory;

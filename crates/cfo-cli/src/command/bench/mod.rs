@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use cfo::engine::Device;
-use cfo::training::{Counts, Prepared};
+use cfo::training::{Counts, TrainingStep};
 use cfo::{CfoError, Training};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -127,10 +127,10 @@ fn table(arguments: &args::Bench) -> Result<()> {
 fn measure(arguments: &args::Bench) -> Result<Report> {
     let device = job::device(&arguments.device)?;
     let (recipe, set) = setting(arguments)?;
-    let mut prepared = Prepared::new(&recipe, &set, device)?;
+    let mut prepared = TrainingStep::new(&recipe, &set, device)?;
     let started = Instant::now();
     let mut work = Timed::new(arguments, &mut prepared, &set)?;
-    let Prepared { model, memory, .. } = &mut prepared;
+    let TrainingStep { model, memory, .. } = &mut prepared;
     work.run(memory)?;
     let first_ms = 1e3 * started.elapsed().as_secs_f64();
     let (mut times, waited) = time(&mut work, memory, arguments.repetitions.max(3))?;
@@ -215,7 +215,7 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     let count = set.trajectories.len();
     let set = set.with_split([count, 0, 0])?;
     recipe.train.steps = STEPS;
-    let mut prepared = Prepared::new(&recipe, &set, device)?;
+    let mut prepared = TrainingStep::new(&recipe, &set, device)?;
     let mut step = compile(Work::TrainStep, &mut prepared)?;
     let mut sampler = compile(Work::Sampler, &mut prepared)?;
     let memory = &mut prepared.memory;

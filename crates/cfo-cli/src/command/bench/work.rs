@@ -7,7 +7,7 @@ use cfo::engine::{Feed, Memory, Page, Program};
 use cfo::numerics::ode::RK4;
 use cfo::ranks::waited;
 use cfo::rollout::Rollout;
-use cfo::training::{CompiledStep, Counts, Prepared};
+use cfo::training::{CompiledStep, Counts, TrainingStep};
 use cfo::{Budget, CfoError, Request, Trajectories};
 
 use crate::args::{self, Work};
@@ -20,9 +20,9 @@ pub(super) enum Timed {
 }
 
 impl Timed {
-    pub fn new(arguments: &args::Bench, prepared: &mut Prepared, set: &Trajectories) -> Result<Self> {
+    pub fn new(arguments: &args::Bench, prepared: &mut TrainingStep, set: &Trajectories) -> Result<Self> {
         let program = compile(arguments.what, prepared)?;
-        let Prepared { model, data, memory, .. } = prepared;
+        let TrainingStep { model, data, memory, .. } = prepared;
         if let (Work::Rollout, Some(nfe)) = (arguments.what, arguments.nfe) {
             let batch = model.recipe.train.batch;
             let rollout = Box::new(Rollout::new(model, memory, batch, RK4, "")?);
@@ -143,13 +143,13 @@ pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) ->
 }
 
 /// Draws weights, puts everything into memory and compiles what is timed.
-pub(super) fn compile(what: Work, prepared: &mut Prepared) -> Result<CompiledStep> {
+pub(super) fn compile(what: Work, prepared: &mut TrainingStep) -> Result<CompiledStep> {
     prepared.initialize()?;
     if let Work::TrainStep | Work::Overhead = what {
         return Ok(prepared.compile(&[prepared.loss])?);
     }
     prepared.upload()?;
-    let Prepared { model, data, memory, .. } = prepared;
+    let TrainingStep { model, data, memory, .. } = prepared;
     let batch = model.recipe.train.batch;
     let (graph, outputs) = match what {
         Work::Rollout => return Ok(Rollout::new(model, memory, batch, RK4, "")?.into_step().into()),

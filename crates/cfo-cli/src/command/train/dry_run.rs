@@ -3,7 +3,7 @@
 use anyhow::Result;
 use cfo::data::{Offset, Split};
 use cfo::engine::Device;
-use cfo::training::{CompiledStep, Prepared};
+use cfo::training::{CompiledStep, TrainingStep};
 use cfo::{Model, Recipe, Trajectories};
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ struct DryRun {
 
 /// Prepares a training, compiles its step and prints both.
 pub(super) fn run(recipe: &Recipe, set: &Trajectories, device: Device, json: bool) -> Result<()> {
-    let mut prepared = Prepared::new(recipe, set, device)?;
+    let mut prepared = TrainingStep::new(recipe, set, device)?;
     prepared.initialize()?;
     let program = prepared.compile(&[])?;
     let found = DryRun::new(&prepared, set, device, &program)?;
@@ -64,8 +64,8 @@ fn means(model: &Model) -> Vec<f64> {
 }
 
 impl DryRun {
-    fn new(prepared: &Prepared, set: &Trajectories, device: Device, step: &CompiledStep) -> Result<Self> {
-        let Prepared { model, data, memory, .. } = prepared;
+    fn new(prepared: &TrainingStep, set: &Trajectories, device: Device, step: &CompiledStep) -> Result<Self> {
+        let TrainingStep { model, data, memory, .. } = prepared;
         let recipe = &model.recipe;
         Ok(Self {
             system: model.system.clone(),

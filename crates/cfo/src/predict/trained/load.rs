@@ -12,7 +12,7 @@ use crate::model::Foreign;
 use crate::objective::Objective;
 use crate::operator::Operator;
 use crate::run::checkpoint::Checkpoints;
-use crate::run::{Outcome, read_log};
+use crate::run::{Progress, read_log};
 
 /// A builder for loading a run. Default: the best checkpoint, else the latest, on a GPU if there is one.
 #[derive(Clone, Debug)]
@@ -108,6 +108,6 @@ impl Loader {
         // The best checkpoint stands for the whole run, one that was named for the part until then.
         let last = if self.checkpoint.is_none() { u32::MAX } else { state.step };
         let history = read_log(&self.run, last);
-        Trained::new(model, memory, None, Outcome::of(&state, history))
+        Trained::new(model, memory, None, Progress::of(&state, history))
     }
 }

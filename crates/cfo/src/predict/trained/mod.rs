@@ -20,8 +20,8 @@ use crate::objective::MotionKind;
 use crate::predict::evaluate::{Evaluator, Report, batch};
 use crate::predict::rollout::{Prediction, Request, Watch};
 use crate::recipe::{Recipe, Solver, SolverOptions};
-use crate::run::checkpoint::{Checkpoints, Course, State};
-use crate::run::{Ending, Outcome, StepReport, WallTime, write_log};
+use crate::run::checkpoint::{Checkpoints, LoopState, State};
+use crate::run::{Ending, Progress, StepReport, WallTime, write_log};
 use crate::trajectories::Part;
 use legs::Legs;
 pub use load::Loader;
@@ -59,7 +59,7 @@ pub struct Trained {
     weights: Shared,
     /// Number of steps behind the weights.
     weights_step: u32,
-    outcome: Arc<Outcome>,
+    progress: Arc<Progress>,
     /// Copies of the weights for other grids with what was compiled for them, the last used last.
     grids: Arc<Mutex<Vec<(FieldShape, Shared)>>>,
 }
@@ -70,14 +70,14 @@ impl Trained {
         model: Arc<Model>,
         latest: Memory,
         best: Option<(u32, Memory)>,
-        outcome: Outcome,
+        progress: Progress,
     ) -> Result<Self> {
         let solver = model.recipe.solver()?;
-        let weights_step = best.as_ref().map_or(outcome.steps, |(step, _)| *step);
+        let weights_step = best.as_ref().map_or(progress.steps, |(step, _)| *step);
         let best = best.map(|(_, memory)| memory);
         let weights = Arc::new(Mutex::new(Weights::new(&model, latest, best)?));
-        let (outcome, grids) = (Arc::new(outcome), Arc::default());
-        Ok(Self { model, solver, parameters: Vec::new(), weights, weights_step, outcome, grids })
+        let (progress, grids) = (Arc::new(progress), Arc::default());
+        Ok(Self { model, solver, parameters: Vec::new(), weights, weights_step, progress, grids })
     }
 
     /// Loads the best checkpoint of a run, else its latest, on a GPU if there is one.
@@ -232,20 +232,21 @@ impl Trained {
     /// # Errors
     /// If the folder already holds a run, or cannot be written.
     pub fn save(&self, run: impl AsRef<Path>) -> Result<()> {
-        let (run, outcome) = (run.as_ref(), &self.outcome);
+        let (run, progress) = (run.as_ref(), &self.progress);
         let checkpoints = Checkpoints::of(run);
         if checkpoints.exist() {
             return Err(CfoError::RunExists { folder: run.into() });
         }
         let weights = self.lock();
-        let Outcome { steps, fingerprint, best: lowest, course, .. } = &**outcome;
-        let state = State::new(&self.model, *steps, fingerprint, *lowest, *course);
-        write_log(run, &state.recipe(), &outcome.history)?;
+        let state = State::new(&self.model, progress);
+        write_log(run, &state.recipe(), &progress.history)?;
         let (latest, best) = weights.both();
-        if let Some((best, &(_, step))) = best.zip(lowest.as_ref()) {
-            let report = outcome.history.iter().find(|report| report.step == step);
-            let course = Course { loss: report.map(|report| report.loss), stale: 0, ..*course };
-            checkpoints.save(best, State::new(&self.model, step, fingerprint, *lowest, course), true)?;
+        if let Some((best, (_, step))) = best.zip(progress.best) {
+            let report = progress.history.iter().find(|report| report.step == step);
+            let loop_state =
+                LoopState { loss: report.map(|report| report.loss), stale: 0, ..progress.loop_state };
+            let then = Progress { steps: step, loop_state, ..Progress::clone(progress) };
+            checkpoints.save(best, State::new(&self.model, &then), true)?;
         }
         checkpoints.save(latest, state, false)
     }
@@ -267,23 +268,23 @@ impl Trained {
 
     /// Returns the mean loss of the last report.
     pub fn loss(&self) -> f64 {
-        self.outcome.course.loss.unwrap_or(f64::NAN)
+        self.progress.loop_state.loss.unwrap_or(f64::NAN)
     }
 
     /// Returns warnings about the quality of the model: a loss above that of a network that predicts no change, or a last validation that
     /// diverged or is not better than predicting 0.
     pub fn doubts(&self) -> Vec<String> {
-        self.outcome.doubts(self.model.has_relative_loss() && self.recipe().finetune.steps == 0)
+        self.progress.doubts(self.model.has_relative_loss() && self.recipe().finetune.steps == 0)
     }
 
     /// Returns warnings about the training data, and the [`doubts`](Self::doubts).
     pub fn warnings(&self) -> Vec<String> {
-        self.outcome.warnings.iter().cloned().chain(self.doubts()).collect()
+        self.progress.warnings.iter().cloned().chain(self.doubts()).collect()
     }
 
     /// Returns the number of steps made, including those before the run was resumed.
     pub fn steps(&self) -> u32 {
-        self.outcome.steps
+        self.progress.steps
     }
 
     /// Returns the step of the weights, which is not the last one if an earlier validation was better.
@@ -293,22 +294,22 @@ impl Trained {
 
     /// Returns why training ended.
     pub fn ending(&self) -> Ending {
-        self.outcome.ending
+        self.progress.ending
     }
 
     /// Returns the duration of training in seconds, since the start or since it was resumed.
     pub fn seconds(&self) -> f64 {
-        self.outcome.seconds
+        self.progress.seconds
     }
 
     /// Returns the wall time by kind of work, since the start or since training was resumed.
     pub fn wall_time(&self) -> WallTime {
-        self.outcome.time
+        self.progress.time
     }
 
     /// Returns the reports of training in order; for a loaded run those of its log.
     pub fn history(&self) -> &[StepReport] {
-        &self.outcome.history
+        &self.progress.history
     }
     /// Returns the precision of rollouts.
     pub fn precision(&self) -> Precision {

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
 use state::Sealed;
-pub use state::{Course, State};
+pub use state::{LoopState, State};
 use tensors::{pack, unpack};
 
 /// Version of the format of `state.json`.

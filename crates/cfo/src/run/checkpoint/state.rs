@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::VERSION;
 use crate::model::Model;
 use crate::recipe::Recipe;
+use crate::run::Progress;
 
 /// The state of a run without its tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,14 +24,14 @@ pub struct State {
     /// Lowest validation error so far, with its step.
     pub best: Option<(f64, u32)>,
     /// State of the training loop.
-    pub course: Course,
+    pub loop_state: LoopState,
     /// SHA-256 of the tensor files, by name.
     pub(super) files: HashMap<String, String>,
 }
 
 /// The state of the training loop that a resumed run needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Course {
+pub struct LoopState {
     /// Loss of the first step, with which later losses are compared.
     pub first_loss: Option<f64>,
     /// Mean loss of the last report.
@@ -45,28 +46,29 @@ impl State {
     /// Returns the recipe as it was given, with the learning rate before it was halved.
     pub fn recipe(&self) -> Recipe {
         let mut recipe = self.model.recipe.clone();
-        recipe.train.learning_rate *= f64::from(self.course.halvings).exp2();
+        recipe.train.learning_rate *= f64::from(self.loop_state.halvings).exp2();
         recipe
     }
 
-    /// Creates the state of a run at a step.
-    pub fn new(
-        model: &Model,
-        step: u32,
-        data_fingerprint: &str,
-        best: Option<(f64, u32)>,
-        course: Course,
-    ) -> Self {
+    /// Creates the state of a run at a step, without what its training found.
+    pub fn of(model: &Model, step: u32) -> Self {
         Self {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").into(),
             step,
             model: model.clone(),
-            data_fingerprint: data_fingerprint.into(),
-            best,
-            course,
+            data_fingerprint: String::new(),
+            best: None,
+            loop_state: LoopState::default(),
             files: HashMap::new(),
         }
+    }
+
+    /// Creates the state of a run from its progress.
+    pub(crate) fn new(model: &Model, progress: &Progress) -> Self {
+        let (data_fingerprint, best, loop_state) =
+            (progress.fingerprint.clone(), progress.best, progress.loop_state);
+        Self { data_fingerprint, best, loop_state, ..Self::of(model, progress.steps) }
     }
 }
 

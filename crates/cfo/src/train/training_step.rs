@@ -1,4 +1,4 @@
-//! A training step that is ready to be compiled: what `cfo train` runs, a dry run describes and `cfo bench` times.
+//! A training step with its data and memory: what `cfo train` runs, a dry run describes and `cfo bench` times.
 
 use std::sync::Arc;
 
@@ -9,21 +9,20 @@ use super::collective;
 use super::compiled::CompiledStep;
 use super::divergence::GRADIENT;
 use super::gradients::Gradients;
+use super::phase::Phase;
 use super::solve::{self, SolverStep};
-use super::stage::Stage;
-use super::step::training_step;
+use super::step::step_graph;
+use super::training_data::TrainingData;
 use super::weights;
 use super::witness::Witness;
 use crate::error::{CfoError, Result};
-use crate::model::Method;
-use crate::model::Model;
+use crate::model::{Method, Model};
 use crate::operator::parameter_count;
 use crate::recipe::Recipe;
-use crate::train::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
 /// A model, its training data and the graph of a training step, with the memory that holds their tensors.
-pub struct Prepared {
+pub struct TrainingStep {
     /// The model, measured on its data.
     pub model: Arc<Model>,
     /// The training data.
@@ -35,49 +34,46 @@ pub struct Prepared {
     /// The memory that holds the tensors.
     pub memory: Memory,
     /// Hash of the training data.
-    pub(crate) fingerprint: String,
+    pub(super) fingerprint: String,
 }
 
-impl Prepared {
-    /// Reads, measures and scales the training part of a set in one pass, and builds the step.
+impl TrainingStep {
+    /// Reads, measures and scales the training part of a set in one pass, and builds the graph of a step.
     ///
     /// # Errors
     /// If recipe and data do not fit each other, or the device has an error.
     pub fn new(recipe: &Recipe, set: &Trajectories, device: Device) -> Result<Self> {
-        let method = Method::of(recipe);
-        Stage::check_all(&method, set)?;
-        Self::by(&method, set, device, None)
+        Self::of(&Phase::all(&Method::of(recipe), set)?[0], set, device, None)
     }
 
-    /// Prepares training with a method and the scaling of an existing model.
-    pub(crate) fn by(
-        method: &Method,
+    /// Builds the step of a phase, with the scaling of an existing model if there is one.
+    pub(super) fn of(
+        phase: &Phase,
         set: &Trajectories,
         device: Device,
         known: Option<&Model>,
     ) -> Result<Self> {
-        let train = &method.recipe.train;
-        let mut memory = Memory::new(device, train.precision_on(device))?
-            .with_determinism(train.deterministic)
+        let recipe = &phase.method.recipe;
+        let mut memory = Memory::new(device, recipe.train.precision_on(device))?
+            .with_determinism(recipe.train.deterministic)
             .with_collective(collective());
-        let (model, data, fingerprint) = TrainingData::load(method, set, &mut memory, known)?;
+        let (model, data, fingerprint) = TrainingData::load(phase, set, &mut memory, known)?;
         // What was read in several passes must be one file's.
-        Witness::new(&method.recipe, set, &fingerprint).read(|| Ok(()))?;
+        Witness::new(recipe, set, &fingerprint).read(|| Ok(()))?;
         Self::build(model, data, memory, fingerprint)
     }
 
-    /// For the part of a training that follows this one, which keeps its weights and gives its data away.
-    pub(crate) fn followed(&mut self, method: &Method, set: &Trajectories) -> Result<Self> {
+    /// Builds the step of the next phase, which takes over the data in memory.
+    pub(super) fn followed_by(&mut self, phase: &Phase, set: &Trajectories) -> Result<Self> {
         let memory = self.memory.take(|name| self.data.is_kept(name));
-        let (model, data) = self.data.again(method, set, &memory, &self.model)?;
+        let (model, data) = self.data.again(phase, set, &memory, &self.model);
         Self::build(model, data, memory, self.fingerprint.clone())
     }
 
-    /// Builds the step.
     fn build(model: Model, data: TrainingData, memory: Memory, fingerprint: String) -> Result<Self> {
         let (graph, loss) = match Gradients::of(&model) {
             Gradients::AdaptiveSteps(integration) => solve::update(&model, &data, integration)?,
-            _ => training_step(&model, &data)?,
+            _ => step_graph(&model, &data)?,
         };
         Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
     }
@@ -169,13 +165,13 @@ mod tests {
         for stream in [false, true] {
             let mut recipe = Recipe::parse("", &keys).unwrap();
             recipe.data.stream = Some(stream);
-            let (method, device) = (Method::of(&recipe), Device::Cpu);
-            let mut first = Prepared::by(&method, &set(f64::sin), device, None).unwrap();
+            let (phases, device) = (Phase::all(&Method::of(&recipe), &set(f64::sin)).unwrap(), Device::Cpu);
+            let mut first = TrainingStep::of(&phases[0], &set(f64::sin), device, None).unwrap();
             first.initialize().unwrap();
             first.compile(&[]).unwrap();
             let known = first.model.clone();
-            let expected = Prepared::by(&method.tuning(), &set(f64::sin), device, Some(&known)).unwrap();
-            let mut next = first.followed(&method.tuning(), &set(f64::exp)).unwrap();
+            let expected = TrainingStep::of(&phases[1], &set(f64::sin), device, Some(&known)).unwrap();
+            let mut next = first.followed_by(&phases[1], &set(f64::exp)).unwrap();
             assert_eq!(next.model, expected.model);
             assert_eq!(next.fingerprint, expected.fingerprint);
             assert_eq!(first.memory.contains("data.values"), stream, "the values moved");

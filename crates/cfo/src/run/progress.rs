@@ -1,53 +1,63 @@
-//! What a training came to.
+//! The progress of a training.
 
-use crate::run::checkpoint::{Course, State};
-
+use super::checkpoint::{LoopState, State};
 use super::{StepReport, WallTime};
 
-/// What a training came to, beside the weights.
+/// The progress of a training: everything but the weights.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    /// Steps made, those of earlier sessions included.
+pub(crate) struct Progress {
+    /// Steps made, including those before the run was resumed.
     pub(crate) steps: u32,
     /// Why there were no more.
     pub(crate) ending: Ending,
     /// Seconds of training.
     pub(crate) seconds: f64,
-    /// Where the wall time went.
+    /// The wall time by kind of work.
     pub(crate) time: WallTime,
     /// Hash of the training data.
     pub(crate) fingerprint: String,
     /// Lowest validation error, with its step.
     pub(crate) best: Option<(f64, u32)>,
-    /// What the training loop remembers besides.
-    pub(crate) course: Course,
+    /// The rest of the state of the training loop.
+    pub(crate) loop_state: LoopState,
     /// Every report.
     pub(crate) history: Vec<StepReport>,
     /// Warnings about the data, if this process trained.
     pub(crate) warnings: Vec<String>,
 }
 
-impl Outcome {
-    /// Of a checkpoint.
+impl Progress {
+    /// Creates the progress before the first step, with a learning rate that was halved this often.
+    pub(crate) fn start(halvings: u32) -> Self {
+        Self {
+            steps: 0,
+            ending: Ending::Complete,
+            seconds: 0.0,
+            time: WallTime::default(),
+            fingerprint: String::new(),
+            best: None,
+            loop_state: LoopState { halvings, ..LoopState::default() },
+            history: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Returns the progress at a checkpoint.
     pub(crate) fn of(state: &State, history: Vec<StepReport>) -> Self {
         Self {
             steps: state.step,
             ending: Ending::Earlier,
-            seconds: 0.0,
-            time: WallTime::default(),
             fingerprint: state.data_fingerprint.clone(),
             best: state.best,
-            course: state.course,
+            loop_state: state.loop_state,
             history,
-            warnings: Vec::new(),
+            ..Self::start(0)
         }
     }
-}
 
-impl Outcome {
     /// Returns warnings about a trained model. A relative loss is 1 for a network that predicts no change.
     pub(crate) fn doubts(&self, relative: bool) -> Vec<String> {
-        let loss = self.course.loss.filter(|loss| relative && *loss > 1.0).map(|loss| {
+        let loss = self.loop_state.loss.filter(|loss| relative && *loss > 1.0).map(|loss| {
             format!(
                 "training ended with a loss of {loss:.3e}, but a network that predicts no change has 1: nothing was learned. \
                  Check the data with `cfo inspect`, train for more steps or lower `train.learning_rate`"
@@ -98,19 +108,10 @@ mod tests {
             steps_per_second: 1.0,
             validation,
         });
-        let outcome = Outcome {
-            steps: 9,
-            ending: Ending::Complete,
-            seconds: 1.0,
-            time: WallTime::default(),
-            fingerprint: String::new(),
-            best,
-            course: Course { loss: Some(loss), ..Course::default() },
-            history: reports.collect(),
-            warnings: Vec::new(),
-        };
-        assert!(outcome.doubts(false).len() <= outcome.doubts(true).len());
-        outcome.doubts(true)
+        let loop_state = LoopState { loss: Some(loss), ..LoopState::default() };
+        let progress = Progress { best, loop_state, history: reports.collect(), ..Progress::start(0) };
+        assert!(progress.doubts(false).len() <= progress.doubts(true).len());
+        progress.doubts(true)
     }
 
     #[test]

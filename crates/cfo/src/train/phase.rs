@@ -1,0 +1,79 @@
+//! The phases of a training: the objective's steps, then those of fine-tuning.
+
+use crate::error::{CfoError, Result};
+use crate::measure::selection::Selection;
+use crate::model::{Method, Model};
+use crate::objective::{Draw, MotionKind, NeuralOde};
+use crate::trajectories::Trajectories;
+
+/// Steps of a training with one recipe, and what they are made on, before any value is read.
+#[derive(Clone, Debug)]
+pub(super) struct Phase {
+    /// The recipe of these steps.
+    pub method: Method,
+    /// Steps before the first one.
+    pub first: u32,
+    /// Steps after the last one.
+    pub end: u32,
+    /// The model, not measured yet.
+    pub model: Model,
+    /// The snapshots of the training trajectories.
+    pub selections: Vec<Selection>,
+}
+
+impl Phase {
+    /// Returns the phases of a training in order, one or two.
+    ///
+    /// # Errors
+    /// If one of them does not suit the data, as far as can be known without reading values.
+    pub fn all(method: &Method, set: &Trajectories) -> Result<Vec<Self>> {
+        let (first, total) = (method.recipe.train.steps, method.recipe.total_steps());
+        let mut phases = vec![Self::new(method.clone(), set, [0, first])?];
+        if total > first {
+            phases.push(Self::new(method.tuning(), set, [first, total])?);
+            for Self { model, .. } in &phases {
+                if model.motion().kind() != MotionKind::Velocity {
+                    let name = model.objective().name();
+                    let problem = format!("`{name}` learns no velocity that a solver could integrate");
+                    return Err(CfoError::invalid("finetune.steps", problem));
+                }
+            }
+        }
+        Ok(phases)
+    }
+
+    fn new(method: Method, set: &Trajectories, [first, end]: [u32; 2]) -> Result<Self> {
+        let model = Model::unmeasured(&method, set)?;
+        model.objective().check(set, &method.recipe)?;
+        let selections = Selection::of_set(&method.recipe, set)?;
+        check_windows(model.objective().draw(), &selections)?;
+        if let Some(NeuralOde { through, .. }) = model.neural_ode() {
+            let section = if method.tuning { "finetune" } else { "objective" };
+            through.check_graph(section, model.graph()?.entries().len())?;
+        }
+        Ok(Self { method, first, end, model, selections })
+    }
+
+    /// Returns whether another phase precedes this one.
+    pub fn is_later(&self) -> bool {
+        self.first > 0
+    }
+}
+
+/// A window must fit into every trajectory.
+fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
+    let Draw::Window { intervals, .. } = draw else { return Ok(()) };
+    match selections.iter().find(|selection| selection.len() <= intervals) {
+        None => Ok(()),
+        Some(selection) => Err(CfoError::BadData {
+            problem: format!(
+                "trajectory {} has {} snapshots for training, and a window of {intervals} intervals has {}",
+                selection.trajectory,
+                selection.len(),
+                intervals + 1
+            ),
+            hint: "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)"
+                .into(),
+        }),
+    }
+}
