@@ -5,6 +5,7 @@ mod clock;
 mod cuda;
 mod finetuning;
 mod latent;
+mod layers;
 mod learning;
 mod library;
 mod neural_ode;
