@@ -37,7 +37,7 @@ impl Model {
             context: Context { time: graph.input(&name("time"), [batch])?, conditions },
             state: graph.input(&name("state"), self.moving_shape(batch))?,
             given,
-            noise: Noise::of_samples(self.recipe.evaluate.seed, draws),
+            noise: Noise::of_samples(draws),
         })
     }
 

@@ -26,8 +26,9 @@ impl Noise {
     }
 
     /// Of samples that each have a step and a number, `index [batch, 2]`.
-    pub(crate) fn of_samples(seed: u64, counters: Node) -> Self {
-        Self { seed, numbering: Numbering::Given, counter: counters }
+    /// The seed of a rollout is part of the numbers.
+    pub(crate) fn of_samples(counters: Node) -> Self {
+        Self { seed: 0, numbering: Numbering::Given, counter: counters }
     }
 
     /// Standard normal numbers of a shape whose first axis is the batch. Numbers that are to differ need another `draw`.

@@ -54,6 +54,8 @@ pub struct Rollout {
     asked: VecDeque<Vec<bool>>,
     names: Names,
     bounds: Arc<Bounds>,
+    /// Seed of the random numbers.
+    seed: u64,
 }
 
 /// Outputs under way to the host at most.
@@ -105,8 +107,9 @@ impl Rollout {
             MotionKind::Velocity | MotionKind::Step => None,
         };
         let drain = Drain::new(memory, &names.output)?;
-        let (model, asked, bounds) =
-            (Arc::clone(model), VecDeque::new(), Arc::new(Bounds::new(&model.scaling)));
+        let (asked, bounds, seed) =
+            (VecDeque::new(), Arc::new(Bounds::new(&model.scaling)), model.recipe.evaluate.seed);
+        let model = Arc::clone(model);
         Ok(Self {
             model,
             motion,
@@ -121,6 +124,7 @@ impl Rollout {
             asked,
             names,
             bounds,
+            seed,
         })
     }
 
@@ -134,9 +138,9 @@ impl Rollout {
         self.tableau
     }
 
-    /// Returns the seed of the random numbers.
-    pub fn seed(&self) -> u64 {
-        self.model.recipe.evaluate.seed
+    /// Sets the seed of the random numbers.
+    pub(crate) fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
     /// Returns the number of trajectories in a batch.
@@ -260,7 +264,9 @@ impl Rollout {
 
     /// Says of which step of which trajectories the next random numbers are.
     fn number(&self, memory: &mut Memory, part: &Part<'_, '_>, step: u32) -> Result<()> {
-        let draws: Vec<u32> = part.numbers.iter().flat_map(|&number| [step, number]).collect();
+        // The seed enters here and not as a constant of the programs; seed 0 leaves the numbers as they are.
+        let seed = (self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+        let draws: Vec<u32> = part.numbers.iter().flat_map(|&number| [step, number ^ seed]).collect();
         Ok(memory.write(&self.names.draws, Data::Index(&draws))?)
     }
 

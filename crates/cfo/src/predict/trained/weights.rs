@@ -72,12 +72,10 @@ impl Weights {
         tableau: Tableau,
         count: usize,
     ) -> Result<(&mut Rollout, &mut Memory)> {
-        let fits = |rollout: &Rollout| {
-            let same = (rollout.tableau(), rollout.seed()) == (tableau, model.recipe.evaluate.seed);
-            same && (count..2 * count).contains(&rollout.batch())
-        };
+        let fits =
+            |rollout: &Rollout| rollout.tableau() == tableau && (count..2 * count).contains(&rollout.batch());
         let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
-        let rollout = match self.rollouts.iter().position(fits) {
+        let mut rollout = match self.rollouts.iter().position(fits) {
             Some(place) => self.rollouts.remove(place),
             None => {
                 // However many different numbers come, the programs stay few.
@@ -85,6 +83,7 @@ impl Weights {
                 Rollout::new(model, memory, count, tableau, model.weight_prefix())?
             }
         };
+        rollout.set_seed(model.recipe.evaluate.seed);
         Ok((last_of(&mut self.rollouts, rollout), memory))
     }
 
