@@ -6,6 +6,7 @@
 //! planned buffers. This crate contains no differential equations and no device. Devices implement
 //! [`backend::Backend`] in other crates.
 
+mod arithmetic;
 pub mod backend;
 mod data;
 mod differentiate;

@@ -1,6 +1,6 @@
 //! Choice of a recipe for a trajectory file, with a reason for each key, as `cfo init` writes it.
 
-mod cost;
+mod machine;
 mod network;
 mod survey;
 
@@ -8,12 +8,11 @@ use std::fmt::Write;
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{ChannelNoise, SamplingAudit};
-use cfo_device::Device;
 use cfo_numerics::Path;
 
 use crate::error::{CfoError, Result};
 use crate::recipe::{LearningRateSchedule, Recipe, Smoothing, TrainConfig};
-pub use cost::Machine;
+pub use machine::Machine;
 use network::Network;
 use survey::Survey;
 pub use survey::warnings_of_file;
@@ -43,7 +42,7 @@ impl Proposal {
         let mut proposal = Self { recipe: Recipe::default(), summary, warnings, choices: Vec::new() };
         proposal.choose_data(&survey);
         proposal.choose_path(&survey);
-        let network = Network::choose(&survey, machine);
+        let network = Network::choose(&survey, machine)?;
         proposal.recipe.operator = network.operator.clone();
         for (key, reason) in &network.reasons {
             proposal.say(&format!("operator.{key}"), reason.clone());
@@ -212,16 +211,6 @@ fn duration(seconds: f64) -> String {
         s if s < 90.0 => format!("{:.0} seconds", 10.0 * (s / 10.0).round()),
         s if s < 5400.0 => format!("{:.0} minutes", (s / 60.0).round()),
         s => format!("{:.0} hours", (s / 3600.0).round().max(2.0)),
-    }
-}
-
-impl Machine {
-    /// Returns this machine.
-    pub fn here() -> Self {
-        match Device::best() {
-            Device::Cpu => Self::cores(std::thread::available_parallelism().map_or(1, usize::from)),
-            _ => Self::gpu(),
-        }
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use super::cost::{Machine, multiplications};
+use cfo_engine::Graph;
+
+use super::machine::Machine;
 use super::survey::Survey;
-use crate::operator::{Fno, Mlp, MlpActivation, OperatorConfig};
+use crate::error::Result;
+use crate::operator::{Context, Fno, Mlp, MlpActivation, OperatorConfig, Setting};
 
 /// Seconds that a training may take by the count of its operations.
 const SECONDS: f64 = 75.0;
@@ -22,11 +25,12 @@ pub(super) struct Network {
     pub reasons: Vec<(&'static str, String)>,
     pub batch: usize,
     pub steps: u32,
+    /// Multiplications of the forward pass of a batch.
     multiplications: f64,
 }
 
 impl Network {
-    pub fn choose(survey: &Survey, machine: Machine) -> Self {
+    pub fn choose(survey: &Survey, machine: Machine) -> Result<Self> {
         let (time_embedding, seen) = survey.time_embedding();
         let (candidates, batch, steps) = match survey.shape.axes {
             0 => (perceptrons(survey, time_embedding), 512, Steps { fewest: 3_000, most: 10_000 }),
@@ -37,26 +41,41 @@ impl Network {
                 (fourier(survey, time_embedding), batch(survey, 4..=16), Steps { fewest: 2_000, most: 4_000 })
             }
         };
-        let setting = survey.setting();
-        let most_affordable = |operator: &OperatorConfig| {
-            let cost = multiplications(operator, &setting);
-            SECONDS / machine.seconds(cost, batch, 1)
-        };
-        // The largest that gets its steps; the smallest, and more time, if none does.
-        let fitting = candidates.iter().find(|one| most_affordable(one) >= f64::from(steps.fewest));
-        let operator = fitting.or(candidates.last()).cloned().unwrap_or_default();
-        let affordable = most_affordable(&operator).clamp(f64::from(steps.fewest), f64::from(steps.most));
+        // The largest network that gets its steps; the smallest, and more time, if none does.
+        let (mut operator, mut multiplications, mut affordable) = (OperatorConfig::default(), 0.0, 0.0);
+        for candidate in candidates {
+            multiplications = batch as f64 * multiplications_of(&candidate, &survey.setting())?;
+            affordable = SECONDS / machine.seconds(multiplications, 1);
+            operator = candidate;
+            if affordable >= f64::from(steps.fewest) {
+                break;
+            }
+        }
+        let affordable = affordable.clamp(f64::from(steps.fewest), f64::from(steps.most));
         // Round numbers are easier to think with.
-        let round = (affordable / 100.0) as u32 * 100;
-        let cost = multiplications(&operator, &setting);
+        let steps = (affordable / 100.0) as u32 * 100;
         let reasons = reasons(survey, &operator, seen);
-        Self { operator, reasons, batch, steps: round, multiplications: cost }
+        Ok(Self { operator, reasons, batch, steps, multiplications })
     }
 
     /// Seconds that the training takes, about.
     pub fn seconds(&self, machine: Machine) -> f64 {
-        machine.seconds(self.multiplications, self.batch, self.steps)
+        machine.seconds(self.multiplications, self.steps)
     }
+}
+
+/// Returns the number of multiplications of the forward pass of one sample.
+fn multiplications_of(operator: &OperatorConfig, setting: &Setting) -> Result<f64> {
+    let mut graph = Graph::new();
+    let [height, width] = setting.grid;
+    let time = graph.input("time", [1])?;
+    let field = graph.input("field", [1, height, width, setting.inputs])?;
+    let conditions = match setting.conditions {
+        0 => None,
+        count => Some(graph.input("conditions", [1, count])?),
+    };
+    operator.operator().apply(&mut graph, setting, field, &Context { time, conditions })?;
+    Ok(graph.multiplications())
 }
 
 /// Fields of a step: fewer of large ones, each of whose points is a sample too.

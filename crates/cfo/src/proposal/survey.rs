@@ -7,7 +7,7 @@ use cfo_data::{
 };
 use cfo_numerics::TimeGrid;
 
-use crate::operator::StateSpace;
+use crate::operator::Setting;
 
 /// Trajectories and snapshots of each that the spread of the values is measured on.
 const SAMPLED: [usize; 2] = [64, 16];
@@ -79,10 +79,10 @@ impl Survey {
         !self.parameters.is_empty() && self.varying
     }
 
-    /// What the network must know.
-    pub fn setting(&self) -> StateSpace {
+    /// Returns the shapes that the network is built for.
+    pub fn setting(&self) -> Setting {
         let conditions = if self.conditioned() { self.parameters.len() } else { 0 };
-        StateSpace::new(self.shape, &self.periodic, conditions)
+        Setting::new(self.shape, &self.periodic, conditions)
     }
 
     /// Whether the network is given the time, and why. A single record says too little about the time: outside of it the network extrapolates.
