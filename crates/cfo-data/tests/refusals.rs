@@ -150,7 +150,7 @@ fn labels_that_contradict_the_values_are_refused() {
         ),
         (
             Parts { lengths: Some(vec![3, -1]), ..sound() },
-            "`bad.h5`: `lengths` has -1 at 1; needed: whole numbers from 0 on",
+            "`bad.h5`: `lengths` has -1 at 1; needed: whole numbers, 0 or more",
         ),
         (
             Parts { lengths: Some(vec![3]), ..sound() },
@@ -170,7 +170,7 @@ fn labels_that_contradict_the_values_are_refused() {
         ),
         (
             Parts { domain: vec![1.0, 0.0, 2.0], ..sound() },
-            "`bad.h5`: `domain` has 3 entries; needed: 2, as many as `values` asks for",
+            "`bad.h5`: `domain` has 3 entries; needed: 2, to match `values`",
         ),
     ]);
 }

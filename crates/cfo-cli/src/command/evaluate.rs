@@ -303,8 +303,10 @@ fn push_metrics(push: &mut impl FnMut(&str, String, &str), metrics: &Metrics) {
     if let Some(value) = metrics.vrmse {
         push("VRMSE", scientific(value), "relative to the truth's standard deviation in space");
     }
-    let throughout =
-        format!("until the error exceeds 0.4; {:.0} % never do", 100.0 * metrics.valid_throughout);
+    let throughout = format!(
+        "until the error exceeds 0.4; for {:.0} % of the trajectories it never does",
+        100.0 * metrics.valid_throughout
+    );
     push("valid time", format!("{:.3}", metrics.valid_time), &throughout);
     if let Some(value) = metrics.correlation_time {
         push("correlation time", format!("{value:.3}"), "until the correlation falls below 0.8");

@@ -64,7 +64,7 @@ fn a_large_file_makes_a_page_of_a_few_megabytes_that_says_what_is_missing() {
     let found = folder.cfo("view long.h5 --out long.html --json").done().json();
     assert!(found["bytes"].as_u64().unwrap() < 6_000_000);
     let notes = found["notes"].to_string();
-    assert!(notes.contains("th point of 512") && notes.contains("rounded"), "{notes}");
+    assert!(notes.contains("of 512 is shown") && notes.contains("rounded"), "{notes}");
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Mpi {
         let Some((library, file)) = opened else {
             return Err(match named {
                 Some(library) => {
-                    RanksError::BadLibrary { library, problem: "it is no library that can be opened".into() }
+                    RanksError::BadLibrary { library, problem: "it cannot be opened as a library".into() }
                 }
                 None => RanksError::NoMpi {
                     launcher: launcher.name(),

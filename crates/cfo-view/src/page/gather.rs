@@ -303,11 +303,11 @@ fn notes(files: &[Source], extract: &Extract, scales: &[Vec<Scale>], pairing: &P
     let shape = file.description().shape;
     let mut notes = Vec::new();
     if extract.indices.len() < file.len() {
-        notes.push(format!("{} of {} trajectories", extract.indices.len(), file.len()));
+        notes.push(format!("{} of {} trajectories are shown", extract.indices.len(), file.len()));
     }
     let longest = extract.indices.iter().filter_map(|&index| file.frame_count(index).ok()).max();
     if let Some(longest) = longest.filter(|&longest| longest > extract.frames) {
-        notes.push(format!("{} of up to {longest} snapshots, evenly spread", extract.frames));
+        notes.push(format!("{} of up to {longest} snapshots are shown, evenly spread", extract.frames));
     }
     if extract.stride > 1 {
         let points = if shape.axes == 2 {
@@ -315,7 +315,7 @@ fn notes(files: &[Source], extract: &Extract, scales: &[Vec<Scale>], pairing: &P
         } else {
             shape.width.to_string()
         };
-        notes.push(format!("every {}th point of {points} along each axis", extract.stride));
+        notes.push(format!("one point in {} of {points} is shown along each axis", extract.stride));
     }
     let names = channels(file);
     for (Source { label, .. }, scales) in files.iter().zip(scales) {

@@ -143,7 +143,7 @@ pub(crate) fn read_counts(array: &dyn Array) -> Result<Vec<usize>, DataError> {
     let whole =
         |&value: &f64| (value >= 0.0 && value.fract() == 0.0 && value < 1e15).then_some(value as usize);
     let found = |value: f64, index: usize| {
-        array.origin().unfit(format!("{value} at {index}"), "whole numbers from 0 on")
+        array.origin().unfit(format!("{value} at {index}"), "whole numbers, 0 or more")
     };
     values.iter().enumerate().map(|(index, value)| whole(value).ok_or_else(|| found(*value, index))).collect()
 }

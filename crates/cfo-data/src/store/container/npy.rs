@@ -56,7 +56,7 @@ impl NpyArray {
         let known = prefix.len().min(member.size as usize);
         member.read_at(0, &mut prefix[..known])?;
         if known < 12 || !prefix.starts_with(MAGIC) {
-            return Err(origin.damaged("it is no NumPy array"));
+            return Err(origin.damaged("it is not a NumPy array"));
         }
         let (start, length) = match prefix[6] {
             1 => (10, usize::from(u16::from_le_bytes([prefix[8], prefix[9]]))),
@@ -109,7 +109,7 @@ impl NpyArray {
             if self.header.big_endian { u32::from_be_bytes(code) } else { u32::from_le_bytes(code) }
         });
         let text: Option<String> = codes.take_while(|&code| code != 0).map(char::from_u32).collect();
-        text.ok_or_else(|| self.member.origin.damaged("a text is no Unicode"))
+        text.ok_or_else(|| self.member.origin.damaged("a text is not valid Unicode"))
     }
 
     /// The raw bytes of a block, last axis fastest.
@@ -138,8 +138,8 @@ impl NpyArray {
             *guard = Some(Turning { shape, size }.turn(read).map_err(|stopped| match stopped {
                 Stopped::Reading(error) => error,
                 Stopped::Writing => self.member.origin.unfit(
-                    "Fortran order, and there is no room for a temporary file to turn it around in",
-                    "C order, as `numpy.ascontiguousarray` gives it, or a folder with room under `TMPDIR`",
+                    "Fortran order, and no space for a temporary file to convert it",
+                    "C order, from `numpy.ascontiguousarray`, or a folder with free space in `TMPDIR`",
                 ),
             })?);
         }

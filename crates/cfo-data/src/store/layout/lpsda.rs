@@ -84,7 +84,9 @@ impl Part {
             return Err(values.origin().unfit(shape_text(values.shape()), "[trajectories, frames, points]"));
         };
         if rows == 0 || frames == 0 || width < 2 {
-            return Err(values.origin().unfit(shape_text(values.shape()), "two points and one of all else"));
+            return Err(values
+                .origin()
+                .unfit(shape_text(values.shape()), "at least two points, one trajectory and one frame"));
         }
         let times = file.dataset(&format!("{group}/t"))?;
         let points = file.dataset(&format!("{group}/x"))?;

@@ -274,7 +274,7 @@ impl Labels {
                 path: path.to_owned(),
                 place: Box::new(Place::dataset(name)),
                 found: format!("{found} entries"),
-                needed: format!("{needed}, as many as `values` asks for"),
+                needed: format!("{needed}, to match `values`"),
             })
         };
         let channels = field[axes];

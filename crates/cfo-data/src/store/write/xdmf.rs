@@ -18,7 +18,8 @@ pub(super) fn beside(companion: &Path) -> Result<PathBuf, DataError> {
         true => Err(DataError::Argument {
             what: "the name of the XDMF file",
             found: format!("`{}`", companion.display()),
-            needed: "one that does not end in `.h5`: the numbers stand in a file of that name".to_string(),
+            needed: "one that does not end in `.h5`: the numbers are stored in a file of that name"
+                .to_string(),
         }),
     }
 }
@@ -35,7 +36,7 @@ pub fn describe_as_xdmf(file: &TrajectoryFile, companion: &Path, force: bool) ->
             what: "the name of the XDMF file",
             found: format!("`{}`", companion.display()),
             needed: format!(
-                "the name of a file of layout `cfo` with another ending, not of `{}`",
+                "the name of a file of layout `cfo` with another extension, not of `{}`",
                 file.path().display()
             ),
         });

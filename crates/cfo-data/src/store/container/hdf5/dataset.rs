@@ -207,7 +207,7 @@ fn read_singles(
     number: impl Fn([u8; 4]) -> f32,
 ) -> Result<(), Error> {
     let (fill, []) = chunks.gaps().unwrap_or_default().as_chunks() else {
-        return Err(Error::InvalidData("its fill value is no number of four bytes".to_string()));
+        return Err(Error::InvalidData("its fill value is not a number of four bytes".to_string()));
     };
     if let [fill] = *fill {
         out.fill(number(fill));
