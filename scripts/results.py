@@ -346,7 +346,8 @@ def sources(measured):
         others.setdefault((label, line["commit"], line["machine"], line["command"]), []).append(line["row"])
     for (label, commit, machine, command), names in others.items():
         names = "all rows" if label.startswith("Table 4") else ", ".join(sorted(set(names)))
-        row = [f"`{command}`", f"{label}: {names}", commit, machine]
+        command, _, settings = command.partition("; ")
+        row = [f"`{command}`" + (f", with {settings}" if settings else ""), f"{label}: {names}", commit, machine]
         if row not in rows:
             rows.append(row)
     return table(["command", "cells", "commit", "machine"], rows)
