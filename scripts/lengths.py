@@ -7,6 +7,7 @@ What is counted: lines of src/ and examples/ of each crate, without `#[cfg(test)
 goes from its `fn` to its closing brace.
 """
 
+import argparse
 import re
 import sys
 from pathlib import Path
@@ -69,7 +70,9 @@ def offenders(crate):
 
 
 def main():
-    crates = [ROOT / name for name in sys.argv[1:]] or sorted(path for path in ROOT.iterdir() if path.is_dir())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("crates", nargs="*", metavar="CRATE", help="a folder of crates/")
+    crates = [ROOT / name for name in parser.parse_args().crates] or sorted(path for path in ROOT.iterdir() if path.is_dir())
     found = [line for crate in crates for line in offenders(crate)]
     print("\n".join(found) or f"no file above {FILE} lines, no function above {FUNCTION}")
     sys.exit(1 if found else 0)

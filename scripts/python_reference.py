@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
-"""Generates docs/reference/python.md from the docstrings and the type stubs of the Python package.
-
-Usage: python_reference.py [--check]. With --check the page is compared instead of written; the exit code is 1 if it differs. The package need not
-be installed.
-"""
+"""Generates docs/reference/python.md from the docstrings and the type stubs of the Python package, which need not be installed."""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -191,8 +188,11 @@ def wrapped_page(text: str) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare the page instead of writing it; exit with 1 if it differs")
+    options = parser.parse_args()
     made = page()
-    if "--check" not in sys.argv[1:]:
+    if not options.check:
         PAGE.write_text(made, encoding="utf-8")
         return 0
     if PAGE.read_text(encoding="utf-8") == made:

@@ -10,6 +10,7 @@
 - Every page below docs/ is linked from docs/README.md.
 """
 
+import argparse
 import re
 import subprocess
 import sys
@@ -226,6 +227,7 @@ def findings():
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     found = list(dict.fromkeys(findings()))
     print("\n".join(found) or "words, lines and links are in order")
     sys.exit(1 if found else 0)

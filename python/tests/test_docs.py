@@ -6,12 +6,15 @@ block is its stdout. Words are compared exactly, numbers within a quarter or a u
 between machines in the last bits; `...` stands for any text. `python no-run` and `sh no-run` blocks are not run.
 
 Pages without `python` blocks run in `crates/cfo-cli/tests/it/documents.rs`, by the same rules.
+
+Commands in the text, and scripts in blocks that are not run, are not run either, but their subcommands and options must exist.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -22,6 +25,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FENCED = re.compile(r"^( *)```([^\n`]*)\n(.*?)^ *```[ ]*$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+# A script of the repository with its arguments, behind an interpreter or not; without those that need JAX, PyTorch or PyNumDiff.
+SCRIPT = re.compile(r"(?:\S*python3? )?((?:scripts|benchmarks)/(?!speed/peers/|smoothing\.py)[\w/]+\.py)((?: .*)?)")
+# Names of what a reader puts in their place.
+PLACEHOLDERS = {"N": "1", "SYSTEM": "lorenz", "TARGET": "quickstart", "COMMAND": "train"}
 NUMBER = re.compile(r"(-?\d+(?:\.(\d*))?(?:e([-+]?\d+))?)")
 
 # The runner of a page's Python blocks: each block arrives with its length, and its end is marked on stdout.
@@ -175,6 +183,46 @@ def check(block: Block, place: str, python: Python, folder: Path, environment: d
         return
     if block.shown is not None:
         assert agree(block.shown, printed), f"{place}: the page shows\n{block.shown}\nand the block prints\n{printed}"
+
+
+def written() -> list[Path]:
+    """The pages whose commands must exist; docs/measured is kept as programs printed it."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    return sorted(page for page in found if "measured" not in page.parts)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def named(page: Path) -> list[str]:
+    """The commands and scripts in the text of a page, and the scripts in its `sh` blocks, whose commands `documents.rs` checks."""
+    spans = [one_line(text) for text in SPAN.findall(FENCED.sub("", page.read_text()))]
+    scripts = [block.text.replace("\\\n", " ") for block in blocks(page) if block.info.split(" ")[0] == "sh"]
+    lines = [one_line(line) for text in scripts for line in text.splitlines()]
+    return [text for text in spans if text.startswith("cfo ") and not text.startswith("cfo =")] + list(filter(SCRIPT.fullmatch, [*spans, *lines]))
+
+
+def helped(program: list[str], arguments: str) -> str | None:
+    """The complaint of a program about its arguments. With `--help` at their end it refuses unknown ones and does nothing."""
+    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(arguments, comments=True)]
+    done = subprocess.run([*program, *words, "--help"], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    return done.stderr if done.returncode else None
+
+
+@pytest.mark.parametrize("page", written(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_the_text_exist(page, command):
+    for text in named(page):
+        script = SCRIPT.fullmatch(text)
+        problem = helped([sys.executable, script[1]], script[2]) if script else helped([command], text.removeprefix("cfo "))
+        assert problem is None, f"{page.relative_to(ROOT)}: `{text}`\n{problem}"
+
+
+def test_unknown_commands_and_options_are_found(command):
+    assert helped([command], "init FILE") is None
+    assert helped([command], "initialise FILE") and helped([command], "init FILE --fast")
+    assert helped([sys.executable, "scripts/results.py"], "print FILE") is None
+    assert helped([sys.executable, "scripts/results.py"], "table FILE")
 
 
 def test_readme_and_the_reference_have_examples():
