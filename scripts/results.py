@@ -441,7 +441,7 @@ def readme(paper, measured):
     marks = " ".join(f"[{at}] {text[0].upper()}{text[1:]}." for at, text in enumerate(notes.texts, 1))
     summary = fill(
         f"Relative L2 error on test trajectories, CFO with quintic splines. AR: autoregressive model; –: not measured. {marks} With the paper's hyperparameters "
-        f"{len(better)} of {len(better) + len(worse)} measured CFO cells (linear and quintic) are better than the paper's and {len(worse)} worse, "
+        f"{len(better)} of {len(better) + len(worse)} measured CFO cells (linear and quintic) are better than the paper's. {len(worse)} are worse, "
         f"{where(worse)}."
     )
     return f"{BEGIN}\n{table(header, rows)}\n\n{summary}\n{END}"
