@@ -440,7 +440,7 @@ def readme(paper, measured):
     better, worse = counts(paper, measured, "paper")
     marks = " ".join(f"[{at}] {text[0].upper()}{text[1:]}." for at, text in enumerate(notes.texts, 1))
     summary = fill(
-        f"Relative L2 error on test trajectories, CFO with quintic splines. AR: autoregressive model; –: not measured. {marks} With the paper's hyperparameters "
+        f"Relative L2 error on test trajectories, CFO with quintic splines. AR: autoregressive model, with the best measured network; –: not measured. {marks} With the paper's hyperparameters "
         f"{len(better)} of {len(better) + len(worse)} measured CFO cells (linear and quintic) are better than the paper's. {len(worse)} are worse, "
         f"{where(worse)}."
     )
