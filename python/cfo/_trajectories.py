@@ -348,14 +348,23 @@ def simulate(system: str, *, samples: int | None = None, seed: int = 0, **option
     Raises:
         ValueError: If the system or an option does not exist, or a value is out of range.
     """
-    pairs = [("seed", str(whole_seed(seed)))]
-    if samples is not None:
-        pairs.append(("samples", str(whole(samples, "samples", 1))))
-    for name, value in options.items():
-        if isinstance(value, (list, tuple)):
-            value = ",".join(str(entry) for entry in value)
-        pairs.append((name, str(value)))
-    return Trajectories._of(_native.Set.simulate(_text(system, "system"), pairs))
+    count = None if samples is None else whole(samples, "samples", 1)
+    split = options.pop("split", None)
+    counts = None if split is None else _counts(split)
+    pairs = [(name, str(value)) for name, value in options.items()]
+    return Trajectories._of(_native.Set.simulate(_text(system, "system"), pairs, count, counts, whole_seed(seed)))
+
+
+def _counts(split: Any) -> list[int]:
+    """Return the numbers of trajectories for training, validation and test."""
+    found = split.split(",") if isinstance(split, str) else split
+    try:
+        counts = [int(entry) for entry in found]
+    except (TypeError, ValueError):
+        counts = []
+    if len(counts) != 3 or min(counts) < 0:
+        raise InputError(f"`split` is {split!r}", "give three whole numbers, as in `(900, 50, 50)`")
+    return counts
 
 
 def whole_seed(seed: Any) -> int:

@@ -183,6 +183,29 @@ def test_a_simulation_is_that_of_the_command(tmp_path, run):
     assert jittered.parameter_names and jittered[0].values.shape == (3, 32, 1)
 
 
+@pytest.mark.parametrize(
+    ("system", "options", "problem", "hint"),
+    [
+        ("lorentz", {}, "unknown system `lorentz`", "`lorenz`"),
+        ("lorenz", {"frame": 5}, "unknown option of `lorenz` `frame`", "`frames`"),
+        ("lorenz", {"frames": 2.5}, "`frames` is `2.5`", "whole number"),
+        ("lorenz", {"frames": 1}, "`frames` is 1", "at least 2"),
+        ("shallow-water", {"variant": "river"}, "`variant` is `river`", "`dam-break` or `varied`"),
+        ("lorenz", {"split": (1, 2)}, "`split` is", "three whole numbers"),
+        ("lorenz", {"samples": 5, "split": (1, 1, 1)}, "5 in `samples` and 3 in `split`", "the same"),
+    ],
+)
+def test_wrong_options_of_simulations_are_refused(system, options, problem, hint):
+    with pytest.raises(ValueError) as raised:
+        cfo.simulate(system, **options)
+    assert problem in str(raised.value) and hint in str(raised.value)
+
+
+def test_a_simulation_can_have_counts():
+    data = cfo.simulate("burgers", split=(3, 2, 1), grid=16, frames=3, sigma=25)
+    assert [len(data.train), len(data.validation), len(data.test)] == [3, 2, 1]
+
+
 def test_the_suggested_recipe_is_that_of_the_command(tmp_path, run, lorenz):
     lorenz.save(tmp_path / "a.npz")
     theirs = run("init", tmp_path / "a.npz").stdout

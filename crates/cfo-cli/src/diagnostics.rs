@@ -218,9 +218,10 @@ fn code(error: &anyhow::Error) -> u8 {
 fn is_bad_option(error: &SimulationError) -> bool {
     match error {
         SimulationError::Trajectory { cause, .. } => is_bad_option(cause),
-        SimulationError::Option { .. } | SimulationError::TooLarge { .. } | SimulationError::Seed { .. } => {
-            true
-        }
+        SimulationError::Option { .. }
+        | SimulationError::Unknown { .. }
+        | SimulationError::TooLarge { .. }
+        | SimulationError::Seed { .. } => true,
         _ => false,
     }
 }
@@ -252,7 +253,8 @@ mod tests {
 
     #[test]
     fn the_code_follows_the_cause_and_not_the_context() {
-        let option = SimulationError::Option { name: "frames", value: "1".into(), need: "at least 2".into() };
+        let option =
+            SimulationError::Option { name: "frames".into(), value: "1".into(), need: "at least 2".into() };
         let usage = anyhow::Error::new(option).context("simulating");
         assert_eq!(code(&usage), BAD_INPUT);
         let full = anyhow::Error::new(io::Error::from(io::ErrorKind::StorageFull)).context("simulating");

@@ -1,6 +1,6 @@
 //! The command `cfo`: arguments, terminal, reports and figures around the library. No mathematics lives here.
 //!
-//! It is a library so that other programs, such as the Python package, can run the same command. Its only public items are those below.
+//! It is a library so that the Python package can contain the command. Its only public item is [`run`].
 
 mod args;
 mod command;
@@ -15,8 +15,6 @@ mod terminal;
 use std::ffi::OsString;
 
 use clap::Parser;
-
-pub use command::{Simulation, devices};
 
 /// Carries out a command line, whose first word is the program's name, and returns its exit code: 0 done, 1 the work failed,
 /// 2 wrong usage or bad input. It writes to stdout and stderr, and may take over Ctrl-C and SIGTERM.

@@ -3,6 +3,7 @@
 #![warn(clippy::too_many_lines)]
 
 mod changes;
+mod distance;
 mod error;
 mod noise;
 mod normalize;

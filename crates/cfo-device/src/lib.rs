@@ -2,6 +2,8 @@
 //!
 //! Only this crate depends on the backends. A new backend is a variant of [`Device`] and a line in [`Device::open`].
 
+mod list;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use cfo_engine::{EngineError, Memory, Result};
 
 pub use cfo_cpu::{available_memory, roomy};
 pub use cfo_cuda::{CudaDevice, CudaLibrary, CudaReport, gpu_count};
+pub use list::{CudaStatus, DeviceList, LibraryStatus, ListedDevice};
 
 /// A device that runs programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

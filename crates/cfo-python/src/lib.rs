@@ -1,4 +1,5 @@
-//! The native part of the Python package `cfo`: the library with arrays and plain values as arguments.
+//! The classes and functions of the native module of the Python package `cfo`: the library with arrays and plain values
+//! as arguments. Crate `cfo-wheel` makes the module of them.
 //!
 //! The public interface is written in Python (`python/cfo`), which checks and shapes arguments. This crate takes
 //! contiguous arrays of the right type, releases the interpreter's lock during work, and converts errors to the
@@ -12,21 +13,14 @@ mod set;
 mod task;
 mod training;
 
-use std::ffi::OsString;
-
+use cfo_device::{DeviceList, DeviceReport};
 use pyo3::prelude::*;
 
 /// Available devices of this machine, as JSON.
 #[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<String> {
-    let found = task::at_once(py, || Ok(cfo_cli::devices()))?;
-    found.map(|found| found.to_string()).map_err(|error| failure::internal(py, &error.to_string()))
-}
-
-/// Runs a command line of `cfo` and returns its exit code.
-#[pyfunction]
-fn command(py: Python<'_>, words: Vec<OsString>) -> u8 {
-    py.detach(|| cfo_cli::run(words))
+    let found = task::at_once(py, || Ok(DeviceList::from(DeviceReport::gather())))?;
+    serde_json::to_string(&found).map_err(|error| failure::internal(py, &error.to_string()))
 }
 
 /// Waits until work that continued after Ctrl-C has ended, or until another Ctrl-C.
@@ -41,15 +35,15 @@ fn settle(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// The native part of `cfo`.
-#[pymodule]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Adds all classes and functions to a module.
+///
+/// # Errors
+/// If the interpreter raises an exception.
+pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     task::silence_panics();
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<set::Set>()?;
     module.add_class::<model::Model>()?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
-    module.add_function(wrap_pyfunction!(command, module)?)?;
     module.add_function(wrap_pyfunction!(settle, module)?)?;
     module.add_function(wrap_pyfunction!(path::path_weights, module)?)?;
     module.add_function(wrap_pyfunction!(training::train, module)?)?;

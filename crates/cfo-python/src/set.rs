@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use cfo::data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
 use cfo::data::{DataError, Description, FieldShape, Offset, Split, StoredTrajectory, Trajectory, simulate};
-use cfo::{CfoError, Trajectories};
-use cfo_cli::Simulation;
+use cfo::{CfoError, Trajectories, paper};
 use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyIndexError;
@@ -185,11 +184,22 @@ impl Set {
         })
     }
 
-    /// Simulates trajectories; options are those of the command line.
+    /// Simulates trajectories. `options` are fields of the system's configuration, with values as text; the counts of
+    /// `split` are those of training, validation and test.
     #[staticmethod]
-    fn simulate(py: Python<'_>, system: String, options: Vec<(String, String)>) -> PyResult<Self> {
+    fn simulate(
+        py: Python<'_>,
+        system: String,
+        options: Vec<(String, String)>,
+        samples: Option<usize>,
+        split: Option<[usize; 3]>,
+        seed: u64,
+    ) -> PyResult<Self> {
         task::interruptible(py, move |line| {
-            let Simulation { equation, splits, seed } = Simulation::new(&system, &options)?;
+            let equation = simulate::named(&system, &options)?;
+            equation.check()?;
+            let usual = paper::System::find(equation.name())?.counts();
+            let splits: Vec<Split> = simulate::parts(samples, split, usual)?.into_iter().flatten().collect();
             let mut trajectories = Vec::new();
             simulate::run(&*equation, splits.len(), seed, &line.interrupt, |_, trajectory| {
                 trajectories.push(trajectory);

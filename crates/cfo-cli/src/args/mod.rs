@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 pub use look::{Export, Serve, View};
 pub use reproduce::Reproduce;
 pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
-pub use simulate::{Layout, Output, Simulate, SplitCounts, System};
+pub use simulate::{Layout, Output, Simulate, System};
 
 const AFTER_HELP: &str = "\
 Results are printed to stdout, progress and messages to stderr.

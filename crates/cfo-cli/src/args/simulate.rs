@@ -3,7 +3,6 @@
 //! The defaults are those of the simulators, which are the paper's.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use cfo_data::simulate;
 use clap::{Args, Subcommand, ValueEnum};
@@ -42,8 +41,8 @@ pub struct Output {
     #[arg(long, value_enum, default_value_t = Layout::Cfo)]
     pub layout: Layout,
     /// Numbers of trajectories for training, validation and test [default: the paper's proportions]
-    #[arg(long, value_name = "TRAIN,VALIDATION,TEST")]
-    pub split: Option<SplitCounts>,
+    #[arg(long, value_name = "TRAIN,VALIDATION,TEST", value_parser = counts)]
+    pub split: Option<[usize; 3]>,
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
@@ -61,31 +60,11 @@ pub enum Layout {
     Pdebench,
 }
 
-/// Three counts separated by commas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SplitCounts {
-    pub train: usize,
-    pub validation: usize,
-    pub test: usize,
-}
-
-impl FromStr for SplitCounts {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let counts: Result<Vec<usize>, _> = text.split(',').map(|part| part.trim().parse()).collect();
-        match counts.as_deref() {
-            Ok(&[train, validation, test]) => Ok(Self { train, validation, test }),
-            _ => Err("needed: three whole numbers with commas, as in `900,50,50`".to_owned()),
-        }
-    }
-}
-
-impl SplitCounts {
-    /// The sum of the three; `None` if it overflows.
-    pub fn total(self) -> Option<usize> {
-        self.train.checked_add(self.validation)?.checked_add(self.test)
-    }
+/// Parses three counts separated by commas.
+fn counts(text: &str) -> Result<[usize; 3], String> {
+    let counts: Result<Vec<usize>, _> = text.split(',').map(|part| part.trim().parse()).collect();
+    let three = counts.ok().and_then(|counts| counts.try_into().ok());
+    three.ok_or_else(|| "needed: three whole numbers with commas, as in `900,50,50`".to_owned())
 }
 
 /// The Lorenz system: a chaotic ODE of three variables
@@ -201,11 +180,9 @@ mod tests {
 
     #[test]
     fn a_split_is_three_counts() {
-        let counts = SplitCounts { train: 900, validation: 50, test: 50 };
-        assert_eq!("900,50,50".parse(), Ok(counts));
-        assert_eq!(counts.total(), Some(1000));
+        assert_eq!(counts("900,50,50"), Ok([900, 50, 50]));
         for text in ["", "1,2", "1,2,3,4", "a,b,c", "1,-2,3", "0.9,0.05,0.05"] {
-            assert!(text.parse::<SplitCounts>().is_err(), "{text}");
+            assert!(counts(text).is_err(), "{text}");
         }
     }
 }

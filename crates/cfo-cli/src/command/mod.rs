@@ -16,9 +16,6 @@ mod view;
 
 use anyhow::Result;
 
-pub use devices::devices;
-pub use simulate::Simulation;
-
 use crate::args::Command;
 
 /// Carries out the command that was typed.

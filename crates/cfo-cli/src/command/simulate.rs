@@ -4,17 +4,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use cfo::{CfoError, paper};
+use cfo::paper;
 use cfo_data::simulate::{self, Equation, RandomField};
-use cfo_data::split::{self, Portions};
 use cfo_data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
 use cfo_data::{DataError, Split};
-use clap::Parser;
 use serde::Serialize;
 
 use super::output::layout_of;
-use crate::args::{self, Layout, Output, SplitCounts, System};
-use crate::diagnostics::usage;
+use crate::args::{self, Layout, Output, System};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report;
@@ -45,49 +42,9 @@ struct SplitReport {
     test: usize,
 }
 
-/// A simulation with the options of `cfo simulate`, for other programs.
-pub struct Simulation {
-    /// The system with its options.
-    pub equation: Box<dyn Equation>,
-    /// What each trajectory is used for.
-    pub splits: Vec<Split>,
-    /// The seed.
-    pub seed: u64,
-}
-
-impl Simulation {
-    /// For a system by name, with options of the command (without the leading dashes) and their values.
-    ///
-    /// # Errors
-    /// If there is no such system or option, or a value is wrong; the message is that of the command.
-    pub fn new(system: &str, options: &[(String, String)]) -> Result<Self, CfoError> {
-        let typed = |(name, value): &(String, String)| format!("--{}={value}", name.replace('_', "-"));
-        let words = ["cfo", "simulate", system, "--out=memory.npz"].map(str::to_owned);
-        let words = words.into_iter().chain(options.iter().map(typed));
-        let refuse = |error: &clap::Error| {
-            let (problem, hint) = usage(error);
-            CfoError::BadData { problem, hint }
-        };
-        let parsed = args::Arguments::try_parse_from(words).map_err(|error| refuse(&error))?;
-        let args::Command::Simulate(arguments) = parsed.command else {
-            unreachable!("the second word is `simulate`");
-        };
-        let (equation, output) = plan(&arguments.system);
-        equation.check()?;
-        let splits = splits(output, portions(&*equation)?)?.into_iter().flatten().collect();
-        Ok(Self { equation, splits, seed: output.seed })
-    }
-}
-
-/// How many trajectories of a system the paper has in each part.
-fn portions(equation: &dyn Equation) -> Result<SplitCounts, CfoError> {
-    let [train, validation, test] = paper::System::find(equation.name())?.counts();
-    Ok(SplitCounts { train, validation, test })
-}
-
 pub fn run(arguments: &args::Simulate) -> Result<()> {
     let (equation, output) = plan(&arguments.system);
-    let report = simulate(&*equation, output, portions(&*equation)?)?;
+    let report = simulate(&*equation, output)?;
     if output.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
 }
 
@@ -150,9 +107,10 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
     }
 }
 
-fn simulate(equation: &dyn Equation, output: &Output, paper: SplitCounts) -> Result<Report> {
+fn simulate(equation: &dyn Equation, output: &Output) -> Result<Report> {
     equation.check()?;
-    let splits = splits(output, paper)?;
+    let usual = paper::System::find(equation.name())?.counts();
+    let splits = simulate::parts(output.samples, output.split, usual)?;
     let frames = equation.times().len();
     let description = equation.description();
     let options = WriteOptions {
@@ -198,39 +156,6 @@ fn simulate(equation: &dyn Equation, output: &Output, paper: SplitCounts) -> Res
         trajectories_per_second: splits.len() as f64 / seconds,
     })
 }
-
-/// What each trajectory is used for: as typed, or in the paper's proportions.
-fn splits(output: &Output, paper: SplitCounts) -> Result<Vec<Option<Split>>, DataError> {
-    let typed = output.split;
-    let total = typed.or(Some(paper)).and_then(SplitCounts::total);
-    let samples = output.samples.or(total).unwrap_or(usize::MAX);
-    let misfit = |found: String, needed: &str| {
-        Err(DataError::Argument { what: "the number of trajectories", found, needed: needed.to_owned() })
-    };
-    if samples == 0 {
-        return misfit("0".into(), "at least 1");
-    }
-    if total.is_none() || samples > MOST_SAMPLES {
-        return misfit(samples.to_string(), "at most 1000000000");
-    }
-    match typed {
-        Some(counts) if Some(samples) != counts.total() => misfit(
-            format!("{samples} in `--samples` and {} in `--split`", total.unwrap_or(0)),
-            "the same in both, or only one of them",
-        ),
-        Some(SplitCounts { train, validation, test }) => {
-            split::assign(samples, Portions::Counts { train, validation, test })
-        }
-        None => {
-            let share = |count: usize| count as f64 / (paper.train + paper.validation + paper.test) as f64;
-            let (train, validation) = (share(paper.train), share(paper.validation));
-            split::assign(samples, Portions::Fractions { train, validation })
-        }
-    }
-}
-
-/// A larger number is more likely a typing error.
-const MOST_SAMPLES: usize = 1_000_000_000;
 
 fn layout(output: &Output) -> Result<OutputLayout, DataError> {
     match (output.layout, layout_of(&output.out)?) {

@@ -4,6 +4,7 @@ use std::f64::consts::TAU;
 use std::sync::atomic::AtomicBool;
 
 use cfo_numerics::Philox;
+use serde::{Deserialize, Serialize};
 
 use super::spectral::{Etdrk4, Modes, PeriodicGrid, tail_share};
 use super::{Equation, RandomField, SimulationError, options};
@@ -13,11 +14,12 @@ use crate::{Description, FieldShape, Trajectory};
 ///
 /// Pseudospectral on a finer grid that contains the stored points `j/grid`, 2/3 rule, ETDRK4. The solution stays
 /// within the range of its initial state (maximum principle), which bounds the step for the whole horizon.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burgers {
     /// Diffusion coefficient; 0.01 by default.
     pub viscosity: f64,
     /// Distribution of the initial states.
+    #[serde(flatten)]
     pub field: RandomField,
     /// Number of stored points; 100 by default: `0, 0.01, ..., 0.99`.
     pub grid: usize,

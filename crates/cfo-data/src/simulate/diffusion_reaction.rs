@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cfo_numerics::ode::{Controller, DOPRI5, Integrator, OdeError, Steps, VectorField};
+use serde::{Deserialize, Serialize};
 
 use super::legacy_random::LegacyRandom;
 use super::{Equation, SimulationError, options};
@@ -18,7 +19,7 @@ use crate::{Description, FieldShape, Trajectory};
 /// with standard normal initial values in every cell. The method is cell-centred finite volumes, a five-point Laplacian
 /// and Dormand-Prince 5(4) with SciPy's step control and dense output. With the default options trajectory i of seed 0
 /// is sample i of the benchmark's generator. Stored as `[y, x, channel]`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiffusionReaction {
     /// Diffusion coefficient of u; 1e-3 by default.
     pub activator_diffusion: f64,
@@ -77,7 +78,11 @@ impl Equation for DiffusionReaction {
                 "at most {:.3e} for this diffusion and grid",
                 self.horizon * MAX_STEPS / self.stable_steps()
             );
-            return Err(SimulationError::Option { name: "horizon", value: self.horizon.to_string(), need });
+            return Err(SimulationError::Option {
+                name: "horizon".into(),
+                value: self.horizon.to_string(),
+                need,
+            });
         }
         Ok(())
     }

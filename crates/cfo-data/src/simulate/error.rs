@@ -2,6 +2,7 @@
 
 use super::options::MAX_VALUES;
 use crate::TrajectoryError;
+use crate::distance::distance;
 
 /// Reasons why a simulation could not start or finish.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -10,11 +11,21 @@ pub enum SimulationError {
     #[error("`{name}` is {value}; it must be {need}")]
     Option {
         /// Name of the configuration's field.
-        name: &'static str,
+        name: String,
         /// The value.
         value: String,
         /// Accepted values.
         need: String,
+    },
+    /// There is no system or no option of this name.
+    #[error("unknown {what} `{found}`; known are `{}`", known.join("`, `"))]
+    Unknown {
+        /// `system`, or `option` with the name of the system.
+        what: String,
+        /// The name.
+        found: String,
+        /// The names that exist.
+        known: Vec<String>,
     },
     /// One trajectory would be larger than the largest that can be stored.
     #[error(
@@ -78,6 +89,10 @@ impl SimulationError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Option { name, need, .. } => Some(format!("set `{name}` to {need}")),
+            Self::Unknown { found, known, .. } => {
+                let nearest = known.iter().min_by_key(|name| distance(found, name))?;
+                Some(format!("`{nearest}` is the most similar name"))
+            }
             Self::TooLarge { .. } => Some("lower `frames` or `grid`".into()),
             Self::Seed { .. } => Some("choose a seed other than 0, or fewer than 4294967296 samples".into()),
             Self::Diverged { .. } => Some(

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use cfo_numerics::Philox;
 use realfft::num_complex::Complex;
+use serde::{Deserialize, Serialize};
 
 use super::burgers::{MAX_POINTS, RESOLVED, store};
 use super::spectral::{Etdrk4, Modes, PeriodicGrid, tail_share};
@@ -16,7 +17,7 @@ use crate::{Description, FieldShape, Trajectory};
 /// The initial state is a sum of ten sines of the two longest waves. It is integrated for `spin_up` before the first
 /// frame is stored. Each trajectory has its own length and frame spacing, both stored as parameters. Times start at 0
 /// with the first stored frame. The stored points are `j length/grid`, in units of the trajectory's own length.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KuramotoSivashinsky {
     /// Coefficient of the fourth derivative; 1 by default.
     pub viscosity: f64,
@@ -92,7 +93,7 @@ impl Equation for KuramotoSivashinsky {
         if steps > MAX_STEPS {
             let need = format!("at most {:e} at this step and viscosity", MAX_STEPS * self.longest_step());
             return Err(SimulationError::Option {
-                name: "horizon",
+                name: "horizon".into(),
                 value: format!("{} after a spin-up of {}", self.horizon, self.spin_up),
                 need,
             });

@@ -9,7 +9,7 @@ use super::SimulationError;
 pub(super) const MAX_VALUES: usize = 1 << 31;
 
 fn refuse(name: &'static str, value: impl Display, need: impl Into<String>) -> SimulationError {
-    SimulationError::Option { name, value: value.to_string(), need: need.into() }
+    SimulationError::Option { name: name.into(), value: value.to_string(), need: need.into() }
 }
 
 /// Checks that the option is finite and above zero.

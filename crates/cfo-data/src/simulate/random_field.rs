@@ -4,6 +4,7 @@ use std::f64::consts::TAU;
 
 use cfo_numerics::Philox;
 use realfft::num_complex::Complex;
+use serde::{Deserialize, Serialize};
 
 use super::{SimulationError, options};
 
@@ -12,7 +13,7 @@ use super::{SimulationError, options};
 /// It is the Karhunen-Loeve sum `sum_k lambda_k (xi_k cos(2 pi k x) + eta_k sin(2 pi k x))` with `lambda_k = sqrt(2)
 /// sigma ((2 pi k)^2 + tau^2)^(-gamma/2)` and standard normal `xi_k`, `eta_k`. There is no constant mode, so every
 /// field has mean zero.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RandomField {
     /// Amplitude: [`RandomField::PUBLIC_CODE`] by default, [`RandomField::PUBLISHED_TEXT`] for the published formula.
     pub sigma: f64,

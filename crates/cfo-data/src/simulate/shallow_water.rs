@@ -5,6 +5,7 @@ use std::f64::consts::PI;
 use std::sync::atomic::AtomicBool;
 
 use cfo_numerics::Philox;
+use serde::{Deserialize, Serialize};
 
 use super::legacy_random::LegacyRandom;
 use super::roe::{GHOSTS, Line, Sweep};
@@ -12,7 +13,8 @@ use super::{Equation, SimulationError, options};
 use crate::{Description, FieldShape, Trajectory};
 
 /// Distribution of the initial states.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Variant {
     /// The benchmark's distribution: depth 2 inside a circle about the origin, 1 outside, decided at the cell centres.
     /// Only the radius is random. On 128 x 128 cells there are just 81 different trajectories, so any split by index
@@ -47,7 +49,7 @@ impl std::str::FromStr for Variant {
 
     fn from_str(name: &str) -> Result<Self, SimulationError> {
         Self::ALL.into_iter().find(|variant| variant.name() == name).ok_or_else(|| SimulationError::Option {
-            name: "variant",
+            name: "variant".into(),
             value: format!("`{name}`"),
             need: Self::ALL.map(|variant| format!("`{variant}`")).join(" or "),
         })
@@ -61,7 +63,7 @@ impl std::str::FromStr for Variant {
 /// per step, as in the benchmark's solver. With the default options trajectory i of seed 0 is sample i of the
 /// benchmark's generator. Only the depth is stored, as `[x, y]`. The momenta are not stored, so a snapshot is not the
 /// whole state.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShallowWater {
     /// Distribution of the initial states.
     pub variant: Variant,

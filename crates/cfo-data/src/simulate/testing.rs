@@ -15,7 +15,7 @@ pub(super) fn relative_difference(ours: &[f32], reference: &[f32]) -> f64 {
 pub(super) fn assert_refused(equation: &dyn Equation, name: &str) {
     let error = equation.check().unwrap_err();
     assert!(
-        matches!(&error, SimulationError::Option { name: found, .. } if *found == name),
+        matches!(&error, SimulationError::Option { name: found, .. } if found == name),
         "{name}: {error}"
     );
     assert_eq!(equation.trajectory(0, 0), Err(error.clone()));

@@ -1,6 +1,7 @@
 //! Warnings about arrays of a file that are not read.
 
 use super::table::ARRAYS as KNOWN;
+use crate::distance::distance;
 use crate::store::container::array::shape_text;
 
 /// A named array or attribute, with its extents.
@@ -26,21 +27,6 @@ fn warning((name, shape): &Unknown) -> String {
         None => format!("arrays that are used: `{}`", KNOWN.join("`, `")),
     };
     format!("`{name}` of {} is not used; {advice}", shape_text(shape))
-}
-
-/// Edit distance of two words.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, letter) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, own) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *own);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]
