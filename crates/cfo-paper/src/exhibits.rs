@@ -1,5 +1,7 @@
 //! The paper's tables and figures in its order, and which experiment shows each.
 
+use serde_json::Value;
+
 use crate::options::Target;
 
 /// A table or a figure of the paper.
@@ -10,8 +12,8 @@ pub(crate) struct Exhibit {
     pub title: &'static str,
     /// The experiment that repeats it.
     pub target: Target,
-    /// Which rows of the experiment's table it has, by their text; none for a figure.
-    pub rows: Option<fn(&str) -> bool>,
+    /// Whether it has a row of the experiment's report; `None` for a figure.
+    pub rows: Option<fn(&Value) -> bool>,
     /// How the names of its figures' files begin.
     pub figures: &'static [&'static str],
 }
@@ -20,7 +22,7 @@ const fn table(
     label: &'static str,
     title: &'static str,
     target: Target,
-    rows: fn(&str) -> bool,
+    rows: fn(&Value) -> bool,
     figures: &'static [&'static str],
 ) -> Exhibit {
     Exhibit { label, title, target, rows: Some(rows), figures }
@@ -68,7 +70,7 @@ pub(crate) const EXHIBITS: [Exhibit; 25] = [
         "Table 3",
         "Neural ODE, PDE-Refiner and CFO",
         Target::Baselines,
-        |row| !row.contains("conditional"),
+        |row| row["method"] != "conditional-flow-matching",
         &["error-over-time-"],
     ),
     table("Table 4", "Endpoint errors and orders of splines on Lorenz", Target::SplineOrder, |_| true, &[]),
@@ -127,7 +129,7 @@ pub(crate) const EXHIBITS: [Exhibit; 25] = [
         "Figure 10",
         "Conditional flow matching on Burgers",
         Target::Baselines,
-        |row| row.contains("burgers"),
+        |row| row["system"] == "burgers",
         &["side-by-side-burgers"],
     ),
     table(
@@ -149,15 +151,14 @@ pub(crate) const EXHIBITS: [Exhibit; 25] = [
     table("Table 14", "CFO in wavelet coefficients", Target::Latent, |_| true, &["error-over-time-"]),
 ];
 
-/// The baseline, and CFO by a solver.
-fn of_solver(row: &str, solver: &str) -> bool {
-    row.contains("autoregressive") || row.contains(solver)
+/// Whether a row is the baseline's, or CFO's with a solver.
+fn of_solver(row: &Value, solver: &str) -> bool {
+    row["method"] == "autoregressive" || row["solver"] == solver
 }
 
-/// Next-step prediction on a system; a row begins with the system's name.
-fn is_baseline(row: &str, system: &str) -> bool {
-    let named = row.trim_start_matches("| ").split([' ', '|']).next();
-    named == Some(system) && row.contains("autoregressive")
+/// Whether a row is the autoregressive model's on a system.
+fn is_baseline(row: &Value, system: &str) -> bool {
+    row["system"] == system && row["method"] == "autoregressive"
 }
 
 /// The experiments that repeat them, each once, in the order in which they are first needed.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 
 use crate::all::Ending;
 use crate::exhibits::Exhibit;
@@ -21,6 +22,8 @@ struct Report {
     prose: String,
     /// The lines of its table; the first two are the heading.
     table: Vec<String>,
+    /// The rows of the table as data.
+    rows: Vec<Value>,
     /// Caption and file of each figure.
     figures: Vec<(String, PathBuf)>,
 }
@@ -28,7 +31,10 @@ struct Report {
 impl Report {
     fn read(folder: &Path) -> Result<Self> {
         let text = fs_err::read_to_string(folder.join("report.md"))?;
-        let mut report = Self::default();
+        let document = fs_err::read_to_string(folder.join("report.json"))?;
+        let document: Value = serde_json::from_str(&document)?;
+        let rows = document["rows"].as_array().cloned().unwrap_or_default();
+        let mut report = Self { rows, ..Self::default() };
         for line in text.lines() {
             match figure(line) {
                 Some((caption, file)) => report.figures.push((caption.to_owned(), PathBuf::from(file))),
@@ -72,14 +78,15 @@ impl Section {
         let name = exhibit.target.name();
         let report =
             Report::read(&out.join(name)).with_context(|| format!("reading the report of `{name}`"))?;
-        if let Some(belongs) = exhibit.rows {
-            let chosen = report.table.iter().enumerate().filter(|(i, row)| *i < 2 || belongs(row));
-            section.table = chosen.map(|(_, row)| row.clone()).collect();
+        let belongs = |row: &Value| exhibit.rows.is_some_and(|belongs| belongs(row));
+        if exhibit.rows.is_some() {
+            let (heading, lines) = report.table.split_at(report.table.len().min(2));
+            let chosen = lines.iter().zip(&report.rows).filter(|(_, row)| belongs(row));
+            section.table = heading.iter().chain(chosen.map(|(line, _)| line)).cloned().collect();
         }
         let marked = |note: &str| {
             let system = note.strip_prefix(MARK).and_then(|rest| rest.trim_start().split(':').next());
-            let row = system.map(|system| format!("| {system} {MARK}"));
-            row.is_some_and(|row| section.table.iter().any(|line| line.starts_with(&row)))
+            system.is_some_and(|system| report.rows.iter().any(|row| row["system"] == system && belongs(row)))
         };
         section.notes = report.prose.lines().filter(|line| marked(line)).map(str::to_owned).collect();
         let begins = |file: &Path| {
