@@ -18,7 +18,7 @@ use crate::Incomplete;
 use crate::exhibits::{self, EXHIBITS};
 use crate::experiment::NotAsked;
 use crate::findings::command;
-use crate::options::{Options, Target};
+use crate::options::{Choice, Options, Target};
 use crate::page::{self, Section};
 use crate::{Document, Record, carry_out, folder, refuse};
 use cfo_view::text::{Alignment, Table, duration};
@@ -29,7 +29,7 @@ pub(crate) struct Row {
     /// Its number in the paper.
     exhibit: &'static str,
     title: &'static str,
-    target: &'static str,
+    target: Target,
     #[serde(flatten)]
     ending: Ending,
     /// The experiment's report, relative to the page.
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Made> {
     if arguments.dry_run {
         return Ok((None, None));
     }
-    let failed: Vec<&str> = endings
+    let failed: Vec<String> = endings
         .iter()
         .filter(|(_, ending)| matches!(ending, Ending::Failed { .. } | Ending::Incomplete { .. }))
         .map(|(target, _)| target.name())
@@ -213,13 +213,12 @@ fn record(
     let rows = sections.iter().map(|section| Row {
         exhibit: section.exhibit.label,
         title: section.exhibit.title,
-        target: section.exhibit.target.name(),
+        target: section.exhibit.target,
         ending: section.ending.clone(),
         report: section.ending.seconds().map(|_| format!("{}/report.json", section.exhibit.target.name())),
         figures: section.figures.iter().map(|(_, path)| path.display().to_string()).collect(),
     });
-    let (target, scale) = (arguments.target.name(), arguments.scale);
-    let document = Document { target, scale, notes: vec![], rows: rows.collect() };
+    let document = Document::new(arguments, rows.collect());
     let markdown = page::markdown(&command(arguments), sections, endings, out)?;
     let html = page::html(&markdown, out)?;
     let (figures, pictures) = (Vec::new(), Vec::new());
@@ -246,7 +245,7 @@ fn text(sections: &[Section], out: &Path) -> String {
             Ending::NotAsked => "not asked for".into(),
             Ending::Failed { problem } => format!("failed: {problem}"),
         };
-        let [label, title, target] = [exhibit.label, exhibit.title, exhibit.target.name()].map(str::to_owned);
+        let [label, title, target] = [exhibit.label.into(), exhibit.title.into(), exhibit.target.name()];
         table.push([label, title, target, figures.len().to_string(), ending]);
     }
     let page: PathBuf = out.join("report.html");

@@ -27,30 +27,25 @@ fn trainings(setup: Setup) -> Vec<Training> {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Nothing>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.position().is_some() && system.backbones.len() > 1)?;
-    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
+    let Some(measured) = laboratory.measure(
+        |system| system.position().is_some() && system.backbones.len() > 1,
+        trainings,
+        |_, outcome| outcome.evaluate(),
+    )?
+    else {
         return Ok(None);
     };
     let rows: Vec<Row<Nothing>> =
         measured.networks.iter().map(|network| network.row(Option::as_ref, Nothing {})).collect();
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, _] = Row::of_errors();
     let findings = Findings {
         title: "CFO with different networks",
         about: "Relative L2 error of rollouts of quintic CFO trained on all times. The recipes differ only in the network. The paper has no \
                 number for CFO with the MLP on Burgers."
             .into(),
-        columns: vec![
-            system,
-            recipe,
-            words("network", |row: &Row<Nothing>| row.operator.to_owned()),
-            Row::of_size(),
-            error,
-            runs,
-            trajectories,
-            Row::of_paper(),
-            Row::of_training(),
-        ],
+        columns: Row::columns(
+            [words("network", |row| row.operator.to_owned()), Row::of_size()],
+            [Row::of_paper(), Row::of_training()],
+        ),
         verdict: String::new(),
         figures: errors_over_time("Rollout error by network", &measured, &rows, Option::as_ref, |color, row| {
             (row.operator.to_owned(), color, Line::Solid)

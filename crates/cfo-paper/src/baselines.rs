@@ -10,12 +10,11 @@ use crate::experiment::Laboratory;
 use crate::findings::Findings;
 use crate::network::{Row, errors_over_time, label};
 use crate::options::Options;
-use crate::outcome::Outcome;
-use crate::side_by_side::SideBySide;
+use crate::side_by_side::Gallery;
 use crate::system::Setup;
 use crate::training::Training;
 use crate::{Document, Record, published};
-use cfo_view::plot::{Line, Panels};
+use cfo_view::plot::Line;
 use cfo_view::text::scientific;
 
 /// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
@@ -55,13 +54,19 @@ fn trainings(setup: Setup) -> Vec<Training> {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Costs>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.position().is_some())?;
-    let mut pictures = Pictures::default();
-    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
-        let report = outcome.evaluate()?;
-        pictures.add(training, outcome)?;
-        Ok(report)
-    })?;
+    let mut gallery = Gallery::default();
+    let measured = laboratory.measure(
+        |system| system.position().is_some(),
+        trainings,
+        |training, outcome| {
+            let report = outcome.evaluate()?;
+            // Systems without space are not shown.
+            if outcome.trained.model().shape().axes > 0 {
+                gallery.add(training, outcome)?;
+            }
+            Ok(report)
+        },
+    )?;
     let Some(measured) = measured else { return Ok(None) };
     let row = |network: &super::network::Network<Option<cfo::Report>>| {
         let first = network.runs.first().and_then(Option::as_ref);
@@ -85,68 +90,20 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Cost
         figures: errors_over_time("Rollout error by method", &measured, &rows, Option::as_ref, |color, row| {
             (label(row.method).to_owned(), color, Line::Solid)
         }),
-        pictures: pictures.of(&measured.setups),
+        pictures: gallery.pictures(&measured.setups, "side-by-side-"),
         rows,
     };
     Ok(Some(findings.record(arguments, &measured)))
 }
 
 fn columns() -> Vec<Column<Row<Costs>>> {
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, _] = Row::of_errors();
-    vec![
-        system,
-        recipe,
-        Row::of_method(),
-        Row::of_size(),
-        error,
-        runs,
-        trajectories,
-        Row::of_paper(),
-        number("s per batch", |row: &Row<Costs>| scientific(row.own.seconds_per_batch)),
-        number("paper's", |row: &Row<Costs>| optional(row.own.paper_seconds_per_batch)),
-        number("evaluations", |row: &Row<Costs>| counted(row.own.evaluations)),
-    ]
-}
-
-/// Side by side, system by system: of the first run of each method.
-#[derive(Default)]
-struct Pictures {
-    under_way: Option<(Setup, Vec<&'static str>, Option<SideBySide>)>,
-    /// With the setup that they are of.
-    finished: Vec<(Setup, Vec<(String, Panels)>)>,
-}
-
-impl Pictures {
-    /// Adds a method. Systems without space are not shown.
-    fn add(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
-        let (setup, method) = (training.setup, training.method());
-        if self.under_way.as_ref().is_some_and(|(other, ..)| other.stem() != setup.stem()) {
-            self.close();
-        }
-        let (_, methods, shown) = self.under_way.get_or_insert_with(|| (setup, Vec::new(), None));
-        // Other seeds are not shown.
-        if outcome.trained.model().shape().axes > 0 && !methods.contains(&method) {
-            methods.push(method);
-            SideBySide::add(shown, method, outcome)?;
-        }
-        Ok(())
-    }
-
-    fn close(&mut self) {
-        if let Some((setup, _, Some(shown))) = self.under_way.take()
-            && shown.is_complete()
-        {
-            let stem = format!("side-by-side-{}", setup.stem());
-            self.finished.push((setup, shown.pictures(&stem, &setup.title())));
-        }
-    }
-
-    /// Those of the setups that did not fail.
-    fn of(mut self, setups: &[Setup]) -> Vec<(String, Panels)> {
-        self.close();
-        let whole = |setup: &Setup| setups.iter().any(|one| one.stem() == setup.stem());
-        let kept = self.finished.into_iter().filter(|(setup, _)| whole(setup));
-        kept.flat_map(|(_, pictures)| pictures).collect()
-    }
+    Row::columns(
+        [Row::of_method(), Row::of_size()],
+        [
+            Row::of_paper(),
+            number("s per batch", |row| scientific(row.own.seconds_per_batch)),
+            number("paper's", |row| optional(row.own.paper_seconds_per_batch)),
+            number("evaluations", |row| counted(row.own.evaluations)),
+        ],
+    )
 }

@@ -33,6 +33,11 @@ pub(crate) fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), scientific)
 }
 
+/// A number as `shown`, or `diverged` where there is none.
+pub(crate) fn diverged_or(value: Option<f64>, shown: fn(f64) -> String) -> String {
+    value.map_or_else(|| "diverged".into(), shown)
+}
+
 /// A count, or a dash where there is none.
 pub(crate) fn counted(value: Option<usize>) -> String {
     value.map_or_else(|| "-".into(), |count| count.to_string())

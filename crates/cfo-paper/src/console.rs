@@ -1,5 +1,7 @@
 //! The terminal as experiments see it.
 
+use std::fmt::Debug;
+use std::panic::RefUnwindSafe;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
@@ -7,7 +9,7 @@ use cfo::Observer;
 use cfo::engine::Device;
 
 /// What a command provides to experiments: messages, results, progress, Ctrl-C, devices.
-pub trait Console: Sync {
+pub trait Console: Debug + RefUnwindSafe + Sync {
     /// Writes a line to stderr.
     fn say(&self, text: &str);
 
@@ -40,10 +42,9 @@ pub trait Console: Sync {
 }
 
 /// A console that shows nothing.
-#[cfg(test)]
+#[derive(Debug)]
 pub(crate) struct Silent;
 
-#[cfg(test)]
 impl Console for Silent {
     fn say(&self, _: &str) {}
 

@@ -17,7 +17,7 @@ use cfo::{CfoError, Recipe, Trained, Trajectories};
 use crate::Incomplete;
 use crate::data::Simulated;
 use crate::network::Network;
-use crate::options::Options;
+use crate::options::{Choice, Options};
 use crate::outcome::Outcome;
 use crate::system::{SYSTEMS, Setup, System};
 use crate::training::{Training, print_plan};
@@ -51,16 +51,9 @@ struct Progress {
 }
 
 /// An experiment of `all` without a system that was requested.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("`--system` names no system of this experiment")]
 pub(crate) struct NotAsked;
-
-impl std::error::Error for NotAsked {}
-
-impl std::fmt::Display for NotAsked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("`--system` names no system of this experiment")
-    }
-}
 
 /// The environment of the experiments: device, folders, and what the command line changes.
 pub(crate) struct Laboratory<'a> {
@@ -79,7 +72,7 @@ impl<'a> Laboratory<'a> {
     }
 
     /// The setups of an experiment that were asked for: by default all systems that `belongs` accepts, each with every recipe.
-    pub fn setups(&self, belongs: impl Fn(&System) -> bool) -> Result<Vec<Setup>> {
+    fn setups(&self, belongs: impl Fn(&System) -> bool) -> Result<Vec<Setup>> {
         let scale = self.arguments.scale;
         let systems: Vec<&'static System> =
             SYSTEMS.iter().filter(|system| belongs(system) && system.exists_at(scale)).collect();
@@ -112,10 +105,11 @@ impl<'a> Laboratory<'a> {
     /// Training runs of one system follow each other, so that only one system's data are in memory.
     pub fn measure<T>(
         &self,
-        setups: &[Setup],
+        belongs: impl Fn(&System) -> bool,
         trainings: impl Fn(Setup) -> Vec<Training>,
         mut measure: impl FnMut(&Training, &Outcome<'_>) -> Result<T>,
     ) -> Result<Option<Measured<T>>> {
+        let setups = self.setups(belongs)?;
         let trainings: Vec<Vec<Training>> = setups.iter().map(|&setup| trainings(setup)).collect();
         if self.arguments.dry_run {
             self.plan(trainings.iter().flatten())?;

@@ -73,8 +73,12 @@ fn time_embedding_of(operator: &mut OperatorConfig) -> &mut bool {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Horizon>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.position().is_some())?;
-    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
+    let Some(measured) = laboratory.measure(
+        |system| system.position().is_some(),
+        trainings,
+        |_, outcome| outcome.evaluate(),
+    )?
+    else {
         return Ok(None);
     };
     let rows: Vec<Row<Horizon>> = measured.networks.iter().map(row).collect();
@@ -118,23 +122,11 @@ fn row(network: &Network<Option<Report>>) -> Row<Horizon> {
 }
 
 fn columns() -> Vec<Column<Row<Horizon>>> {
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, end] = Row::of_errors();
-    vec![
-        system,
-        recipe,
-        words("trained on", |row: &Row<Horizon>| row.own.part().to_owned()),
-        words(
-            "time as input",
-            |row: &Row<Horizon>| {
-                if row.own.time_embedding { "yes".into() } else { "no".into() }
-            },
-        ),
-        error,
-        runs,
-        trajectories,
-        number("second half", |row: &Row<Horizon>| optional(row.own.second_half)),
-        end,
-        Row::of_paper(),
-    ]
+    Row::columns(
+        [
+            words("trained on", |row| row.own.part().to_owned()),
+            words("time as input", |row| if row.own.time_embedding { "yes".into() } else { "no".into() }),
+        ],
+        [number("second half", |row| optional(row.own.second_half)), Row::of_end(), Row::of_paper()],
+    )
 }

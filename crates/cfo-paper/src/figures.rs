@@ -11,16 +11,16 @@ use serde::Serialize;
 
 use crate::columns::{Column, number, optional, words};
 use crate::experiment::Laboratory;
-use crate::findings::{Findings, marked};
+use crate::findings::{Findings, marked, setup_figure};
 use crate::network::label;
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::published::percent;
-use crate::side_by_side::SideBySide;
+use crate::side_by_side::Gallery;
 use crate::system::Setup;
 use crate::training::Training;
 use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Panels, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 use cfo_view::text::duration;
 
 /// The system whose losses are shown.
@@ -76,8 +76,7 @@ struct Course {
 #[derive(Default)]
 struct Found {
     rows: Vec<Row>,
-    /// By the stem of the setup's figures.
-    shown: HashMap<String, Option<SideBySide>>,
+    gallery: Gallery,
     /// Of the training runs of a setup.
     losses: HashMap<String, Vec<Course>>,
 }
@@ -111,9 +110,7 @@ impl Found {
 
     /// Keeps a method's predictions of the trajectories that CFO's errors choose.
     fn add_pictures(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
-        let of_system = self.shown.entry(training.setup.stem()).or_default();
-        SideBySide::add(of_system, training.method(), outcome)?;
-        for one in of_system.iter().flat_map(|of_system| &of_system.shown) {
+        for one in self.gallery.add(training, outcome)? {
             let paper =
                 || published::figure("Figure 4", training.system().name(), &training.spline()?, one.rank);
             self.rows.push(Row {
@@ -130,15 +127,18 @@ impl Found {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.name() == LOSSES || PICTURED.contains(&system.name()))?;
     let mut found = Found::default();
-    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
-        if training.system().name() == LOSSES {
-            found.add_loss(training, outcome);
-            return Ok(());
-        }
-        found.add_pictures(training, outcome)
-    })?;
+    let measured = laboratory.measure(
+        |system| system.name() == LOSSES || PICTURED.contains(&system.name()),
+        trainings,
+        |training, outcome| {
+            if training.system().name() == LOSSES {
+                found.add_loss(training, outcome);
+                return Ok(());
+            }
+            found.add_pictures(training, outcome)
+        },
+    )?;
     let Some(measured) = measured else { return Ok(None) };
     let whole = |row: &Row| measured.setups.iter().any(|setup| setup.stem() == row.setup.stem());
     found.rows.retain(whole);
@@ -151,7 +151,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> 
         columns: columns(),
         verdict: String::new(),
         figures: measured.setups.iter().flat_map(|setup| loss_figures(setup, &found)).collect(),
-        pictures: measured.setups.iter().flat_map(|setup| pictures(setup, &found)).collect(),
+        pictures: found.gallery.pictures(&measured.setups, ""),
         rows: found.rows,
     };
     Ok(Some(findings.record(arguments, &measured)))
@@ -180,12 +180,6 @@ fn columns() -> Vec<Column<Row>> {
     ]
 }
 
-/// Next-step prediction beside CFO on the worst and the median trajectory.
-fn pictures(setup: &Setup, found: &Found) -> Vec<(String, Panels)> {
-    let of_system = found.shown.get(&setup.stem()).and_then(Option::as_ref);
-    of_system.map_or_else(Vec::new, |of_system| of_system.pictures(&setup.stem(), &setup.title()))
-}
-
 /// The losses over the steps and over the seconds of training.
 fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
     let Some(losses) = found.losses.get(&setup.stem()) else { return vec![] };
@@ -197,14 +191,9 @@ fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
                 .map(|(&(step, loss), &time)| (if seconds { time } else { step }, loss));
             Series::new(*label, points.collect(), color, Line::Solid)
         });
-        let figure = Figure {
-            title: format!("Training loss against {over}: {}", setup.title()),
-            x: Axis { label: unit.into(), scale: AxisScale::Logarithmic },
-            y: Axis { label: "loss (1: nothing changes)".into(), scale: AxisScale::Logarithmic },
-            series: series.collect(),
-            size: (720, 400),
-        };
-        (format!("loss-over-{over}-{}", setup.stem()), figure)
+        let axes = [Axis::logarithmic(unit), Axis::logarithmic("loss (1: nothing changes)")];
+        let title = format!("Training loss against {over}");
+        setup_figure(setup, &format!("loss-over-{over}"), &title, axes, series.collect())
     };
     vec![figure("steps", "step", false), figure("time", "seconds of training", true)]
 }

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use crate::columns::{Column, table};
 use crate::experiment::Measured;
-use crate::options::{Options, Scale};
+use crate::options::{Choice, Options, Scale};
 use crate::system::{Setup, System};
 use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Panels, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Panels, Series};
 
 /// What an experiment found, before it is laid out.
 pub(crate) struct Findings<R> {
@@ -24,16 +24,16 @@ pub(crate) struct Findings<R> {
     pub pictures: Vec<(String, Panels)>,
 }
 
-/// The error of rollouts over time, a line for each run, and the stem of its file's name.
-pub(crate) fn error_over_time(setup: &Setup, what: &str, series: Vec<Series>) -> (String, Figure) {
-    let figure = Figure {
-        title: format!("{what}: {}", setup.title()),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series,
-        size: (720, 400),
-    };
-    (format!("error-over-time-{}", setup.stem()), figure)
+/// Returns a figure about a setup, and the stem of its file's name.
+pub(crate) fn setup_figure(
+    setup: &Setup,
+    stem: &str,
+    title: &str,
+    [x, y]: [Axis; 2],
+    series: Vec<Series>,
+) -> (String, Figure) {
+    let figure = Figure { title: format!("{title}: {}", setup.title()), x, y, series, size: (720, 400) };
+    (format!("{stem}-{}", setup.stem()), figure)
 }
 
 impl<R: Serialize> Findings<R> {
@@ -71,9 +71,8 @@ impl<R: Serialize> Findings<R> {
             command(arguments)
         );
         let text = format!("{}\n\n{setting}\n{}\n{footnotes}{}", self.about, table.text(), self.verdict);
-        let (target, scale) = (arguments.target.name(), arguments.scale);
         let notes = caveats.into_iter().chain(missing).collect();
-        let document = Document { target, scale, notes, rows: self.rows };
+        let document = Document { notes, ..Document::new(arguments, self.rows) };
         let (figures, pictures) = (self.figures, self.pictures);
         let failures = measured.failures.clone();
         Record { document, text, markdown, figures, pictures, files: Vec::new(), failures }

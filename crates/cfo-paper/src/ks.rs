@@ -42,8 +42,12 @@ fn paper(training: &Training, column: &str) -> Option<f64> {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Time>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.name() == KURAMOTO_SIVASHINSKY)?;
-    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
+    let Some(measured) = laboratory.measure(
+        |system| system.name() == KURAMOTO_SIVASHINSKY,
+        trainings,
+        |_, outcome| outcome.evaluate(),
+    )?
+    else {
         return Ok(None);
     };
     let networks = measured.networks.iter();
@@ -76,19 +80,9 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Time
 }
 
 fn columns() -> Vec<Column<Row<Time>>> {
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, _] = Row::of_errors();
-    vec![
-        system,
-        recipe,
-        Row::of_method(),
-        error,
-        runs,
-        trajectories,
-        Row::of_paper(),
-        Row::of_training(),
-        number("paper's", |row: &Row<Time>| row.own.paper_seconds.map_or_else(|| "-".into(), duration)),
-    ]
+    let papers =
+        number("paper's", |row: &Row<Time>| row.own.paper_seconds.map_or_else(|| "-".into(), duration));
+    Row::columns([Row::of_method()], [Row::of_paper(), Row::of_training(), papers])
 }
 
 /// CFO against each other method: its error and its training time.

@@ -59,10 +59,11 @@ type Measured = (Option<Report>, [usize; 3]);
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Space>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| paper(system.name()).is_some())?;
-    let measured = laboratory.measure(&setups, trainings, |_, outcome| {
-        Ok((outcome.evaluate()?, outcome.trained.model().setting.field))
-    })?;
+    let measured = laboratory.measure(
+        |system| paper(system.name()).is_some(),
+        trainings,
+        |_, outcome| Ok((outcome.evaluate()?, outcome.trained.model().setting.field)),
+    )?;
     let Some(measured) = measured else { return Ok(None) };
     let rows: Vec<Row<Space>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
@@ -108,18 +109,12 @@ impl Space {
 }
 
 fn columns() -> Vec<Column<Row<Space>>> {
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, _] = Row::of_errors();
-    vec![
-        system,
-        recipe,
-        words("space", |row: &Row<Space>| row.own.label()),
-        number("field", |row: &Row<Space>| row.own.field.map(|side| side.to_string()).join(" x ")),
-        Row::of_size(),
-        error,
-        runs,
-        trajectories,
-        Row::of_paper(),
-        Row::of_training(),
-    ]
+    Row::columns(
+        [
+            words("space", |row| row.own.label()),
+            number("field", |row| row.own.field.map(|side| side.to_string()).join(" x ")),
+            Row::of_size(),
+        ],
+        [Row::of_paper(), Row::of_training()],
+    )
 }

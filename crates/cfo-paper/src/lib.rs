@@ -37,7 +37,6 @@ mod system;
 mod table1;
 mod training;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -51,24 +50,17 @@ use cfo_view::plot::{self, Figure, Panels};
 use cfo_view::text::json;
 
 pub use console::Console;
-pub use options::{Editions, Options, Scale, Share, Target};
+pub use options::{Choice, Editions, Options, Scale, Share, Target};
 
 /// An experiment of which a part failed: its report is written, and the command fails.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
 pub struct Incomplete {
     /// What is missing and why.
     pub problem: String,
     /// What to do.
     pub hint: String,
 }
-
-impl fmt::Display for Incomplete {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problem)
-    }
-}
-
-impl std::error::Error for Incomplete {}
 
 /// Runs an experiment, prints its results and writes its report.
 ///
@@ -216,9 +208,15 @@ impl<D: Serialize> Record<D> {
 /// What every target's JSON document has.
 #[derive(Debug, Serialize)]
 struct Document<R> {
-    target: &'static str,
+    target: Target,
     scale: Scale,
     /// What a reader of the errors must know.
     notes: Vec<String>,
     rows: Vec<R>,
+}
+
+impl<R> Document<R> {
+    fn new(arguments: &Options, rows: Vec<R>) -> Self {
+        Self { target: arguments.target, scale: arguments.scale, notes: Vec::new(), rows }
+    }
 }

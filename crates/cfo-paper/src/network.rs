@@ -4,14 +4,14 @@ use cfo::Report;
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use crate::columns::{Column, number, optional, words};
+use crate::columns::{Column, diverged_or, number, optional, words};
 use crate::experiment::Measured;
-use crate::findings::{error_over_time, marked};
+use crate::findings::{marked, setup_figure};
 use crate::spread::Spread;
 use crate::system::Setup;
 use crate::training::Training;
-use cfo_view::plot::{Figure, Line, Series};
-use cfo_view::text::scientific;
+use cfo_view::plot::{Axis, Figure, Line, Series};
+use cfo_view::text::{duration, scientific};
 
 /// A network that was trained with every seed, and what was measured of each run.
 pub(crate) struct Network<T> {
@@ -113,13 +113,25 @@ pub(crate) fn label(method: &str) -> &str {
     }
 }
 
-/// Columns that tables of networks share.
+/// Columns of tables of networks.
 impl<X> Row<X> {
-    pub fn of_system() -> [Column<Self>; 2] {
-        [
+    /// Returns all columns: system and recipe, `before`, the error with its deviations, `after`.
+    pub fn columns<const B: usize, const A: usize>(
+        before: [Column<Self>; B],
+        after: [Column<Self>; A],
+    ) -> Vec<Column<Self>> {
+        let mut columns = vec![
             words("system", |row: &Self| marked(row.setup)),
             words("recipe", |row: &Self| row.recipe.name().to_owned()),
-        ]
+        ];
+        columns.extend(before);
+        columns.extend([
+            number("relative L2", |row: &Self| diverged_or(row.error.relative_l2, scientific)),
+            number("± runs", |row: &Self| optional(row.error.std_runs)),
+            number("± trajectories", |row: &Self| optional(row.error.std_trajectories)),
+        ]);
+        columns.extend(after);
+        columns
     }
 
     pub fn of_method() -> Column<Self> {
@@ -130,16 +142,9 @@ impl<X> Row<X> {
         number("parameters", |row: &Self| row.parameters.to_string())
     }
 
-    /// Mean, deviation over runs, deviation over trajectories, error at the last snapshot.
-    pub fn of_errors() -> [Column<Self>; 4] {
-        [
-            number("relative L2", |row: &Self| {
-                row.error.relative_l2.map_or_else(|| "diverged".into(), scientific)
-            }),
-            number("± runs", |row: &Self| optional(row.error.std_runs)),
-            number("± trajectories", |row: &Self| optional(row.error.std_trajectories)),
-            number("at the end", |row: &Self| optional(row.error.final_time)),
-        ]
+    /// The error at the last snapshot.
+    pub fn of_end() -> Column<Self> {
+        number("at the end", |row: &Self| optional(row.error.final_time))
     }
 
     pub fn of_paper() -> Column<Self> {
@@ -151,7 +156,7 @@ impl<X> Row<X> {
 
     /// The time of one training run.
     pub fn of_training() -> Column<Self> {
-        number("training", |row: &Self| cfo_view::text::duration(row.seconds))
+        number("training", |row: &Self| duration(row.seconds))
     }
 }
 
@@ -164,15 +169,16 @@ pub(crate) fn errors_over_time<T, X>(
     report: impl Fn(&T) -> Option<&Report>,
     look: impl Fn(usize, &Row<X>) -> (String, usize, Line),
 ) -> Vec<(String, Figure)> {
-    let figure = |setup: &Setup| {
-        let of_setup = rows.iter().zip(&measured.networks).filter(|(row, _)| row.is_of(setup));
-        let series = of_setup.enumerate().filter_map(|(at, (row, network))| {
+    let of_setup = |setup: &Setup| {
+        let networks = rows.iter().zip(&measured.networks).filter(|(row, _)| row.is_of(setup));
+        let series = networks.enumerate().filter_map(|(at, (row, network))| {
             let report = network.runs.first().and_then(&report)?;
             let (label, color, line) = look(at, row);
             let points = report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect();
             Some(Series::new(label, points, color, line))
         });
-        error_over_time(setup, title, series.collect())
+        let axes = [Axis::linear("time"), Axis::logarithmic("relative L2 error")];
+        setup_figure(setup, "error-over-time", title, axes, series.collect())
     };
-    measured.setups.iter().map(figure).collect()
+    measured.setups.iter().map(of_setup).collect()
 }

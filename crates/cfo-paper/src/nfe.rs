@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::columns::{Column, counted, number, words};
 use crate::experiment::Laboratory;
-use crate::findings::Findings;
+use crate::findings::{Findings, setup_figure};
 use crate::network::{Network, Row};
 use crate::options::Options;
 use crate::outcome::Outcome;
@@ -15,7 +15,7 @@ use crate::published::percent;
 use crate::system::Setup;
 use crate::training::Training;
 use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 
 const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
 /// Budgets of evaluations, relative to the baseline's.
@@ -44,12 +44,14 @@ fn trainings(setup: Setup) -> Vec<Training> {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Budget>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.position().is_some())?;
-    let measured =
-        laboratory.measure(&setups, trainings, |training, outcome| match training.prediction() {
+    let measured = laboratory.measure(
+        |system| system.position().is_some(),
+        trainings,
+        |training, outcome| match training.prediction() {
             Some(_) => Ok(vec![outcome.evaluate()?]),
             None => budgets(outcome),
-        })?;
+        },
+    )?;
     let Some(measured) = measured else { return Ok(None) };
     let rows: Vec<Row<Budget>> = measured.networks.iter().flat_map(rows).collect();
     let findings = Findings {
@@ -105,23 +107,16 @@ fn rows(network: &Network<Vec<Option<Report>>>) -> Vec<Row<Budget>> {
 }
 
 fn columns() -> Vec<Column<Row<Budget>>> {
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, end] = Row::of_errors();
-    vec![
-        system,
-        recipe,
-        words("method", |row: &Row<Budget>| match row.own.solver {
-            Some(solver) => format!("CFO, {solver}"),
-            None => row.label(),
-        }),
-        number("budget", |row: &Row<Budget>| percent(row.own.share)),
-        number("evaluations", |row: &Row<Budget>| counted(row.own.evaluations)),
-        error,
-        runs,
-        trajectories,
-        end,
-        Row::of_paper(),
-    ]
+    Row::columns(
+        [
+            words("method", |row| {
+                row.own.solver.map_or_else(|| row.label(), |solver| format!("CFO, {solver}"))
+            }),
+            number("budget", |row| percent(row.own.share)),
+            number("evaluations", |row| counted(row.own.evaluations)),
+        ],
+        [Row::of_end(), Row::of_paper()],
+    )
 }
 
 fn figure(setup: &Setup, rows: &[Row<Budget>]) -> (String, Figure) {
@@ -141,12 +136,7 @@ fn figure(setup: &Setup, rows: &[Row<Budget>]) -> (String, Figure) {
         let points = vec![(first, error), (last, error)];
         series.push(Series::new("autoregressive", points, 3, Line::Dashed));
     }
-    let figure = Figure {
-        title: format!("Error over evaluations: {}", setup.title()),
-        x: Axis { label: "network evaluations".into(), scale: AxisScale::Logarithmic },
-        y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
-        series,
-        size: (720, 400),
-    };
-    (format!("error-over-evaluations-{}", setup.stem()), figure)
+    let axes =
+        [Axis::logarithmic("network evaluations"), Axis::logarithmic("relative L2 error at the final time")];
+    setup_figure(setup, "error-over-evaluations", "Error over evaluations", axes, series)
 }

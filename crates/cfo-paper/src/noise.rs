@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::columns::{Column, number};
 use crate::experiment::Laboratory;
-use crate::findings::Findings;
+use crate::findings::{Findings, setup_figure};
 use crate::network::Row;
 use crate::options::Options;
 use crate::system::Setup;
 use crate::training::Training;
 use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 
 /// The systems of the paper's figure.
 const SYSTEMS: [&str; 2] = ["diffusion-reaction", "shallow-water"];
@@ -37,8 +37,12 @@ fn trainings(setup: Setup) -> Vec<Training> {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Noise>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| SYSTEMS.contains(&system.name()))?;
-    let Some(measured) = laboratory.measure(&setups, trainings, |_, outcome| outcome.evaluate())? else {
+    let Some(measured) = laboratory.measure(
+        |system| SYSTEMS.contains(&system.name()),
+        trainings,
+        |_, outcome| outcome.evaluate(),
+    )?
+    else {
         return Ok(None);
     };
     let networks = measured.networks.iter();
@@ -70,20 +74,15 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Nois
 }
 
 fn columns() -> Vec<Column<Row<Noise>>> {
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, _] = Row::of_errors();
-    vec![
-        system,
-        recipe,
-        number("amplitude", |row: &Row<Noise>| short(row.own.amplitude)),
-        error,
-        runs,
-        trajectories,
-        number("relative to no noise", |row: &Row<Noise>| {
-            row.own.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
-        }),
-        Row::of_training(),
-    ]
+    Row::columns(
+        [number("amplitude", |row| short(row.own.amplitude))],
+        [
+            number("relative to no noise", |row| {
+                row.own.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+            }),
+            Row::of_training(),
+        ],
+    )
 }
 
 /// A power of ten, or 0.
@@ -125,16 +124,10 @@ fn figure(setup: &Setup, rows: &[Row<Noise>]) -> (String, Figure) {
         let points = vec![(first.0, error), (last.0, error)];
         series.push(Series::new("without", points, 1, Line::Dashed));
     }
-    let figure = Figure {
-        title: format!("Error against the path's noise: {}", setup.title()),
-        x: Axis {
-            label: "amplitude of the noise, in normalised values".into(),
-            scale: AxisScale::Logarithmic,
-        },
-        // Logarithmic: small differences are not drawn large.
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
-        series,
-        size: (720, 400),
-    };
-    (format!("error-over-noise-{}", setup.stem()), figure)
+    // Logarithmic: small differences are not drawn large.
+    let axes = [
+        Axis::logarithmic("amplitude of the noise, in normalised values"),
+        Axis::logarithmic("relative L2 error"),
+    ];
+    setup_figure(setup, "error-over-noise", "Error against the path's noise", axes, series)
 }

@@ -4,43 +4,58 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use cfo::paper::Edition;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::Console;
+use crate::console::{Console, Silent};
 
-/// An experiment and how it is run.
-#[derive(Clone)]
+/// Repeat an experiment of the paper and write a report with the paper's numbers beside the measured ones
+#[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// The experiment.
+    /// Experiment to run
     pub target: Target,
-    /// Its scale.
+    /// Scale of the experiment
+    #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     pub scale: Scale,
-    /// Folder of the report; by default `runs/TARGET`.
+    /// Folder for the report; an existing report is replaced [default: runs/TARGET]
+    #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Folder of the training runs, which all experiments share.
+    /// Folder for the training runs, shared by all experiments: finished runs are reused, interrupted runs are continued
+    #[arg(long, value_name = "DIR", default_value = "runs/trainings")]
     pub runs: PathBuf,
-    /// Recipes to train with; by default both for `table1`, else the paper's.
+    /// Recipes to train with [default: both for table1, else paper]
+    #[arg(long, value_enum)]
     pub recipe: Option<Editions>,
-    /// Number of training runs with consecutive seeds; by default 3 for the quickstart, else 1.
+    /// Number of training runs on the same data, with consecutive seeds from `--seed`; the report has their mean and standard
+    /// deviation [default: 3 for quickstart, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
-    /// Whether the training runs are only listed.
+    /// List the networks that would be trained, with their recipes, without training
+    #[arg(long)]
     pub dry_run: bool,
-    /// The systems; all if empty.
+    /// Run only this system of the experiment; may be repeated
+    #[arg(long, value_name = "SYSTEM")]
     pub system: Vec<String>,
-    /// Keys that are overridden in every recipe, as in `train.steps=2000`.
+    /// Override a key of every recipe, as in `train.steps=2000`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// The share of the training runs that this process does, without a report.
+    /// Do only the I-th of N equal shares of the training runs and write no report; for several processes with the same `--runs`
+    #[arg(long, value_name = "I/N")]
     pub share: Option<Share>,
-    /// The device by name.
+    /// Device: `auto`, `cpu` or `cuda:N`
+    #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Seed of the data and of the first training run.
+    /// Seed of the data and of the first training run
+    #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Whether a JSON document is printed.
+    /// Print one JSON document, and nothing else, to stdout
+    #[arg(long)]
     pub json: bool,
     /// Whether `all` makes this report: `all` then prints its contents, and systems that it does not have are not an error.
+    #[arg(skip)]
     pub part_of_all: bool,
-    /// What prints and shows progress.
+    /// What prints and shows progress; by default nothing is shown.
+    #[arg(skip = &Silent as &dyn Console)]
     pub console: &'static dyn Console,
 }
 
@@ -59,7 +74,8 @@ impl Options {
 }
 
 /// Experiments of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// Velocity error of linear and quintic splines on Lorenz, and its order of convergence
     SplineOrder,
@@ -93,29 +109,6 @@ pub enum Target {
     All,
 }
 
-impl Target {
-    /// Returns the name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SplineOrder => "spline-order",
-            Self::SplineChoice => "spline-choice",
-            Self::Quickstart => "quickstart",
-            Self::Table1 => "table1",
-            Self::Nfe => "nfe",
-            Self::Noise => "noise",
-            Self::Reverse => "reverse",
-            Self::Extrapolation => "extrapolation",
-            Self::Backbones => "backbones",
-            Self::Runtime => "runtime",
-            Self::Baselines => "baselines",
-            Self::Latent => "latent",
-            Self::Ks => "ks",
-            Self::Figures => "figures",
-            Self::All => "all",
-        }
-    }
-}
-
 /// The recipes to train with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Editions {
@@ -128,15 +121,6 @@ pub enum Editions {
 }
 
 impl Editions {
-    /// Returns the name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Paper => "paper",
-            Self::Ours => "ours",
-            Self::Both => "both",
-        }
-    }
-
     /// Returns the editions.
     pub fn list(self) -> &'static [Edition] {
         match self {
@@ -155,16 +139,6 @@ pub enum Scale {
     Smoke,
     /// The paper's data, networks and training steps
     Paper,
-}
-
-impl Scale {
-    /// Returns the name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Smoke => "smoke",
-            Self::Paper => "paper",
-        }
-    }
 }
 
 /// One of several equal shares of the training runs.
@@ -193,6 +167,16 @@ impl FromStr for Share {
         }
     }
 }
+
+/// The choices of an option.
+pub trait Choice: ValueEnum {
+    /// Returns the name on the command line.
+    fn name(&self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl<T: ValueEnum> Choice for T {}
 
 #[cfg(test)]
 mod tests {

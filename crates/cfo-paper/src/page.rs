@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::all::Ending;
 use crate::exhibits::Exhibit;
 use crate::findings::MARK;
-use crate::options::Target;
+use crate::options::{Choice, Target};
 use cfo_view::text::duration;
 
 /// The parts of an experiment's report.
@@ -77,7 +77,7 @@ impl Section {
         }
         let name = exhibit.target.name();
         let report =
-            Report::read(&out.join(name)).with_context(|| format!("reading the report of `{name}`"))?;
+            Report::read(&out.join(&name)).with_context(|| format!("reading the report of `{name}`"))?;
         let belongs = |row: &Value| exhibit.rows.is_some_and(|belongs| belongs(row));
         if exhibit.rows.is_some() {
             let (heading, lines) = report.table.split_at(report.table.len().min(2));
@@ -94,7 +94,7 @@ impl Section {
             exhibit.figures.iter().any(|start| stem.starts_with(start))
         };
         let own = report.figures.into_iter().filter(|(_, file)| begins(file));
-        section.figures = own.map(|(caption, file)| (caption, Path::new(name).join(file))).collect();
+        section.figures = own.map(|(caption, file)| (caption, Path::new(&name).join(file))).collect();
         Ok(section)
     }
 

@@ -18,7 +18,7 @@ use crate::options::{Options, Scale};
 use crate::published::percent;
 use crate::spread::Spread;
 use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 use cfo_view::text::scientific;
 
 const SYSTEM: &str = "lorenz";
@@ -197,8 +197,7 @@ fn record(
         table.markdown(),
         arguments.seed,
     );
-    let (target, scale) = (arguments.target.name(), arguments.scale);
-    let document = Document { target, scale, notes: vec![], rows };
+    let document = Document::new(arguments, rows);
     let figures = figures(curves, losses);
     Record { document, text, markdown, figures, pictures: vec![], files: vec![], failures: vec![] }
 }
@@ -232,18 +231,17 @@ fn verdict(rows: &[Row]) -> String {
 }
 
 fn figures(curves: Vec<Series>, losses: Vec<Series>) -> Vec<(String, Figure)> {
-    let axis = |label: &str, scale| Axis { label: label.into(), scale };
     let over_time = Figure {
         title: "Rollout error on the Lorenz system".into(),
-        x: axis("time", AxisScale::Linear),
-        y: axis("relative L2 error", AxisScale::Logarithmic),
+        x: Axis::linear("time"),
+        y: Axis::logarithmic("relative L2 error"),
         series: curves,
         size: (640, 400),
     };
     let loss = Figure {
         title: "Training loss (each method's own)".into(),
-        x: axis("step", AxisScale::Linear),
-        y: axis("mean squared error", AxisScale::Logarithmic),
+        x: Axis::linear("step"),
+        y: Axis::logarithmic("mean squared error"),
         series: losses,
         size: (640, 400),
     };

@@ -12,7 +12,7 @@ use cfo::paper::Edition;
 use cfo::{Budget, Request, Solver};
 use serde::Serialize;
 
-use crate::columns::{Column, number, words};
+use crate::columns::{Column, diverged_or, number, words};
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
 use crate::noise::short;
@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::training::Training;
 use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 use cfo_view::text::scientific;
 
 /// The system of this experiment.
@@ -83,11 +83,12 @@ impl Found {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.name() == SYSTEM)?;
     let trainings = |setup| vec![Training::flow(setup, Spline::Quintic, 1.0)];
-    let measured = laboratory.measure(&setups, trainings, |training, outcome| {
-        Found::new(training.setup.edition, outcome, arguments.seed)
-    })?;
+    let measured = laboratory.measure(
+        |system| system.name() == SYSTEM,
+        trainings,
+        |training, outcome| Found::new(training.setup.edition, outcome, arguments.seed),
+    )?;
     let Some(mut measured) = measured else { return Ok(None) };
     let mut all = Found::default();
     for found in measured.networks.iter_mut().flat_map(|network| network.runs.drain(..)) {
@@ -212,7 +213,7 @@ fn columns() -> Vec<Column<Row>> {
         number("from", |row: &Row| format!("{:.2}", row.from)),
         number("to", |row: &Row| format!("{:.2}", row.to)),
         number("noise", |row: &Row| short(row.noise)),
-        number("relative L2", |row: &Row| row.relative_l2.map_or_else(|| "diverged".into(), scientific)),
+        number("relative L2", |row: &Row| diverged_or(row.relative_l2, scientific)),
     ]
 }
 
@@ -220,8 +221,8 @@ fn error_figure(curves: Vec<(String, Vec<(f64, f64)>)>) -> (String, Figure) {
     let series = curves.into_iter().enumerate();
     let figure = Figure {
         title: "Backward from the last snapshot: Burgers".into(),
-        x: Axis { label: "time".into(), scale: AxisScale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: AxisScale::Logarithmic },
+        x: Axis::linear("time"),
+        y: Axis::logarithmic("relative L2 error"),
         series: series
             .map(|(color, (label, points))| Series::new(label, points, color, Line::Solid))
             .collect(),
@@ -237,8 +238,8 @@ fn field_figure(fields: Vec<(String, Vec<f32>)>) -> (String, Figure) {
     });
     let figure = Figure {
         title: "The first snapshot of a test trajectory, reconstructed backward: Burgers".into(),
-        x: Axis { label: "grid point".into(), scale: AxisScale::Linear },
-        y: Axis { label: "u".into(), scale: AxisScale::Linear },
+        x: Axis::linear("grid point"),
+        y: Axis::linear("u"),
         series: series.collect(),
         size: (680, 400),
     };

@@ -8,9 +8,9 @@ use cfo::numerics::Spline;
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use crate::columns::{Column, counted, number, words};
+use crate::columns::{Column, counted, diverged_or, number, words};
 use crate::experiment::Laboratory;
-use crate::findings::{Findings, marked};
+use crate::findings::{Findings, marked, setup_figure};
 use crate::network::label;
 use crate::options::Options;
 use crate::outcome::Outcome;
@@ -18,7 +18,7 @@ use crate::published::percent;
 use crate::system::Setup;
 use crate::training::Training;
 use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 use cfo_view::text::scientific;
 
 /// Budgets of the sweep, relative to the baseline's evaluations; the table has the first.
@@ -73,8 +73,9 @@ fn trainings(setup: Setup) -> Vec<Training> {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.position().is_some())?;
-    let Some(measured) = laboratory.measure(&setups, trainings, row)? else { return Ok(None) };
+    let Some(measured) = laboratory.measure(|system| system.position().is_some(), trainings, row)? else {
+        return Ok(None);
+    };
     let rows: Vec<Row> = measured.networks.iter().flat_map(|network| network.runs.clone()).collect();
     let findings = Findings {
         title: "Time of training and of rollouts",
@@ -167,11 +168,9 @@ fn columns() -> Vec<Column<Row>> {
         number("step", |row: &Row| milliseconds(1e3 * row.seconds_per_step)),
         number("(paper)", |row: &Row| brackets(row.paper_seconds_per_step.map(|s| milliseconds(1e3 * s)))),
         number("evaluations", |row: &Row| counted(row.evaluations)),
-        number("rollout", |row: &Row| {
-            row.milliseconds_per_trajectory.map_or_else(|| "diverged".into(), milliseconds)
-        }),
+        number("rollout", |row: &Row| diverged_or(row.milliseconds_per_trajectory, milliseconds)),
         number("(paper)", |row: &Row| brackets(row.paper_milliseconds_per_trajectory.map(milliseconds))),
-        number("at the end", |row: &Row| row.final_time.map_or_else(|| "diverged".into(), scientific)),
+        number("at the end", |row: &Row| diverged_or(row.final_time, scientific)),
         number("(paper)", |row: &Row| brackets(row.paper_final_time.map(scientific))),
     ]
 }
@@ -192,12 +191,9 @@ fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
             series.insert(0, Series::new("CFO, RK4", points.collect(), 0, Line::Solid).with_marks(marks));
         }
     }
-    let figure = Figure {
-        title: format!("Error against time, by budget: {}", setup.title()),
-        x: Axis { label: "milliseconds per trajectory".into(), scale: AxisScale::Logarithmic },
-        y: Axis { label: "relative L2 error at the final time".into(), scale: AxisScale::Logarithmic },
-        series,
-        size: (720, 400),
-    };
-    (format!("error-over-milliseconds-{}", setup.stem()), figure)
+    let axes = [
+        Axis::logarithmic("milliseconds per trajectory"),
+        Axis::logarithmic("relative L2 error at the final time"),
+    ];
+    setup_figure(setup, "error-over-milliseconds", "Error against time, by budget", axes, series)
 }

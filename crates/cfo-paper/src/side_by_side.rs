@@ -1,11 +1,15 @@
 //! What several methods predict for the same trajectories: those with CFO's highest and its median error.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
 use cfo::data::{Description, Trajectory};
 use cfo::numerics::metric::relative_l2;
 
 use crate::network::label;
 use crate::outcome::Outcome;
+use crate::system::Setup;
+use crate::training::Training;
 use cfo_view::figures;
 use cfo_view::figures::short;
 use cfo_view::plot::Panels;
@@ -22,41 +26,65 @@ pub(crate) struct Shown {
 }
 
 /// The trajectories that are shown of a system.
-pub(crate) struct SideBySide {
+struct SideBySide {
     description: Description,
-    pub shown: Vec<Shown>,
+    shown: Vec<Shown>,
 }
 
-impl SideBySide {
-    /// Adds a method to those of a system, of which there may be none yet: the first one's errors choose the trajectories.
-    pub fn add(of_system: &mut Option<Self>, method: &'static str, outcome: &Outcome<'_>) -> Result<()> {
+/// What is shown of several systems, by the stem of each setup's figures.
+#[derive(Default)]
+pub(crate) struct Gallery(HashMap<String, SideBySide>);
+
+impl Gallery {
+    /// Adds the first run of a method. Returns the trajectories of its system; a first method's errors choose them.
+    pub fn add(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<&[Shown]> {
         let (predictions, truths) = (outcome.predictions()?, truths(outcome));
         let error = |(found, truth): (&Vec<f32>, &Trajectory)| {
             (found.len() == truth.values.len()).then(|| relative_l2(found, &truth.values))
         };
         let errors: Vec<Option<f64>> = predictions.iter().zip(&truths).map(error).collect();
-        let begin = || {
-            let shown = |(rank, number): (&'static str, usize)| Shown {
-                rank,
-                number,
-                truth: truths[number].clone(),
-                methods: Vec::new(),
-            };
-            Self { description: outcome.set.description.clone(), shown: choose(&errors).map(shown).into() }
-        };
-        for one in &mut of_system.get_or_insert_with(begin).shown {
-            one.methods.push((method, predictions[one.number].clone(), errors[one.number]));
+        let of_system = self.0.entry(training.setup.stem());
+        let of_system = of_system.or_insert_with(|| SideBySide::new(outcome, &truths, &errors));
+        for one in &mut of_system.shown {
+            // Other seeds of a method are not shown.
+            if one.methods.iter().all(|(method, ..)| *method != training.method()) {
+                one.methods.push((training.method(), predictions[one.number].clone(), errors[one.number]));
+            }
         }
-        Ok(())
+        Ok(&of_system.shown)
+    }
+
+    /// The pictures of some setups with at least two methods; `prefix` begins the names of their files.
+    pub fn pictures(&self, setups: &[Setup], prefix: &str) -> Vec<(String, Panels)> {
+        let of_setup = |setup: &Setup| {
+            let shown = self.0.get(&setup.stem()).filter(|shown| shown.is_complete());
+            shown.map_or_else(Vec::new, |shown| {
+                shown.pictures(&format!("{prefix}{}", setup.stem()), &setup.title())
+            })
+        };
+        setups.iter().flat_map(of_setup).collect()
+    }
+}
+
+impl SideBySide {
+    /// Trajectories that the errors of a first method choose.
+    fn new(outcome: &Outcome<'_>, truths: &[Trajectory], errors: &[Option<f64>]) -> Self {
+        let shown = |(rank, number): (&'static str, usize)| Shown {
+            rank,
+            number,
+            truth: truths[number].clone(),
+            methods: Vec::new(),
+        };
+        Self { description: outcome.set.description.clone(), shown: choose(errors).map(shown).into() }
     }
 
     /// Whether there is something to compare.
-    pub fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.shown.iter().all(|one| one.methods.len() > 1)
     }
 
     /// A picture of each trajectory, channel by channel for fields on a plane, with the names of their files.
-    pub fn pictures(&self, stem: &str, title: &str) -> Vec<(String, Panels)> {
+    fn pictures(&self, stem: &str, title: &str) -> Vec<(String, Panels)> {
         let mut all = Vec::new();
         for one in &self.shown {
             let stem = format!("{stem}-{}", one.rank);

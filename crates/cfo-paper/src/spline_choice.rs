@@ -7,22 +7,23 @@
 use anyhow::{Context, Result};
 use cfo::data::simulate::{Burgers, Equation, Lorenz};
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo::data::{SamplingAudit, Trajectory, thin};
+use cfo::data::{SamplingAudit, Statistics, Trajectory, thin};
 use cfo::numerics::{Path, Segment, Spline, stencil};
 use cfo::paper::Edition;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::columns::{Column, number, optional, words};
+use crate::columns::{Column, diverged_or, number, optional, words};
 use crate::experiment::Laboratory;
-use crate::findings::Findings;
+use crate::findings::{Findings, setup_figure};
 use crate::options::Options;
 use crate::published::percent;
+use crate::spline_order::{lorenz_velocity, states};
 use crate::spread::mean;
 use crate::system::{Setup, System};
 use crate::training::Training;
 use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 use cfo_view::text::scientific;
 
 const NAMES: [&str; 2] = ["lorenz", "burgers"];
@@ -65,10 +66,11 @@ fn trainings(setup: Setup) -> Vec<Training> {
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| NAMES.contains(&system.name()))?;
-    let measured = laboratory.measure(&setups, trainings, |_, outcome| {
-        Ok(outcome.evaluate()?.map(|report| report.relative_l2.mean))
-    })?;
+    let measured = laboratory.measure(
+        |system| NAMES.contains(&system.name()),
+        trainings,
+        |_, outcome| Ok(outcome.evaluate()?.map(|report| report.relative_l2.mean)),
+    )?;
     let Some(measured) = measured else { return Ok(None) };
     let trained: Vec<(Option<f64>, f64)> = measured
         .networks
@@ -132,7 +134,7 @@ impl Sample {
         let velocities = fine
             .par_iter()
             .map(|trajectory| match system.name() {
-                "lorenz" => lorenz_velocities(&lorenz, trajectory),
+                "lorenz" => states(trajectory).flat_map(|state| lorenz_velocity(&lorenz, state)).collect(),
                 _ => difference_velocities(trajectory, size),
             })
             .collect();
@@ -186,11 +188,11 @@ impl Sample {
     /// The audit that `cfo inspect` makes of a file of the thinned trajectories.
     fn audit(&self, keep_rate: f64) -> Result<SamplingAudit> {
         let description = self.equation.description();
-        let (size, channels) = (description.shape.len(), description.shape.channels);
+        let size = description.shape.len();
         let folder = tempfile::tempdir().context("making a temporary folder")?;
         let path = folder.path().join("thinned.h5");
         let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default())?;
-        let mut moments = vec![[0.0; 3]; channels];
+        let mut statistics = Statistics::new(description.shape.channels);
         for (i, trajectory) in self.fine.iter().enumerate() {
             let knots = self.knots(i, keep_rate);
             let times = knots.iter().map(|&knot| trajectory.times[knot]).collect();
@@ -199,18 +201,12 @@ impl Sample {
                 .flat_map(|&knot| &trajectory.values[knot * size..(knot + 1) * size])
                 .copied()
                 .collect();
-            for (position, &value) in values.iter().enumerate() {
-                let value = f64::from(value);
-                let sums = &mut moments[position % channels];
-                *sums = [sums[0] + 1.0, sums[1] + value, sums[2] + value * value];
-            }
+            statistics.add(&values);
             let parameters = trajectory.parameters.clone();
             writer.push(&Trajectory::new(times, values, parameters)?, None)?;
         }
         writer.finish()?;
-        let deviation: Vec<f64> =
-            moments.iter().map(|[n, sum, squares]| (squares / n - (sum / n).powi(2)).sqrt()).collect();
-        Ok(SamplingAudit::new(&TrajectoryFile::open(&path)?, &deviation, &[])?)
+        Ok(SamplingAudit::new(&TrajectoryFile::open(&path)?, &statistics.deviation(), &[])?)
     }
 }
 
@@ -244,15 +240,6 @@ fn squared_errors(
     [errors, squares]
 }
 
-/// The right-hand side of the Lorenz equations.
-fn lorenz_velocities(lorenz: &Lorenz, trajectory: &Trajectory) -> Vec<f64> {
-    let rate = |u: &[f32]| {
-        let [x, y, z] = [u[0], u[1], u[2]].map(f64::from);
-        [lorenz.sigma * (y - x), x * (lorenz.rho - z) - y, x * y - lorenz.beta * z]
-    };
-    trajectory.values.chunks_exact(3).flat_map(rate).collect()
-}
-
 /// Seven-point differences of the fine trajectory. For Burgers their error is some 1e-4 of the velocity: the rounding of
 /// the stored values.
 fn difference_velocities(trajectory: &Trajectory, size: usize) -> Vec<f64> {
@@ -281,7 +268,7 @@ fn columns() -> Vec<Column<Row>> {
         words("path", |row: &Row| format!("{}{}", label(row), if row.recommended { " *" } else { "" })),
         number("velocity error", |row: &Row| scientific(row.velocity_error)),
         number("left out", |row: &Row| optional(row.left_out_error)),
-        number("relative L2", |row: &Row| row.relative_l2.map_or_else(|| "diverged".into(), scientific)),
+        number("relative L2", |row: &Row| diverged_or(row.relative_l2, scientific)),
         number("paper", |row: &Row| optional(row.paper)),
     ]
 }
@@ -337,15 +324,11 @@ fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
         let points = of_path.map(|row| (1.0 / row.keep_rate, row.velocity_error)).collect();
         Series::new(label, points, color, line)
     });
-    let figure = Figure {
-        title: format!("Velocity error of paths: {}", setup.title()),
-        x: Axis {
-            label: "mean distance between snapshots, in steps of the data".into(),
-            scale: AxisScale::Logarithmic,
-        },
-        y: Axis { label: "relative error of the velocity".into(), scale: AxisScale::Logarithmic },
-        series: series.collect(),
-        size: (760, 420),
-    };
-    (format!("velocity-error-{}", setup.stem()), figure)
+    let axes = [
+        Axis::logarithmic("mean distance between snapshots, in steps of the data"),
+        Axis::logarithmic("relative error of the velocity"),
+    ];
+    let (stem, figure) =
+        setup_figure(setup, "velocity-error", "Velocity error of paths", axes, series.collect());
+    (stem, Figure { size: (760, 420), ..figure })
 }

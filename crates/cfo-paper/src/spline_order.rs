@@ -5,6 +5,7 @@
 //! downsampling, so that each row averages over the same times.
 
 use anyhow::Result;
+use cfo::data::Trajectory;
 use cfo::data::simulate::{Equation, Lorenz};
 use cfo::numerics::{Path, Segment, Spline};
 use rayon::prelude::*;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use crate::columns::{Column, number, table, words};
 use crate::options::Options;
 use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Scale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 use cfo_view::text::{Table, scientific};
 
 /// Whole trajectories: together they have the paper's 50,000 segments at either scale.
@@ -66,8 +67,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Record<Document<Row>>> {
     );
     let markdown = markdown(arguments, &rows, &table);
     let figures = vec![("error-over-segment".into(), figure(&sums))];
-    let (target, scale) = (arguments.target.name(), arguments.scale);
-    let document = Document { target, scale, notes: vec![], rows };
+    let document = Document::new(arguments, rows);
     Ok(Record { document, text, markdown, figures, pictures: vec![], files: vec![], failures: vec![] })
 }
 
@@ -88,8 +88,7 @@ fn measure(lorenz: &Lorenz, seed: u64, index: u64) -> Result<AllSums> {
     // Stored more finely than the data, so that the true velocity is known inside the segments too.
     let fine = Lorenz { frames: (lorenz.frames - 1) * POSITIONS + 1, ..lorenz.clone() };
     let trajectory = fine.trajectory(seed, index)?;
-    let states: Vec<[f64; 3]> =
-        trajectory.values.chunks_exact(3).map(|u| [u[0], u[1], u[2]].map(f64::from)).collect();
+    let states: Vec<[f64; 3]> = states(&trajectory).collect();
     let mut all = AllSums::new();
     for spline in SPLINES {
         let path = Path { spline, ..Path::default() };
@@ -160,7 +159,13 @@ fn merge(mut left: AllSums, right: AllSums) -> AllSums {
     left
 }
 
-fn lorenz_velocity(lorenz: &Lorenz, [x, y, z]: [f64; 3]) -> [f64; 3] {
+/// Returns the states of a trajectory of the Lorenz system.
+pub(crate) fn states(trajectory: &Trajectory) -> impl Iterator<Item = [f64; 3]> {
+    trajectory.values.chunks_exact(3).map(|u| [u[0], u[1], u[2]].map(f64::from))
+}
+
+/// Returns the right-hand side of the Lorenz equations.
+pub(crate) fn lorenz_velocity(lorenz: &Lorenz, [x, y, z]: [f64; 3]) -> [f64; 3] {
     [lorenz.sigma * (y - x), x * (lorenz.rho - z) - y, x * y - lorenz.beta * z]
 }
 
@@ -248,8 +253,8 @@ fn figure(all: &AllSums) -> Figure {
     }
     Figure {
         title: "Velocity error of the spline over a segment (Lorenz)".to_owned(),
-        x: Axis { label: "position in the segment, τ".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "mean relative L² error".to_owned(), scale: Scale::Logarithmic },
+        x: Axis::linear("position in the segment, τ"),
+        y: Axis::logarithmic("mean relative L² error"),
         series,
         size: (680, 420),
     }

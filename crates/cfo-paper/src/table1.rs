@@ -11,14 +11,14 @@ use serde::Serialize;
 
 use crate::columns::{Column, number, words};
 use crate::experiment::{Laboratory, Measured};
-use crate::findings::Findings;
+use crate::findings::{Findings, setup_figure};
 use crate::network::{Row, errors_over_time};
 use crate::options::{Options, Scale};
 use crate::published::percent;
 use crate::system::Setup;
 use crate::training::Training;
 use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Line, Scale as AxisScale, Series};
+use cfo_view::plot::{Axis, Figure, Line, Series};
 use cfo_view::text::scientific;
 
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
@@ -49,9 +49,11 @@ type Course = (Option<Report>, Vec<(f64, f64)>);
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Rank>>>>> {
     let laboratory = Laboratory::new(arguments)?;
-    let setups = laboratory.setups(|system| system.is_of_table1())?;
-    let measured = laboratory
-        .measure(&setups, trainings, |_, outcome| Ok((outcome.evaluate()?, outcome.losses.clone())))?;
+    let measured = laboratory.measure(
+        |system| system.is_of_table1(),
+        trainings,
+        |_, outcome| Ok((outcome.evaluate()?, outcome.losses.clone())),
+    )?;
     let Some(measured) = measured else { return Ok(None) };
     let networks = measured.networks.iter();
     let mut rows: Vec<Row<Rank>> =
@@ -86,22 +88,13 @@ fn mark_best(rows: &mut [Row<Rank>]) {
 }
 
 fn columns() -> Vec<Column<Row<Rank>>> {
-    let [system, recipe] = Row::of_system();
-    let [error, runs, trajectories, end] = Row::of_errors();
-    vec![
-        system,
-        recipe,
-        words("method", |row: &Row<Rank>| {
-            format!("{}{}", row.label(), if row.own.best == Some(true) { " *" } else { "" })
-        }),
-        number("times", |row: &Row<Rank>| percent(row.keep_rate)),
-        error,
-        runs,
-        trajectories,
-        end,
-        Row::of_paper(),
-        Row::of_training(),
-    ]
+    Row::columns(
+        [
+            words("method", |row| row.label() + if row.own.best == Some(true) { " *" } else { "" }),
+            number("times", |row| percent(row.keep_rate)),
+        ],
+        [Row::of_end(), Row::of_paper(), Row::of_training()],
+    )
 }
 
 /// The conclusions for a system and a recipe: quintic CFO on a quarter of the times against the baseline on all, CFO on all times
@@ -165,7 +158,7 @@ fn figures(measured: &Measured<Course>, rows: &[Row<Rank>]) -> Vec<(String, Figu
     let errors = errors_over_time("Rollout error", measured, rows, |run| run.0.as_ref(), |_, row| look(row));
     let losses = measured.setups.iter().map(|setup| loss_figure(setup, measured, rows));
     let wide = |(stem, figure)| (stem, Figure { size: (820, 420), ..figure });
-    errors.into_iter().zip(losses).flat_map(|(error, loss)| [wide(error), loss]).collect()
+    errors.into_iter().zip(losses).flat_map(|(error, loss)| [error, loss]).map(wide).collect()
 }
 
 /// The training loss of CFO, linear and quintic: losses of other methods are not comparable.
@@ -176,14 +169,8 @@ fn loss_figure(setup: &Setup, measured: &Measured<Course>, rows: &[Row<Rank>]) -
             let (label, color, line) = look(row);
             Some(Series::new(label, one.runs.first()?.1.clone(), color, line))
         });
-    let figure = Figure {
-        title: format!("Training loss of CFO: {}", setup.title()),
-        x: Axis { label: "step".into(), scale: AxisScale::Linear },
-        y: Axis { label: "loss (1: nothing changes)".into(), scale: AxisScale::Logarithmic },
-        series: series.collect(),
-        size: (820, 420),
-    };
-    (format!("training-loss-{}", setup.stem()), figure)
+    let axes = [Axis::linear("step"), Axis::logarithmic("loss (1: nothing changes)")];
+    setup_figure(setup, "training-loss", "Training loss of CFO", axes, series.collect())
 }
 
 /// The label, colour and line of a row's curves: one colour per method, one line style per keep rate.

@@ -7,7 +7,7 @@ use cfo::objective::ObjectiveConfig;
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use crate::options::{Options, Scale};
+use crate::options::{Choice, Options, Scale, Target};
 use crate::published;
 use crate::system::{Setup, System, for_objective};
 use cfo_view::text::{
@@ -154,7 +154,7 @@ struct Planned<'a> {
 /// The JSON document of a plan.
 #[derive(Debug, Serialize)]
 struct Plan<'a> {
-    target: &'static str,
+    target: Target,
     scale: Scale,
     trainings: Vec<Planned<'a>>,
 }
@@ -181,7 +181,7 @@ pub(crate) fn print_plan(arguments: &Options, runs: &[(&Training, Recipe)]) -> R
         });
     }
     if arguments.json {
-        let (target, scale) = (arguments.target.name(), arguments.scale);
+        let (target, scale) = (arguments.target, arguments.scale);
         return arguments.console.print_json(&json(&Plan { target, scale, trainings })?);
     }
     let mut table = Table::new([

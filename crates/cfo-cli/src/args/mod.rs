@@ -3,7 +3,6 @@
 mod look;
 #[cfg(test)]
 mod reference;
-mod reproduce;
 mod run;
 mod simulate;
 
@@ -12,7 +11,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use look::{Export, Serve, View};
-pub use reproduce::Reproduce;
 pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
 pub use simulate::{Layout, Output, Simulate, System};
 
@@ -42,7 +40,7 @@ pub enum Command {
     View(View),
     Serve(Serve),
     Export(Export),
-    Reproduce(Reproduce),
+    Reproduce(cfo_paper::Options),
     Bench(Bench),
 }
 

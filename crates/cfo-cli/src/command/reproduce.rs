@@ -8,8 +8,9 @@ use cfo::engine::Device;
 use cfo_paper::{Console, Options};
 
 use crate::diagnostics;
-use crate::{args, interrupt, job, progress, report};
+use crate::{interrupt, job, progress, report};
 
+#[derive(Debug)]
 struct Terminal;
 
 impl Console for Terminal {
@@ -38,37 +39,6 @@ impl Console for Terminal {
     }
 }
 
-pub fn run(arguments: &args::Reproduce) -> Result<()> {
-    let args::Reproduce {
-        target,
-        scale,
-        out,
-        runs,
-        recipe,
-        seeds,
-        dry_run,
-        system,
-        set,
-        share,
-        device,
-        seed,
-        json,
-    } = arguments.clone();
-    cfo_paper::run(&Options {
-        target,
-        scale,
-        out,
-        runs,
-        recipe,
-        seeds,
-        dry_run,
-        system,
-        set,
-        share,
-        device,
-        seed,
-        json,
-        part_of_all: false,
-        console: &Terminal,
-    })
+pub fn run(arguments: &Options) -> Result<()> {
+    cfo_paper::run(&Options { console: &Terminal, ..arguments.clone() })
 }

@@ -53,6 +53,18 @@ pub struct Axis {
     pub scale: Scale,
 }
 
+impl Axis {
+    /// A linear axis.
+    pub fn linear(label: impl Into<String>) -> Self {
+        Self { label: label.into(), scale: Scale::Linear }
+    }
+
+    /// A logarithmic axis.
+    pub fn logarithmic(label: impl Into<String>) -> Self {
+        Self { label: label.into(), scale: Scale::Logarithmic }
+    }
+}
+
 /// How values are placed along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {

@@ -11,7 +11,7 @@ use anyhow::Result;
 use cfo::engine::Device;
 use cfo::training::{Counts, TrainingStep};
 use cfo::{CfoError, Training};
-use clap::ValueEnum;
+use cfo_paper::Choice;
 use serde::Serialize;
 
 use crate::args::{self, Network, Work};
@@ -139,8 +139,8 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let batch = model.recipe.train.batch;
     Ok(Report {
-        what: name(&arguments.what),
-        model: name(&arguments.model),
+        what: arguments.what.name(),
+        model: arguments.model.name(),
         device: device.to_string(),
         precision: memory.precision().to_string(),
         batch,
@@ -236,7 +236,7 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     let [loop_ms, step_ms, sampler_ms] = best;
     let bare = step_ms - sampler_ms;
     let found = Overhead {
-        model: name(&arguments.model),
+        model: arguments.model.name(),
         device: device.to_string(),
         batch: recipe.train.batch,
         loop_ms,
@@ -257,9 +257,4 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
         found.sampler_ms,
         found.overhead_percent
     ))?)
-}
-
-/// The name of a choice on the command line.
-fn name(choice: &impl ValueEnum) -> String {
-    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
