@@ -21,8 +21,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 OPERATORS = {
-    "lorenz": 'kind = "mlp"\nhidden = [128, 256, 256, 256, 128]\nbands = 16\n',
-    "burgers": 'kind = "unet"\nchannels = [64, 128]\ntime_features = 64\ntime_hidden = 128\n',
+    "lorenz": 'kind = "mlp"\nhidden = [128, 256, 256, 256, 128]\n',
+    "burgers": 'kind = "unet"\nchannels = [64, 128]\n',
 }
 NETWORKS = {"lorenz": "mlp", "burgers": "unet1d"}
 RECIPE = """[data]

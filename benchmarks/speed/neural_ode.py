@@ -29,7 +29,7 @@ ROWS = {
 
 
 def ours(arguments, model, batch, timed, repetitions):
-    keys = ["objective.kind=neural-ode"] + ([] if timed else ["operator.time_embedding=false"])
+    keys = ["objective.kind=neural-ode"] + ([] if timed else ["operator.time=false"])
     command = [
         arguments.cfo,
         "bench",

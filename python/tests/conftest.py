@@ -44,7 +44,7 @@ def lorenz() -> cfo.Trajectories:
 
 @pytest.fixture(scope="session")
 def model(lorenz) -> cfo.Model:
-    network = {"kind": "mlp", "hidden": [32, 32], "time_embedding": False}
+    network = {"kind": "mlp", "hidden": [32, 32], "time": False}
     return cfo.train(lorenz, operator=network, steps=600, batch=128, checkpoint="latest", device="cpu", progress=False)
 
 
@@ -63,7 +63,7 @@ def growing() -> cfo.Model:
 
     times = np.linspace(0, 1, 21)
     values = (np.linspace(-0.01, 0.01, 12)[:, None] * np.exp(5 * times))[..., None]
-    network = {"kind": "mlp", "hidden": [32], "time_embedding": False}
+    network = {"kind": "mlp", "hidden": [32], "time": False}
     return cfo.train(cfo.Trajectories(times, values), operator=network, steps=300, batch=64, device="cpu", progress=False)
 
 

@@ -276,7 +276,7 @@ def test_a_rollout_far_out_of_the_training_data_is_named(growing):
 
 def test_options_mean_what_they_mean_to_the_command(tmp_path, run, lorenz):
     """Without options the recipe's solver; with them the states and, by their number of steps, the evaluations of the command."""
-    network = {"kind": "mlp", "hidden": [16], "time_embedding": False}
+    network = {"kind": "mlp", "hidden": [16], "time": False}
     file, folder = tmp_path / "a.npz", tmp_path / "run"
     lorenz.save(file)
     # The wild end of Lorenz: one RK4 step per interval and Tsit5 by tolerances differ.

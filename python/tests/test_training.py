@@ -175,7 +175,7 @@ def test_a_training_has_the_weights_that_loading_takes(tmp_path, lorenz):
     state = lorenz[0].values[0]
 
     def train(**more):
-        network = {"kind": "mlp", "hidden": [16, 16], "time_embedding": False}
+        network = {"kind": "mlp", "hidden": [16, 16], "time": False}
         return cfo.train(lorenz, operator=network, steps=60, batch=32, learning_rate=0.03, device="cpu", progress=False, set=keys, **more)
 
     model = train(out=tmp_path / "run")

@@ -6,7 +6,6 @@
 use anyhow::Result;
 use cfo::Report;
 use cfo::numerics::Spline;
-use cfo::operator::OperatorConfig;
 use serde::Serialize;
 
 use crate::columns::{Column, number, optional, words};
@@ -44,9 +43,9 @@ fn trainings(setup: Setup) -> Vec<Training> {
     for time_embedding in [true, false] {
         for trained_on in [1.0, 0.5] {
             let mut training = Training::flow(setup, Spline::Quintic, 1.0);
-            let seen = time_embedding_of(&mut training.recipe.operator);
-            if *seen != time_embedding {
-                *seen = time_embedding;
+            let operator = &mut training.recipe.operator;
+            if operator.operator().sees_time() != time_embedding {
+                operator.set_time(time_embedding);
                 training.name += if time_embedding { "-timed" } else { "-timeless" };
             }
             let mut part = "whole";
@@ -60,15 +59,6 @@ fn trainings(setup: Setup) -> Vec<Training> {
         }
     }
     trainings
-}
-
-fn time_embedding_of(operator: &mut OperatorConfig) -> &mut bool {
-    match operator {
-        OperatorConfig::Mlp(config) => &mut config.time_embedding,
-        OperatorConfig::Fno(config) => &mut config.time_embedding,
-        OperatorConfig::Unet(config) => &mut config.time_embedding,
-        OperatorConfig::Dit(config) => &mut config.time_embedding,
-    }
 }
 
 pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Horizon>>>>> {
@@ -115,7 +105,7 @@ fn row(network: &Network<Option<Report>>) -> Row<Horizon> {
     };
     let own = Horizon {
         trained_on: network.training.horizon,
-        time_embedding: network.training.recipe.operator.time_embedding(),
+        time_embedding: network.training.recipe.operator.operator().sees_time(),
         second_half: mean(network.runs.iter().map(|run| run.as_ref().map(second_half))),
     };
     network.row(Option::as_ref, own)

@@ -6,7 +6,6 @@
 use anyhow::Result;
 use cfo::engine::Device;
 use cfo::objective::ObjectiveConfig;
-use cfo::operator::OperatorConfig;
 use cfo::paper::{self, Edition};
 use cfo::recipe::LearningRateSchedule;
 use cfo::{CfoError, Recipe, Report, Training, Trajectories, Watch};
@@ -27,9 +26,7 @@ const SYSTEM: &str = "lorenz";
 /// depend on it.
 fn recipe(budget: &Budget) -> Result<Recipe> {
     let mut recipe = paper::System::find(SYSTEM)?.recipe(Edition::Ours);
-    if let OperatorConfig::Mlp(config) = &mut recipe.operator {
-        config.time_embedding = false;
-    }
+    recipe.operator.set_time(false);
     let train = &mut recipe.train;
     train.schedule = LearningRateSchedule::Cosine;
     (train.learning_rate, train.warmup, train.batch, train.steps) = (2e-3, 0, 512, budget.steps);

@@ -3,7 +3,7 @@
 use cfo::Recipe;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, ShallowWater, Variant};
 use cfo::objective::ObjectiveConfig;
-use cfo::operator::{Dit, Fno, Mlp, MlpActivation, OperatorConfig, Unet};
+use cfo::operator::{Dit, Fno, Mlp, MlpActivation, OperatorConfig, TimeEmbedding, Unet};
 use cfo::paper::{self, Edition};
 use cfo::recipe::FinetuneConfig;
 
@@ -219,12 +219,7 @@ pub(crate) fn for_objective(mut recipe: Recipe, objective: ObjectiveConfig) -> R
 /// A network that is told the time, where an objective has one of its own.
 fn with_time(mut operator: OperatorConfig, objective: &ObjectiveConfig) -> OperatorConfig {
     if matches!(objective, ObjectiveConfig::PdeRefiner(_) | ObjectiveConfig::ConditionalFlowMatching(_)) {
-        match &mut operator {
-            OperatorConfig::Mlp(config) => config.time_embedding = true,
-            OperatorConfig::Fno(config) => config.time_embedding = true,
-            OperatorConfig::Unet(config) => config.time_embedding = true,
-            OperatorConfig::Dit(config) => config.time_embedding = true,
-        }
+        operator.set_time(true);
     }
     operator
 }
@@ -248,11 +243,16 @@ fn reduce_network(operator: &mut OperatorConfig) {
         OperatorConfig::Unet(config) => {
             let channels = config.channels.as_deref().unwrap_or(&[64, 128]);
             config.channels = Some(channels.iter().take(2).map(|channels| channels / 4).collect());
-            (config.time_features, config.time_hidden) = (Some(16), Some(32));
+            if config.time.is_on() {
+                config.time = TimeEmbedding::Features(16);
+            }
         }
         OperatorConfig::Dit(config) => {
             (config.patch, config.hidden, config.depth, config.heads) = (4, 64, 2, 4);
-            (config.mlp_ratio, config.time_features) = (2, 32);
+            config.mlp_ratio = 2;
+            if config.time.is_on() {
+                config.time = TimeEmbedding::Features(32);
+            }
         }
     }
 }

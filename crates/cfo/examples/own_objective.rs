@@ -41,7 +41,7 @@ pub(crate) fn run(steps: u32) -> Result<()> {
         // One number in two hundred of the training set is an outlier.
         trajectory.values.iter_mut().skip(7).step_by(199).for_each(|value| *value += 20.0);
     }
-    let mlp = Mlp { hidden: vec![128, 128], time_embedding: false, ..Mlp::default() };
+    let mlp = Mlp { hidden: vec![128, 128], time: false.into(), ..Mlp::default() };
     let training = || Training::new(mlp.clone()).steps(steps).batch(256).learning_rate(2e-3);
     let trained = training().objective(HuberFlow { bend: 0.1 }).fit(&data)?;
     let [huber, squared] = [trained.evaluate(data.test())?, training().fit(&data)?.evaluate(data.test())?];

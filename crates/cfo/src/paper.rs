@@ -201,15 +201,11 @@ mod tests {
     /// What our recipe may change of the network: what it sees of time, and the function between layers.
     fn sizes(recipe: &Recipe) -> OperatorConfig {
         let mut operator = recipe.operator.clone();
+        operator.set_time(true);
         match &mut operator {
-            OperatorConfig::Mlp(config) => {
-                (config.time_embedding, config.activation) = (true, Default::default());
-            }
-            OperatorConfig::Fno(config) => config.time_embedding = true,
-            OperatorConfig::Unet(config) => {
-                (config.time_embedding, config.padding) = (true, crate::operator::Padding::Auto);
-            }
-            OperatorConfig::Dit(config) => config.time_embedding = true,
+            OperatorConfig::Mlp(config) => config.activation = Default::default(),
+            OperatorConfig::Unet(config) => config.padding = crate::operator::Padding::Auto,
+            OperatorConfig::Fno(_) | OperatorConfig::Dit(_) => {}
         }
         operator
     }

@@ -79,16 +79,14 @@ fn a_single_record_gets_no_time_and_is_told_what_is_held_out() {
     let recipe = folder.cfo("init one.h5 --out own.toml").done();
     assert!(!recipe.stderr.contains("warning"), "{}", recipe.stderr);
     let text = std::fs::read_to_string(folder.path("own.toml")).unwrap();
-    assert!(text.contains("time_embedding = false"), "{text}");
+    assert!(text.contains("time = false"), "{text}");
     let trained = folder.cfo("train own.toml --data one.h5 --out run --set train.steps=5").done();
     let expected =
         "the first 160 snapshots are used for training, the next 20 for validation, the last 20 for the test";
     assert!(trained.stderr.contains(expected), "{}", trained.stderr);
     assert!(!trained.stderr.contains("extrapolate in time"), "{}", trained.stderr);
     let timed = folder
-        .cfo(
-            "train own.toml --data one.h5 --out timed --set train.steps=5 --set operator.time_embedding=true",
-        )
+        .cfo("train own.toml --data one.h5 --out timed --set train.steps=5 --set operator.time=true")
         .done();
     assert!(timed.stderr.contains("extrapolate in time"), "{}", timed.stderr);
 }

@@ -70,7 +70,7 @@ fn absurd_sizes_are_refused_in_little_memory() {
     let folder = prepared("data.h5");
     folder.cfo("simulate burgers --grid 32 --frames 11 --samples 10 --out line.h5").done();
     let cases = [
-        ("data.h5", "operator.kind=mlp operator.time_embedding=true", "operator.bands=1000000000000"),
+        ("data.h5", "operator.kind=mlp", "operator.time=1000000000000"),
         ("data.h5", "operator.kind=mlp", "operator.hidden=[4294967296,4294967296]"),
         ("data.h5", "objective.kind=neural-ode objective.solver=rk4", "objective.substeps=1000000000"),
         ("data.h5", "finetune.steps=5 finetune.window=2", "finetune.substeps=1000000000"),
@@ -93,7 +93,7 @@ fn absurd_sizes_are_refused_in_little_memory() {
     }
     // The largest values are either trained or refused for their memory.
     for (data, keys) in [
-        ("data.h5", "operator.bands=16384 operator.time_embedding=true train.steps=1"),
+        ("data.h5", "operator.time=16384 train.steps=1"),
         ("data.h5", "objective.kind=neural-ode train.steps=1"),
         ("line.h5", "operator={kind=\"fno\",blocks=1024} train.steps=1"),
         ("line.h5", "operator={kind=\"dit\",patch=4,hidden=16384} train.steps=1"),

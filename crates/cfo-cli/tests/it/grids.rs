@@ -10,8 +10,8 @@ fn recipe(operator: &str) -> String {
     )
 }
 
-const FNO: &str = "{ kind = \"fno\", width = 16, blocks = 2, modes = 5, time_embedding = false }";
-const UNET: &str = "{ kind = \"unet\", channels = [8, 16], groups = 4, time_embedding = false }";
+const FNO: &str = "{ kind = \"fno\", width = 16, blocks = 2, modes = 5, time = false }";
+const UNET: &str = "{ kind = \"unet\", channels = [8, 16], groups = 4, time = false }";
 const DIT: &str = "{ kind = \"dit\", patch = 4, hidden = 16, depth = 1, heads = 2, mlp_ratio = 2 }";
 
 fn error(folder: &Folder, run: &str, data: &str) -> f64 {

@@ -12,7 +12,7 @@ fn prepared() -> Folder {
 fn a_recipe_for_a_file_is_printed_or_written_and_trains() {
     let folder = prepared();
     let printed = folder.cfo("init data.h5").done().stdout;
-    assert!(printed.contains("kind = \"mlp\"") && printed.contains("time_embedding = false"), "{printed}");
+    assert!(printed.contains("kind = \"mlp\"") && printed.contains("time = false"), "{printed}");
     let written = folder.cfo("init data.h5 --out own.toml").done();
     assert!(written.stdout.is_empty() && written.stderr.contains("cfo train own.toml"), "{}", written.stderr);
     assert_eq!(std::fs::read_to_string(folder.path("own.toml")).unwrap(), printed);

@@ -42,7 +42,7 @@ pub struct Scaling {
     /// Root mean square of the path's velocity of each channel, in normalised units, by which the network's output is
     /// multiplied. Empty if the recipe turns this off, and for objectives that do not learn a velocity.
     pub velocity: Vec<f64>,
-    /// The typical speed over time, if `path.time_balance` is set.
+    /// The typical speed over time, if `path.unit` is a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
     /// `path.clock`, if it is set.

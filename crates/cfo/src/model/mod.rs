@@ -110,7 +110,7 @@ impl Model {
                 "it must be `true`: `{}` tells its network a time of its own",
                 model.objective().name()
             );
-            return Err(CfoError::invalid("operator.time_embedding", problem));
+            return Err(CfoError::invalid("operator.time", problem));
         }
         model.operator().check(&model.operator_setting())?;
         Ok(model)

@@ -8,7 +8,7 @@ use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 use super::{Batch, Draw, Motion, Objective, ObjectiveConfig, Unit, Velocity};
 use crate::error::Result;
 use crate::model::Model;
-use crate::recipe::{NoiseConfig, PathConfig, Recipe};
+use crate::recipe::{NoiseConfig, OutputUnit, PathConfig, Recipe};
 
 /// Flow matching: the network learns the velocity of a spline through the snapshots, at random points of the spline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,11 +19,8 @@ pub struct FlowMatching {
     pub path: Path,
     /// The noise between snapshots.
     pub noise: NoiseSchedule,
-    /// Whether the network's output is multiplied by the root mean square of the velocity, channel by channel.
-    pub scale_velocity: bool,
-    /// If set, the output is also multiplied by the typical speed at each time, and the loss divides each error by that speed to this
-    /// power: 0 weights errors equally at all times, 1 relative to the speed at their time.
-    pub time_balance: Option<f64>,
+    /// The unit of the network's output and of the loss.
+    pub unit: OutputUnit,
 }
 
 impl FlowMatching {
@@ -31,8 +28,7 @@ impl FlowMatching {
 
     /// Creates the objective from the section `[path]` of a recipe.
     pub fn new(config: &PathConfig) -> Self {
-        let PathConfig { scale_velocity, time_balance, .. } = *config;
-        Self { by: config.draw, path: config.path(), noise: config.schedule(), scale_velocity, time_balance }
+        Self { by: config.draw, path: config.path(), noise: config.schedule(), unit: config.unit }
     }
 
     /// Creates the objective with a spline and the paper's other settings.
@@ -80,7 +76,7 @@ impl FlowMatching {
         time: Node,
         [output, target]: [Node; 2],
     ) -> Result<[Node; 2]> {
-        let (Some(profile), Some(balance)) = (&model.scaling.profile, self.time_balance) else {
+        let (Some(profile), Some(balance)) = (&model.scaling.profile, self.unit.balance()) else {
             return Ok([output, target]);
         };
         let power = 1.0 - balance;
@@ -116,10 +112,10 @@ impl Objective for FlowMatching {
     }
 
     fn motion(&self) -> Arc<dyn Motion> {
-        let unit = match self {
-            Self { time_balance: Some(_), scale_velocity: true, .. } => Unit::VelocityAtTime,
-            Self { scale_velocity: true, .. } => Unit::Velocity,
-            _ => Unit::State,
+        let unit = match self.unit {
+            OutputUnit::State => Unit::State,
+            OutputUnit::Velocity => Unit::Velocity,
+            OutputUnit::AtTime(_) => Unit::VelocityAtTime,
         };
         Arc::new(Velocity { unit })
     }
@@ -130,8 +126,7 @@ impl Objective for FlowMatching {
             draw: self.by,
             spline: self.path.spline,
             stencil: self.path.stencil,
-            scale_velocity: self.scale_velocity,
-            time_balance: self.time_balance,
+            unit: self.unit,
             noise: NoiseConfig {
                 amplitude: self.noise.amplitude,
                 exponent: self.noise.exponent,

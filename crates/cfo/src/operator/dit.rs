@@ -8,9 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Padding, crop, linear_drawn, sinusoids};
-use super::{Context, MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
+use super::{Context, MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, Setting, TimeEmbedding, at_most};
 use crate::error::{CfoError, Result};
 
+/// Number of features of the time embedding.
+const FEATURES: usize = 256;
 /// Added to the variance in layer normalisation.
 const EPSILON: f64 = 1e-6;
 
@@ -28,23 +30,14 @@ pub struct Dit {
     pub heads: usize,
     /// Width of the MLP inside a block, as a multiple of `hidden`.
     pub mlp_ratio: usize,
-    /// Number of features of the time embedding.
-    pub time_features: usize,
-    /// Whether time is an input of the network. Set it to `false` for autonomous systems.
-    pub time_embedding: bool,
+    /// Whether time is an input of the network; a number sets the features of its embedding, instead of 256. Set it to `false` for
+    /// autonomous systems.
+    pub time: TimeEmbedding,
 }
 
 impl Default for Dit {
     fn default() -> Self {
-        Self {
-            patch: 8,
-            hidden: 384,
-            depth: 4,
-            heads: 8,
-            mlp_ratio: 6,
-            time_features: 256,
-            time_embedding: true,
-        }
+        Self { patch: 8, hidden: 384, depth: 4, heads: 8, mlp_ratio: 6, time: TimeEmbedding::On }
     }
 }
 
@@ -76,7 +69,7 @@ impl Dit {
         let small = [Initial::Normal(0.02), Initial::ZEROS];
         let mut code = match time {
             Some(time) => {
-                let features = sinusoids(graph, time, self.time_features)?;
+                let features = sinusoids(graph, time, self.time.features(FEATURES))?;
                 let x = linear_drawn(graph, "time.0", features, hidden, Activation::Silu, small)?;
                 linear_drawn(graph, "time.1", x, hidden, Activation::Identity, small)?
             }
@@ -125,7 +118,7 @@ impl Operator for Dit {
     }
 
     fn sees_time(&self) -> bool {
-        self.time_embedding
+        self.time.is_on()
     }
 
     fn config(&self) -> Option<OperatorConfig> {
@@ -133,7 +126,7 @@ impl Operator for Dit {
     }
 
     fn check(&self, _: &Setting) -> Result<()> {
-        let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio, self.time_features];
+        let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio];
         if sizes.contains(&0) || !self.hidden.is_multiple_of(self.heads) || !self.hidden.is_multiple_of(4) {
             return Err(CfoError::InvalidKey {
                 key: "operator".into(),
@@ -147,7 +140,7 @@ impl Operator for Dit {
         at_most("operator.depth", self.depth, MOST_BLOCKS)?;
         at_most("operator.mlp_ratio", self.mlp_ratio, MOST_BLOCKS)?;
         at_most("operator.patch", self.patch, MOST_BLOCKS)?;
-        at_most("operator.time_features", self.time_features, MOST_FEATURES)
+        self.time.check()
     }
 
     fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {

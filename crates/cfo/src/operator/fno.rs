@@ -20,12 +20,12 @@ pub struct Fno {
     /// Number of Fourier modes kept along each axis.
     pub modes: usize,
     /// Whether time is an input of the network. Set it to `false` for autonomous systems.
-    pub time_embedding: bool,
+    pub time: bool,
 }
 
 impl Default for Fno {
     fn default() -> Self {
-        Self { width: 128, blocks: 5, modes: 6, time_embedding: true }
+        Self { width: 128, blocks: 5, modes: 6, time: true }
     }
 }
 
@@ -35,7 +35,7 @@ impl Operator for Fno {
     }
 
     fn sees_time(&self) -> bool {
-        self.time_embedding
+        self.time
     }
 
     fn takes_any_grid(&self) -> bool {

@@ -5,8 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{linear, sinusoids};
-use super::{Context, MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
+use super::{Context, MOST_CHANNELS, Operator, OperatorConfig, Setting, TimeEmbedding, at_most};
 use crate::error::{CfoError, Result};
+
+/// Number of features of the time embedding: sines and cosines at 16 frequencies.
+const FEATURES: usize = 32;
 
 /// An MLP on the whole state, concatenated with the time embedding and the PDE parameters. The default is the paper's network for Lorenz
 /// (202,499 parameters).
@@ -17,10 +20,9 @@ pub struct Mlp {
     pub hidden: Vec<usize>,
     /// Activation after each hidden layer. `silu` and `gelu` give a smooth field; with `relu`, the paper's choice, the field has kinks.
     pub activation: MlpActivation,
-    /// Number of frequencies in the time embedding, each with a sine and a cosine.
-    pub bands: usize,
-    /// Whether time is an input of the network. Set it to `false` for autonomous systems.
-    pub time_embedding: bool,
+    /// Whether time is an input of the network; a number sets the features of its embedding, instead of 32. Set it to `false` for
+    /// autonomous systems.
+    pub time: TimeEmbedding,
 }
 
 impl Default for Mlp {
@@ -28,8 +30,7 @@ impl Default for Mlp {
         Self {
             hidden: vec![128, 256, 256, 256, 128],
             activation: MlpActivation::Relu,
-            bands: 16,
-            time_embedding: true,
+            time: TimeEmbedding::On,
         }
     }
 }
@@ -65,7 +66,7 @@ impl Operator for Mlp {
     }
 
     fn sees_time(&self) -> bool {
-        self.time_embedding
+        self.time.is_on()
     }
 
     fn config(&self) -> Option<OperatorConfig> {
@@ -73,23 +74,13 @@ impl Operator for Mlp {
     }
 
     fn check(&self, _: &Setting) -> Result<()> {
-        let invalid = |key: &str, problem: &str| {
-            Err(CfoError::InvalidKey { key: format!("operator.{key}"), problem: problem.into() })
-        };
         if self.hidden.contains(&0) {
-            return invalid("hidden", "a layer needs at least one unit");
+            return Err(CfoError::invalid("operator.hidden", "a layer needs at least one unit"));
         }
         for &width in &self.hidden {
             at_most("operator.hidden", width, MOST_CHANNELS)?;
         }
-        at_most("operator.bands", self.bands, MOST_FEATURES)?;
-        if self.time_embedding && self.bands == 0 {
-            return invalid(
-                "bands",
-                "with 0 bands there is no time embedding; set `operator.time_embedding = false` instead",
-            );
-        }
-        Ok(())
+        self.time.check()
     }
 
     fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
@@ -97,7 +88,7 @@ impl Operator for Mlp {
         let batch = shape.axes()[0];
         let mut parts = vec![graph.reshape(field, [batch, shape.len() / batch])?];
         if let Some(time) = setting.time(context) {
-            parts.push(sinusoids(graph, time, 2 * self.bands)?);
+            parts.push(sinusoids(graph, time, self.time.features(FEATURES))?);
         }
         parts.extend(context.conditions);
         let mut x = graph.concat(&parts, 1)?;

@@ -9,6 +9,7 @@ mod layers;
 mod mlp;
 #[cfg(test)]
 mod tests;
+mod time_embedding;
 mod unet;
 
 use cfo_data::FieldShape;
@@ -22,6 +23,7 @@ pub use dit::Dit;
 pub use fno::Fno;
 pub use layers::Padding;
 pub use mlp::{Mlp, MlpActivation};
+pub use time_embedding::TimeEmbedding;
 pub use unet::Unet;
 
 /// Largest number of channels of a layer. Products of several such sizes can still be counted, and compared with the memory.
@@ -189,6 +191,19 @@ impl OperatorConfig {
         }
     }
 
+    /// Sets whether time is an input of the network.
+    pub fn set_time(&mut self, on: bool) {
+        if self.operator().sees_time() == on {
+            return;
+        }
+        match self {
+            Self::Mlp(mlp) => mlp.time = on.into(),
+            Self::Fno(fno) => fno.time = on,
+            Self::Unet(unet) => unet.time = on.into(),
+            Self::Dit(dit) => dit.time = on.into(),
+        }
+    }
+
     /// Returns the name in recipes and reports.
     pub fn name(&self) -> &'static str {
         match self {
@@ -197,11 +212,6 @@ impl OperatorConfig {
             Self::Unet(_) => "unet",
             Self::Dit(_) => "dit",
         }
-    }
-
-    /// Returns whether time is an input of the network.
-    pub fn time_embedding(&self) -> bool {
-        self.operator().sees_time()
     }
 }
 

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Boundary, Padding, crop, linear, sinusoids};
-use super::{Context, MOST_CHANNELS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
+use super::{Context, MOST_CHANNELS, Operator, OperatorConfig, Setting, TimeEmbedding, at_most};
 use crate::error::{CfoError, Result};
 
 /// A U-Net. Sizes that are not set follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
@@ -23,30 +23,18 @@ pub struct Unet {
     /// Number of channels at each scale. Each scale halves the grid, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<usize>>,
-    /// Number of features of the time embedding.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_features: Option<usize>,
-    /// Width of the hidden layer between the time embedding and the blocks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_hidden: Option<usize>,
     /// Number of groups of the group normalisation.
     pub groups: usize,
     /// Padding at the edges of the grid. `auto` is circular along periodic axes and replicate along the others.
     pub padding: Padding,
-    /// Whether time is an input of the network. Set it to `false` for autonomous systems.
-    pub time_embedding: bool,
+    /// Whether time is an input of the network; a number sets the features of its embedding, instead of 64 on a line and 256 on a plane.
+    /// Set it to `false` for autonomous systems.
+    pub time: TimeEmbedding,
 }
 
 impl Default for Unet {
     fn default() -> Self {
-        Self {
-            channels: None,
-            time_features: None,
-            time_hidden: None,
-            groups: 8,
-            padding: Padding::Auto,
-            time_embedding: true,
-        }
+        Self { channels: None, groups: 8, padding: Padding::Auto, time: TimeEmbedding::On }
     }
 }
 
@@ -77,12 +65,13 @@ impl Unet {
         for &width in &channels {
             at_most("operator.channels", width, MOST_CHANNELS)?;
         }
-        at_most("operator.time_features", self.time_features.unwrap_or(0), MOST_FEATURES)?;
-        at_most("operator.time_hidden", self.time_hidden.unwrap_or(0), MOST_CHANNELS)?;
+        self.time.check()?;
+        let time_features = self.time.features(if planar { 256 } else { 64 });
         Ok(Scales {
             channels,
-            time_features: self.time_features.unwrap_or(if planar { 256 } else { 64 }),
-            time_hidden: self.time_hidden.unwrap_or(if planar { 256 } else { 128 }),
+            time_features,
+            // As wide as in the paper, on a line and on a plane.
+            time_hidden: time_features.max((2 * time_features).min(256)),
             groups: self.groups,
             boundary: self.padding.boundary(setting),
             planar,
@@ -206,7 +195,7 @@ impl Operator for Unet {
     }
 
     fn sees_time(&self) -> bool {
-        self.time_embedding
+        self.time.is_on()
     }
 
     fn config(&self) -> Option<OperatorConfig> {

@@ -31,15 +31,11 @@ pub(super) struct Network {
 
 impl Network {
     pub fn choose(survey: &Survey, machine: Machine) -> Result<Self> {
-        let (time_embedding, seen) = survey.time_embedding();
+        let (time, seen) = survey.time();
         let (candidates, batch, steps) = match survey.shape.axes {
-            0 => (perceptrons(survey, time_embedding), 512, Steps { fewest: 3_000, most: 10_000 }),
-            1 => {
-                (fourier(survey, time_embedding), batch(survey, 8..=32), Steps { fewest: 3_000, most: 6_000 })
-            }
-            _ => {
-                (fourier(survey, time_embedding), batch(survey, 4..=16), Steps { fewest: 2_000, most: 4_000 })
-            }
+            0 => (perceptrons(survey, time), 512, Steps { fewest: 3_000, most: 10_000 }),
+            1 => (fourier(survey, time), batch(survey, 8..=32), Steps { fewest: 3_000, most: 6_000 }),
+            _ => (fourier(survey, time), batch(survey, 4..=16), Steps { fewest: 2_000, most: 4_000 }),
         };
         // The largest network that gets its steps; the smallest, and more time, if none does.
         let (mut operator, mut multiplications, mut affordable) = (OperatorConfig::default(), 0.0, 0.0);
@@ -85,27 +81,31 @@ fn batch(survey: &Survey, range: RangeInclusive<usize>) -> usize {
 }
 
 /// Fourier operators of several widths, the widest first. They learn a law from fewer steps than U-Nets do (docs/experiments.md).
-fn fourier(survey: &Survey, time_embedding: bool) -> Vec<OperatorConfig> {
+fn fourier(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
     let line = survey.shape.axes == 1;
     let (height, width) = (survey.shape.height, survey.shape.width);
     let shortest = if line { width } else { height.min(width) };
     // No more than the grid resolves, and room above them: products of modes reach twice as far.
     let modes = (shortest / 3).clamp(1, if line { 16 } else { 8 });
     let widths: &[usize] = if line { &[64, 48, 32, 24, 16] } else { &[48, 32, 24, 16] };
-    let of_width = |&width: &usize| OperatorConfig::Fno(Fno { width, blocks: 4, modes, time_embedding });
+    let of_width = |&width: &usize| OperatorConfig::Fno(Fno { width, blocks: 4, modes, time });
     widths.iter().map(of_width).collect()
 }
 
 /// Three layers, wider where the state is; smooth, so that solvers of high order keep their order.
-fn perceptrons(survey: &Survey, time_embedding: bool) -> Vec<OperatorConfig> {
+fn perceptrons(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
     let widths: &[usize] = match survey.shape.len() {
         0..=16 => &[128, 64],
         17..=128 => &[256, 128],
         _ => &[512, 256, 128],
     };
     let perceptron = |&width: &usize| {
-        let config =
-            Mlp { hidden: vec![width; 3], activation: MlpActivation::Silu, time_embedding, ..Mlp::default() };
+        let config = Mlp {
+            hidden: vec![width; 3],
+            activation: MlpActivation::Silu,
+            time: time.into(),
+            ..Mlp::default()
+        };
         OperatorConfig::Mlp(config)
     };
     widths.iter().map(perceptron).collect()
@@ -130,6 +130,6 @@ fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(&'s
             ]
         }
     };
-    reasons.push(("time_embedding", seen));
+    reasons.push(("time", seen));
     reasons
 }

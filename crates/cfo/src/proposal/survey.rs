@@ -86,7 +86,7 @@ impl Survey {
     }
 
     /// Whether the network is given the time, and why. A single record says too little about the time: outside of it the network extrapolates.
-    pub fn time_embedding(&self) -> (bool, String) {
+    pub fn time(&self) -> (bool, String) {
         let is_single = self.trajectories == 1;
         let Some(found) = &self.dependence else {
             return match is_single {

@@ -34,7 +34,7 @@ fn a_proposal_reads_back_as_its_recipe() {
     for line in text.lines().filter(|line| line.contains(" = ")) {
         assert!(line.contains(" # "), "{line}");
     }
-    assert!(matches!(&proposal.recipe.operator, OperatorConfig::Mlp(mlp) if !mlp.time_embedding));
+    assert!(matches!(&proposal.recipe.operator, OperatorConfig::Mlp(mlp) if !mlp.time.is_on()));
     assert_ne!(proposal.recipe.path.spline, cfo_numerics::Spline::Linear);
 }
 
@@ -43,7 +43,7 @@ fn fields_get_networks_that_two_cores_train() {
     let burgers = simulate::Burgers { grid: 50, frames: 21, viscosity: 0.05, ..simulate::Burgers::default() };
     let proposal = proposed(&burgers);
     let OperatorConfig::Fno(fno) = &proposal.recipe.operator else { panic!("{proposal:?}") };
-    assert!(!fno.time_embedding, "{}", proposal.to_toml().unwrap());
+    assert!(!fno.time, "{}", proposal.to_toml().unwrap());
     assert_eq!(fno.modes, 16);
     assert!((3_000..=6_000).contains(&proposal.recipe.train.steps));
 }

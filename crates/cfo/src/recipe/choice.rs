@@ -36,6 +36,73 @@ pub(crate) fn schema<T: Choice>(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": T::WORDS })
 }
 
+/// A value that a word or a number stands for.
+pub(crate) trait WordOrNumber: Sized {
+    /// The words.
+    const WORDS: &'static [&'static str];
+    /// The words and the meaning of a number, for messages.
+    const EXPECTED: &'static str;
+
+    /// The value of a word.
+    fn of_word(word: &str) -> Option<Self>;
+
+    /// The value of a number.
+    fn of_number(number: f64) -> Self;
+
+    /// The word or the number of a value.
+    fn written(&self) -> std::result::Result<&'static str, f64>;
+}
+
+/// Reads and writes values that are a word or a number; for `#[serde(with)]`.
+pub(crate) mod word_or_number {
+    use std::fmt;
+    use std::marker::PhantomData;
+
+    use serde::{Deserializer, Serializer, de};
+
+    use super::WordOrNumber;
+
+    pub(crate) fn serialize<T: WordOrNumber, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value.written() {
+            Ok(word) => serializer.serialize_str(word),
+            Err(number) => serializer.serialize_f64(number),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, T: WordOrNumber, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        struct Visitor<T>(PhantomData<T>);
+        impl<T: WordOrNumber> de::Visitor<'_> for Visitor<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::EXPECTED)
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<T, E> {
+                T::of_word(word).ok_or_else(|| E::unknown_variant(word, T::WORDS))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+                Ok(T::of_number(number))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+                Ok(T::of_number(number as f64))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+                Ok(T::of_number(number as f64))
+            }
+        }
+        deserializer.deserialize_any(Visitor(PhantomData))
+    }
+}
+
 impl Choice for Spline {
     const WORDS: &'static [&'static str] = &[
         "linear",

@@ -37,7 +37,7 @@ pub use finetune::FinetuneConfig;
 pub use latent::{LatentConfig, LatentWavelet};
 pub(crate) use objective::MOST_ATTEMPTS;
 pub use objective::{ConditionalFlowKeys, ObjectiveConfig, PdeRefiner, RefinerForm, ThroughSolver};
-pub use path::{NoiseConfig, PathConfig};
+pub use path::{NoiseConfig, OutputUnit, PathConfig};
 pub use portions::Portions;
 pub use smoothing::Smoothing;
 pub(crate) use solver::too_few;
@@ -159,7 +159,7 @@ impl Recipe {
         Ok(self.with_unset_keys(&text))
     }
 
-    fn check_time_balance(&self, balance: f64) -> Result<()> {
+    fn check_balance(&self, balance: f64) -> Result<()> {
         let problem = match () {
             () if !(0.0..=1.0).contains(&balance) => format!("{balance} must lie in [0, 1]"),
             () if !matches!(
@@ -169,11 +169,10 @@ impl Recipe {
             {
                 return Ok(());
             }
-            () if !self.path.scale_velocity => "it needs `path.scale_velocity = true`".into(),
-            () if !self.operator.time_embedding() => "it needs `operator.time_embedding = true`".into(),
+            () if !self.operator.operator().sees_time() => "it needs `operator.time = true`".into(),
             () => return Ok(()),
         };
-        Err(CfoError::invalid("path.time_balance", problem))
+        Err(CfoError::invalid("path.unit", problem))
     }
 
     fn check_clock(&self, half: f64) -> Result<()> {
@@ -181,9 +180,8 @@ impl Recipe {
             matches!(self.objective, ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_));
         let problem = match () {
             () if !(half > 0.0 && half.is_finite()) => format!("{half} must be positive"),
-            () if velocity && !self.operator.time_embedding() => {
-                "it needs `operator.time_embedding = true`: the velocity by such a clock depends on the time"
-                    .into()
+            () if velocity && !self.operator.operator().sees_time() => {
+                "it needs `operator.time = true`: the velocity by such a clock depends on the time".into()
             }
             () if self.path.smoothing != Smoothing::None => {
                 "it cannot be combined with `path.smoothing`, which measures noise by the time of the data"
@@ -211,8 +209,8 @@ impl Recipe {
         if let Some(split) = &self.data.split {
             split.check()?;
         }
-        if let Some(balance) = self.path.time_balance {
-            self.check_time_balance(balance)?;
+        if let Some(balance) = self.path.unit.balance() {
+            self.check_balance(balance)?;
         }
         if let Some(half) = self.path.clock {
             self.check_clock(half)?;

@@ -4,6 +4,7 @@ use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::choice::WordOrNumber;
 use super::{Smoothing, choice};
 use crate::error::{CfoError, Result};
 
@@ -23,13 +24,13 @@ pub struct PathConfig {
     #[serde(with = "choice", skip_serializing_if = "is_by_time")]
     #[schemars(schema_with = "choice::schema::<DrawBy>")]
     pub draw: DrawBy,
-    /// Whether to multiply the network's output by the root mean square of the spline's velocity, channel by channel. The loss is then in
-    /// units of this velocity.
-    pub scale_velocity: bool,
-    /// If set, the output is also multiplied by the typical speed at each time, and the loss divides each error by that speed to this
-    /// power: 0 weights errors equally at all times, 1 relative to the speed at their time. Needs a network with time as an input.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_balance: Option<f64>,
+    /// Unit of the network's output and of the loss: `velocity`, the root mean square of the spline's velocity, channel by channel;
+    /// `state`, the unit of the normalised state. A number b from 0 to 1 multiplies the output by the typical speed at each time too, and
+    /// divides each error in the loss by that speed to the power b: 0 weights errors equally at all times, 1 relative to the speed at
+    /// their time. A number needs a network with time as an input.
+    #[serde(with = "choice::word_or_number")]
+    #[schemars(with = "OutputUnit")]
+    pub unit: OutputUnit,
     /// If set, time is transformed logarithmically, so that early times are stretched; the value is the share of the horizon after which the
     /// transformed time runs at half its initial rate. Splines, velocities and solver steps use the transformed time. For fields that
     /// change fast at first and slowly later, at sparse times above all. Needs a network with time as an input.
@@ -42,6 +43,8 @@ pub struct PathConfig {
     pub trust: Option<f64>,
     /// Measurement noise to remove from the training snapshots before the spline is fitted: `none`, `auto` (estimated for each channel),
     /// or the standard deviation of the noise as a share of each channel's standard deviation.
+    #[serde(with = "choice::word_or_number")]
+    #[schemars(with = "Smoothing")]
     pub smoothing: Smoothing,
     /// Noise added to training points between snapshots.
     pub noise: NoiseConfig,
@@ -53,8 +56,7 @@ impl Default for PathConfig {
             spline: Spline::Quintic,
             stencil: 3,
             draw: DrawBy::Time,
-            scale_velocity: true,
-            time_balance: None,
+            unit: OutputUnit::Velocity,
             clock: None,
             trust: None,
             smoothing: Smoothing::None,
@@ -95,6 +97,56 @@ impl PathConfig {
     pub fn schedule(&self) -> NoiseSchedule {
         let NoiseConfig { amplitude, exponent, decay } = self.noise;
         NoiseSchedule { amplitude, exponent, decay }
+    }
+}
+
+/// The unit of the output of a network that learns a velocity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+pub enum OutputUnit {
+    /// The unit of the normalised state, divided by that of time.
+    State,
+    /// The root mean square of the spline's velocity, channel by channel.
+    #[default]
+    Velocity,
+    /// The root mean square of the spline's velocity at each time, channel by channel. The loss divides each error by the typical speed at
+    /// its time to this power.
+    #[schemars(untagged)]
+    AtTime(f64),
+}
+
+impl OutputUnit {
+    /// Returns the power of the typical speed by which the loss divides errors, if the unit depends on time.
+    pub(crate) fn balance(self) -> Option<f64> {
+        match self {
+            Self::AtTime(balance) => Some(balance),
+            Self::State | Self::Velocity => None,
+        }
+    }
+}
+
+impl WordOrNumber for OutputUnit {
+    const WORDS: &'static [&'static str] = &["state", "velocity"];
+    const EXPECTED: &'static str = "`state`, `velocity` or a number from 0 to 1";
+
+    fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "state" => Some(Self::State),
+            "velocity" => Some(Self::Velocity),
+            _ => None,
+        }
+    }
+
+    fn of_number(number: f64) -> Self {
+        Self::AtTime(number)
+    }
+
+    fn written(&self) -> std::result::Result<&'static str, f64> {
+        match self {
+            Self::State => Ok("state"),
+            Self::Velocity => Ok("velocity"),
+            Self::AtTime(balance) => Err(*balance),
+        }
     }
 }
 

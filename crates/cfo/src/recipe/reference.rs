@@ -36,7 +36,7 @@ impl Recipe {
              A recipe is a training configuration in TOML. This page lists every key with its type, default and meaning. It is\n\
              generated from the types in `crates/cfo/src/recipe/`.\n\n\
              - A key that is left out has its default. Networks, splines and noise have the paper's values by default; other\n\
-             \x20 keys, such as `path.scale_velocity` and `evaluate.solver`, have our choice.\n\
+             \x20 keys, such as `path.unit` and `evaluate.solver`, have our choice.\n\
              - `cfo init FILE` writes a recipe for a trajectory file, with a reason for each choice.\n\
              - `--set section.key=VALUE` overrides a key. `--set operator.kind=KIND` uses the defaults of that kind and keeps the\n\
              \x20 keys that both kinds have.\n\

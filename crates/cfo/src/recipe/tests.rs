@@ -132,14 +132,14 @@ fn wrong_keys_and_values_are_named() {
 
 #[test]
 fn another_kind_has_its_defaults_and_keeps_what_both_have() {
-    let text = "[operator]\nkind = \"mlp\"\nhidden = [32, 32]\nbands = 4\ntime_embedding = false\n";
+    let text = "[operator]\nkind = \"mlp\"\nhidden = [32, 32]\ntime = false\n";
     let set = |set: &[&str]| Recipe::parse(text, &set.iter().map(ToString::to_string).collect::<Vec<_>>());
     for order in
         [["operator.kind=unet", "operator.channels=[8]"], ["operator.channels=[8]", "operator.kind=unet"]]
     {
         let recipe = set(&order).unwrap();
         let channels = Some(vec![8]);
-        let expected = crate::operator::Unet { channels, time_embedding: false, ..Default::default() };
+        let expected = crate::operator::Unet { channels, time: false.into(), ..Default::default() };
         assert_eq!(recipe.operator, OperatorConfig::Unet(expected));
     }
     // The same name with another meaning is not kept.
@@ -147,7 +147,7 @@ fn another_kind_has_its_defaults_and_keeps_what_both_have() {
         matches!(set(&["operator.kind=dit"]).unwrap().operator, OperatorConfig::Dit(dit) if dit.hidden == 384)
     );
     assert!(
-        matches!(set(&["operator.kind=mlp"]).unwrap().operator, OperatorConfig::Mlp(mlp) if mlp.bands == 4)
+        matches!(set(&["operator.kind=mlp"]).unwrap().operator, OperatorConfig::Mlp(mlp) if mlp.hidden == [32, 32])
     );
     // What no kind has is still refused.
     let unknown = "[operator]\nkind = \"mlp\"\nhiden = [3]\n";

@@ -58,8 +58,8 @@ fn held_out_times(set: &Trajectories) -> Option<String> {
 /// Warns where a network that is given the time has seen each time once.
 fn single_record(set: &Trajectories) -> Option<String> {
     (trained_on(set).len() == 1).then(|| {
-        "the training data are one trajectory and `operator.time_embedding = true`: predictions past its last time extrapolate in time and \
-         usually fail. Set `operator.time_embedding = false` unless the law itself changes with time"
+        "the training data are one trajectory and `operator.time = true`: predictions past its last time extrapolate in time and \
+         usually fail. Set `operator.time = false` unless the law itself changes with time"
             .into()
     })
 }

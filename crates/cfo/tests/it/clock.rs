@@ -34,7 +34,7 @@ keep_rate = 0.25
 kind = "mlp"
 hidden = [48, 48]
 activation = "silu"
-bands = 2
+time = 4
 [train]
 batch = 128
 learning_rate = 3e-3
@@ -156,8 +156,8 @@ fn clocks_that_make_no_sense_are_refused() {
     for half in ["0", "-1", "nan", "inf"] {
         assert!(refused(&[&format!("path.clock={half}")]).contains("positive"));
     }
-    let untimed = refused(&["path.clock=0.1", "operator.time_embedding=false"]);
-    assert!(untimed.contains("path.clock") && untimed.contains("operator.time_embedding"), "{untimed}");
+    let untimed = refused(&["path.clock=0.1", "operator.time=false"]);
+    assert!(untimed.contains("path.clock") && untimed.contains("operator.time"), "{untimed}");
     assert!(refused(&["path.clock=0.1", "path.smoothing=auto"]).contains("path.smoothing"));
     // What predicts snapshot after snapshot has no velocity whose time could run otherwise.
     let steps = ["path.clock=0.1", "data.keep_rate=1.0", "objective.kind=autoregressive"];

@@ -54,7 +54,7 @@ fn in_space(wavelet: LatentWavelet, levels: usize) -> LatentConfig {
 }
 
 fn training(steps: u32, kind: &str, latent: LatentConfig) -> Training<'static> {
-    let mlp = Mlp { hidden: vec![96, 96], time_embedding: kind != "flow-matching", ..Mlp::default() };
+    let mlp = Mlp { hidden: vec![96, 96], time: (kind != "flow-matching").into(), ..Mlp::default() };
     let recipe = Recipe::default().with(&[format!("objective.kind={kind}")]).unwrap();
     Training::new(mlp)
         .configure(|own| own.objective = recipe.objective)
@@ -152,7 +152,7 @@ fn coefficients_have_the_units_of_the_data() {
 #[test]
 fn planes_are_learnt_and_velocities_come_back() {
     let data = waves(24, 9, [8, 16]);
-    let unet = Unet { channels: Some(vec![16]), groups: 4, time_embedding: false, ..Unet::default() };
+    let unet = Unet { channels: Some(vec![16]), groups: 4, time: false.into(), ..Unet::default() };
     let training = |steps: u32, latent: LatentConfig| {
         let own = unet.clone();
         let training = Training::new(own).device(Device::Cpu).steps(steps).batch(16).learning_rate(5e-3);

@@ -240,7 +240,7 @@ fn the_learned_field_and_its_derivative_are_functions() {
     let mlp = Mlp {
         hidden: vec![24],
         activation: cfo::operator::MlpActivation::Silu,
-        time_embedding: false,
+        time: false.into(),
         ..Mlp::default()
     };
     let training = Training::new(mlp).device(Device::Cpu).steps(100).batch(64).learning_rate(1e-3);

@@ -47,7 +47,7 @@ impl Fixed {
     fn with_batch(set: &Trajectories, keys: &[&str], batch: usize) -> Self {
         let mut recipe = neural_ode(1, keys);
         recipe.operator = Recipe::parse(
-            "[operator]\nkind = \"mlp\"\nhidden = [8, 8]\nactivation = \"silu\"\ntime_embedding = false\n",
+            "[operator]\nkind = \"mlp\"\nhidden = [8, 8]\nactivation = \"silu\"\ntime = false\n",
             &[],
         )
         .unwrap()

@@ -113,7 +113,7 @@ impl Motion for Twice {
 }
 
 fn training(steps: u32) -> Training<'static> {
-    let mlp = Mlp { hidden: vec![32, 32], time_embedding: false, ..Mlp::default() };
+    let mlp = Mlp { hidden: vec![32, 32], time: false.into(), ..Mlp::default() };
     Training::new(mlp).device(Device::Cpu).objective(Twice).steps(steps).batch(64).learning_rate(3e-3)
 }
 
@@ -288,11 +288,11 @@ fn samplers_refuse_what_they_cannot_take() {
     let refused = said(flow(10, ConditionalFlowKeys::default()).fit(&uneven).unwrap_err());
     assert!(refused.contains("makes trajectories of one length"), "{refused}");
     let blind = |recipe: &mut Recipe| {
-        recipe.operator = Mlp { time_embedding: false, ..Mlp::default() }.config().unwrap();
+        recipe.operator = Mlp { time: false.into(), ..Mlp::default() }.config().unwrap();
     };
     for training in [refiner(10, PdeRefiner::default()), flow(10, ConditionalFlowKeys::default())] {
         let refused = said(training.configure(blind).fit(&spirals(10, 21)).unwrap_err());
-        assert!(refused.contains("`operator.time_embedding`"), "{refused}");
+        assert!(refused.contains("`operator.time`"), "{refused}");
     }
     for (set, expected) in [
         ("refinements=0", "autoregressive"),

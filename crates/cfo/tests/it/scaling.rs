@@ -77,7 +77,7 @@ proptest! {
         let path = ["path.spline=linear", "path.spline=cubic", "path.stencil=5"][choice];
         let mut keys = vec![
             path.to_owned(), ["path.draw=times", "path.draw=intervals", "path.draw=snapshots"][draw].to_owned(), format!("data.drop_first={drop_first}"), format!("data.keep_rate={keep_rate}"),
-            format!("operator.time_embedding={timed}"), "data.normalize=range".into(),
+            format!("operator.time={timed}"), "data.normalize=range".into(),
         ];
         // A network that follows a clock is told the time.
         keys.extend(clock.filter(|_| timed).map(|half| format!("path.clock={half}")));
@@ -149,11 +149,9 @@ fn channels_that_do_not_move_keep_their_size_and_the_scale_can_be_left_out() {
     let found = scaling(&set, &[]);
     assert_eq!((found.velocity[0], found.change[0]), (1.0, 1.0));
     assert!(found.velocity[1] > 1.0);
-    let off = scaling(&set, &["path.scale_velocity=false"]);
+    let off = scaling(&set, &["path.unit=state"]);
     assert_eq!(off, Scaling { velocity: vec![], ..found });
-    assert!(
-        scaling(&set, &["objective.kind=autoregressive", "operator.time_embedding=true"]).velocity.is_empty()
-    );
+    assert!(scaling(&set, &["objective.kind=autoregressive", "operator.time=true"]).velocity.is_empty());
 }
 
 #[test]
@@ -210,7 +208,7 @@ fn huge_velocities_are_learnt_and_the_loss_is_relative() {
     }
     // The mean over 400 steps, the first ones included.
     assert!(scaled.loss() < 0.2, "loss {}", scaled.loss());
-    let off: Vec<&str> = keys.into_iter().chain(["path.scale_velocity=false"]).collect();
+    let off: Vec<&str> = keys.into_iter().chain(["path.unit=state"]).collect();
     let unscaled = trained(&with_keys(400, &off), &set, None, false).unwrap();
     let relative = unscaled.loss() / (expected * expected);
     assert!(relative > 3.0 * scaled.loss(), "{relative} without the scale, {} with it", scaled.loss());
@@ -245,7 +243,7 @@ fn decaying() -> Trajectories {
 #[test]
 fn speeds_that_fall_over_time_are_balanced_and_survive_a_checkpoint() {
     let (set, folder) = (decaying(), tempfile::tempdir().unwrap());
-    let keys = ["path.time_balance=0.5", "operator.time_embedding=true", "train.batch=256"];
+    let keys = ["path.unit=0.5", "operator.time=true", "train.batch=256"];
     // A network of random weights and small output is worth about as much as one whose output is 0.
     let still: Vec<&str> = keys.into_iter().chain(["train.learning_rate=1e-12"]).collect();
     for draw in ["path.draw=intervals", "path.draw=snapshots"] {
@@ -266,7 +264,7 @@ fn speeds_that_fall_over_time_are_balanced_and_survive_a_checkpoint() {
         let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
         Recipe::parse("", &keys).unwrap_err().to_string()
     };
-    assert!(refused(&["path.time_balance=1.5"]).contains("[0, 1]"));
-    let untimed = refused(&["path.time_balance=0.5", "operator.kind=mlp", "operator.time_embedding=false"]);
-    assert!(untimed.contains("operator.time_embedding"), "{untimed}");
+    assert!(refused(&["path.unit=1.5"]).contains("[0, 1]"));
+    let untimed = refused(&["path.unit=0.5", "operator.kind=mlp", "operator.time=false"]);
+    assert!(untimed.contains("operator.time"), "{untimed}");
 }

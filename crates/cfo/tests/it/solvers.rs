@@ -230,7 +230,7 @@ fn lorenz_returns_to_its_start() {
     let interrupt = std::sync::atomic::AtomicBool::new(false);
     let set = Trajectories::simulate(&equation, 60, 3, &interrupt).unwrap();
     let recipe = Recipe::parse(
-        "[operator]\nkind = \"mlp\"\nhidden = [64, 64]\nactivation = \"silu\"\ntime_embedding = false\n[train]\nsteps = 600\nbatch = 256\n\
+        "[operator]\nkind = \"mlp\"\nhidden = [64, 64]\nactivation = \"silu\"\ntime = false\n[train]\nsteps = 600\nbatch = 256\n\
          learning_rate = 3e-3\nschedule = \"cosine\"\nvalidate_every = 0\n",
         &[],
     )

@@ -47,7 +47,7 @@ fn oscillator(random: &mut Philox, frames: usize) -> Trajectory {
 
 pub fn recipe(steps: u32) -> Recipe {
     let text = format!(
-        "[operator]\nkind = \"mlp\"\nhidden = [32, 32]\ntime_embedding = false\n\
+        "[operator]\nkind = \"mlp\"\nhidden = [32, 32]\ntime = false\n\
          [train]\nsteps = {steps}\nbatch = 128\nlearning_rate = 3e-3\nschedule = \"cosine\"\nema = 0.9\n\
          report_every = 20\ncheckpoint_every = 40\nvalidate_every = 0\n"
     );

@@ -189,7 +189,7 @@ fn sampling(report: &Report) -> String {
         None => String::new(),
         Some(half) => format!(
             "\nthe field changes fast at first and slowly later: with `path.clock = {half}` left-out snapshots are interpolated with at most half \
-             the error (this needs `operator.time_embedding = true`)"
+             the error (this needs `operator.time = true`)"
         ),
     };
     format!(
