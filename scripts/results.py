@@ -297,7 +297,8 @@ REMARKS = {
     "Table 10": "The paper's columns: milliseconds per trajectory on an NVIDIA A6000, and the error at the final time.",
     "Table 11": "Trained on the whole horizon and on its first half; the error is over the whole horizon.",
     "Table 13": """The data are ours (`cfo simulate kuramoto-sivashinsky`), not the paper's, so the columns are not comparable. The neural
-        ODE is better than CFO here. A residual autoregressive model has 0.367 (5d88170).""",
+        ODE is better than CFO here. A residual autoregressive model has 0.367 (5d88170, one NVIDIA H200;
+        [Experiments](experiments.md#noise-that-fades-kuramoto-sivashinsky)).""",
     "Table 14": "The paper does not name its wavelet; ours is Haar.",
 }
 
