@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use cfo::CfoError;
-use cfo::engine::{Device, gpu_count};
+use cfo::engine::{Device, EngineError, Precision, gpu_count};
 use cfo::ranks::{self, Launcher, world};
 
 use crate::args::Command;
@@ -80,6 +80,13 @@ pub fn fail(text: &str) {
     if let Some(ranks) = world() {
         ranks.abort(text);
     }
+}
+
+/// The value of `--precision`.
+pub fn precision(name: &str) -> Result<Precision> {
+    let refused =
+        |error: EngineError| CfoError::InvalidKey { key: "--precision".into(), problem: error.to_string() };
+    Ok(name.parse().map_err(refused)?)
 }
 
 /// The device that an option names; in a job, `auto` and `cuda` are the GPU of this process's number on its machine.

@@ -20,17 +20,14 @@ pub struct Progress {
     done: u64,
     started: Instant,
     spoken: Instant,
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
 }
 
 impl Progress {
     /// Starts counting to `total`; `what` names the work, as in `simulating`.
     pub fn new(what: &str, total: u64) -> Self {
-        let bar = (io::stderr().is_terminal() && !job::is_quiet()).then(|| {
-            ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style())
-        });
         let now = Instant::now();
-        Self { what: what.to_owned(), total, done: 0, started: now, spoken: now, bar }
+        Self { what: what.to_owned(), total, done: 0, started: now, spoken: now, bar: Bar::new(total) }
     }
 
     /// One more piece is finished.
@@ -44,8 +41,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => {
                 let text = line(&self.what, self.done, self.total, self.started.elapsed());
-                bar.set_message(format!("{} {text}", drawn(self.done, self.total)));
-                bar.set_position(self.done);
+                bar.show(self.done, self.total, &text);
             }
             None if self.spoken.elapsed() >= PAUSE && self.done < self.total => {
                 self.spoken = Instant::now();
@@ -61,17 +57,13 @@ pub struct Training {
     steps: u32,
     spoken: Option<Instant>,
     validation: Option<f64>,
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
 }
 
 impl Training {
     /// For a training run of `steps` steps.
     pub fn new(steps: u32) -> Self {
-        let bar = (io::stderr().is_terminal() && !job::is_quiet()).then(|| {
-            ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stderr())
-                .with_style(style())
-        });
-        Self { steps, spoken: None, validation: None, bar }
+        Self { steps, spoken: None, validation: None, bar: Bar::new(u64::from(steps)) }
     }
 
     /// The last validation error, if any was measured.
@@ -82,10 +74,8 @@ impl Training {
     fn show(&mut self, report: &StepReport) {
         let text = training_line(report);
         if let Some(bar) = &self.bar {
-            let drawn = drawn(u64::from(report.step), u64::from(report.steps));
-            bar.set_message(format!("{drawn} {}/{}: {text}", report.step, report.steps));
-            bar.set_position(u64::from(report.step));
-            return;
+            let text = format!("{}/{}: {text}", report.step, report.steps);
+            return bar.show(u64::from(report.step), u64::from(report.steps), &text);
         }
         let due = self.spoken.is_none_or(|spoken| spoken.elapsed() >= PAUSE);
         if due || report.validation.is_some() || report.step == self.steps {
@@ -104,23 +94,34 @@ impl Observer for Training {
 
     fn notice(&mut self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| say(&format!("warning: {text}"))),
+            Some(bar) => bar.0.suspend(|| say(&format!("warning: {text}"))),
             None => say(&format!("warning: {text}")),
         }
     }
 }
 
-impl Drop for Training {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+/// A line on a terminal, which is erased at the end.
+struct Bar(ProgressBar);
+
+impl Bar {
+    /// `None` without a terminal, and on ranks other than the first.
+    fn new(total: u64) -> Option<Self> {
+        // Cut at the width of the terminal: a line that wraps would not be erased completely.
+        let style = ProgressStyle::with_template("{wide_msg}").expect("the template is a constant");
+        let bar = || ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        (io::stderr().is_terminal() && !job::is_quiet()).then(|| Self(bar().with_style(style)))
+    }
+
+    fn show(&self, done: u64, total: u64, text: &str) {
+        self.0.set_message(format!("{} {text}", drawn(done, total)));
+        self.0.set_position(done);
     }
 }
 
-/// One line, cut at the width of the terminal: a line that wraps would not be erased completely.
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{wide_msg}").expect("the template is a constant")
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 /// A short bar: bar and text together must fit 80 columns.
@@ -136,14 +137,6 @@ fn training_line(report: &StepReport) -> String {
     let left = f64::from(report.steps - report.step) / report.steps_per_second;
     let validation = report.validation.map_or(String::new(), |error| format!(", validation {error:.2e}"));
     format!("loss {:.2e}, {:.1}/s, {left:.0} s left{validation}", report.loss, report.steps_per_second)
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 /// The plain line after `done` of `total` pieces in `elapsed`.

@@ -26,6 +26,15 @@ pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error
     serializer.serialize_str(&path.to_string_lossy())
 }
 
+/// Prints a result: with `--json` the document, else the text.
+pub fn print_result(
+    json: bool,
+    document: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if json { print_json(document) } else { Ok(print(&text())?) }
+}
+
 /// Prints `document` as the only thing on stdout.
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     print_document(&json(document)?)

@@ -114,7 +114,7 @@ pub fn run(arguments: &args::Devices) -> Result<()> {
     let found = DeviceReport::gather();
     let job = Job::gather(&found)?;
     let report = Report { list: found.into(), job };
-    if arguments.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
+    report::print_result(arguments.json, &report, || text(&report))
 }
 
 fn text(report: &Report) -> String {

@@ -1,12 +1,10 @@
 //! `cfo evaluate`: rollouts against trajectories, with a report and figures.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
-use cfo::engine::Precision;
 use cfo::evaluate::{ChannelReport, Metrics};
 use cfo::{CfoError, Model, Report, ShorterSteps, Trained, Trajectories, Watch};
 use serde::Serialize;
@@ -67,10 +65,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     };
     let table = table(&document);
     // The result is printed first, so that a full disk does not lose it.
-    let printed = match arguments.json {
-        true => report::print_json(&document),
-        false => report::print(&table.text()).map_err(anyhow::Error::from),
-    };
+    let printed = report::print_result(arguments.json, &document, || table.text());
     document.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     if !cfo::ranks::is_first() {
         return conclude(&document.diverged, document.trajectories);
@@ -168,10 +163,7 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String
     if let Some(name) = options.precision.as_deref() {
         loader = loader.precision(match name {
             "same" => Checkpoints::of(run).state(&checkpoint)?.model.recipe.train.precision_on(device),
-            name => Precision::from_str(name).map_err(|error| CfoError::InvalidKey {
-                key: "--precision".into(),
-                problem: error.to_string(),
-            })?,
+            name => job::precision(name)?,
         });
     }
     let trained = loader.load()?;

@@ -12,6 +12,7 @@ use cfo_data::store::{
 };
 use serde::Serialize;
 
+use super::output::{check_trajectories, is_same};
 use crate::args;
 use crate::diagnostics::say;
 use crate::progress::Progress;
@@ -91,7 +92,7 @@ pub fn run(arguments: &args::Export) -> Result<()> {
         left_out,
         seconds: started.elapsed().as_secs_f64(),
     };
-    if arguments.json { report::print_json(&found) } else { Ok(report::print(&text(&found))?) }
+    report::print_result(arguments.json, &found, || text(&found))
 }
 
 /// Which trajectories are written, and a message about those that are not.
@@ -100,12 +101,7 @@ fn chosen(
     file: &TrajectoryFile,
     layout: OutputLayout,
 ) -> Result<(Vec<usize>, Vec<String>)> {
-    if let Some(&beyond) = arguments.trajectory.iter().find(|&&index| index >= file.len()) {
-        bail!(CfoError::InvalidKey {
-            key: "--trajectory".into(),
-            problem: format!("there is no trajectory {beyond}; the file has 0 to {}", file.len() - 1),
-        });
-    }
+    check_trajectories(&arguments.trajectory, file.len())?;
     let indices = match arguments.trajectory.is_empty() {
         true => (0..file.len()).collect(),
         false => arguments.trajectory.clone(),
@@ -136,10 +132,6 @@ fn check_target(arguments: &args::Export, numbers_are_read: bool) -> Result<()> 
         });
     }
     Ok(())
-}
-
-fn is_same(a: &Path, b: &Path) -> bool {
-    matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Copies the snapshots, a few at a time.

@@ -1,22 +1,19 @@
 //! `cfo init`: a recipe that fits a trajectory file.
 
-use anyhow::{Result, bail};
-use cfo::CfoError;
+use anyhow::Result;
 use cfo::checkpoint::write_atomically;
 use cfo::data::store::TrajectoryFile;
 use cfo::proposal::{Machine, Proposal};
 
 use super::inspect::merging;
+use super::output::refuse_existing;
 use crate::args;
 use crate::diagnostics::say;
 use crate::report;
 
 pub fn run(arguments: &args::Init) -> Result<()> {
-    if let Some(out) = arguments.out.as_ref().filter(|out| out.exists() && !arguments.force) {
-        bail!(CfoError::BadData {
-            problem: format!("`{}` already exists", out.display()),
-            hint: "choose another name, or replace the file with `--force`".into(),
-        });
+    if let Some(out) = &arguments.out {
+        refuse_existing(out, arguments.force)?;
     }
     let file = TrajectoryFile::open(&arguments.file)?;
     let warnings = file.warnings().iter().cloned().chain(merging(file.nearly_equal()?));

@@ -1,7 +1,9 @@
-//! Trajectory files that a command writes: the layout by extension.
+//! Files that a command writes, and the trajectories that it takes.
 
 use std::path::Path;
 
+use anyhow::{Result, bail};
+use cfo::CfoError;
 use cfo_data::DataError;
 use cfo_data::store::OutputLayout;
 
@@ -20,4 +22,31 @@ pub(super) fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
             needed: "a name that ends with `.h5`, `.hdf5` or `.npz`".to_owned(),
         }),
     }
+}
+
+/// Refuses to replace an existing file without `--force`.
+pub(super) fn refuse_existing(path: &Path, force: bool) -> Result<()> {
+    if path.exists() && !force {
+        bail!(CfoError::BadData {
+            problem: format!("`{}` already exists", path.display()),
+            hint: "choose another name, or replace the file with `--force`".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Returns whether two paths are of one existing file.
+pub(super) fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Refuses values of `--trajectory` beyond the trajectories of a file.
+pub(super) fn check_trajectories(asked: &[usize], count: usize) -> Result<()> {
+    if let Some(beyond) = asked.iter().find(|&&index| index >= count) {
+        bail!(CfoError::InvalidKey {
+            key: "--trajectory".into(),
+            problem: format!("there is no trajectory {beyond}; the file has 0 to {}", count - 1),
+        });
+    }
+    Ok(())
 }

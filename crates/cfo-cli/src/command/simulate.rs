@@ -45,7 +45,7 @@ struct SplitReport {
 pub fn run(arguments: &args::Simulate) -> Result<()> {
     let (equation, output) = plan(&arguments.system);
     let report = simulate(&*equation, output)?;
-    if output.json { report::print_json(&report) } else { Ok(report::print(&text(&report))?) }
+    report::print_result(output.json, &report, || text(&report))
 }
 
 /// The system with the options as typed, and its output.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Comparison, FRAMES, Picture, bounds, linear};
-use crate::plot::{self, ColorScale, Figure, Image, Limits, Line, Panels, Row, Series, Span, Stack};
+use super::{Comparison, FRAMES, Picture, bounds};
+use crate::plot::{self, Axis, ColorScale, Figure, Limits, Line, Series, Span, Stack};
 
 /// Columns of an image over time.
 pub(super) const COLUMNS: usize = 200;
@@ -15,7 +15,7 @@ const PROFILES: usize = 4;
 
 impl Comparison<'_> {
     pub(super) fn write_line(&self, folder: &Path) -> Result<Vec<Picture>> {
-        plot::write(&self.space_time(), folder, "worst-trajectory")?;
+        plot::write(&self.side_by_side().line((190, 170)), folder, "worst-trajectory")?;
         plot::write(&self.profiles(), folder, "worst-profiles")?;
         let frames = self.spread(FRAMES);
         plot::write_animation(&frames, |frame| self.moment(frame), &folder.join("rollout.png"))?;
@@ -25,34 +25,6 @@ impl Comparison<'_> {
             picture("worst-profiles.png", "The worst trajectory at four times"),
             picture("rollout.png", "Animation of the worst trajectory"),
         ])
-    }
-
-    /// True, predicted and error, time to the right and space upwards.
-    fn space_time(&self) -> Panels {
-        let rows = (0..self.channels()).map(|channel| {
-            let truth = self.over_time(|frame| self.field(self.truth, frame, channel));
-            let prediction = self.over_time(|frame| self.field(self.prediction, frame, channel));
-            let error = self.over_time(|frame| self.error(frame, channel));
-            let scale = ColorScale::covering(truth.iter());
-            let error_scale = ColorScale::around_zero(error.iter());
-            let image = |values, scale, bar| Image { values, width: COLUMNS, scale, bar };
-            let label = if self.channels() > 1 { self.channel_name(channel) } else { String::new() };
-            let images = vec![
-                image(truth, scale, false),
-                image(prediction, scale, true),
-                image(error, error_scale, true),
-            ];
-            Row { label, images }
-        });
-        let (low, high) = (self.times[0], self.times[self.frames() - 1]);
-        Panels {
-            title: self.title.clone(),
-            columns: ["true", "predicted", "predicted - true"].map(String::from).to_vec(),
-            rows: rows.collect(),
-            panel: (190, 170),
-            x: Some(Span { label: "time".into(), low, high }),
-            y: Some(self.span(0, "x")),
-        }
     }
 
     /// An image whose columns are equally spaced times, each interpolated between the two snapshots around it.
@@ -89,8 +61,8 @@ impl Comparison<'_> {
             let top = channel == 0;
             let figure = Figure {
                 title: if top { self.title.clone() } else { String::new() },
-                x: linear(&self.span(0, "x").label),
-                y: linear(&self.channel_name(channel)),
+                x: Axis::linear(&self.span(0, "x").label),
+                y: Axis::linear(self.channel_name(channel)),
                 series,
                 size: (760, 320),
             };
@@ -116,8 +88,8 @@ impl Comparison<'_> {
         let x = Some([place.low, place.high]);
         let fields = Figure {
             title: format!("{}, {}", self.channel_name(0), self.time_label(frame)),
-            x: linear(""),
-            y: linear(&self.channel_name(0)),
+            x: Axis::linear(""),
+            y: Axis::linear(self.channel_name(0)),
             series: vec![
                 curve("true", &self.field(self.truth, frame, 0), 0, Line::Solid),
                 curve("predicted", &self.field(self.prediction, frame, 0), 1, Line::Dashed),
@@ -127,8 +99,8 @@ impl Comparison<'_> {
         let errors: Vec<f32> = (0..self.frames()).flat_map(|frame| self.error(frame, 0)).collect();
         let error = Figure {
             title: String::new(),
-            x: linear(&place.label),
-            y: linear("error"),
+            x: Axis::linear(&place.label),
+            y: Axis::linear("error"),
             series: vec![curve("error", &self.error(frame, 0), 2, Line::Solid)],
             size: (560, 150),
         };

@@ -5,8 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Deserialize;
 
-use super::linear;
-use crate::plot::{Axis, Figure, Limits, Line, Scale, Series, Stack};
+use crate::plot::{Axis, Figure, Limits, Line, Series, Stack};
 
 /// The keys of a log line that are used.
 #[derive(Debug, Deserialize)]
@@ -33,8 +32,8 @@ pub fn loss_curves(run: &Path) -> Result<Option<Stack>> {
     let limits = Limits { x: Some([first.0.min(0.0), last.0]), y: None };
     let figure = |title: &str, label: &str, points: Vec<(f64, f64)>, color: usize| Figure {
         title: title.into(),
-        x: linear("step"),
-        y: Axis { label: label.into(), scale: Scale::Logarithmic },
+        x: Axis::linear("step"),
+        y: Axis::logarithmic(label),
         series: vec![Series::new(label, points, color, Line::Solid)],
         size: (640, 280),
     };

@@ -14,7 +14,7 @@ use anyhow::Result;
 use cfo::Report;
 use cfo::data::Description;
 
-use crate::plot::{self, Axis, Figure, Line, Scale, Series, Span};
+use crate::plot::{self, Axis, Figure, Line, Series, Span};
 
 pub use loss::loss_curves;
 pub use side_by_side::SideBySide;
@@ -49,8 +49,8 @@ pub fn error_over_time(report: &Report) -> Figure {
     };
     Figure {
         title: "Rollout error over time".into(),
-        x: Axis { label: "time".into(), scale: Scale::Linear },
-        y: Axis { label: "relative L2 error".into(), scale: Scale::Logarithmic },
+        x: Axis::linear("time"),
+        y: Axis::logarithmic("relative L2 error"),
         series: vec![
             curve("mean", 0, Line::Solid, |at| at.relative_l2),
             curve("worst", 1, Line::Dashed, |at| at.worst),
@@ -90,6 +90,17 @@ pub fn worst(description: &Description, report: &Report, folder: &Path) -> Resul
 }
 
 impl Comparison<'_> {
+    /// The prediction as the only method beside the truth.
+    fn side_by_side(&self) -> SideBySide<'_> {
+        SideBySide {
+            description: self.description,
+            times: self.times,
+            truth: self.truth,
+            methods: vec![("predicted".into(), self.prediction.to_vec())],
+            title: self.title.clone(),
+        }
+    }
+
     /// Numbers in a snapshot.
     fn size(&self) -> usize {
         self.description.shape.len()
@@ -179,11 +190,6 @@ pub fn short(value: f64) -> String {
     } else {
         format!("{value:.2e}")
     }
-}
-
-/// A linear axis.
-fn linear(label: &str) -> Axis {
-    Axis { label: label.into(), scale: Scale::Linear }
 }
 
 /// Least and greatest of some values, with a little room.

@@ -24,7 +24,7 @@ impl Comparison<'_> {
             _ => format!("worst-trajectory-{channel}"),
         };
         let moments = |channel: usize| {
-            plot::write(&self.moments(channel), folder, &stem(channel))?;
+            plot::write(&self.side_by_side().plane(channel), folder, &stem(channel))?;
             let caption = format!("The worst trajectory at {MOMENTS} times: {}", self.channel_name(channel));
             Ok(Picture { file: format!("{}.png", stem(channel)), caption })
         };
@@ -80,34 +80,6 @@ impl Comparison<'_> {
 
     pub(super) fn image(&self, values: Vec<f32>, scale: ColorScale, bar: bool) -> Image {
         Image { values, width: self.description.shape.width, scale, bar }
-    }
-
-    /// True, predicted and error of a channel below each other, times to the right.
-    fn moments(&self, channel: usize) -> Panels {
-        let chosen = self.spread(MOMENTS);
-        let scale = self.scale(channel);
-        let errors: Vec<f32> = chosen.iter().flat_map(|&frame| self.error(frame, channel)).collect();
-        let error_scale = ColorScale::around_zero(errors.iter());
-        let row = |label: &str, scale: ColorScale, field: &dyn Fn(usize) -> Vec<f32>| Row {
-            label: label.into(),
-            images: chosen
-                .iter()
-                .enumerate()
-                .map(|(i, &frame)| self.image(field(frame), scale, i + 1 == chosen.len()))
-                .collect(),
-        };
-        Panels {
-            title: format!("{}. {}", self.channel_name(channel), self.title),
-            columns: chosen.iter().map(|&frame| self.time_label(frame)).collect(),
-            rows: vec![
-                row("true", scale, &|frame| self.field(self.truth, frame, channel)),
-                row("predicted", scale, &|frame| self.field(self.prediction, frame, channel)),
-                row("predicted - true", error_scale, &|frame| self.error(frame, channel)),
-            ],
-            panel: self.panel(SIDE),
-            x: None,
-            y: None,
-        }
     }
 
     /// One frame of the animation: true, predicted and error side by side, a row for each channel.

@@ -29,7 +29,7 @@ impl SideBySide<'_> {
         }
         match self.description.shape.axes {
             2 => (0..self.description.shape.channels).map(|channel| self.plane(channel)).collect(),
-            _ => vec![self.line()],
+            _ => vec![self.line((170, 160))],
         }
     }
 
@@ -44,7 +44,7 @@ impl SideBySide<'_> {
     }
 
     /// The truth, each method, then each method's error; time to the right and space upwards.
-    fn line(&self) -> Panels {
+    pub(super) fn line(&self, panel: (u32, u32)) -> Panels {
         let (truth, methods) = (self.comparison(self.truth), self.comparisons());
         let rows = (0..truth.channels()).map(|channel| {
             let of_truth = truth.over_time(|frame| truth.field(truth.truth, frame, channel));
@@ -72,7 +72,7 @@ impl SideBySide<'_> {
             title: self.title.clone(),
             columns: columns.collect(),
             rows: rows.collect(),
-            panel: (170, 160),
+            panel,
             x: Some(Span {
                 label: "time".into(),
                 low: self.times[0],
@@ -83,7 +83,7 @@ impl SideBySide<'_> {
     }
 
     /// The truth, then each method above its error, times to the right.
-    fn plane(&self, channel: usize) -> Panels {
+    pub(super) fn plane(&self, channel: usize) -> Panels {
         let (truth, methods) = (self.comparison(self.truth), self.comparisons());
         let chosen = truth.spread(plane::MOMENTS);
         let scale = truth.scale(channel);

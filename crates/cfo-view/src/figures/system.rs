@@ -4,51 +4,43 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Comparison, FRAMES, Picture, bounds, linear};
-use crate::plot::{self, Curve, Figure, Limits, Line, Series, Space, Stack};
+use super::{Comparison, FRAMES, Picture, bounds};
+use crate::plot::{self, Axis, Curve, Drawing, Figure, Limits, Line, Series, Space, Stack};
 
 /// Most components that are drawn.
 const COMPONENTS: usize = 8;
 
 impl Comparison<'_> {
     pub(super) fn write_system(&self, folder: &Path) -> Result<Vec<Picture>> {
+        let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
         plot::write(&self.components(self.frames() - 1, &self.title), folder, "worst-trajectory")?;
-        let mut pictures = vec![Picture {
-            file: "worst-trajectory.png".into(),
-            caption: "Components of the worst trajectory over time".into(),
-        }];
-        let frames = self.spread(FRAMES);
-        let moving = folder.join("rollout.png");
+        let mut pictures =
+            vec![picture("worst-trajectory.png", "Components of the worst trajectory over time")];
         match self.channels() {
-            1 => plot::write_animation(
-                &frames,
-                |frame| self.components(frame, &self.time_label(frame)),
-                &moving,
-            )?,
-            2 => {
-                plot::write(&self.plane_of_states(self.frames() - 1, &self.title), folder, "state-space")?;
-                plot::write_animation(
-                    &frames,
-                    |frame| self.plane_of_states(frame, &self.time_label(frame)),
-                    &moving,
-                )?;
-            }
-            _ => {
-                plot::write(&self.space_of_states(self.frames() - 1, &self.title), folder, "state-space")?;
-                plot::write_animation(
-                    &frames,
-                    |frame| self.space_of_states(frame, &self.time_label(frame)),
-                    &moving,
-                )?;
-            }
+            1 => self.animate_states(folder, |frame, title| self.components(frame, title))?,
+            2 => self.write_states(folder, |last, title| self.plane_of_states(last, title))?,
+            _ => self.write_states(folder, |last, title| self.space_of_states(last, title))?,
         }
         if self.channels() > 1 {
-            let caption = "The worst trajectory in state space".into();
-            pictures.push(Picture { file: "state-space.png".into(), caption });
+            pictures.push(picture("state-space.png", "The worst trajectory in state space"));
         }
-        let caption = "Animation of the worst trajectory".into();
-        pictures.push(Picture { file: "rollout.png".into(), caption });
+        pictures.push(picture("rollout.png", "Animation of the worst trajectory"));
         Ok(pictures)
+    }
+
+    /// Writes all states and an animation of them. `draw` is given the last snapshot and the title.
+    fn write_states<D: Drawing>(&self, folder: &Path, draw: impl Fn(usize, &str) -> D + Sync) -> Result<()> {
+        plot::write(&draw(self.frames() - 1, &self.title), folder, "state-space")?;
+        self.animate_states(folder, draw)
+    }
+
+    fn animate_states<D: Drawing>(
+        &self,
+        folder: &Path,
+        draw: impl Fn(usize, &str) -> D + Sync,
+    ) -> Result<()> {
+        let moment = |frame| draw(frame, &self.time_label(frame));
+        plot::write_animation(&self.spread(FRAMES), moment, &folder.join("rollout.png"))
     }
 
     /// A component's values up to a snapshot.
@@ -73,8 +65,8 @@ impl Comparison<'_> {
             let (top, bottom) = (channel == 0, channel + 1 == count);
             let figure = Figure {
                 title: if top { title.to_owned() } else { String::new() },
-                x: linear(if bottom { "time" } else { "" }),
-                y: linear(&self.channel_name(channel)),
+                x: Axis::linear(if bottom { "time" } else { "" }),
+                y: Axis::linear(self.channel_name(channel)),
                 series: vec![
                     curve("true", self.truth, 0, Line::Solid),
                     curve("predicted", self.prediction, 1, Line::Dashed),
@@ -98,8 +90,8 @@ impl Comparison<'_> {
         };
         let figure = Figure {
             title: title.to_owned(),
-            x: linear(&self.channel_name(0)),
-            y: linear(&self.channel_name(1)),
+            x: Axis::linear(self.channel_name(0)),
+            y: Axis::linear(self.channel_name(1)),
             series: vec![
                 curve("true", self.truth, self.frames() - 1, 0, Line::Solid),
                 curve("predicted", self.prediction, last, 1, Line::Dashed),

@@ -1,8 +1,8 @@
 //! Trajectories for a page: read a snapshot at a time, thinned until they fit, with notes on what was left out.
 
 use anyhow::Result;
+use cfo::data::Description;
 use cfo::data::store::TrajectoryFile;
-use cfo::data::{Description, Split};
 use rayon::prelude::*;
 
 use super::document::{Channel, Field, File, Track, Trajectory};
@@ -258,7 +258,7 @@ fn field(
     }
     let mut trajectories = Vec::new();
     for &index in &extract.indices {
-        let split = file.split(index).map(|split| part(split).to_string());
+        let split = file.split(index).map(|split| split.to_string());
         trajectories.push(Trajectory { index, split, parameters: file.parameters(index)? });
     }
     Ok(Field {
@@ -276,14 +276,6 @@ fn field(
         times,
         files: shown,
     })
-}
-
-fn part(split: Split) -> &'static str {
-    match split {
-        Split::Train => "train",
-        Split::Validation => "validation",
-        Split::Test => "test",
-    }
 }
 
 /// Names and units; channels without a name are numbered.

@@ -141,7 +141,7 @@ impl Drawing for Panels {
                 let left = self.left(column) as i32;
                 canvas.frame((left, top), self.panel)?;
                 if let (Some(span), true) = (&self.y, column == 0) {
-                    canvas.y_axis(span, (left, top), panel_height)?;
+                    canvas.vertical_ticks([span.low, span.high], (left, top), panel_height, -1)?;
                     canvas.upright(&span.label, (left - Y_AXIS as i32 + 8, top + panel_height / 2))?;
                 }
                 if let (Some(span), true) = (&self.x, row + 1 == self.rows.len()) {
@@ -150,7 +150,8 @@ impl Drawing for Panels {
                 if image.bar {
                     let left = left + panel_width + BAR_GAP as i32;
                     canvas.frame((left, top), (BAR_WIDTH, self.panel.1))?;
-                    canvas.bar_ticks(&image.scale, (left + BAR_WIDTH as i32, top), panel_height)?;
+                    let ColorScale { low, high, .. } = image.scale;
+                    canvas.vertical_ticks([low, high], (left + BAR_WIDTH as i32, top), panel_height, 1)?;
                 }
             }
         }
@@ -230,20 +231,13 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         self.text(&span.label, TEXT_SIZE, at, (HPos::Center, VPos::Bottom))
     }
 
-    fn y_axis(&self, span: &Span, (left, top): (i32, i32), height: i32) -> Result<()> {
-        for (share, label) in ticks(span.low, span.high) {
-            let y = top + ((1.0 - share) * f64::from(height)).round() as i32;
-            self.line((left - TICK, y), (left, y), INK)?;
-            self.text(&label, TEXT_SIZE, (left - TICK - 3, y), (HPos::Right, VPos::Center))?;
-        }
-        Ok(())
-    }
-
-    fn bar_ticks(&self, scale: &ColorScale, (right, top): (i32, i32), height: i32) -> Result<()> {
-        for (share, label) in ticks(scale.low, scale.high) {
-            let y = top + ((1.0 - share) * f64::from(height)).round() as i32;
-            self.line((right, y), (right + TICK, y), INK)?;
-            self.text(&label, TEXT_SIZE, (right + TICK + 3, y), (HPos::Left, VPos::Center))?;
+    /// Ticks along a vertical edge from its upper end `at`; `side` is -1 for labels on the left and 1 on the right.
+    fn vertical_ticks(&self, [low, high]: [f64; 2], at: (i32, i32), height: i32, side: i32) -> Result<()> {
+        let align = if side < 0 { HPos::Right } else { HPos::Left };
+        for (share, label) in ticks(low, high) {
+            let y = at.1 + ((1.0 - share) * f64::from(height)).round() as i32;
+            self.line((at.0, y), (at.0 + side * TICK, y), INK)?;
+            self.text(&label, TEXT_SIZE, (at.0 + side * (TICK + 3), y), (align, VPos::Center))?;
         }
         Ok(())
     }

@@ -86,10 +86,7 @@ pub fn run(arguments: &args::Bench) -> Result<()> {
         return overhead(arguments);
     }
     let found = measure(arguments)?;
-    if arguments.json {
-        return report::print_json(&found);
-    }
-    Ok(report::print(&found.line())?)
+    report::print_result(arguments.json, &found, || found.line())
 }
 
 /// One row for each network; on the CPU with batches and grids that two cores finish in tenths of a second.
@@ -244,17 +241,16 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
         sampler_ms,
         overhead_percent: 100.0 * (loop_ms - bare) / bare,
     };
-    if arguments.json {
-        return report::print_json(&found);
-    }
-    Ok(report::print(&format!(
-        "{} with batch {} on {}: loop {:.3} ms per step, compiled step {:.3} ms, of which the sampler {:.3} ms; loop and sampler add {:.1} %\n",
-        found.model,
-        found.batch,
-        found.device,
-        found.loop_ms,
-        found.step_ms,
-        found.sampler_ms,
-        found.overhead_percent
-    ))?)
+    report::print_result(arguments.json, &found, || {
+        format!(
+            "{} with batch {} on {}: loop {:.3} ms per step, compiled step {:.3} ms, of which the sampler {:.3} ms; loop and sampler add {:.1} %\n",
+            found.model,
+            found.batch,
+            found.device,
+            found.loop_ms,
+            found.step_ms,
+            found.sampler_ms,
+            found.overhead_percent
+        )
+    })
 }

@@ -1,16 +1,14 @@
 //! What a network is timed on: its system's recipe and trajectories of that system.
 
-use std::str::FromStr;
-
 use anyhow::Result;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation};
-use cfo::engine::Precision;
 use cfo::operator::{Dit, Fno, OperatorConfig};
 use cfo::paper::{self, Edition};
-use cfo::{CfoError, Recipe, Trajectories};
+use cfo::{Recipe, Trajectories};
 
 use crate::args::{self, Network};
 use crate::interrupt;
+use crate::job;
 
 /// The recipe of a network and trajectories of its system, on the grid asked for: what `cfo train` would train.
 pub(super) fn setting(arguments: &args::Bench) -> Result<(Recipe, Trajectories)> {
@@ -28,10 +26,7 @@ pub(super) fn setting(arguments: &args::Bench) -> Result<(Recipe, Trajectories)>
     recipe.operator = operator.unwrap_or(recipe.operator);
     recipe.train.batch = arguments.batch.unwrap_or(recipe.train.batch);
     if let Some(precision) = &arguments.precision {
-        recipe.train.precision = Precision::from_str(precision).map_err(|error| CfoError::InvalidKey {
-            key: "--precision".into(),
-            problem: error.to_string(),
-        })?;
+        recipe.train.precision = job::precision(precision)?;
     }
     let recipe = recipe.with(&arguments.set)?;
     let equation: Box<dyn Equation> = match (arguments.grid, system.name) {

@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &args::Bench) -> Result<()> {
     hosts.dedup();
     let (size, library) = (ranks.size(), ranks.library().to_owned());
     let found = Sums { what: "all-reduce", ranks: size, hosts: hosts.len(), library, rows };
-    if arguments.json { report::print_json(&found) } else { Ok(report::print(&text(&found))?) }
+    report::print_result(arguments.json, &found, || text(&found))
 }
 
 fn text(found: &Sums) -> String {

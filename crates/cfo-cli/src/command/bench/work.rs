@@ -46,10 +46,7 @@ impl Timed {
     /// Runs it once and waits for the device.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.start(memory)?;
-        match self {
-            Self::Program(program) | Self::Streamed { program, .. } => Ok(program.wait()?),
-            Self::Rollout { .. } => Ok(()),
-        }
+        self.wait()
     }
 
     /// Runs it once, without waiting where that is possible.
@@ -68,32 +65,28 @@ impl Timed {
         Ok(())
     }
 
-    pub fn wait(&self) -> Result<()> {
+    /// The compiled step; whole rollouts have several.
+    fn program(&self) -> Option<&CompiledStep> {
         match self {
-            Self::Program(program) | Self::Streamed { program, .. } => Ok(program.wait()?),
-            Self::Rollout { .. } => Ok(()),
+            Self::Program(program) | Self::Streamed { program, .. } => Some(program),
+            Self::Rollout { .. } => None,
         }
+    }
+
+    pub fn wait(&self) -> Result<()> {
+        self.program().map_or(Ok(()), |program| Ok(program.wait()?))
     }
 
     pub fn operations(&self) -> usize {
-        match self {
-            Self::Program(program) | Self::Streamed { program, .. } => program.operations(),
-            Self::Rollout { .. } => 0,
-        }
+        self.program().map_or(0, CompiledStep::operations)
     }
 
     pub fn bytes(&self) -> usize {
-        match self {
-            Self::Program(program) | Self::Streamed { program, .. } => program.bytes(),
-            Self::Rollout { .. } => 0,
-        }
+        self.program().map_or(0, CompiledStep::bytes)
     }
 
     pub fn solver_counts(&self) -> Option<Counts> {
-        match self {
-            Self::Program(program) | Self::Streamed { program, .. } => program.solver_counts(),
-            Self::Rollout { .. } => None,
-        }
+        self.program()?.solver_counts()
     }
 
     pub fn evaluations(&self) -> Option<usize> {

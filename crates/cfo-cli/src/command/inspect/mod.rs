@@ -103,11 +103,7 @@ pub fn run(arguments: &args::Inspect) -> Result<()> {
     let file = TrajectoryFile::open(&arguments.file)?;
     let scan = Scan::new(&file, arguments.full)?;
     let report = report(&file, &scan)?;
-    if arguments.json {
-        report::print_json(&report)?;
-    } else {
-        report::print(&text::text(&report))?;
-    }
+    report::print_result(arguments.json, &report, || text::text(&report))?;
     if arguments.plot && scan.defects.is_empty() {
         plot(&file)?;
     }

@@ -3,7 +3,7 @@
 mod options;
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use self::options::{parse_parameters, parse_times};
 use super::evaluate::{divided, load, part};
-use super::output::layout_of;
+use super::output::{check_trajectories, is_same, layout_of, refuse_existing};
 use crate::args::{self, Frame};
 use crate::diagnostics::{Incomplete, say};
 use crate::progress::Progress;
@@ -104,7 +104,7 @@ pub fn run(arguments: &args::Predict) -> Result<()> {
     let beyond = trained.model().beyond_times(&starts, &times);
     let mut found = write(arguments, &trained, &initial, times)?;
     found.warnings.splice(0..0, initial.alignment.notes.iter().cloned().chain(beyond));
-    print(&found, arguments.json)?;
+    report::print_result(arguments.json, &found, || text(&found))?;
     found.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     conclude(&found.diverged, found.trajectories)
 }
@@ -211,42 +211,29 @@ pub(super) fn conclude(diverged: &[Diverged], trajectories: usize) -> Result<()>
     })
 }
 
-fn print(found: &Report, json: bool) -> Result<()> {
-    if json {
-        return report::print_json(found);
-    }
+fn text(found: &Report) -> String {
     let left = match found.excursions {
         0 => String::new(),
         count => format!("; {count} left the range of the training data"),
     };
-    let text = format!(
+    format!(
         "{}: {} at {}, {} evaluations each{left}\n",
         found.out.display(),
         report::count(found.trajectories, "trajectory", "trajectories"),
         report::count(found.times.len(), "time", "times"),
         found.evaluations
-    );
-    Ok(report::print(&text)?)
+    )
 }
 
 /// Refuses to overwrite an existing file, before anything is computed.
 fn check_target(arguments: &args::Predict) -> Result<()> {
-    let problem = match arguments.out.exists() {
-        true if is_same(&arguments.out, &arguments.initial) => (
-            format!("`{}` is the file of the initial states", arguments.out.display()),
-            "choose another `--out`",
-        ),
-        true if !arguments.force => (
-            format!("`{}` already exists", arguments.out.display()),
-            "choose another name, or replace the file with `--force`",
-        ),
-        _ => return Ok(()),
-    };
-    bail!(CfoError::BadData { problem: problem.0, hint: problem.1.into() })
-}
-
-fn is_same(a: &Path, b: &Path) -> bool {
-    matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+    if is_same(&arguments.out, &arguments.initial) {
+        bail!(CfoError::BadData {
+            problem: format!("`{}` is the file of the initial states", arguments.out.display()),
+            hint: "choose another `--out`".into(),
+        });
+    }
+    refuse_existing(&arguments.out, arguments.force)
 }
 
 /// The trajectories to predict from, and which of their snapshots belong to the chosen part.
@@ -255,12 +242,7 @@ fn chosen(
     file: &TrajectoryFile,
     model: &Model,
 ) -> Result<Vec<(usize, Range<usize>)>> {
-    if let Some(&beyond) = arguments.trajectory.iter().find(|&&index| index >= file.len()) {
-        bail!(CfoError::InvalidKey {
-            key: "--trajectory".into(),
-            problem: format!("there is no trajectory {beyond}; the file has 0 to {}", file.len() - 1),
-        });
-    }
+    check_trajectories(&arguments.trajectory, file.len())?;
     let whole = |index: usize| Ok((index, 0..file.frame_count(index)?));
     match arguments.split {
         None if arguments.trajectory.is_empty() => (0..file.len()).map(whole).collect(),

@@ -150,10 +150,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     time.close(begun);
     let report = Report { validation, time, ..Report::of(&trained, folder, device)? };
     say(&format!("wall time {time}"));
-    match arguments.json {
-        true => report::print_json(&report)?,
-        false => report::print(&summary(&report))?,
-    }
+    report::print_result(arguments.json, &report, || summary(&report))?;
     for doubt in trained.doubts() {
         say(&format!("warning: {doubt}"));
     }

@@ -9,6 +9,7 @@ use cfo::CfoError;
 use cfo::data::store::TrajectoryFile;
 use serde::Serialize;
 
+use super::output::{check_trajectories, refuse_existing};
 use crate::args;
 use crate::diagnostics::say;
 use crate::report;
@@ -28,7 +29,7 @@ struct Report {
 }
 
 pub fn run(arguments: &args::View) -> Result<()> {
-    check_target(arguments)?;
+    refuse_existing(&arguments.out, arguments.force)?;
     let (runs, paths): (Vec<PathBuf>, Vec<PathBuf>) =
         arguments.paths.iter().cloned().partition(|path| path.is_dir());
     if runs.len() > 1 {
@@ -66,11 +67,12 @@ pub fn run(arguments: &args::View) -> Result<()> {
         trajectories: trajectories.map(|trajectory| trajectory.index).collect(),
         notes: document.notes,
     };
-    if arguments.json {
-        return report::print_json(&found);
+    if !arguments.json {
+        found.notes.iter().for_each(|note| say(&format!("note: {note}")));
     }
-    found.notes.iter().for_each(|note| say(&format!("note: {note}")));
-    Ok(report::print(&format!("{} ({})\n", found.out.display(), report::bytes(found.bytes as u64)))?)
+    report::print_result(arguments.json, &found, || {
+        format!("{} ({})\n", found.out.display(), report::bytes(found.bytes as u64))
+    })
 }
 
 /// The files with their names on the page.
@@ -85,13 +87,7 @@ fn open(paths: &[PathBuf], arguments: &args::View) -> Result<Vec<Source>> {
         };
         files.push(Source { label, file, of: None });
     }
-    let count = files[0].file.len();
-    if let Some(&beyond) = arguments.trajectory.iter().find(|&&index| index >= count) {
-        bail!(CfoError::InvalidKey {
-            key: "--trajectory".into(),
-            problem: format!("there is no trajectory {beyond}; the file has 0 to {}", count - 1),
-        });
-    }
+    check_trajectories(&arguments.trajectory, files[0].file.len())?;
     Ok(files)
 }
 
@@ -112,14 +108,4 @@ fn title(arguments: &args::View) -> String {
         let names: Vec<String> = arguments.paths.iter().map(name).collect();
         names.join(", ")
     })
-}
-
-fn check_target(arguments: &args::View) -> Result<()> {
-    if arguments.out.exists() && !arguments.force {
-        bail!(CfoError::BadData {
-            problem: format!("`{}` already exists", arguments.out.display()),
-            hint: "choose another name, or replace the file with `--force`".into(),
-        });
-    }
-    Ok(())
 }
