@@ -7,7 +7,7 @@ use cfo::CfoError;
 use cfo::engine::{Device, EngineError, Precision, gpu_count};
 use cfo::ranks::{self, Launcher, world};
 
-use crate::args::Command;
+use crate::args::Verb;
 use crate::diagnostics::speak;
 
 /// Whether this process leaves the talking to another.
@@ -26,7 +26,7 @@ pub fn be_quiet_unless_first() {
 
 /// Joins the other processes, if a launcher started this one. Returns whether the command is this process's to carry out: one
 /// that does not use ranks is rank 0's alone.
-pub fn enter(command: &Command) -> Result<bool> {
+pub fn enter(command: &Verb) -> Result<bool> {
     let version = env!("CARGO_PKG_VERSION");
     let Some(ranks) = ranks::join(version, speak).map_err(CfoError::from)? else {
         QUIET.store(false, Ordering::Relaxed);
@@ -36,11 +36,7 @@ pub fn enter(command: &Command) -> Result<bool> {
     share_cores();
     let together = matches!(
         command,
-        Command::Train(_)
-            | Command::Evaluate(_)
-            | Command::Reproduce(_)
-            | Command::Bench(_)
-            | Command::Devices(_)
+        Verb::Train(_) | Verb::Evaluate(_) | Verb::Reproduce(_) | Verb::Bench(_) | Verb::Devices(_)
     );
     Ok(together || ranks.is_first())
 }

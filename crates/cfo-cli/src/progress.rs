@@ -53,14 +53,14 @@ impl Progress {
 }
 
 /// Progress of a training run: loss, rate and time left.
-pub struct Training {
+pub struct TrainingProgress {
     steps: u32,
     spoken: Option<Instant>,
     validation: Option<f64>,
     bar: Option<Bar>,
 }
 
-impl Training {
+impl TrainingProgress {
     /// For a training run of `steps` steps.
     pub fn new(steps: u32) -> Self {
         Self { steps, spoken: None, validation: None, bar: Bar::new(u64::from(steps)) }
@@ -85,7 +85,7 @@ impl Training {
     }
 }
 
-impl Observer for Training {
+impl Observer for TrainingProgress {
     fn report(&mut self, report: &StepReport) -> ControlFlow<()> {
         self.validation = report.validation.or(self.validation);
         self.show(report);

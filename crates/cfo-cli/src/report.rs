@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Serialize, Serializer};
 
 use cfo_view::text::commands_terminal;
-pub use cfo_view::text::{Alignment, Table, bytes, count, harmless, json, scientific};
+pub use cfo_view::text::{CellAlignment, TextTable, bytes, count, harmless, json, scientific};
 
 use crate::job;
 

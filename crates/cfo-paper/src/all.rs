@@ -18,20 +18,20 @@ use crate::Incomplete;
 use crate::exhibits::{self, EXHIBITS};
 use crate::experiment::NotAsked;
 use crate::findings::command;
-use crate::options::{Choice, Options, Target};
-use crate::page::{self, Section};
-use crate::{Document, Record, carry_out, folder, refuse};
-use cfo_view::text::{Alignment, Table, duration};
+use crate::options::{ChoiceName, Experiment, Reproduce};
+use crate::page::{self, PageSection};
+use crate::{Record, ReportDocument, carry_out, folder, refuse};
+use cfo_view::text::{CellAlignment, TextTable, duration};
 
 /// A table or figure of the paper in the JSON document.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct ExhibitRow {
     /// Its number in the paper.
     exhibit: &'static str,
     title: &'static str,
-    target: Target,
+    target: Experiment,
     #[serde(flatten)]
-    ending: Ending,
+    ending: ExperimentEnding,
     /// The experiment's report, relative to the page.
     report: Option<String>,
     /// Its figures, relative to the page.
@@ -41,7 +41,7 @@ pub(crate) struct Row {
 /// How an experiment ended.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub(crate) enum Ending {
+pub(crate) enum ExperimentEnding {
     /// Its report exists.
     Done {
         /// The time that it took, without earlier training runs.
@@ -55,7 +55,7 @@ pub(crate) enum Ending {
     Failed { problem: String },
 }
 
-impl Ending {
+impl ExperimentEnding {
     /// The time that its report took, if there is one.
     pub fn seconds(&self) -> Option<f64> {
         match self {
@@ -74,10 +74,8 @@ struct Finished {
     seconds: f64,
 }
 
-/// The page, and what is missing in it.
-type Made = (Option<Record<Document<Row>>>, Option<Incomplete>);
-
-pub(crate) fn run(arguments: &Options) -> Result<Made> {
+/// Returns the page, and what is missing in it.
+pub(crate) fn run(arguments: &Reproduce) -> Result<(Option<Record<ExhibitRow>>, Option<Incomplete>)> {
     refuse(
         arguments,
         [
@@ -96,7 +94,9 @@ pub(crate) fn run(arguments: &Options) -> Result<Made> {
     }
     let failed: Vec<String> = endings
         .iter()
-        .filter(|(_, ending)| matches!(ending, Ending::Failed { .. } | Ending::Incomplete { .. }))
+        .filter(|(_, ending)| {
+            matches!(ending, ExperimentEnding::Failed { .. } | ExperimentEnding::Incomplete { .. })
+        })
         .map(|(target, _)| target.name())
         .collect();
     let missing = (!failed.is_empty()).then(|| Incomplete {
@@ -110,14 +110,14 @@ pub(crate) fn run(arguments: &Options) -> Result<Made> {
     let mut sections = Vec::new();
     for exhibit in &EXHIBITS {
         let ending = endings.iter().find(|(target, _)| *target == exhibit.target).map(|(_, ending)| ending);
-        let ending = ending.cloned().unwrap_or(Ending::NotAsked);
-        sections.push(Section::new(exhibit, ending, &out)?);
+        let ending = ending.cloned().unwrap_or(ExperimentEnding::NotAsked);
+        sections.push(PageSection::new(exhibit, ending, &out)?);
     }
     Ok((Some(record(arguments, &sections, &endings, &out)?), missing))
 }
 
 /// Refuses at once a system that no experiment has and a key that no recipe has.
-fn check(arguments: &Options) -> Result<()> {
+fn check(arguments: &Reproduce) -> Result<()> {
     for name in &arguments.system {
         System::find(name)?;
     }
@@ -130,46 +130,53 @@ fn check(arguments: &Options) -> Result<()> {
 }
 
 /// Returns the arguments for one experiment, in a folder of its name; options that it does not have are left out.
-fn of_target(arguments: &Options, target: Target, out: &Path) -> Options {
-    let mut own = Options {
+fn of_target(arguments: &Reproduce, target: Experiment, out: &Path) -> Reproduce {
+    let mut own = Reproduce {
         target,
         out: Some(out.join(target.name())),
         part_of_all: true,
         json: false,
         ..arguments.clone()
     };
-    if matches!(target, Target::SplineOrder | Target::Reverse | Target::Runtime | Target::Figures) {
+    if matches!(
+        target,
+        Experiment::SplineOrder | Experiment::Reverse | Experiment::Runtime | Experiment::Figures
+    ) {
         own.seeds = None;
     }
     own
 }
 
 /// The arguments of the experiment that trains nothing: without the options of those that train.
-fn without_training(own: &Options) -> Options {
-    Options { recipe: None, dry_run: false, system: vec![], set: vec![], ..own.clone() }
+fn without_training(own: &Reproduce) -> Reproduce {
+    Reproduce { recipe: None, dry_run: false, system: vec![], set: vec![], ..own.clone() }
 }
 
 /// Makes an experiment's report, unless this command made it before.
-fn once(own: &Options) -> Result<Ending> {
+fn once(own: &Reproduce) -> Result<ExperimentEnding> {
     if own.dry_run {
-        return if own.target == Target::SplineOrder { Ok(Ending::NotAsked) } else { attempt(own) };
+        return if own.target == Experiment::SplineOrder {
+            Ok(ExperimentEnding::NotAsked)
+        } else {
+            attempt(own)
+        };
     }
-    if own.target == Target::SplineOrder {
+    if own.target == Experiment::SplineOrder {
         let asked = own.system.is_empty() || own.system.iter().any(|name| name == "lorenz");
-        return if asked { unless_finished(&without_training(own)) } else { Ok(Ending::NotAsked) };
+        return if asked { unless_finished(&without_training(own)) } else { Ok(ExperimentEnding::NotAsked) };
     }
     unless_finished(own)
 }
 
-fn unless_finished(own: &Options) -> Result<Ending> {
+fn unless_finished(own: &Reproduce) -> Result<ExperimentEnding> {
     let (name, place) = (own.target.name(), folder(own).join("finished.json"));
     if let Some(finished) = ranks::by_first(|| Ok::<_, anyhow::Error>(finished(&place, own)))? {
         own.console.say(&format!("{name}: finished before"));
-        return Ok(Ending::Done { seconds: finished.seconds });
+        return Ok(ExperimentEnding::Done { seconds: finished.seconds });
     }
     own.console.say(&format!("experiment: {name}"));
     let ending = attempt(own)?;
-    if let (Ending::Done { seconds }, true) = (&ending, ranks::is_first()) {
+    if let (ExperimentEnding::Done { seconds }, true) = (&ending, ranks::is_first()) {
         let seconds = *seconds;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let finished = Finished { command: command(own), version, seconds };
@@ -179,25 +186,26 @@ fn unless_finished(own: &Options) -> Result<Ending> {
 }
 
 /// Makes the report. A failure is noted on the page, but Ctrl-C ends the whole command.
-fn attempt(own: &Options) -> Result<Ending> {
+fn attempt(own: &Reproduce) -> Result<ExperimentEnding> {
     let started = Instant::now();
     match carry_out(own) {
-        Ok(false) => Ok(Ending::NotAsked),
-        Ok(true) => Ok(Ending::Done { seconds: started.elapsed().as_secs_f64() }),
-        Err(error) if error.is::<NotAsked>() => Ok(Ending::NotAsked),
+        Ok(false) => Ok(ExperimentEnding::NotAsked),
+        Ok(true) => Ok(ExperimentEnding::Done { seconds: started.elapsed().as_secs_f64() }),
+        Err(error) if error.is::<NotAsked>() => Ok(ExperimentEnding::NotAsked),
         Err(error) if own.console.interrupt()?.load(Ordering::Relaxed) => Err(error),
-        Err(error) if error.is::<Incomplete>() => {
-            Ok(Ending::Incomplete { seconds: started.elapsed().as_secs_f64(), problem: error.to_string() })
-        }
+        Err(error) if error.is::<Incomplete>() => Ok(ExperimentEnding::Incomplete {
+            seconds: started.elapsed().as_secs_f64(),
+            problem: error.to_string(),
+        }),
         Err(error) => {
             own.console.say(&format!("{} failed: {error:#}", own.target.name()));
-            Ok(Ending::Failed { problem: format!("{error:#}") })
+            Ok(ExperimentEnding::Failed { problem: format!("{error:#}") })
         }
     }
 }
 
 /// The record of a report, if this command and this version made it.
-fn finished(place: &Path, own: &Options) -> Option<Finished> {
+fn finished(place: &Path, own: &Reproduce) -> Option<Finished> {
     let text = fs_err::read_to_string(place).ok()?;
     let finished: Finished = serde_json::from_str(&text).ok()?;
     let same = finished.command == command(own) && finished.version == env!("CARGO_PKG_VERSION");
@@ -205,12 +213,12 @@ fn finished(place: &Path, own: &Options) -> Option<Finished> {
 }
 
 fn record(
-    arguments: &Options,
-    sections: &[Section],
-    endings: &[(Target, Ending)],
+    arguments: &Reproduce,
+    sections: &[PageSection],
+    endings: &[(Experiment, ExperimentEnding)],
     out: &Path,
-) -> Result<Record<Document<Row>>> {
-    let rows = sections.iter().map(|section| Row {
+) -> Result<Record<ExhibitRow>> {
+    let rows = sections.iter().map(|section| ExhibitRow {
         exhibit: section.exhibit.label,
         title: section.exhibit.title,
         target: section.exhibit.target,
@@ -218,7 +226,7 @@ fn record(
         report: section.ending.seconds().map(|_| format!("{}/report.json", section.exhibit.target.name())),
         figures: section.figures.iter().map(|(_, path)| path.display().to_string()).collect(),
     });
-    let document = Document::new(arguments, rows.collect());
+    let document = ReportDocument::new(arguments, rows.collect());
     let markdown = page::markdown(&command(arguments), sections, endings, out)?;
     let html = page::html(&markdown, out)?;
     let (figures, pictures) = (Vec::new(), Vec::new());
@@ -234,16 +242,16 @@ fn record(
 }
 
 /// The contents of the page, for the terminal.
-fn text(sections: &[Section], out: &Path) -> String {
-    use Alignment::{Left, Right};
+fn text(sections: &[PageSection], out: &Path) -> String {
+    use CellAlignment::{Left, Right};
     let mut table =
-        Table::new([("exhibit", Left), ("what", Left), ("target", Left), ("figures", Right), ("", Left)]);
-    for Section { exhibit, ending, figures, .. } in sections {
+        TextTable::new([("exhibit", Left), ("what", Left), ("target", Left), ("figures", Right), ("", Left)]);
+    for PageSection { exhibit, ending, figures, .. } in sections {
         let ending = match ending {
-            Ending::Done { seconds } => format!("made in {}", duration(*seconds)),
-            Ending::Incomplete { problem, .. } => format!("incomplete: {problem}"),
-            Ending::NotAsked => "not asked for".into(),
-            Ending::Failed { problem } => format!("failed: {problem}"),
+            ExperimentEnding::Done { seconds } => format!("made in {}", duration(*seconds)),
+            ExperimentEnding::Incomplete { problem, .. } => format!("incomplete: {problem}"),
+            ExperimentEnding::NotAsked => "not asked for".into(),
+            ExperimentEnding::Failed { problem } => format!("failed: {problem}"),
         };
         let [label, title, target] = [exhibit.label.into(), exhibit.title.into(), exhibit.target.name()];
         table.push([label, title, target, figures.len().to_string(), ending]);

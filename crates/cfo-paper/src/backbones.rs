@@ -1,22 +1,21 @@
 //! `backbones`: the same systems with each network that the paper compares, everything else fixed.
 
-use anyhow::Result;
 use cfo::numerics::Spline;
 
 use crate::columns::words;
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
-use crate::network::{Nothing, Row, errors_over_time};
-use crate::options::Options;
+use crate::network::{NetworkRow, NoMore, errors_over_time};
+use crate::options::Reproduce;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::Line;
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::LineStyle;
 
 /// The system's own network, which table 1 has, and the others.
-fn trainings(setup: Setup) -> Vec<Training> {
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     let on = |backbone: &&'static str| {
-        let training = Training::flow(setup, Spline::Quintic, 1.0).on(backbone);
+        let training = NetworkTraining::flow(setup, Spline::Quintic, 1.0).on(backbone);
         match published::figure("Table 12", setup.system.name(), backbone, "relative L2") {
             Some(error) => training.beside(Some(error)),
             None => training,
@@ -25,7 +24,7 @@ fn trainings(setup: Setup) -> Vec<Training> {
     setup.system.backbones.iter().map(on).collect()
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Nothing>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoMore>> {
     let laboratory = Laboratory::new(arguments)?;
     let Some(measured) = laboratory.measure(
         |system| system.position().is_some() && system.backbones.len() > 1,
@@ -35,20 +34,20 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Noth
     else {
         return Ok(None);
     };
-    let rows: Vec<Row<Nothing>> =
-        measured.networks.iter().map(|network| network.row(Option::as_ref, Nothing {})).collect();
+    let rows: Vec<NetworkRow<NoMore>> =
+        measured.networks.iter().map(|network| network.row(Option::as_ref, NoMore {})).collect();
     let findings = Findings {
         title: "CFO with different networks",
         about: "Relative L2 error of rollouts of quintic CFO trained on all times. The recipes differ only in the network. The paper has no \
                 number for CFO with the MLP on Burgers."
             .into(),
-        columns: Row::columns(
-            [words("network", |row| row.operator.to_owned()), Row::of_size()],
-            [Row::of_paper(), Row::of_training()],
+        columns: NetworkRow::columns(
+            [words("network", |row| row.operator.to_owned()), NetworkRow::of_size()],
+            [NetworkRow::of_paper(), NetworkRow::of_training()],
         ),
         verdict: String::new(),
         figures: errors_over_time("Rollout error by network", &measured, &rows, Option::as_ref, |color, row| {
-            (row.operator.to_owned(), color, Line::Solid)
+            (row.operator.to_owned(), color, LineStyle::Solid)
         }),
         pictures: vec![],
         rows,

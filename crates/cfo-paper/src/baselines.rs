@@ -1,20 +1,19 @@
 //! `baselines`: other methods beside CFO, with the seconds that a batch of their training takes.
 
-use anyhow::Result;
 use cfo::numerics::Spline;
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use serde::Serialize;
 
-use crate::columns::{Column, counted, number, optional};
+use crate::columns::{TableColumn, counted, number, optional};
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
-use crate::network::{Row, errors_over_time, label};
-use crate::options::Options;
+use crate::network::{NetworkRow, errors_over_time, label};
+use crate::options::Reproduce;
 use crate::side_by_side::Gallery;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::Line;
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::LineStyle;
 use cfo_view::text::scientific;
 
 /// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
@@ -33,17 +32,17 @@ pub(crate) struct Costs {
 }
 
 /// The paper's number about a method on a system.
-fn paper(training: &Training, column: &str) -> Option<f64> {
+fn paper(training: &NetworkTraining, column: &str) -> Option<f64> {
     published::figure("Table 3", training.system().name(), training.method(), column)
 }
 
 /// CFO on the states and every other method that the paper has on the system.
-fn trainings(setup: Setup) -> Vec<Training> {
-    let flow = Training::flow(setup, Spline::Quintic, 1.0);
-    let neural = Training::other(setup, ObjectiveConfig::NeuralOde(ThroughSolver::default()));
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
+    let flow = NetworkTraining::flow(setup, Spline::Quintic, 1.0);
+    let neural = NetworkTraining::other(setup, ObjectiveConfig::NeuralOde(ThroughSolver::default()));
     // The paper has a neural ODE of Kuramoto-Sivashinsky too, in a table of its own.
     let neural = Some(neural).filter(|neural| paper(neural, "relative L2").is_some());
-    let others = METHODS.iter().filter_map(|method| Training::by(setup, method));
+    let others = METHODS.iter().filter_map(|method| NetworkTraining::by(setup, method));
     let all = std::iter::once(flow).chain(neural).chain(others);
     all.map(|training| {
         let error = paper(&training, "relative L2");
@@ -52,7 +51,7 @@ fn trainings(setup: Setup) -> Vec<Training> {
     .collect()
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Costs>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<Costs>> {
     let laboratory = Laboratory::new(arguments)?;
     let mut gallery = Gallery::default();
     let measured = laboratory.measure(
@@ -68,7 +67,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Cost
         },
     )?;
     let Some(measured) = measured else { return Ok(None) };
-    let row = |network: &super::network::Network<Option<cfo::Report>>| {
+    let row = |network: &super::network::TrainedNetwork<Option<cfo::Report>>| {
         let first = network.runs.first().and_then(Option::as_ref);
         let costs = Costs {
             seconds_per_batch: network.seconds / f64::from(network.steps.max(1)),
@@ -78,7 +77,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Cost
         };
         network.row(Option::as_ref, costs)
     };
-    let rows: Vec<Row<Costs>> = measured.networks.iter().map(row).collect();
+    let rows: Vec<NetworkRow<Costs>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "Other methods beside CFO",
         about: "Relative L2 error of rollouts, network evaluations per rollout and seconds per training batch, with the paper's numbers. All methods are trained on the \
@@ -88,7 +87,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Cost
         columns: columns(),
         verdict: String::new(),
         figures: errors_over_time("Rollout error by method", &measured, &rows, Option::as_ref, |color, row| {
-            (label(row.method).to_owned(), color, Line::Solid)
+            (label(row.method).to_owned(), color, LineStyle::Solid)
         }),
         pictures: gallery.pictures(&measured.setups, "side-by-side-"),
         rows,
@@ -96,11 +95,11 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Cost
     Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn columns() -> Vec<Column<Row<Costs>>> {
-    Row::columns(
-        [Row::of_method(), Row::of_size()],
+fn columns() -> Vec<TableColumn<NetworkRow<Costs>>> {
+    NetworkRow::columns(
+        [NetworkRow::of_method(), NetworkRow::of_size()],
         [
-            Row::of_paper(),
+            NetworkRow::of_paper(),
             number("s per batch", |row| scientific(row.own.seconds_per_batch)),
             number("paper's", |row| optional(row.own.paper_seconds_per_batch)),
             number("evaluations", |row| counted(row.own.evaluations)),

@@ -1,27 +1,27 @@
 //! The columns of a table: a heading, and how each cell follows from its row.
 
-use cfo_view::text::{Alignment, Table, scientific};
+use cfo_view::text::{CellAlignment, TextTable, scientific};
 
 /// A column of a table of rows `R`.
-pub(crate) struct Column<R> {
+pub(crate) struct TableColumn<R> {
     heading: &'static str,
-    alignment: Alignment,
+    alignment: CellAlignment,
     cell: fn(&R) -> String,
 }
 
 /// A column of words, aligned on the left.
-pub(crate) fn words<R>(heading: &'static str, cell: fn(&R) -> String) -> Column<R> {
-    Column { heading, alignment: Alignment::Left, cell }
+pub(crate) fn words<R>(heading: &'static str, cell: fn(&R) -> String) -> TableColumn<R> {
+    TableColumn { heading, alignment: CellAlignment::Left, cell }
 }
 
 /// A column of numbers, aligned on the right.
-pub(crate) fn number<R>(heading: &'static str, cell: fn(&R) -> String) -> Column<R> {
-    Column { heading, alignment: Alignment::Right, cell }
+pub(crate) fn number<R>(heading: &'static str, cell: fn(&R) -> String) -> TableColumn<R> {
+    TableColumn { heading, alignment: CellAlignment::Right, cell }
 }
 
 /// The table of some rows.
-pub(crate) fn table<R>(columns: &[Column<R>], rows: &[R]) -> Table {
-    let mut table = Table::new(columns.iter().map(|column| (column.heading, column.alignment)));
+pub(crate) fn table<R>(columns: &[TableColumn<R>], rows: &[R]) -> TextTable {
+    let mut table = TextTable::new(columns.iter().map(|column| (column.heading, column.alignment)));
     for row in rows {
         table.push(columns.iter().map(|column| (column.cell)(row)));
     }

@@ -1,7 +1,7 @@
 //! What the experiments share: data simulated once for each system, training runs that continue after an interruption,
 //! and the measurement of each.
 //!
-//! A target describes its training runs and turns each [`Outcome`] into rows; everything between is here.
+//! A target describes its training runs and turns each [`TrainedRun`] into rows; everything between is here.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +16,17 @@ use cfo::{CfoError, Recipe, Trained, Trajectories};
 
 use crate::Incomplete;
 use crate::data::Simulated;
-use crate::network::Network;
-use crate::options::{Choice, Options};
-use crate::outcome::Outcome;
-use crate::system::{SYSTEMS, Setup, System};
-use crate::training::{Training, print_plan};
+use crate::network::TrainedNetwork;
+use crate::options::{ChoiceName, Reproduce};
+use crate::outcome::TrainedRun;
+use crate::system::{SYSTEMS, Setup, TableSystem};
+use crate::training::{NetworkTraining, print_plan};
 
 /// What was measured of the setups that did not fail.
-pub(crate) struct Measured<T> {
+pub(crate) struct MeasuredNetworks<T> {
     pub setups: Vec<Setup>,
     /// In the order of the setups and of each one's trainings.
-    pub networks: Vec<Network<T>>,
+    pub networks: Vec<TrainedNetwork<T>>,
     /// Which setups failed, and why.
     pub failures: Vec<String>,
 }
@@ -45,7 +45,7 @@ fn has_ranks() -> bool {
 }
 
 /// How many training runs are behind, and how many there are.
-struct Progress {
+struct RunCount {
     done: usize,
     all: usize,
 }
@@ -57,14 +57,14 @@ pub(crate) struct NotAsked;
 
 /// The environment of the experiments: device, folders, and what the command line changes.
 pub(crate) struct Laboratory<'a> {
-    arguments: &'a Options,
+    arguments: &'a Reproduce,
     device: Device,
     folder: PathBuf,
     interrupt: &'static AtomicBool,
 }
 
 impl<'a> Laboratory<'a> {
-    pub fn new(arguments: &'a Options) -> Result<Self> {
+    pub fn new(arguments: &'a Reproduce) -> Result<Self> {
         let device = arguments.console.device(&arguments.device)?;
         let own = format!("{}-seed-{}", arguments.scale.name(), arguments.seed);
         let folder = arguments.runs.join(own);
@@ -72,9 +72,9 @@ impl<'a> Laboratory<'a> {
     }
 
     /// The setups of an experiment that were asked for: by default all systems that `belongs` accepts, each with every recipe.
-    fn setups(&self, belongs: impl Fn(&System) -> bool) -> Result<Vec<Setup>> {
+    fn setups(&self, belongs: impl Fn(&TableSystem) -> bool) -> Result<Vec<Setup>> {
         let scale = self.arguments.scale;
-        let systems: Vec<&'static System> =
+        let systems: Vec<&'static TableSystem> =
             SYSTEMS.iter().filter(|system| belongs(system) && system.exists_at(scale)).collect();
         let names: Vec<&str> = systems.iter().map(|system| system.name()).collect();
         let mut asked = self.arguments.system.clone();
@@ -93,7 +93,7 @@ impl<'a> Laboratory<'a> {
             .into_iter()
             .filter(|system| asked.is_empty() || asked.iter().any(|name| name == system.name()));
         let editions = self.arguments.editions().list();
-        let each = |system: &'static System| {
+        let each = |system: &'static TableSystem| {
             system.editions(editions).into_iter().map(move |edition| Setup { system, edition, scale })
         };
         Ok(chosen.flat_map(each).collect())
@@ -105,20 +105,20 @@ impl<'a> Laboratory<'a> {
     /// Training runs of one system follow each other, so that only one system's data are in memory.
     pub fn measure<T>(
         &self,
-        belongs: impl Fn(&System) -> bool,
-        trainings: impl Fn(Setup) -> Vec<Training>,
-        mut measure: impl FnMut(&Training, &Outcome<'_>) -> Result<T>,
-    ) -> Result<Option<Measured<T>>> {
+        belongs: impl Fn(&TableSystem) -> bool,
+        trainings: impl Fn(Setup) -> Vec<NetworkTraining>,
+        mut measure: impl FnMut(&NetworkTraining, &TrainedRun<'_>) -> Result<T>,
+    ) -> Result<Option<MeasuredNetworks<T>>> {
         let setups = self.setups(belongs)?;
-        let trainings: Vec<Vec<Training>> = setups.iter().map(|&setup| trainings(setup)).collect();
+        let trainings: Vec<Vec<NetworkTraining>> = setups.iter().map(|&setup| trainings(setup)).collect();
         if self.arguments.dry_run {
             self.plan(trainings.iter().flatten())?;
             return Ok(None);
         }
         let seeds = self.arguments.training_seeds().len();
-        let mut progress = Progress { done: 0, all: trainings.iter().flatten().count() * seeds };
+        let mut progress = RunCount { done: 0, all: trainings.iter().flatten().count() * seeds };
         let mut held: Option<(&str, Trajectories)> = None;
-        let mut measured = Measured { setups: vec![], networks: vec![], failures: vec![] };
+        let mut measured = MeasuredNetworks { setups: vec![], networks: vec![], failures: vec![] };
         let mut failed: Option<(&str, anyhow::Error)> = None;
         for (&setup, of_setup) in setups.iter().zip(&trainings) {
             let name = setup.system.name();
@@ -151,7 +151,7 @@ impl<'a> Laboratory<'a> {
     }
 
     /// Prints what would be trained.
-    fn plan<'t>(&self, trainings: impl Iterator<Item = &'t Training>) -> Result<()> {
+    fn plan<'t>(&self, trainings: impl Iterator<Item = &'t NetworkTraining>) -> Result<()> {
         let seeds = self.arguments.training_seeds();
         let every = trainings.flat_map(|one| seeds.iter().map(move |&seed| (one, seed)));
         let planned = every.map(|(one, seed)| Ok((one, self.recipe(one, seed)?)));
@@ -161,11 +161,11 @@ impl<'a> Laboratory<'a> {
     /// Trains and measures the networks of one setup. `held` are the data that the last training saw.
     fn networks<T>(
         &self,
-        trainings: &[Training],
+        trainings: &[NetworkTraining],
         held: &mut Option<(&'static str, Trajectories)>,
-        progress: &mut Progress,
-        measure: &mut impl FnMut(&Training, &Outcome<'_>) -> Result<T>,
-    ) -> Result<Vec<Network<T>>> {
+        progress: &mut RunCount,
+        measure: &mut impl FnMut(&NetworkTraining, &TrainedRun<'_>) -> Result<T>,
+    ) -> Result<Vec<TrainedNetwork<T>>> {
         let mut networks = Vec::new();
         for training in trainings {
             let (system, edition) = (training.system(), training.setup.edition.name());
@@ -196,19 +196,19 @@ impl<'a> Laboratory<'a> {
             }
             let (parameters, steps, finetune_steps) = size;
             let (seconds, training) = (seconds / runs.len().max(1) as f64, training.clone());
-            networks.push(Network { training, parameters, steps, finetune_steps, seconds, runs });
+            networks.push(TrainedNetwork { training, parameters, steps, finetune_steps, seconds, runs });
         }
         Ok(networks)
     }
 
-    fn recipe(&self, training: &Training, seed: u64) -> Result<Recipe> {
+    fn recipe(&self, training: &NetworkTraining, seed: u64) -> Result<Recipe> {
         let mut recipe = training.recipe.clone();
         recipe.train.seed = seed;
         Ok(recipe.with(&self.arguments.set)?)
     }
 
     /// The system's trajectories: as many as its recipe splits, simulated once for all experiments.
-    fn data(&self, system: &System, recipe: &Recipe) -> Result<Trajectories> {
+    fn data(&self, system: &TableSystem, recipe: &Recipe) -> Result<Trajectories> {
         let counts = recipe.data.split.and_then(|split| split.counts()).unwrap_or([80, 10, 10]);
         let samples: usize = counts.iter().sum();
         let simulated = Simulated {
@@ -224,7 +224,12 @@ impl<'a> Laboratory<'a> {
     }
 
     /// Trains, continues, or loads a finished run; then takes the weights with the lowest validation error.
-    fn train<'s>(&self, training: &Training, recipe: &Recipe, set: &'s Trajectories) -> Result<Outcome<'s>> {
+    fn train<'s>(
+        &self,
+        training: &NetworkTraining,
+        recipe: &Recipe,
+        set: &'s Trajectories,
+    ) -> Result<TrainedRun<'s>> {
         let name = format!("{}-seed-{}", training.name, recipe.train.seed);
         let run = self.folder.join(training.system().name()).join(training.setup.edition.name()).join(name);
         let context = || format!("in `{}`", run.display());
@@ -234,7 +239,7 @@ impl<'a> Laboratory<'a> {
             self.go_on(&run, recipe, seen).with_context(context)?;
         }
         let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
-        Outcome::new(trained, set, &run.join("metrics.jsonl"), self.interrupt)
+        TrainedRun::new(trained, set, &run.join("metrics.jsonl"), self.interrupt)
     }
 
     /// Trains in a folder, from its latest checkpoint if it has one.

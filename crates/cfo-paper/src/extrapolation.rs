@@ -3,25 +3,24 @@
 //! With time as an input, as in the paper, times beyond the training horizon are new to the network. Without it they are
 //! not, which suits systems whose equations do not change with time.
 
-use anyhow::Result;
 use cfo::Report;
 use cfo::numerics::Spline;
 use serde::Serialize;
 
-use crate::columns::{Column, number, optional, words};
+use crate::columns::{TableColumn, number, optional, words};
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
-use crate::network::{Network, Row, errors_over_time};
-use crate::options::Options;
+use crate::network::{NetworkRow, TrainedNetwork, errors_over_time};
+use crate::options::Reproduce;
 use crate::spread::mean;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::Line;
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::LineStyle;
 
 /// What this experiment adds to a row; the errors are over the whole horizon.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Horizon {
+pub(crate) struct TrainedHorizon {
     /// Share of the horizon that was trained on.
     trained_on: f64,
     /// Whether the network sees the time.
@@ -30,7 +29,7 @@ pub(crate) struct Horizon {
     second_half: Option<f64>,
 }
 
-impl Horizon {
+impl TrainedHorizon {
     fn part(&self) -> &'static str {
         if self.trained_on < 1.0 { "first half" } else { "whole" }
     }
@@ -38,11 +37,11 @@ impl Horizon {
 
 /// Networks with and without time as an input, each trained on the whole horizon and on its first half. The network of the
 /// recipe on the whole horizon is that of table 1.
-fn trainings(setup: Setup) -> Vec<Training> {
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     let mut trainings = Vec::new();
     for time_embedding in [true, false] {
         for trained_on in [1.0, 0.5] {
-            let mut training = Training::flow(setup, Spline::Quintic, 1.0);
+            let mut training = NetworkTraining::flow(setup, Spline::Quintic, 1.0);
             let operator = &mut training.recipe.operator;
             if operator.operator().sees_time() != time_embedding {
                 operator.set_time(time_embedding);
@@ -61,7 +60,7 @@ fn trainings(setup: Setup) -> Vec<Training> {
     trainings
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Horizon>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<TrainedHorizon>> {
     let laboratory = Laboratory::new(arguments)?;
     let Some(measured) = laboratory.measure(
         |system| system.position().is_some(),
@@ -71,7 +70,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Hori
     else {
         return Ok(None);
     };
-    let rows: Vec<Row<Horizon>> = measured.networks.iter().map(row).collect();
+    let rows: Vec<NetworkRow<TrainedHorizon>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "Extrapolation past the training horizon",
         about: "Relative L2 error of rollouts over the whole horizon. Quintic CFO is trained on all times of the whole horizon or of its first half. Time is \
@@ -86,8 +85,8 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Hori
             Option::as_ref,
             |_, row| {
                 let (time, line) = match row.own.time_embedding {
-                    true => ("with time", Line::Solid),
-                    false => ("without time", Line::Dashed),
+                    true => ("with time", LineStyle::Solid),
+                    false => ("without time", LineStyle::Dashed),
                 };
                 (format!("{}, {time}", row.own.part()), usize::from(row.own.trained_on < 1.0), line)
             },
@@ -98,12 +97,12 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Hori
     Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn row(network: &Network<Option<Report>>) -> Row<Horizon> {
+fn row(network: &TrainedNetwork<Option<Report>>) -> NetworkRow<TrainedHorizon> {
     let second_half = |report: &Report| {
         let late = &report.per_time[report.per_time.len() / 2..];
         late.iter().map(|at| at.relative_l2).sum::<f64>() / late.len() as f64
     };
-    let own = Horizon {
+    let own = TrainedHorizon {
         trained_on: network.training.horizon,
         time_embedding: network.training.recipe.operator.operator().sees_time(),
         second_half: mean(network.runs.iter().map(|run| run.as_ref().map(second_half))),
@@ -111,12 +110,16 @@ fn row(network: &Network<Option<Report>>) -> Row<Horizon> {
     network.row(Option::as_ref, own)
 }
 
-fn columns() -> Vec<Column<Row<Horizon>>> {
-    Row::columns(
+fn columns() -> Vec<TableColumn<NetworkRow<TrainedHorizon>>> {
+    NetworkRow::columns(
         [
             words("trained on", |row| row.own.part().to_owned()),
             words("time as input", |row| if row.own.time_embedding { "yes".into() } else { "no".into() }),
         ],
-        [number("second half", |row| optional(row.own.second_half)), Row::of_end(), Row::of_paper()],
+        [
+            number("second half", |row| optional(row.own.second_half)),
+            NetworkRow::of_end(),
+            NetworkRow::of_paper(),
+        ],
     )
 }

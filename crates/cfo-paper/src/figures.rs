@@ -9,18 +9,18 @@ use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use crate::columns::{Column, number, optional, words};
+use crate::columns::{TableColumn, number, optional, words};
 use crate::experiment::Laboratory;
 use crate::findings::{Findings, marked, setup_figure};
 use crate::network::label;
-use crate::options::Options;
-use crate::outcome::Outcome;
+use crate::options::Reproduce;
+use crate::outcome::TrainedRun;
 use crate::published::percent;
 use crate::side_by_side::Gallery;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::duration;
 
 /// The system whose losses are shown.
@@ -30,7 +30,7 @@ const PICTURED: [&str; 3] = ["burgers", "diffusion-reaction", "shallow-water"];
 
 /// A trajectory of a picture, or a training run of the figure of losses.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct TrajectoryRow {
     system: &'static str,
     recipe: Edition,
     method: &'static str,
@@ -52,14 +52,17 @@ pub(crate) struct Row {
 }
 
 /// CFO first: its errors choose the trajectories.
-fn trainings(setup: Setup) -> Vec<Training> {
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     if setup.system.name() == LOSSES {
         let objective = ObjectiveConfig::NeuralOde(ThroughSolver::default());
-        return vec![Training::flow(setup, Spline::Quintic, 1.0), Training::other(setup, objective)];
+        return vec![
+            NetworkTraining::flow(setup, Spline::Quintic, 1.0),
+            NetworkTraining::other(setup, objective),
+        ];
     }
     vec![
-        Training::flow(setup, Spline::Quintic, 0.25),
-        Training::baseline(setup, setup.system.best_baseline, false),
+        NetworkTraining::flow(setup, Spline::Quintic, 0.25),
+        NetworkTraining::baseline(setup, setup.system.best_baseline, false),
     ]
 }
 
@@ -75,15 +78,15 @@ struct Course {
 /// Results collected from the training runs.
 #[derive(Default)]
 struct Found {
-    rows: Vec<Row>,
+    rows: Vec<TrajectoryRow>,
     gallery: Gallery,
     /// Of the training runs of a setup.
     losses: HashMap<String, Vec<Course>>,
 }
 
 impl Found {
-    fn row(training: &Training, outcome: &Outcome<'_>) -> Row {
-        Row {
+    fn row(training: &NetworkTraining, outcome: &TrainedRun<'_>) -> TrajectoryRow {
+        TrajectoryRow {
             system: training.system().name(),
             recipe: training.setup.edition,
             method: training.method(),
@@ -100,20 +103,20 @@ impl Found {
     }
 
     /// Keeps the losses of a training run.
-    fn add_loss(&mut self, training: &Training, outcome: &Outcome<'_>) {
+    fn add_loss(&mut self, training: &NetworkTraining, outcome: &TrainedRun<'_>) {
         let loss = outcome.losses.last().map(|(_, loss)| *loss);
-        self.rows.push(Row { loss, ..Self::row(training, outcome) });
+        self.rows.push(TrajectoryRow { loss, ..Self::row(training, outcome) });
         let label = label(training.method());
         let of_setup = self.losses.entry(training.setup.stem()).or_default();
         of_setup.push(Course { label, losses: outcome.losses.clone(), clock: outcome.clock.clone() });
     }
 
     /// Keeps a method's predictions of the trajectories that CFO's errors choose.
-    fn add_pictures(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<()> {
+    fn add_pictures(&mut self, training: &NetworkTraining, outcome: &TrainedRun<'_>) -> Result<()> {
         for one in self.gallery.add(training, outcome)? {
             let paper =
                 || published::figure("Figure 4", training.system().name(), &training.spline()?, one.rank);
-            self.rows.push(Row {
+            self.rows.push(TrajectoryRow {
                 rank: Some(one.rank),
                 trajectory: Some(one.number),
                 relative_l2: one.last_error(),
@@ -125,7 +128,7 @@ impl Found {
     }
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<TrajectoryRow> {
     let laboratory = Laboratory::new(arguments)?;
     let mut found = Found::default();
     let measured = laboratory.measure(
@@ -140,7 +143,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> 
         },
     )?;
     let Some(measured) = measured else { return Ok(None) };
-    let whole = |row: &Row| measured.setups.iter().any(|setup| setup.stem() == row.setup.stem());
+    let whole = |row: &TrajectoryRow| measured.setups.iter().any(|setup| setup.stem() == row.setup.stem());
     found.rows.retain(whole);
     let findings = Findings {
         title: "Single trajectories and training losses",
@@ -157,26 +160,26 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> 
     Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn columns() -> Vec<Column<Row>> {
+fn columns() -> Vec<TableColumn<TrajectoryRow>> {
     vec![
-        words("system", |row: &Row| marked(row.setup)),
-        words("recipe", |row: &Row| row.recipe.name().to_owned()),
-        words("method", |row: &Row| {
+        words("system", |row: &TrajectoryRow| marked(row.setup)),
+        words("recipe", |row: &TrajectoryRow| row.recipe.name().to_owned()),
+        words("method", |row: &TrajectoryRow| {
             let tuned = if row.finetune_steps > 0 { ", fine-tuned" } else { "" };
             format!("{}{tuned}", label(row.method))
         }),
-        number("times", |row: &Row| percent(row.keep_rate)),
-        words("trajectory", |row: &Row| {
+        number("times", |row: &TrajectoryRow| percent(row.keep_rate)),
+        words("trajectory", |row: &TrajectoryRow| {
             let which = row.rank.zip(row.trajectory).map(|(rank, at)| format!("{rank} (test {at})"));
             which.unwrap_or_else(|| "-".into())
         }),
-        number("relative L2", |row: &Row| {
+        number("relative L2", |row: &TrajectoryRow| {
             let diverged = row.rank.is_some() && row.relative_l2.is_none();
             if diverged { "diverged".into() } else { optional(row.relative_l2) }
         }),
-        number("paper", |row: &Row| optional(row.paper)),
-        number("loss", |row: &Row| optional(row.loss)),
-        number("training", |row: &Row| duration(row.seconds)),
+        number("paper", |row: &TrajectoryRow| optional(row.paper)),
+        number("loss", |row: &TrajectoryRow| optional(row.loss)),
+        number("training", |row: &TrajectoryRow| duration(row.seconds)),
     ]
 }
 
@@ -189,7 +192,7 @@ fn loss_figures(setup: &Setup, found: &Found) -> Vec<(String, Figure)> {
                 .iter()
                 .zip(clock)
                 .map(|(&(step, loss), &time)| (if seconds { time } else { step }, loss));
-            Series::new(*label, points.collect(), color, Line::Solid)
+            Curve::new(*label, points.collect(), color, LineStyle::Solid)
         });
         let axes = [Axis::logarithmic(unit), Axis::logarithmic("loss (1: nothing changes)")];
         let title = format!("Training loss against {over}");

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::columns::{Column, table};
-use crate::experiment::Measured;
-use crate::options::{Choice, Options, Scale};
-use crate::system::{Setup, System};
-use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Panels, Series};
+use crate::columns::{TableColumn, table};
+use crate::experiment::MeasuredNetworks;
+use crate::options::{ChoiceName, Reproduce, Scale};
+use crate::system::{Setup, TableSystem};
+use crate::{Record, ReportDocument};
+use cfo_view::plot::{Axis, Curve, Figure, Panels};
 
 /// What an experiment found, before it is laid out.
 pub(crate) struct Findings<R> {
@@ -15,7 +15,7 @@ pub(crate) struct Findings<R> {
     /// What the columns mean.
     pub about: String,
     pub rows: Vec<R>,
-    pub columns: Vec<Column<R>>,
+    pub columns: Vec<TableColumn<R>>,
     /// Conclusions from the table, one per line.
     pub verdict: String,
     /// Figures by the stem of their file names.
@@ -30,7 +30,7 @@ pub(crate) fn setup_figure(
     stem: &str,
     title: &str,
     [x, y]: [Axis; 2],
-    series: Vec<Series>,
+    series: Vec<Curve>,
 ) -> (String, Figure) {
     let figure = Figure { title: format!("{title}: {}", setup.title()), x, y, series, size: (720, 400) };
     (format!("{stem}-{}", setup.stem()), figure)
@@ -38,8 +38,8 @@ pub(crate) fn setup_figure(
 
 impl<R: Serialize> Findings<R> {
     /// The report for the terminal and for the folder.
-    pub fn record<T>(self, arguments: &Options, measured: &Measured<T>) -> Record<Document<R>> {
-        let mut systems: Vec<&System> = measured.setups.iter().map(|setup| setup.system).collect();
+    pub fn record<T>(self, arguments: &Reproduce, measured: &MeasuredNetworks<T>) -> Record<R> {
+        let mut systems: Vec<&TableSystem> = measured.setups.iter().map(|setup| setup.system).collect();
         systems.dedup_by_key(|system| system.name());
         let setting = setting(arguments, &systems);
         let caveats: Vec<String> = systems
@@ -72,7 +72,7 @@ impl<R: Serialize> Findings<R> {
         );
         let text = format!("{}\n\n{setting}\n{}\n{footnotes}{}", self.about, table.text(), self.verdict);
         let notes = caveats.into_iter().chain(missing).collect();
-        let document = Document { notes, ..Document::new(arguments, self.rows) };
+        let document = ReportDocument { notes, ..ReportDocument::new(arguments, self.rows) };
         let (figures, pictures) = (self.figures, self.pictures);
         let failures = measured.failures.clone();
         Record { document, text, markdown, figures, pictures, files: Vec::new(), failures }
@@ -89,7 +89,7 @@ pub(crate) fn marked(setup: Setup) -> String {
 }
 
 /// What a reader must know about the setting: reductions of `smoke`, overrides, the seed.
-fn setting(arguments: &Options, systems: &[&System]) -> String {
+fn setting(arguments: &Reproduce, systems: &[&TableSystem]) -> String {
     let mut text = match arguments.scale {
         Scale::Smoke => {
             let reductions: Vec<String> =
@@ -118,7 +118,7 @@ fn setting(arguments: &Options, systems: &[&System]) -> String {
 }
 
 /// The command that repeats a report.
-pub(crate) fn command(arguments: &Options) -> String {
+pub(crate) fn command(arguments: &Reproduce) -> String {
     let mut words =
         vec![format!("cfo reproduce {} --scale {}", arguments.target.name(), arguments.scale.name())];
     words.extend(arguments.system.iter().map(|system| format!("--system {system}")));

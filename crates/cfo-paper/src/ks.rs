@@ -1,33 +1,32 @@
 //! `ks`: errors and training times on the Kuramoto-Sivashinsky equation, which is chaotic, every method on the same network.
 
-use anyhow::Result;
 use cfo::numerics::Spline;
 use serde::Serialize;
 
-use crate::columns::{Column, number};
+use crate::columns::{TableColumn, number};
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
-use crate::network::{Row, errors_over_time};
-use crate::options::Options;
+use crate::network::{NetworkRow, errors_over_time};
+use crate::options::Reproduce;
 use crate::system::{KURAMOTO_SIVASHINSKY, Setup};
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::Line;
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::LineStyle;
 use cfo_view::text::duration;
 
 /// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Time {
+pub(crate) struct PaperTime {
     paper_seconds: Option<f64>,
 }
 
 /// Next-step prediction in the paper's form and in the stronger one, the neural ODE, then CFO.
-fn trainings(setup: Setup) -> Vec<Training> {
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     let network = setup.system.backbones[0];
-    let baselines = [false, true].map(|residual| Training::baseline(setup, network, residual));
-    let flow = Training::flow(setup, Spline::Quintic, 1.0);
-    let all = baselines.into_iter().chain(Training::by(setup, "neural-ode")).chain([flow]);
-    let beside = |training: Training| {
+    let baselines = [false, true].map(|residual| NetworkTraining::baseline(setup, network, residual));
+    let flow = NetworkTraining::flow(setup, Spline::Quintic, 1.0);
+    let all = baselines.into_iter().chain(NetworkTraining::by(setup, "neural-ode")).chain([flow]);
+    let beside = |training: NetworkTraining| {
         let error = paper(&training, "relative L2");
         training.beside(error)
     };
@@ -35,12 +34,12 @@ fn trainings(setup: Setup) -> Vec<Training> {
 }
 
 /// The paper's number about a method; it has no baseline that predicts the change.
-fn paper(training: &Training, column: &str) -> Option<f64> {
+fn paper(training: &NetworkTraining, column: &str) -> Option<f64> {
     let found = published::figure("Table 13", KURAMOTO_SIVASHINSKY, training.method(), column);
     found.filter(|_| training.prediction() != Some("change"))
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Time>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<PaperTime>> {
     let laboratory = Laboratory::new(arguments)?;
     let Some(measured) = laboratory.measure(
         |system| system.name() == KURAMOTO_SIVASHINSKY,
@@ -51,9 +50,9 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Time
         return Ok(None);
     };
     let networks = measured.networks.iter();
-    let rows: Vec<Row<Time>> = networks
+    let rows: Vec<NetworkRow<PaperTime>> = networks
         .map(|network| {
-            let own = Time { paper_seconds: paper(&network.training, "seconds") };
+            let own = PaperTime { paper_seconds: paper(&network.training, "seconds") };
             network.row(Option::as_ref, own)
         })
         .collect();
@@ -66,10 +65,10 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Time
         verdict: measured.setups.iter().map(|setup| verdict(setup, &rows)).collect(),
         figures: errors_over_time("Rollout error", &measured, &rows, Option::as_ref, |_, row| {
             let (color, line) = match (row.method, row.prediction) {
-                ("cfo", _) => (0, Line::Solid),
-                ("autoregressive", Some("change")) => (1, Line::Dashed),
-                ("autoregressive", _) => (1, Line::Solid),
-                _ => (2, Line::Solid),
+                ("cfo", _) => (0, LineStyle::Solid),
+                ("autoregressive", Some("change")) => (1, LineStyle::Dashed),
+                ("autoregressive", _) => (1, LineStyle::Solid),
+                _ => (2, LineStyle::Solid),
             };
             (row.label(), color, line)
         }),
@@ -79,17 +78,21 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Time
     Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn columns() -> Vec<Column<Row<Time>>> {
-    let papers =
-        number("paper's", |row: &Row<Time>| row.own.paper_seconds.map_or_else(|| "-".into(), duration));
-    Row::columns([Row::of_method()], [Row::of_paper(), Row::of_training(), papers])
+fn columns() -> Vec<TableColumn<NetworkRow<PaperTime>>> {
+    let papers = number("paper's", |row: &NetworkRow<PaperTime>| {
+        row.own.paper_seconds.map_or_else(|| "-".into(), duration)
+    });
+    NetworkRow::columns(
+        [NetworkRow::of_method()],
+        [NetworkRow::of_paper(), NetworkRow::of_training(), papers],
+    )
 }
 
 /// CFO against each other method: its error and its training time.
-fn verdict(setup: &Setup, rows: &[Row<Time>]) -> String {
+fn verdict(setup: &Setup, rows: &[NetworkRow<PaperTime>]) -> String {
     let of_setup = || rows.iter().filter(|row| row.is_of(setup));
     let Some(flow) = of_setup().find(|row| row.method == "cfo") else { return String::new() };
-    let against = |other: &Row<Time>| match (flow.error.relative_l2, other.error.relative_l2) {
+    let against = |other: &NetworkRow<PaperTime>| match (flow.error.relative_l2, other.error.relative_l2) {
         (Some(error), Some(others)) => {
             let time = flow.seconds / other.seconds;
             format!(

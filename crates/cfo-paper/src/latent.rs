@@ -1,24 +1,23 @@
 //! `latent`: CFO in the coefficients of orthogonal wavelets, beside CFO on the states.
 
-use anyhow::Result;
 use cfo::Report;
 use cfo::numerics::Spline;
 use cfo::recipe::{LatentConfig, LatentWavelet};
 use serde::Serialize;
 
-use crate::columns::{Column, number, words};
+use crate::columns::{TableColumn, number, words};
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
-use crate::network::{Network, Row, errors_over_time};
-use crate::options::Options;
+use crate::network::{NetworkRow, TrainedNetwork, errors_over_time};
+use crate::options::Reproduce;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::Line;
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::LineStyle;
 
 /// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Space {
+pub(crate) struct LatentSpace {
     /// Absent for states as they are.
     wavelet: Option<LatentWavelet>,
     levels: usize,
@@ -32,9 +31,9 @@ fn paper(system: &str) -> Option<f64> {
 }
 
 /// On the states; in the space of the recipe; by the other wavelet; one level further.
-fn trainings(setup: Setup) -> Vec<Training> {
-    let states = Training::flow(setup, Spline::Quintic, 1.0).beside(None);
-    let Some(latent) = Training::by(setup, "latent") else { return Vec::new() };
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
+    let states = NetworkTraining::flow(setup, Spline::Quintic, 1.0).beside(None);
+    let Some(latent) = NetworkTraining::by(setup, "latent") else { return Vec::new() };
     let other = |wavelet: LatentWavelet, levels: usize| {
         let mut training = latent.clone();
         training.recipe.latent = LatentConfig { wavelet: Some(wavelet), levels };
@@ -55,9 +54,9 @@ fn name(wavelet: Option<LatentWavelet>) -> &'static str {
 }
 
 /// What is kept of a run: its errors, and the field that its network sees.
-type Measured = (Option<Report>, [usize; 3]);
+type LatentRun = (Option<Report>, [usize; 3]);
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Space>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<LatentSpace>> {
     let laboratory = Laboratory::new(arguments)?;
     let measured = laboratory.measure(
         |system| paper(system.name()).is_some(),
@@ -65,7 +64,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Spac
         |_, outcome| Ok((outcome.evaluate()?, outcome.trained.model().setting.field)),
     )?;
     let Some(measured) = measured else { return Ok(None) };
-    let rows: Vec<Row<Space>> = measured.networks.iter().map(row).collect();
+    let rows: Vec<NetworkRow<LatentSpace>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "CFO in wavelet coefficients",
         about: "Relative L2 error of rollouts of quintic CFO trained on all times, measured on the states. The network works on the states or on all coefficients of an orthogonal wavelet; `field` is the \
@@ -77,8 +76,8 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Spac
             "Rollout error by space",
             &measured,
             &rows,
-            |run: &Measured| run.0.as_ref(),
-            |color, row| (row.own.label(), color, Line::Solid),
+            |run: &LatentRun| run.0.as_ref(),
+            |color, row| (row.own.label(), color, LineStyle::Solid),
         ),
         pictures: vec![],
         rows,
@@ -86,9 +85,9 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Spac
     Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn row(network: &Network<Measured>) -> Row<Space> {
+fn row(network: &TrainedNetwork<LatentRun>) -> NetworkRow<LatentSpace> {
     let LatentConfig { wavelet, levels } = network.training.recipe.latent;
-    let own = Space {
+    let own = LatentSpace {
         wavelet,
         levels: if wavelet.is_some() { levels } else { 0 },
         field: network.runs.first().map_or([0; 3], |run| run.1),
@@ -96,7 +95,7 @@ fn row(network: &Network<Measured>) -> Row<Space> {
     network.row(|run| run.0.as_ref(), own)
 }
 
-impl Space {
+impl LatentSpace {
     /// For people.
     fn label(&self) -> String {
         match self.wavelet {
@@ -108,13 +107,13 @@ impl Space {
     }
 }
 
-fn columns() -> Vec<Column<Row<Space>>> {
-    Row::columns(
+fn columns() -> Vec<TableColumn<NetworkRow<LatentSpace>>> {
+    NetworkRow::columns(
         [
             words("space", |row| row.own.label()),
             number("field", |row| row.own.field.map(|side| side.to_string()).join(" x ")),
-            Row::of_size(),
+            NetworkRow::of_size(),
         ],
-        [Row::of_paper(), Row::of_training()],
+        [NetworkRow::of_paper(), NetworkRow::of_training()],
     )
 }

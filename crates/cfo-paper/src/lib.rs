@@ -50,7 +50,7 @@ use cfo_view::plot::{self, Figure, Panels};
 use cfo_view::text::json;
 
 pub use console::Console;
-pub use options::{Choice, Editions, Options, Scale, Share, Target};
+pub use options::{ChoiceName, Editions, Experiment, Reproduce, Scale, TrainingShare};
 
 /// An experiment of which a part failed: its report is written, and the command fails.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +66,8 @@ pub struct Incomplete {
 ///
 /// # Errors
 /// If an option does not fit the experiment, a training or a file fails, or a part of the report is missing.
-pub fn run(arguments: &Options) -> Result<()> {
-    if matches!(arguments.target, Target::All) {
+pub fn run(arguments: &Reproduce) -> Result<()> {
+    if matches!(arguments.target, Experiment::All) {
         let (record, missing) = all::run(arguments)?;
         conclude(arguments, record)?;
         return missing.map_or(Ok(()), |missing| Err(missing.into()));
@@ -76,34 +76,37 @@ pub fn run(arguments: &Options) -> Result<()> {
 }
 
 /// Makes the report of one experiment. Returns whether there is one: a plan or a share has none.
-fn carry_out(arguments: &Options) -> Result<bool> {
-    if matches!(arguments.target, Target::SplineOrder | Target::Quickstart) {
+fn carry_out(arguments: &Reproduce) -> Result<bool> {
+    if matches!(arguments.target, Experiment::SplineOrder | Experiment::Quickstart) {
         refuse_training_options(arguments)?;
     }
-    if matches!(arguments.target, Target::SplineOrder | Target::Reverse | Target::Runtime | Target::Figures) {
+    if matches!(
+        arguments.target,
+        Experiment::SplineOrder | Experiment::Reverse | Experiment::Runtime | Experiment::Figures
+    ) {
         refuse(arguments, [("--seeds", arguments.seeds.is_some_and(|seeds| seeds > 1))])?;
     }
     match arguments.target {
-        Target::SplineOrder => conclude(arguments, Some(spline_order::run(arguments)?)),
-        Target::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
-        Target::SplineChoice => conclude(arguments, spline_choice::run(arguments)?),
-        Target::Table1 => conclude(arguments, table1::run(arguments)?),
-        Target::All => Ok(false),
-        Target::Figures => conclude(arguments, figures::run(arguments)?),
-        Target::Noise => conclude(arguments, noise::run(arguments)?),
-        Target::Ks => conclude(arguments, ks::run(arguments)?),
-        Target::Nfe => conclude(arguments, nfe::run(arguments)?),
-        Target::Reverse => conclude(arguments, reverse::run(arguments)?),
-        Target::Extrapolation => conclude(arguments, extrapolation::run(arguments)?),
-        Target::Backbones => conclude(arguments, backbones::run(arguments)?),
-        Target::Runtime => conclude(arguments, runtime::run(arguments)?),
-        Target::Baselines => conclude(arguments, baselines::run(arguments)?),
-        Target::Latent => conclude(arguments, latent::run(arguments)?),
+        Experiment::SplineOrder => conclude(arguments, Some(spline_order::run(arguments)?)),
+        Experiment::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
+        Experiment::SplineChoice => conclude(arguments, spline_choice::run(arguments)?),
+        Experiment::Table1 => conclude(arguments, table1::run(arguments)?),
+        Experiment::All => Ok(false),
+        Experiment::Figures => conclude(arguments, figures::run(arguments)?),
+        Experiment::Noise => conclude(arguments, noise::run(arguments)?),
+        Experiment::Ks => conclude(arguments, ks::run(arguments)?),
+        Experiment::Nfe => conclude(arguments, nfe::run(arguments)?),
+        Experiment::Reverse => conclude(arguments, reverse::run(arguments)?),
+        Experiment::Extrapolation => conclude(arguments, extrapolation::run(arguments)?),
+        Experiment::Backbones => conclude(arguments, backbones::run(arguments)?),
+        Experiment::Runtime => conclude(arguments, runtime::run(arguments)?),
+        Experiment::Baselines => conclude(arguments, baselines::run(arguments)?),
+        Experiment::Latent => conclude(arguments, latent::run(arguments)?),
     }
 }
 
 /// Refuses options that these targets would silently ignore.
-fn refuse_training_options(arguments: &Options) -> Result<()> {
+fn refuse_training_options(arguments: &Reproduce) -> Result<()> {
     refuse(
         arguments,
         [
@@ -117,7 +120,7 @@ fn refuse_training_options(arguments: &Options) -> Result<()> {
 }
 
 /// Refuses an option that was given but has no meaning here.
-fn refuse<const N: usize>(arguments: &Options, given: [(&str, bool); N]) -> Result<()> {
+fn refuse<const N: usize>(arguments: &Reproduce, given: [(&str, bool); N]) -> Result<()> {
     match given.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
         Some((option, _)) => Err(CfoError::InvalidKey {
@@ -129,13 +132,13 @@ fn refuse<const N: usize>(arguments: &Options, given: [(&str, bool); N]) -> Resu
 }
 
 /// The report's folder.
-fn folder(arguments: &Options) -> PathBuf {
+fn folder(arguments: &Reproduce) -> PathBuf {
     arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()))
 }
 
 /// Prints the results of a target and writes its report; there are none if only a share of the training runs was done. Fails if something is
 /// missing in it.
-fn conclude<D: Serialize>(arguments: &Options, record: Option<Record<D>>) -> Result<bool> {
+fn conclude<R: Serialize>(arguments: &Reproduce, record: Option<Record<R>>) -> Result<bool> {
     let Some(record) = record else {
         if !arguments.dry_run {
             arguments.console.say(
@@ -152,7 +155,7 @@ fn conclude<D: Serialize>(arguments: &Options, record: Option<Record<D>>) -> Res
 }
 
 /// Prints and files a report.
-fn publish<D: Serialize>(arguments: &Options, record: &Record<D>) -> Result<()> {
+fn publish<R: Serialize>(arguments: &Reproduce, record: &Record<R>) -> Result<()> {
     let folder = folder(arguments);
     let written =
         record.write(&folder).with_context(|| format!("writing the report into `{}`", folder.display()))?;
@@ -166,9 +169,12 @@ fn publish<D: Serialize>(arguments: &Options, record: &Record<D>) -> Result<()> 
     Ok(())
 }
 
+/// The record of an experiment with rows `R`; none if only a plan or a share was asked for.
+type Made<R> = Result<Option<Record<R>>>;
+
 /// The results of a target, ready for the terminal and for the report's folder.
-struct Record<D> {
-    document: D,
+struct Record<R> {
+    document: ReportDocument<R>,
     /// For the terminal.
     text: String,
     /// The report; it may show the figures in its folder by their names.
@@ -183,7 +189,7 @@ struct Record<D> {
     failures: Vec<String>,
 }
 
-impl<D: Serialize> Record<D> {
+impl<R: Serialize> Record<R> {
     /// Writes `report.json`, `report.md` and the figures, and replaces existing ones. Every file appears whole or not at
     /// all.
     fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
@@ -207,16 +213,16 @@ impl<D: Serialize> Record<D> {
 
 /// What every target's JSON document has.
 #[derive(Debug, Serialize)]
-struct Document<R> {
-    target: Target,
+struct ReportDocument<R> {
+    target: Experiment,
     scale: Scale,
     /// What a reader of the errors must know.
     notes: Vec<String>,
     rows: Vec<R>,
 }
 
-impl<R> Document<R> {
-    fn new(arguments: &Options, rows: Vec<R>) -> Self {
+impl<R> ReportDocument<R> {
+    fn new(arguments: &Reproduce, rows: Vec<R>) -> Self {
         Self { target: arguments.target, scale: arguments.scale, notes: Vec::new(), rows }
     }
 }

@@ -4,18 +4,18 @@ use cfo::Report;
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use crate::columns::{Column, diverged_or, number, optional, words};
-use crate::experiment::Measured;
+use crate::columns::{TableColumn, diverged_or, number, optional, words};
+use crate::experiment::MeasuredNetworks;
 use crate::findings::{marked, setup_figure};
-use crate::spread::Spread;
+use crate::spread::ErrorSpread;
 use crate::system::Setup;
-use crate::training::Training;
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::training::NetworkTraining;
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::{duration, scientific};
 
 /// A network that was trained with every seed, and what was measured of each run.
-pub(crate) struct Network<T> {
-    pub training: Training,
+pub(crate) struct TrainedNetwork<T> {
+    pub training: NetworkTraining,
     pub parameters: usize,
     /// Those of fine-tuning included.
     pub steps: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Network<T> {
 
 /// The row of a network, with what the experiment adds.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row<X> {
+pub(crate) struct NetworkRow<X> {
     pub system: &'static str,
     pub recipe: Edition,
     /// `cfo`, or the objective's name.
@@ -38,7 +38,7 @@ pub(crate) struct Row<X> {
     pub prediction: Option<&'static str>,
     pub keep_rate: f64,
     #[serde(flatten)]
-    pub error: Spread,
+    pub error: ErrorSpread,
     pub paper: Option<f64>,
     /// The paper's deviation.
     pub paper_std: Option<f64>,
@@ -56,14 +56,14 @@ pub(crate) struct Row<X> {
 
 /// For experiments that add nothing to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Nothing {}
+pub(crate) struct NoMore {}
 
-impl<T> Network<T> {
+impl<T> TrainedNetwork<T> {
     /// Its row, by a report of each run; `None` stands for a run that diverged.
-    pub fn row<X>(&self, report: impl Fn(&T) -> Option<&Report>, own: X) -> Row<X> {
-        let Training { setup, recipe, paper, paper_std, .. } = &self.training;
-        let error = Spread::of(self.runs.iter().map(report));
-        Row {
+    pub fn row<X>(&self, report: impl Fn(&T) -> Option<&Report>, own: X) -> NetworkRow<X> {
+        let NetworkTraining { setup, recipe, paper, paper_std, .. } = &self.training;
+        let error = ErrorSpread::of(self.runs.iter().map(report));
+        NetworkRow {
             system: setup.system.name(),
             recipe: setup.edition,
             method: self.training.method(),
@@ -84,7 +84,7 @@ impl<T> Network<T> {
     }
 }
 
-impl<X> Row<X> {
+impl<X> NetworkRow<X> {
     pub fn is_of(&self, setup: &Setup) -> bool {
         self.system == setup.system.name() && self.recipe == setup.edition
     }
@@ -114,12 +114,12 @@ pub(crate) fn label(method: &str) -> &str {
 }
 
 /// Columns of tables of networks.
-impl<X> Row<X> {
+impl<X> NetworkRow<X> {
     /// Returns all columns: system and recipe, `before`, the error with its deviations, `after`.
     pub fn columns<const B: usize, const A: usize>(
-        before: [Column<Self>; B],
-        after: [Column<Self>; A],
-    ) -> Vec<Column<Self>> {
+        before: [TableColumn<Self>; B],
+        after: [TableColumn<Self>; A],
+    ) -> Vec<TableColumn<Self>> {
         let mut columns = vec![
             words("system", |row: &Self| marked(row.setup)),
             words("recipe", |row: &Self| row.recipe.name().to_owned()),
@@ -134,20 +134,20 @@ impl<X> Row<X> {
         columns
     }
 
-    pub fn of_method() -> Column<Self> {
+    pub fn of_method() -> TableColumn<Self> {
         words("method", Self::label)
     }
 
-    pub fn of_size() -> Column<Self> {
+    pub fn of_size() -> TableColumn<Self> {
         number("parameters", |row: &Self| row.parameters.to_string())
     }
 
     /// The error at the last snapshot.
-    pub fn of_end() -> Column<Self> {
+    pub fn of_end() -> TableColumn<Self> {
         number("at the end", |row: &Self| optional(row.error.final_time))
     }
 
-    pub fn of_paper() -> Column<Self> {
+    pub fn of_paper() -> TableColumn<Self> {
         number("paper", |row: &Self| match (row.paper, row.paper_std) {
             (Some(error), Some(deviation)) => format!("{} ± {}", scientific(error), scientific(deviation)),
             (error, _) => optional(error),
@@ -155,7 +155,7 @@ impl<X> Row<X> {
     }
 
     /// The time of one training run.
-    pub fn of_training() -> Column<Self> {
+    pub fn of_training() -> TableColumn<Self> {
         number("training", |row: &Self| duration(row.seconds))
     }
 }
@@ -164,10 +164,10 @@ impl<X> Row<X> {
 /// position in the figure and its row.
 pub(crate) fn errors_over_time<T, X>(
     title: &str,
-    measured: &Measured<T>,
-    rows: &[Row<X>],
+    measured: &MeasuredNetworks<T>,
+    rows: &[NetworkRow<X>],
     report: impl Fn(&T) -> Option<&Report>,
-    look: impl Fn(usize, &Row<X>) -> (String, usize, Line),
+    look: impl Fn(usize, &NetworkRow<X>) -> (String, usize, LineStyle),
 ) -> Vec<(String, Figure)> {
     let of_setup = |setup: &Setup| {
         let networks = rows.iter().zip(&measured.networks).filter(|(row, _)| row.is_of(setup));
@@ -175,7 +175,7 @@ pub(crate) fn errors_over_time<T, X>(
             let report = network.runs.first().and_then(&report)?;
             let (label, color, line) = look(at, row);
             let points = report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect();
-            Some(Series::new(label, points, color, line))
+            Some(Curve::new(label, points, color, line))
         });
         let axes = [Axis::linear("time"), Axis::logarithmic("relative L2 error")];
         setup_figure(setup, "error-over-time", title, axes, series.collect())

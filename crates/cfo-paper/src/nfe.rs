@@ -5,17 +5,17 @@ use cfo::numerics::Spline;
 use cfo::{Report, Solver};
 use serde::Serialize;
 
-use crate::columns::{Column, counted, number, words};
+use crate::columns::{TableColumn, counted, number, words};
 use crate::experiment::Laboratory;
 use crate::findings::{Findings, setup_figure};
-use crate::network::{Network, Row};
-use crate::options::Options;
-use crate::outcome::Outcome;
+use crate::network::{NetworkRow, TrainedNetwork};
+use crate::options::Reproduce;
+use crate::outcome::TrainedRun;
 use crate::published::percent;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 
 const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
 /// Budgets of evaluations, relative to the baseline's.
@@ -26,7 +26,7 @@ const TABLES: [&str; 3] = ["Table 8", "Table 9", "Table 2"];
 
 /// What this experiment adds to a row; the paper tabulates the error at the final time.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Budget {
+pub(crate) struct SolverBudget {
     /// None for the baseline.
     solver: Option<&'static str>,
     /// The budget in units of the baseline's evaluations.
@@ -35,14 +35,14 @@ pub(crate) struct Budget {
     evaluations: Option<usize>,
 }
 
-fn trainings(setup: Setup) -> Vec<Training> {
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     vec![
-        Training::baseline(setup, setup.system.best_baseline, false),
-        Training::flow(setup, Spline::Quintic, 1.0),
+        NetworkTraining::baseline(setup, setup.system.best_baseline, false),
+        NetworkTraining::flow(setup, Spline::Quintic, 1.0),
     ]
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Budget>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<SolverBudget>> {
     let laboratory = Laboratory::new(arguments)?;
     let measured = laboratory.measure(
         |system| system.position().is_some(),
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Budg
         },
     )?;
     let Some(measured) = measured else { return Ok(None) };
-    let rows: Vec<Row<Budget>> = measured.networks.iter().flat_map(rows).collect();
+    let rows: Vec<NetworkRow<SolverBudget>> = measured.networks.iter().flat_map(rows).collect();
     let findings = Findings {
         title: "Error over network evaluations",
         about: "Relative L2 error of quintic CFO trained on all times, for each solver and number of network evaluations. The budget is relative to the autoregressive model, which \
@@ -74,7 +74,7 @@ fn combinations() -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Rollouts of a run with every solver and every budget.
-fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
+fn budgets(outcome: &TrainedRun<'_>) -> Result<Vec<Option<Report>>> {
     let steps = outcome.intervals();
     let mut reports = Vec::new();
     for (solver, share) in combinations() {
@@ -86,14 +86,14 @@ fn budgets(outcome: &Outcome<'_>) -> Result<Vec<Option<Report>>> {
 }
 
 /// One row for the baseline, and for CFO one per solver and budget; each over all runs.
-fn rows(network: &Network<Vec<Option<Report>>>) -> Vec<Row<Budget>> {
+fn rows(network: &TrainedNetwork<Vec<Option<Report>>>) -> Vec<NetworkRow<SolverBudget>> {
     let system = network.training.system().name();
     let row = |at: usize, solver: Option<&'static str>, share: f64, paper: Option<f64>| {
         let report = |reports: &Vec<Option<Report>>| reports.get(at).and_then(Option::as_ref).cloned();
         let evaluations = network.runs.iter().find_map(report).map(|report| report.evaluations);
-        let own = Budget { solver, share, evaluations };
+        let own = SolverBudget { solver, share, evaluations };
         let row = network.row(|reports| reports.get(at).and_then(Option::as_ref), own);
-        Row { paper, paper_std: None, ..row }
+        NetworkRow { paper, paper_std: None, ..row }
     };
     if network.training.prediction().is_some() {
         let paper = published::figure(TABLES[2], system, "autoregressive", "100 %");
@@ -106,8 +106,8 @@ fn rows(network: &Network<Vec<Option<Report>>>) -> Vec<Row<Budget>> {
     each.collect()
 }
 
-fn columns() -> Vec<Column<Row<Budget>>> {
-    Row::columns(
+fn columns() -> Vec<TableColumn<NetworkRow<SolverBudget>>> {
+    NetworkRow::columns(
         [
             words("method", |row| {
                 row.own.solver.map_or_else(|| row.label(), |solver| format!("CFO, {solver}"))
@@ -115,26 +115,26 @@ fn columns() -> Vec<Column<Row<Budget>>> {
             number("budget", |row| percent(row.own.share)),
             number("evaluations", |row| counted(row.own.evaluations)),
         ],
-        [Row::of_end(), Row::of_paper()],
+        [NetworkRow::of_end(), NetworkRow::of_paper()],
     )
 }
 
-fn figure(setup: &Setup, rows: &[Row<Budget>]) -> (String, Figure) {
+fn figure(setup: &Setup, rows: &[NetworkRow<SolverBudget>]) -> (String, Figure) {
     let of_system = || rows.iter().filter(|row| row.is_of(setup));
-    let point = |row: &Row<Budget>| Some((row.own.evaluations? as f64, row.error.final_time?));
-    let mut series: Vec<Series> = SOLVERS
+    let point = |row: &NetworkRow<SolverBudget>| Some((row.own.evaluations? as f64, row.error.final_time?));
+    let mut series: Vec<Curve> = SOLVERS
         .into_iter()
         .enumerate()
         .map(|(color, solver)| {
             let points = of_system().filter(|row| row.own.solver == Some(solver)).filter_map(point);
-            Series::new(format!("CFO, {solver}"), points.collect(), color, Line::Solid)
+            Curve::new(format!("CFO, {solver}"), points.collect(), color, LineStyle::Solid)
         })
         .collect();
     if let Some((_, error)) = of_system().find(|row| row.own.solver.is_none()).and_then(point) {
         let ends = series.iter().flat_map(|series| &series.points).map(|point| point.0);
         let (first, last) = ends.fold((f64::INFINITY, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
         let points = vec![(first, error), (last, error)];
-        series.push(Series::new("autoregressive", points, 3, Line::Dashed));
+        series.push(Curve::new("autoregressive", points, 3, LineStyle::Dashed));
     }
     let axes =
         [Axis::logarithmic("network evaluations"), Axis::logarithmic("relative L2 error at the final time")];

@@ -1,18 +1,17 @@
 //! `noise`: the error against the amplitude of the path's noise, which the paper shows as a figure without numbers.
 
-use anyhow::Result;
 use cfo::numerics::Spline;
 use serde::Serialize;
 
-use crate::columns::{Column, number};
+use crate::Made;
+use crate::columns::{TableColumn, number};
 use crate::experiment::Laboratory;
 use crate::findings::{Findings, setup_figure};
-use crate::network::Row;
-use crate::options::Options;
+use crate::network::NetworkRow;
+use crate::options::Reproduce;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::training::NetworkTraining;
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 
 /// The systems of the paper's figure.
 const SYSTEMS: [&str; 2] = ["diffusion-reaction", "shallow-water"];
@@ -23,19 +22,20 @@ const STABLE: f64 = 1e-4;
 
 /// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Noise {
+pub(crate) struct NoiseAmplitude {
     amplitude: f64,
     /// The error relative to that without noise.
     ratio: Option<f64>,
 }
 
 /// A network for each amplitude. The paper shows curves, not numbers.
-fn trainings(setup: Setup) -> Vec<Training> {
-    let with = |amplitude| Training::flow(setup, Spline::Quintic, 1.0).with_noise(amplitude).beside(None);
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
+    let with =
+        |amplitude| NetworkTraining::flow(setup, Spline::Quintic, 1.0).with_noise(amplitude).beside(None);
     AMPLITUDES.map(with).into()
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Noise>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoiseAmplitude>> {
     let laboratory = Laboratory::new(arguments)?;
     let Some(measured) = laboratory.measure(
         |system| SYSTEMS.contains(&system.name()),
@@ -46,10 +46,10 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Nois
         return Ok(None);
     };
     let networks = measured.networks.iter();
-    let mut rows: Vec<Row<Noise>> = networks
+    let mut rows: Vec<NetworkRow<NoiseAmplitude>> = networks
         .map(|network| {
             let amplitude = network.training.recipe.path.noise.amplitude;
-            network.row(Option::as_ref, Noise { amplitude, ratio: None })
+            network.row(Option::as_ref, NoiseAmplitude { amplitude, ratio: None })
         })
         .collect();
     for sweep in rows.chunks_mut(AMPLITUDES.len()) {
@@ -73,14 +73,14 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Nois
     Ok(Some(findings.record(arguments, &measured)))
 }
 
-fn columns() -> Vec<Column<Row<Noise>>> {
-    Row::columns(
+fn columns() -> Vec<TableColumn<NetworkRow<NoiseAmplitude>>> {
+    NetworkRow::columns(
         [number("amplitude", |row| short(row.own.amplitude))],
         [
             number("relative to no noise", |row| {
                 row.own.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
             }),
-            Row::of_training(),
+            NetworkRow::of_training(),
         ],
     )
 }
@@ -91,7 +91,7 @@ pub(crate) fn short(amplitude: f64) -> String {
 }
 
 /// How much the errors of a sweep change up to the paper's amplitude, and how much above it.
-fn verdict(sweep: &[Row<Noise>]) -> String {
+fn verdict(sweep: &[NetworkRow<NoiseAmplitude>]) -> String {
     let Some(first) = sweep.first() else { return String::new() };
     let most = |stable: bool| {
         let ratios =
@@ -112,17 +112,17 @@ fn verdict(sweep: &[Row<Noise>]) -> String {
 }
 
 /// The error over the amplitude; a horizontal line is the error without noise.
-fn figure(setup: &Setup, rows: &[Row<Noise>]) -> (String, Figure) {
+fn figure(setup: &Setup, rows: &[NetworkRow<NoiseAmplitude>]) -> (String, Figure) {
     let of_setup = || rows.iter().filter(|row| row.is_of(setup));
     let points: Vec<(f64, f64)> = of_setup()
         .filter(|row| row.own.amplitude > 0.0)
         .filter_map(|row| Some((row.own.amplitude, row.error.relative_l2?)))
         .collect();
-    let mut series = vec![Series::new("with noise", points.clone(), 0, Line::Solid)];
+    let mut series = vec![Curve::new("with noise", points.clone(), 0, LineStyle::Solid)];
     let without = of_setup().find(|row| row.own.amplitude == 0.0).and_then(|row| row.error.relative_l2);
     if let (Some(error), Some(first), Some(last)) = (without, points.first(), points.last()) {
         let points = vec![(first.0, error), (last.0, error)];
-        series.push(Series::new("without", points, 1, Line::Dashed));
+        series.push(Curve::new("without", points, 1, LineStyle::Dashed));
     }
     // Logarithmic: small differences are not drawn large.
     let axes = [

@@ -11,9 +11,9 @@ use crate::console::{Console, Silent};
 
 /// Repeat an experiment of the paper and write a report with the paper's numbers beside the measured ones
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct Reproduce {
     /// Experiment to run
-    pub target: Target,
+    pub target: Experiment,
     /// Scale of the experiment
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     pub scale: Scale,
@@ -41,7 +41,7 @@ pub struct Options {
     pub set: Vec<String>,
     /// Do only the I-th of N equal shares of the training runs and write no report; for several processes with the same `--runs`
     #[arg(long, value_name = "I/N")]
-    pub share: Option<Share>,
+    pub share: Option<TrainingShare>,
     /// Device: `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
@@ -59,16 +59,16 @@ pub struct Options {
     pub console: &'static dyn Console,
 }
 
-impl Options {
+impl Reproduce {
     /// Returns the recipes to train with.
     pub fn editions(&self) -> Editions {
-        let usual = if matches!(self.target, Target::Table1) { Editions::Both } else { Editions::Paper };
+        let usual = if matches!(self.target, Experiment::Table1) { Editions::Both } else { Editions::Paper };
         self.recipe.unwrap_or(usual)
     }
 
     /// Returns the seeds of the training runs.
     pub fn training_seeds(&self) -> Vec<u64> {
-        let usual = if matches!(self.target, Target::Quickstart) { 3 } else { 1 };
+        let usual = if matches!(self.target, Experiment::Quickstart) { 3 } else { 1 };
         (0..self.seeds.unwrap_or(usual)).map(|k| self.seed.wrapping_add(k)).collect()
     }
 }
@@ -76,7 +76,7 @@ impl Options {
 /// Experiments of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Target {
+pub enum Experiment {
     /// Velocity error of linear and quintic splines on Lorenz, and its order of convergence
     SplineOrder,
     /// Errors of splines and stencils at keep rates 100, 50 and 25 %, and which one is recommended
@@ -143,20 +143,20 @@ pub enum Scale {
 
 /// One of several equal shares of the training runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct TrainingShare {
     /// From 1.
     index: usize,
     count: usize,
 }
 
-impl Share {
+impl TrainingShare {
     /// Whether the training run at this position belongs to the share.
     pub fn includes(self, position: usize) -> bool {
         position % self.count == self.index - 1
     }
 }
 
-impl FromStr for Share {
+impl FromStr for TrainingShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -169,14 +169,14 @@ impl FromStr for Share {
 }
 
 /// The choices of an option.
-pub trait Choice: ValueEnum {
+pub trait ChoiceName: ValueEnum {
     /// Returns the name on the command line.
     fn name(&self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-impl<T: ValueEnum> Choice for T {}
+impl<T: ValueEnum> ChoiceName for T {}
 
 #[cfg(test)]
 mod tests {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn shares_take_every_training_once() {
-        let shares: Vec<Share> = (1..=3).map(|i| format!("{i}/3").parse().unwrap()).collect();
+        let shares: Vec<TrainingShare> = (1..=3).map(|i| format!("{i}/3").parse().unwrap()).collect();
         for position in 0..10 {
             assert_eq!(shares.iter().filter(|share| share.includes(position)).count(), 1, "{position}");
         }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn impossible_shares_are_refused() {
         for text in ["0/3", "4/3", "1", "a/b", "1/0", "-1/2"] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
+            assert!(text.parse::<TrainingShare>().is_err(), "{text}");
         }
     }
 }

@@ -9,7 +9,7 @@ use cfo::{Recipe, Report, Request, Solver, Trained, Trajectories, Watch};
 use serde::Deserialize;
 
 /// A network that was trained, beside its data.
-pub(crate) struct Outcome<'a> {
+pub(crate) struct TrainedRun<'a> {
     pub trained: Trained,
     /// Whole trajectories, whatever part of the horizon was trained on.
     pub set: &'a Trajectories,
@@ -22,7 +22,7 @@ pub(crate) struct Outcome<'a> {
     interrupt: &'a AtomicBool,
 }
 
-impl<'a> Outcome<'a> {
+impl<'a> TrainedRun<'a> {
     /// With the course of its training as the run's log has it.
     pub fn new(
         trained: Trained,
@@ -139,7 +139,7 @@ mod tests {
         let set = Trajectories::simulate(&equation, 10, 0, &AtomicBool::new(false)).unwrap();
         let trained = cfo::Training::new(cfo::operator::Mlp::default()).steps(1).batch(4).fit(&set).unwrap();
         let interrupt = AtomicBool::new(false);
-        let outcome = Outcome {
+        let outcome = TrainedRun {
             trained,
             set: &set,
             losses: vec![],

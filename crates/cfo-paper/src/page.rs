@@ -9,10 +9,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::all::Ending;
+use crate::all::ExperimentEnding;
 use crate::exhibits::Exhibit;
 use crate::findings::MARK;
-use crate::options::{Choice, Target};
+use crate::options::{ChoiceName, Experiment};
 use cfo_view::text::duration;
 
 /// The parts of an experiment's report.
@@ -57,9 +57,9 @@ fn figure(line: &str) -> Option<(&str, &str)> {
 
 /// A table or figure of the paper, repeated.
 #[derive(Debug)]
-pub(crate) struct Section {
+pub(crate) struct PageSection {
     pub exhibit: &'static Exhibit,
-    pub ending: Ending,
+    pub ending: ExperimentEnding,
     /// The lines of its table.
     table: Vec<String>,
     /// Notes on rows of its table.
@@ -68,9 +68,9 @@ pub(crate) struct Section {
     pub figures: Vec<(String, PathBuf)>,
 }
 
-impl Section {
+impl PageSection {
     /// The part of an experiment's report that repeats it.
-    pub fn new(exhibit: &'static Exhibit, ending: Ending, out: &Path) -> Result<Self> {
+    pub fn new(exhibit: &'static Exhibit, ending: ExperimentEnding, out: &Path) -> Result<Self> {
         let mut section = Self { exhibit, ending, table: vec![], notes: vec![], figures: vec![] };
         if section.ending.seconds().is_none() {
             return Ok(section);
@@ -102,10 +102,10 @@ impl Section {
         let Exhibit { label, title, target, .. } = self.exhibit;
         let mut text = format!("## {label}: {title}\n\n");
         match &self.ending {
-            Ending::Done { .. } => {}
-            Ending::Incomplete { problem, .. } => text += &format!("Incomplete: {problem}\n\n"),
-            Ending::NotAsked => return text + "Not asked for.\n\n",
-            Ending::Failed { problem } => return text + &format!("Failed: {problem}\n\n"),
+            ExperimentEnding::Done { .. } => {}
+            ExperimentEnding::Incomplete { problem, .. } => text += &format!("Incomplete: {problem}\n\n"),
+            ExperimentEnding::NotAsked => return text + "Not asked for.\n\n",
+            ExperimentEnding::Failed { problem } => return text + &format!("Failed: {problem}\n\n"),
         }
         if self.table.len() > 2 {
             text += &format!("{}\n\n", self.table.join("\n"));
@@ -124,8 +124,8 @@ impl Section {
 /// The page as Markdown; figures are in the experiments' folders.
 pub(crate) fn markdown(
     command: &str,
-    sections: &[Section],
-    endings: &[(Target, Ending)],
+    sections: &[PageSection],
+    endings: &[(Experiment, ExperimentEnding)],
     out: &Path,
 ) -> Result<String> {
     let mut text = format!(
@@ -133,7 +133,7 @@ pub(crate) fn markdown(
          The tables and figures are in the paper's order. Columns `paper` and numbers in brackets are the paper's. The settings of the experiments are at the end. Made with cfo {} and the command\n\n    {command}\n\n",
         env!("CARGO_PKG_VERSION")
     );
-    text.extend(sections.iter().map(Section::markdown));
+    text.extend(sections.iter().map(PageSection::markdown));
     let mut said = HashSet::new();
     for (target, ending) in endings {
         if let Some(seconds) = ending.seconds() {

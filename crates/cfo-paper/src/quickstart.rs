@@ -12,12 +12,12 @@ use cfo::{CfoError, Recipe, Report, Training, Trajectories, Watch};
 use serde::Serialize;
 
 use crate::Console;
-use crate::columns::{Column, number, optional, table, words};
-use crate::options::{Options, Scale};
+use crate::columns::{TableColumn, number, optional, table, words};
+use crate::options::{Reproduce, Scale};
 use crate::published::percent;
-use crate::spread::Spread;
-use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::spread::ErrorSpread;
+use crate::{Record, ReportDocument, published};
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
 
 const SYSTEM: &str = "lorenz";
@@ -79,13 +79,13 @@ const METHODS: [Method; 3] = [
 ];
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct MethodRow {
     system: &'static str,
     method: &'static str,
     spline: Option<&'static str>,
     keep_rate: f64,
     #[serde(flatten)]
-    error: Spread,
+    error: ErrorSpread,
     paper: Option<f64>,
     steps: u32,
     /// Of all training runs together.
@@ -107,7 +107,7 @@ struct Run {
     seconds: f64,
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Record<Document<Row>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Result<Record<MethodRow>> {
     let system = paper::System::find(SYSTEM)?;
     let budget = match arguments.scale {
         Scale::Smoke => Budget { split: [1000, 50, 100], steps: 5000 },
@@ -130,17 +130,17 @@ pub(crate) fn run(arguments: &Options) -> Result<Record<Document<Row>>> {
             console.say(&format!("training: {}, seed {seed}", method.label));
             runs.push(once(&recipe, &set, device, console)?);
         }
-        let series = |points| Series::new(method.label, points, color, Line::Solid);
+        let series = |points| Curve::new(method.label, points, color, LineStyle::Solid);
         if let Some(first) = runs.first() {
             curves.push(series(first.report.per_time.iter().map(|at| (at.time, at.relative_l2)).collect()));
             losses.push(series(first.losses.clone()));
         }
-        rows.push(Row {
+        rows.push(MethodRow {
             system: SYSTEM,
             method: method.name,
             spline: method.spline,
             keep_rate: method.keep_rate,
-            error: Spread::of(runs.iter().map(|run| Some(&run.report))),
+            error: ErrorSpread::of(runs.iter().map(|run| Some(&run.report))),
             paper: method.paper(),
             steps: budget.steps,
             seconds: runs.iter().map(|run| run.seconds).sum(),
@@ -174,12 +174,12 @@ fn once(recipe: &Recipe, set: &Trajectories, device: Device, console: &dyn Conso
 }
 
 fn record(
-    arguments: &Options,
-    rows: Vec<Row>,
-    curves: Vec<Series>,
-    losses: Vec<Series>,
+    arguments: &Reproduce,
+    rows: Vec<MethodRow>,
+    curves: Vec<Curve>,
+    losses: Vec<Curve>,
     budget: &Budget,
-) -> Record<Document<Row>> {
+) -> Record<MethodRow> {
     let (table, verdict) = (table(&columns(), &rows), verdict(&rows));
     let seeds = arguments.training_seeds().len();
     let setting = format!(
@@ -194,27 +194,28 @@ fn record(
         table.markdown(),
         arguments.seed,
     );
-    let document = Document::new(arguments, rows);
+    let document = ReportDocument::new(arguments, rows);
     let figures = figures(curves, losses);
     Record { document, text, markdown, figures, pictures: vec![], files: vec![], failures: vec![] }
 }
 
-fn columns() -> Vec<Column<Row>> {
+fn columns() -> Vec<TableColumn<MethodRow>> {
     vec![
-        words("method", |row: &Row| row.label.to_owned()),
-        number("relative L2", |row: &Row| optional(row.error.relative_l2)),
-        number("± runs", |row: &Row| optional(row.error.std_runs)),
-        number("± trajectories", |row: &Row| optional(row.error.std_trajectories)),
-        words("each seed", |row: &Row| {
+        words("method", |row: &MethodRow| row.label.to_owned()),
+        number("relative L2", |row: &MethodRow| optional(row.error.relative_l2)),
+        number("± runs", |row: &MethodRow| optional(row.error.std_runs)),
+        number("± trajectories", |row: &MethodRow| optional(row.error.std_trajectories)),
+        words("each seed", |row: &MethodRow| {
             let each = row.error.per_seed.iter().flatten().map(|&error| scientific(error));
             each.collect::<Vec<_>>().join(", ")
         }),
-        number("paper", |row: &Row| optional(row.paper)),
+        number("paper", |row: &MethodRow| optional(row.paper)),
     ]
 }
 
-fn verdict(rows: &[Row]) -> String {
-    let error = |at: usize| rows.get(at).and_then(|row: &Row| row.error.relative_l2).unwrap_or(f64::NAN);
+fn verdict(rows: &[MethodRow]) -> String {
+    let error =
+        |at: usize| rows.get(at).and_then(|row: &MethodRow| row.error.relative_l2).unwrap_or(f64::NAN);
     let beside = |at: usize| {
         let reduction = 100.0 * (1.0 - error(0) / error(at));
         format!("{:.0} % {} error", reduction.abs(), if reduction >= 0.0 { "less" } else { "more" })
@@ -227,7 +228,7 @@ fn verdict(rows: &[Row]) -> String {
     )
 }
 
-fn figures(curves: Vec<Series>, losses: Vec<Series>) -> Vec<(String, Figure)> {
+fn figures(curves: Vec<Curve>, losses: Vec<Curve>) -> Vec<(String, Figure)> {
     let over_time = Figure {
         title: "Rollout error on the Lorenz system".into(),
         x: Axis::linear("time"),

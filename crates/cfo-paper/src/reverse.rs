@@ -12,15 +12,15 @@ use cfo::paper::Edition;
 use cfo::{Budget, Request, Solver};
 use serde::Serialize;
 
-use crate::columns::{Column, diverged_or, number, words};
+use crate::Made;
+use crate::columns::{TableColumn, diverged_or, number, words};
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
 use crate::noise::short;
-use crate::options::Options;
-use crate::outcome::Outcome;
-use crate::training::Training;
-use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::options::Reproduce;
+use crate::outcome::TrainedRun;
+use crate::training::NetworkTraining;
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
 
 /// The system of this experiment.
@@ -33,7 +33,7 @@ const STARTS: [f64; 4] = [1.0, 0.75, 0.5, 0.25];
 const SHOWN: [f64; 5] = [0.9, 0.75, 0.5, 0.25, 0.0];
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct BackwardRow {
     system: &'static str,
     recipe: Edition,
     /// Time at which the integration starts.
@@ -50,7 +50,7 @@ pub(crate) struct Row {
 /// What is kept of a run.
 #[derive(Default)]
 struct Found {
-    rows: Vec<Row>,
+    rows: Vec<BackwardRow>,
     /// Errors over time by noise.
     curves: Vec<(String, Vec<(f64, f64)>)>,
     /// The true first snapshot and those reconstructed.
@@ -58,7 +58,7 @@ struct Found {
 }
 
 impl Found {
-    fn new(edition: Edition, outcome: &Outcome<'_>, seed: u64) -> Result<Self> {
+    fn new(edition: Edition, outcome: &TrainedRun<'_>, seed: u64) -> Result<Self> {
         let mut found = Self::default();
         for noise in NOISES {
             let back = Backward::new(outcome, 1.0, noise, seed)?;
@@ -81,9 +81,9 @@ impl Found {
     }
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<BackwardRow> {
     let laboratory = Laboratory::new(arguments)?;
-    let trainings = |setup| vec![Training::flow(setup, Spline::Quintic, 1.0)];
+    let trainings = |setup| vec![NetworkTraining::flow(setup, Spline::Quintic, 1.0)];
     let measured = laboratory.measure(
         |system| system.name() == SYSTEM,
         trainings,
@@ -135,7 +135,7 @@ struct Backward {
 
 impl Backward {
     /// From the snapshot at a share of the horizon back to the first one, or as far as all trajectories stay finite.
-    fn new(outcome: &Outcome<'_>, start: f64, noise: f64, seed: u64) -> Result<Self> {
+    fn new(outcome: &TrainedRun<'_>, start: f64, noise: f64, seed: u64) -> Result<Self> {
         let test: Vec<Trajectory> = outcome.test().into_iter().cloned().collect();
         let size = outcome.trained.model().shape().len();
         let last = (start * (test[0].times.len() - 1) as f64).round() as usize;
@@ -173,10 +173,10 @@ impl Backward {
         })
     }
 
-    fn row(&self, recipe: Edition, share: f64) -> Row {
+    fn row(&self, recipe: Edition, share: f64) -> BackwardRow {
         let to = self.first_time + share * self.horizon;
         let near = self.errors.iter().find(|(time, _)| (time - to).abs() < 1e-3 * self.horizon);
-        Row {
+        BackwardRow {
             system: SYSTEM,
             recipe,
             from: self.from,
@@ -196,7 +196,7 @@ fn disturbed(state: &[f32], noise: f64, seed: u64, trajectory: u64) -> Vec<f32> 
 }
 
 /// States of every trajectory at those of the requested times that all of them reach.
-fn integrate(outcome: &Outcome<'_>, request: &Request) -> Result<Vec<Vec<f32>>> {
+fn integrate(outcome: &TrainedRun<'_>, request: &Request) -> Result<Vec<Vec<f32>>> {
     let trained = &outcome.trained;
     let size = trained.model().shape().len();
     let solver = Solver { tableau: RK4, budget: Budget::StepPerOutput };
@@ -206,14 +206,14 @@ fn integrate(outcome: &Outcome<'_>, request: &Request) -> Result<Vec<Vec<f32>>> 
     Ok(states)
 }
 
-fn columns() -> Vec<Column<Row>> {
+fn columns() -> Vec<TableColumn<BackwardRow>> {
     vec![
-        words("system", |row: &Row| row.system.to_owned()),
-        words("recipe", |row: &Row| row.recipe.name().to_owned()),
-        number("from", |row: &Row| format!("{:.2}", row.from)),
-        number("to", |row: &Row| format!("{:.2}", row.to)),
-        number("noise", |row: &Row| short(row.noise)),
-        number("relative L2", |row: &Row| diverged_or(row.relative_l2, scientific)),
+        words("system", |row: &BackwardRow| row.system.to_owned()),
+        words("recipe", |row: &BackwardRow| row.recipe.name().to_owned()),
+        number("from", |row: &BackwardRow| format!("{:.2}", row.from)),
+        number("to", |row: &BackwardRow| format!("{:.2}", row.to)),
+        number("noise", |row: &BackwardRow| short(row.noise)),
+        number("relative L2", |row: &BackwardRow| diverged_or(row.relative_l2, scientific)),
     ]
 }
 
@@ -224,7 +224,7 @@ fn error_figure(curves: Vec<(String, Vec<(f64, f64)>)>) -> (String, Figure) {
         x: Axis::linear("time"),
         y: Axis::logarithmic("relative L2 error"),
         series: series
-            .map(|(color, (label, points))| Series::new(label, points, color, Line::Solid))
+            .map(|(color, (label, points))| Curve::new(label, points, color, LineStyle::Solid))
             .collect(),
         size: (680, 400),
     };
@@ -234,7 +234,12 @@ fn error_figure(curves: Vec<(String, Vec<(f64, f64)>)>) -> (String, Figure) {
 fn field_figure(fields: Vec<(String, Vec<f32>)>) -> (String, Figure) {
     let series = fields.into_iter().enumerate().map(|(color, (label, field))| {
         let points = field.iter().enumerate().map(|(x, &value)| (x as f64, f64::from(value)));
-        Series::new(label, points.collect(), color, if color == 0 { Line::Solid } else { Line::Dashed })
+        Curve::new(
+            label,
+            points.collect(),
+            color,
+            if color == 0 { LineStyle::Solid } else { LineStyle::Dashed },
+        )
     });
     let figure = Figure {
         title: "The first snapshot of a test trajectory, reconstructed backward: Burgers".into(),

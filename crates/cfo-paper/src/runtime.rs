@@ -8,17 +8,17 @@ use cfo::numerics::Spline;
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use crate::columns::{Column, counted, diverged_or, number, words};
+use crate::columns::{TableColumn, counted, diverged_or, number, words};
 use crate::experiment::Laboratory;
 use crate::findings::{Findings, marked, setup_figure};
 use crate::network::label;
-use crate::options::Options;
-use crate::outcome::Outcome;
+use crate::options::Reproduce;
+use crate::outcome::TrainedRun;
 use crate::published::percent;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
 
 /// Budgets of the sweep, relative to the baseline's evaluations; the table has the first.
@@ -28,7 +28,7 @@ const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 const REPETITIONS: usize = 3;
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct RuntimeRow {
     system: &'static str,
     recipe: Edition,
     method: &'static str,
@@ -64,19 +64,19 @@ struct Timed {
 }
 
 /// The paper times both methods on CFO's own network.
-fn trainings(setup: Setup) -> Vec<Training> {
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     vec![
-        Training::baseline(setup, setup.system.backbones[0], false),
-        Training::flow(setup, Spline::Quintic, 1.0),
+        NetworkTraining::baseline(setup, setup.system.backbones[0], false),
+        NetworkTraining::flow(setup, Spline::Quintic, 1.0),
     ]
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<RuntimeRow> {
     let laboratory = Laboratory::new(arguments)?;
     let Some(measured) = laboratory.measure(|system| system.position().is_some(), trainings, row)? else {
         return Ok(None);
     };
-    let rows: Vec<Row> = measured.networks.iter().flat_map(|network| network.runs.clone()).collect();
+    let rows: Vec<RuntimeRow> = measured.networks.iter().flat_map(|network| network.runs.clone()).collect();
     let findings = Findings {
         title: "Time of training and of rollouts",
         about: format!(
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> 
 }
 
 /// Times a rollout within a budget, 0 for the method's own; `None` if it diverges.
-fn timed(outcome: &Outcome<'_>, share: f64) -> Result<Option<Timed>> {
+fn timed(outcome: &TrainedRun<'_>, share: f64) -> Result<Option<Timed>> {
     let nfe = (share * outcome.intervals() as f64) as usize;
     let solver = if nfe == 0 { Solver::rk4() } else { Solver::rk4().evaluations(nfe) };
     let Some(report) = outcome.evaluate_with(solver)? else { return Ok(None) };
@@ -120,7 +120,7 @@ fn timed(outcome: &Outcome<'_>, share: f64) -> Result<Option<Timed>> {
 }
 
 /// A method on a system of the paper's table.
-fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Row> {
+fn row(training: &NetworkTraining, outcome: &TrainedRun<'_>) -> Result<RuntimeRow> {
     let (system, method) = (training.system(), training.method());
     let is_flow = training.prediction().is_none();
     let mut budgets = Vec::new();
@@ -133,7 +133,7 @@ fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Row> {
     };
     let train = &outcome.recipe().train;
     let paper = |column: &str| published::figure("Table 10", system.name(), method, column);
-    Ok(Row {
+    Ok(RuntimeRow {
         system: system.name(),
         recipe: training.setup.edition,
         method,
@@ -153,7 +153,7 @@ fn row(training: &Training, outcome: &Outcome<'_>) -> Result<Row> {
     })
 }
 
-fn columns() -> Vec<Column<Row>> {
+fn columns() -> Vec<TableColumn<RuntimeRow>> {
     fn milliseconds(value: f64) -> String {
         format!("{value:.3} ms")
     }
@@ -161,34 +161,38 @@ fn columns() -> Vec<Column<Row>> {
         text.map_or_else(|| "-".into(), |text| format!("({text})"))
     }
     vec![
-        words("system", |row: &Row| marked(row.setup)),
-        words("recipe", |row: &Row| row.recipe.name().to_owned()),
-        words("method", |row: &Row| label(row.method).to_owned()),
-        words("network", |row: &Row| format!("{}, {} parameters", row.operator, row.parameters)),
-        number("step", |row: &Row| milliseconds(1e3 * row.seconds_per_step)),
-        number("(paper)", |row: &Row| brackets(row.paper_seconds_per_step.map(|s| milliseconds(1e3 * s)))),
-        number("evaluations", |row: &Row| counted(row.evaluations)),
-        number("rollout", |row: &Row| diverged_or(row.milliseconds_per_trajectory, milliseconds)),
-        number("(paper)", |row: &Row| brackets(row.paper_milliseconds_per_trajectory.map(milliseconds))),
-        number("at the end", |row: &Row| diverged_or(row.final_time, scientific)),
-        number("(paper)", |row: &Row| brackets(row.paper_final_time.map(scientific))),
+        words("system", |row: &RuntimeRow| marked(row.setup)),
+        words("recipe", |row: &RuntimeRow| row.recipe.name().to_owned()),
+        words("method", |row: &RuntimeRow| label(row.method).to_owned()),
+        words("network", |row: &RuntimeRow| format!("{}, {} parameters", row.operator, row.parameters)),
+        number("step", |row: &RuntimeRow| milliseconds(1e3 * row.seconds_per_step)),
+        number("(paper)", |row: &RuntimeRow| {
+            brackets(row.paper_seconds_per_step.map(|s| milliseconds(1e3 * s)))
+        }),
+        number("evaluations", |row: &RuntimeRow| counted(row.evaluations)),
+        number("rollout", |row: &RuntimeRow| diverged_or(row.milliseconds_per_trajectory, milliseconds)),
+        number("(paper)", |row: &RuntimeRow| {
+            brackets(row.paper_milliseconds_per_trajectory.map(milliseconds))
+        }),
+        number("at the end", |row: &RuntimeRow| diverged_or(row.final_time, scientific)),
+        number("(paper)", |row: &RuntimeRow| brackets(row.paper_final_time.map(scientific))),
     ]
 }
 
 /// The errors of CFO over the time that each budget takes, and the baseline, which has one.
-fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
-    let of_setup = |row: &&Row| row.system == setup.system.name() && row.recipe == setup.edition;
+fn figure(setup: &Setup, rows: &[RuntimeRow]) -> (String, Figure) {
+    let of_setup = |row: &&RuntimeRow| row.system == setup.system.name() && row.recipe == setup.edition;
     let mut series = Vec::new();
     for row in rows.iter().filter(of_setup) {
         if row.method == "autoregressive" {
             let point = row.milliseconds_per_trajectory.zip(row.final_time);
             let marks = point.map(|_| "100 %".to_owned()).into_iter().collect();
-            let baseline = Series::new("autoregressive", point.into_iter().collect(), 1, Line::Solid);
+            let baseline = Curve::new("autoregressive", point.into_iter().collect(), 1, LineStyle::Solid);
             series.push(baseline.with_marks(marks));
         } else {
             let points = row.budgets.iter().map(|one| (one.milliseconds_per_trajectory, one.final_time));
             let marks = row.budgets.iter().map(|one| percent(one.share)).collect();
-            series.insert(0, Series::new("CFO, RK4", points.collect(), 0, Line::Solid).with_marks(marks));
+            series.insert(0, Curve::new("CFO, RK4", points.collect(), 0, LineStyle::Solid).with_marks(marks));
         }
     }
     let axes = [

@@ -7,9 +7,9 @@ use cfo::data::{Description, Trajectory};
 use cfo::numerics::metric::relative_l2;
 
 use crate::network::label;
-use crate::outcome::Outcome;
+use crate::outcome::TrainedRun;
 use crate::system::Setup;
-use crate::training::Training;
+use crate::training::NetworkTraining;
 use cfo_view::figures;
 use cfo_view::figures::short;
 use cfo_view::plot::Panels;
@@ -37,7 +37,7 @@ pub(crate) struct Gallery(HashMap<String, SideBySide>);
 
 impl Gallery {
     /// Adds the first run of a method. Returns the trajectories of its system; a first method's errors choose them.
-    pub fn add(&mut self, training: &Training, outcome: &Outcome<'_>) -> Result<&[Shown]> {
+    pub fn add(&mut self, training: &NetworkTraining, outcome: &TrainedRun<'_>) -> Result<&[Shown]> {
         let (predictions, truths) = (outcome.predictions()?, truths(outcome));
         let error = |(found, truth): (&Vec<f32>, &Trajectory)| {
             (found.len() == truth.values.len()).then(|| relative_l2(found, &truth.values))
@@ -68,7 +68,7 @@ impl Gallery {
 
 impl SideBySide {
     /// Trajectories that the errors of a first method choose.
-    fn new(outcome: &Outcome<'_>, truths: &[Trajectory], errors: &[Option<f64>]) -> Self {
+    fn new(outcome: &TrainedRun<'_>, truths: &[Trajectory], errors: &[Option<f64>]) -> Self {
         let shown = |(rank, number): (&'static str, usize)| Shown {
             rank,
             number,
@@ -114,7 +114,7 @@ impl Shown {
             })
             .collect();
         let methods = self.methods.iter();
-        let side_by_side = figures::SideBySide {
+        let side_by_side = figures::MethodPanels {
             description,
             times: &self.truth.times,
             truth: &self.truth.values,
@@ -133,7 +133,7 @@ fn short_label(method: &'static str) -> &'static str {
 }
 
 /// The test trajectories, from the snapshot where predictions start.
-fn truths(outcome: &Outcome<'_>) -> Vec<Trajectory> {
+fn truths(outcome: &TrainedRun<'_>) -> Vec<Trajectory> {
     let (size, first) =
         (outcome.trained.model().shape().len(), usize::from(outcome.recipe().data.drop_first));
     let cut = |whole: &Trajectory| {

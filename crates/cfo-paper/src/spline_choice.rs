@@ -13,17 +13,17 @@ use cfo::paper::Edition;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::columns::{Column, diverged_or, number, optional, words};
+use crate::columns::{TableColumn, diverged_or, number, optional, words};
 use crate::experiment::Laboratory;
 use crate::findings::{Findings, setup_figure};
-use crate::options::Options;
+use crate::options::Reproduce;
 use crate::published::percent;
 use crate::spline_order::{lorenz_velocity, states};
 use crate::spread::mean;
-use crate::system::{Setup, System};
-use crate::training::Training;
-use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::system::{Setup, TableSystem};
+use crate::training::NetworkTraining;
+use crate::{Made, published};
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
 
 const NAMES: [&str; 2] = ["lorenz", "burgers"];
@@ -38,7 +38,7 @@ const TRAJECTORIES: u64 = 48;
 const FINE: usize = 5;
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct PathRow {
     system: &'static str,
     recipe: Edition,
     keep_rate: f64,
@@ -58,13 +58,14 @@ pub(crate) struct Row {
 }
 
 /// Every path at every keep rate.
-fn trainings(setup: Setup) -> Vec<Training> {
-    let on =
-        |keep_rate: f64| PATHS.map(|path| Training::flow(setup, path.spline, keep_rate).with_stencil(path));
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
+    let on = |keep_rate: f64| {
+        PATHS.map(|path| NetworkTraining::flow(setup, path.spline, keep_rate).with_stencil(path))
+    };
     KEEP_RATES.into_iter().flat_map(on).collect()
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<PathRow> {
     let laboratory = Laboratory::new(arguments)?;
     let measured = laboratory.measure(
         |system| NAMES.contains(&system.name()),
@@ -112,7 +113,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn new(system: &System, seed: u64) -> Result<Self> {
+    fn new(system: &TableSystem, seed: u64) -> Result<Self> {
         let lorenz = Lorenz::default();
         let burgers = Burgers::default();
         let refined = |frames: usize| (frames - 1) * FINE + 1;
@@ -142,10 +143,10 @@ impl Sample {
     }
 
     /// The rows of one keep rate, in the order of [`PATHS`].
-    fn rows(&self, setup: &Setup, keep_rate: f64, trained: &[(Option<f64>, f64)]) -> Result<Vec<Row>> {
+    fn rows(&self, setup: &Setup, keep_rate: f64, trained: &[(Option<f64>, f64)]) -> Result<Vec<PathRow>> {
         let audit = self.audit(keep_rate)?;
         let recommended = audit.recommended().map(|rebuilt| rebuilt.path);
-        let rows = PATHS.into_iter().zip(trained).map(|(path, &(relative_l2, seconds))| Row {
+        let rows = PATHS.into_iter().zip(trained).map(|(path, &(relative_l2, seconds))| PathRow {
             system: setup.system.name(),
             recipe: setup.edition,
             keep_rate,
@@ -260,35 +261,35 @@ fn difference_velocities(trajectory: &Trajectory, size: usize) -> Vec<f64> {
     velocities
 }
 
-fn columns() -> Vec<Column<Row>> {
+fn columns() -> Vec<TableColumn<PathRow>> {
     vec![
-        words("system", |row: &Row| row.system.to_owned()),
-        words("recipe", |row: &Row| row.recipe.name().to_owned()),
-        number("times", |row: &Row| percent(row.keep_rate)),
-        words("path", |row: &Row| format!("{}{}", label(row), if row.recommended { " *" } else { "" })),
-        number("velocity error", |row: &Row| scientific(row.velocity_error)),
-        number("left out", |row: &Row| optional(row.left_out_error)),
-        number("relative L2", |row: &Row| diverged_or(row.relative_l2, scientific)),
-        number("paper", |row: &Row| optional(row.paper)),
+        words("system", |row: &PathRow| row.system.to_owned()),
+        words("recipe", |row: &PathRow| row.recipe.name().to_owned()),
+        number("times", |row: &PathRow| percent(row.keep_rate)),
+        words("path", |row: &PathRow| format!("{}{}", label(row), if row.recommended { " *" } else { "" })),
+        number("velocity error", |row: &PathRow| scientific(row.velocity_error)),
+        number("left out", |row: &PathRow| optional(row.left_out_error)),
+        number("relative L2", |row: &PathRow| diverged_or(row.relative_l2, scientific)),
+        number("paper", |row: &PathRow| optional(row.paper)),
     ]
 }
 
-impl Row {
+impl PathRow {
     fn is_of(&self, setup: &Setup) -> bool {
         self.system == setup.system.name() && self.recipe == setup.edition
     }
 }
 
-fn label(row: &Row) -> String {
+fn label(row: &PathRow) -> String {
     row.stencil.map_or_else(|| row.spline.clone(), |points| format!("{}, {points} points", row.spline))
 }
 
 /// For each keep rate, the best path by each measure.
-fn verdict(setup: &Setup, rows: &[Row]) -> String {
+fn verdict(setup: &Setup, rows: &[PathRow]) -> String {
     let mut text = String::new();
     for keep_rate in KEEP_RATES {
         let of_rate = || rows.iter().filter(|row| row.is_of(setup) && row.keep_rate == keep_rate);
-        let least = |measure: fn(&Row) -> Option<f64>| {
+        let least = |measure: fn(&PathRow) -> Option<f64>| {
             let best =
                 of_rate().filter_map(|row| Some((measure(row)?, row))).min_by(|a, b| a.0.total_cmp(&b.0));
             best.map_or_else(|| "none".to_owned(), |(_, row)| label(row))
@@ -307,22 +308,22 @@ fn verdict(setup: &Setup, rows: &[Row]) -> String {
 }
 
 /// Velocity errors against the mean distance of snapshots.
-fn figure(setup: &Setup, rows: &[Row]) -> (String, Figure) {
+fn figure(setup: &Setup, rows: &[PathRow]) -> (String, Figure) {
     let series = PATHS.into_iter().map(|path| {
         let points = (path.spline != Spline::Linear).then_some(path.stencil);
         let of_path = rows
             .iter()
             .filter(|row| row.is_of(setup) && row.spline == path.spline.to_string() && row.stencil == points);
         let line = match points {
-            Some(5) => Line::Dashed,
-            Some(7) => Line::Dotted,
-            _ => Line::Solid,
+            Some(5) => LineStyle::Dashed,
+            Some(7) => LineStyle::Dotted,
+            _ => LineStyle::Solid,
         };
         let color = path.spline.smoothness();
         let label =
             points.map_or_else(|| path.spline.to_string(), |n| format!("{}, {n} points", path.spline));
         let points = of_path.map(|row| (1.0 / row.keep_rate, row.velocity_error)).collect();
-        Series::new(label, points, color, line)
+        Curve::new(label, points, color, line)
     });
     let axes = [
         Axis::logarithmic("mean distance between snapshots, in steps of the data"),

@@ -11,11 +11,11 @@ use cfo::numerics::{Path, Segment, Spline};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::columns::{Column, number, table, words};
-use crate::options::Options;
-use crate::{Document, Record, published};
-use cfo_view::plot::{Axis, Figure, Line, Series};
-use cfo_view::text::{Table, scientific};
+use crate::columns::{TableColumn, number, table, words};
+use crate::options::Reproduce;
+use crate::{Record, ReportDocument, published};
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
+use cfo_view::text::{TextTable, scientific};
 
 /// Whole trajectories: together they have the paper's 50,000 segments at either scale.
 const TRAJECTORIES: u64 = 50;
@@ -30,7 +30,7 @@ const POSITIONS: usize = 40;
 
 /// One end of one row of the paper's table.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct OrderRow {
     spline: String,
     /// Distance between knots in units of the data's step.
     step: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Row {
     segments: usize,
 }
 
-pub(crate) fn run(arguments: &Options) -> Result<Record<Document<Row>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Result<Record<OrderRow>> {
     let lorenz = Lorenz::default();
     let sums = (0..TRAJECTORIES)
         .into_par_iter()
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Options) -> Result<Record<Document<Row>>> {
     );
     let markdown = markdown(arguments, &rows, &table);
     let figures = vec![("error-over-segment".into(), figure(&sums))];
-    let document = Document::new(arguments, rows);
+    let document = ReportDocument::new(arguments, rows);
     Ok(Record { document, text, markdown, figures, pictures: vec![], files: vec![], failures: vec![] })
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn lorenz_velocity(lorenz: &Lorenz, [x, y, z]: [f64; 3]) -> [f64; 3] 
     [lorenz.sigma * (y - x), x * (lorenz.rho - z) - y, x * y - lorenz.beta * z]
 }
 
-fn rows(all: &AllSums) -> Vec<Row> {
+fn rows(all: &AllSums) -> Vec<OrderRow> {
     let mut rows = Vec::new();
     for (splines_sums, spline) in all.chunks(STEPS.len()).zip(SPLINES) {
         for tau in [0, 1] {
@@ -184,7 +184,7 @@ fn rows(all: &AllSums) -> Vec<Row> {
                     let table = format!("Table 4, {spline}");
                     published::figure(&table, "lorenz", &STEPS[i].to_string(), &format!("{what}, {tau}"))
                 };
-                rows.push(Row {
+                rows.push(OrderRow {
                     spline: spline.to_string(),
                     step: STEPS[i],
                     tau,
@@ -202,7 +202,7 @@ fn rows(all: &AllSums) -> Vec<Row> {
     rows
 }
 
-fn columns() -> Vec<Column<Row>> {
+fn columns() -> Vec<TableColumn<OrderRow>> {
     fn order(order: Option<f64>) -> String {
         order.map_or_else(|| "-".into(), |order| format!("{order:.2}"))
     }
@@ -210,22 +210,22 @@ fn columns() -> Vec<Column<Row>> {
         text.map_or_else(|| "-".into(), |text| format!("({text})"))
     }
     vec![
-        words("spline", |row: &Row| row.spline.clone()),
-        number("step", |row: &Row| if row.step == 1 { "Δt".into() } else { format!("{}Δt", row.step) }),
-        number("τ", |row: &Row| row.tau.to_string()),
-        number("error", |row: &Row| scientific(row.error)),
-        number("(paper)", |row: &Row| brackets(row.paper_error.map(scientific))),
-        number("ratio", |row: &Row| {
+        words("spline", |row: &OrderRow| row.spline.clone()),
+        number("step", |row: &OrderRow| if row.step == 1 { "Δt".into() } else { format!("{}Δt", row.step) }),
+        number("τ", |row: &OrderRow| row.tau.to_string()),
+        number("error", |row: &OrderRow| scientific(row.error)),
+        number("(paper)", |row: &OrderRow| brackets(row.paper_error.map(scientific))),
+        number("ratio", |row: &OrderRow| {
             row.paper_error.map_or_else(|| "-".into(), |paper| format!("{:.3}", row.error / paper))
         }),
-        number("order", |row: &Row| order(row.order)),
-        number("(paper)", |row: &Row| brackets(row.paper_order.map(|order| format!("{order:.2}")))),
-        number("all segments together", |row: &Row| scientific(row.aggregate_error)),
-        number("order", |row: &Row| order(row.aggregate_order)),
+        number("order", |row: &OrderRow| order(row.order)),
+        number("(paper)", |row: &OrderRow| brackets(row.paper_order.map(|order| format!("{order:.2}")))),
+        number("all segments together", |row: &OrderRow| scientific(row.aggregate_error)),
+        number("order", |row: &OrderRow| order(row.aggregate_order)),
     ]
 }
 
-fn markdown(arguments: &Options, rows: &[Row], table: &Table) -> String {
+fn markdown(arguments: &Reproduce, rows: &[OrderRow], table: &TextTable) -> String {
     format!(
         "# Velocity error of splines on the Lorenz system\n\n\
          The velocity of the spline through snapshots Δt = 0.005 apart (and 2Δt, 4Δt) against the true velocity, at the \
@@ -245,10 +245,12 @@ fn markdown(arguments: &Options, rows: &[Row], table: &Table) -> String {
 fn figure(all: &AllSums) -> Figure {
     let mut series = Vec::new();
     for (color, (sums, spline)) in all.chunks(STEPS.len()).zip(SPLINES).enumerate() {
-        for ((sums, step), line) in sums.iter().zip(STEPS).zip([Line::Solid, Line::Dashed, Line::Dotted]) {
+        for ((sums, step), line) in
+            sums.iter().zip(STEPS).zip([LineStyle::Solid, LineStyle::Dashed, LineStyle::Dotted])
+        {
             let label = if step == 1 { format!("{spline}, Δt") } else { format!("{spline}, {step}Δt") };
             let points = (0..=POSITIONS).map(|i| (i as f64 / POSITIONS as f64, sums.mean(i))).collect();
-            series.push(Series::new(label, points, color, line));
+            series.push(Curve::new(label, points, color, line));
         }
     }
     Figure {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Means and deviations over runs; everything but `per_seed` is absent if a rollout diverged.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Spread {
+pub(crate) struct ErrorSpread {
     /// Mean over runs of the mean over test trajectories.
     pub relative_l2: Option<f64>,
     /// Deviation of that mean over runs, with the number of runs less one as divisor; absent for one run.
@@ -19,7 +19,7 @@ pub(crate) struct Spread {
     pub per_seed: Vec<Option<f64>>,
 }
 
-impl Spread {
+impl ErrorSpread {
     /// Computes them from the reports of the runs; `None` stands for a run that diverged.
     pub fn of<'a>(reports: impl IntoIterator<Item = Option<&'a Report>>) -> Self {
         let reports: Vec<Option<&Report>> = reports.into_iter().collect();
@@ -66,16 +66,16 @@ mod tests {
     #[test]
     fn deviations_over_runs_and_over_trajectories_are_kept_apart() {
         let runs = [1.0, 2.0, 3.0].map(report);
-        let spread = Spread::of(runs.iter().map(Some));
+        let spread = ErrorSpread::of(runs.iter().map(Some));
         assert_eq!((spread.relative_l2, spread.final_time), (Some(2.0), Some(4.0)));
         assert!((spread.std_runs.unwrap() - 1.0).abs() < 1e-12);
         assert_eq!(spread.std_trajectories, Some(0.5));
-        assert_eq!(Spread::of([Some(&runs[0])]).std_runs, None);
+        assert_eq!(ErrorSpread::of([Some(&runs[0])]).std_runs, None);
     }
 
     #[test]
     fn a_run_that_diverged_is_not_averaged_away() {
-        let spread = Spread::of([Some(&report(1.0)), None]);
+        let spread = ErrorSpread::of([Some(&report(1.0)), None]);
         assert_eq!((spread.relative_l2, spread.std_runs), (None, None));
         assert_eq!(spread.per_seed, [Some(1.0), None]);
     }

@@ -11,7 +11,7 @@ use crate::options::Scale;
 
 /// A system of the paper's tables.
 #[derive(Debug)]
-pub(crate) struct System {
+pub(crate) struct TableSystem {
     paper: &'static paper::System,
     /// Networks that the paper compares, by their names in recipes; the recipe's own first.
     pub backbones: &'static [&'static str],
@@ -35,7 +35,7 @@ struct Smoke {
     caveat: Option<&'static str>,
 }
 
-impl System {
+impl TableSystem {
     /// Its name in files and on the command line.
     pub fn name(&self) -> &'static str {
         self.paper.name
@@ -100,7 +100,7 @@ impl System {
 /// A system with one of its recipes, at a scale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
-    pub system: &'static System,
+    pub system: &'static TableSystem,
     pub edition: Edition,
     pub scale: Scale,
 }
@@ -263,8 +263,8 @@ pub(crate) const KURAMOTO_SIVASHINSKY: &str = "kuramoto-sivashinsky";
 const PLANE: &[&str] = &["unet", "dit"];
 
 /// The paper's four systems, in the order of its tables, then those that we add.
-pub(crate) static SYSTEMS: [System; 6] = [
-    System {
+pub(crate) static SYSTEMS: [TableSystem; 6] = [
+    TableSystem {
         paper: &paper::SYSTEMS[0],
         backbones: &["mlp"],
         best_baseline: "mlp",
@@ -278,7 +278,7 @@ pub(crate) static SYSTEMS: [System; 6] = [
             caveat: None,
         },
     },
-    System {
+    TableSystem {
         paper: &paper::SYSTEMS[1],
         backbones: &["unet", "fno", "mlp"],
         best_baseline: "mlp",
@@ -292,7 +292,7 @@ pub(crate) static SYSTEMS: [System; 6] = [
             caveat: None,
         },
     },
-    System {
+    TableSystem {
         paper: &paper::SYSTEMS[2],
         backbones: PLANE,
         best_baseline: "unet",
@@ -317,9 +317,9 @@ pub(crate) static SYSTEMS: [System; 6] = [
             caveat: None,
         },
     },
-    System { paper: &paper::SYSTEMS[3], backbones: PLANE, best_baseline: "dit", smoke: SMALL_DAM_BREAK },
-    System { paper: &paper::SYSTEMS[4], backbones: PLANE, best_baseline: "dit", smoke: SMALL_DAM_BREAK },
-    System {
+    TableSystem { paper: &paper::SYSTEMS[3], backbones: PLANE, best_baseline: "dit", smoke: SMALL_DAM_BREAK },
+    TableSystem { paper: &paper::SYSTEMS[4], backbones: PLANE, best_baseline: "dit", smoke: SMALL_DAM_BREAK },
+    TableSystem {
         paper: &paper::SYSTEMS[5],
         backbones: &["unet"],
         best_baseline: "unet",
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn the_papers_tables_have_four_rows() {
-        let positions: Vec<_> = SYSTEMS.iter().map(System::position).collect();
+        let positions: Vec<_> = SYSTEMS.iter().map(TableSystem::position).collect();
         assert_eq!(positions, [Some(0), Some(1), Some(2), Some(3), None, None]);
     }
 }

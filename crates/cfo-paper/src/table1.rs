@@ -4,21 +4,20 @@
 //! The baseline is trained with every network that the paper compares, in the paper's form (the network predicts the next
 //! state) and in a stronger one (it predicts the change); the best is marked. What our recipe changes, it changes for the baseline too.
 
-use anyhow::Result;
 use cfo::Report;
 use cfo::numerics::Spline;
 use serde::Serialize;
 
-use crate::columns::{Column, number, words};
-use crate::experiment::{Laboratory, Measured};
+use crate::Made;
+use crate::columns::{TableColumn, number, words};
+use crate::experiment::{Laboratory, MeasuredNetworks};
 use crate::findings::{Findings, setup_figure};
-use crate::network::{Row, errors_over_time};
-use crate::options::{Options, Scale};
+use crate::network::{NetworkRow, errors_over_time};
+use crate::options::{Reproduce, Scale};
 use crate::published::percent;
 use crate::system::Setup;
-use crate::training::Training;
-use crate::{Document, Record};
-use cfo_view::plot::{Axis, Figure, Line, Series};
+use crate::training::NetworkTraining;
+use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
 
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
@@ -26,20 +25,22 @@ const SPLINES: [Spline; 2] = [Spline::Linear, Spline::Quintic];
 
 /// What this experiment adds to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Rank {
+pub(crate) struct BaselineRank {
     /// Whether it is the best of the baseline's rows of this system and recipe; none for CFO.
     best: Option<bool>,
 }
 
-fn trainings(setup: Setup) -> Vec<Training> {
-    let mut trainings: Vec<Training> = setup
+fn trainings(setup: Setup) -> Vec<NetworkTraining> {
+    let mut trainings: Vec<NetworkTraining> = setup
         .system
         .backbones
         .iter()
-        .flat_map(|backbone| [false, true].map(|residual| Training::baseline(setup, backbone, residual)))
+        .flat_map(|backbone| {
+            [false, true].map(|residual| NetworkTraining::baseline(setup, backbone, residual))
+        })
         .collect();
     for spline in SPLINES {
-        trainings.extend(KEEP_RATES.map(|keep_rate| Training::flow(setup, spline, keep_rate)));
+        trainings.extend(KEEP_RATES.map(|keep_rate| NetworkTraining::flow(setup, spline, keep_rate)));
     }
     trainings
 }
@@ -47,7 +48,7 @@ fn trainings(setup: Setup) -> Vec<Training> {
 /// What is kept of a run: its errors, and its losses by step.
 type Course = (Option<Report>, Vec<(f64, f64)>);
 
-pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Rank>>>>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<BaselineRank>> {
     let laboratory = Laboratory::new(arguments)?;
     let measured = laboratory.measure(
         |system| system.is_of_table1(),
@@ -56,8 +57,8 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Rank
     )?;
     let Some(measured) = measured else { return Ok(None) };
     let networks = measured.networks.iter();
-    let mut rows: Vec<Row<Rank>> =
-        networks.map(|network| network.row(|run| run.0.as_ref(), Rank { best: None })).collect();
+    let mut rows: Vec<NetworkRow<BaselineRank>> =
+        networks.map(|network| network.row(|run| run.0.as_ref(), BaselineRank { best: None })).collect();
     mark_best(&mut rows);
     let findings = Findings {
         title: "Table 1: rollout errors",
@@ -76,8 +77,8 @@ pub(crate) fn run(arguments: &Options) -> Result<Option<Record<Document<Row<Rank
 }
 
 /// Marks the baseline's best row of each system and recipe.
-fn mark_best(rows: &mut [Row<Rank>]) {
-    let error = |row: &Row<Rank>| row.error.relative_l2.unwrap_or(f64::INFINITY);
+fn mark_best(rows: &mut [NetworkRow<BaselineRank>]) {
+    let error = |row: &NetworkRow<BaselineRank>| row.error.relative_l2.unwrap_or(f64::INFINITY);
     for i in 0..rows.len() {
         if rows[i].prediction.is_some() {
             let rivals = rows.iter().filter(|row| row.is_of(&rows[i].setup) && row.prediction.is_some());
@@ -87,19 +88,19 @@ fn mark_best(rows: &mut [Row<Rank>]) {
     }
 }
 
-fn columns() -> Vec<Column<Row<Rank>>> {
-    Row::columns(
+fn columns() -> Vec<TableColumn<NetworkRow<BaselineRank>>> {
+    NetworkRow::columns(
         [
             words("method", |row| row.label() + if row.own.best == Some(true) { " *" } else { "" }),
             number("times", |row| percent(row.keep_rate)),
         ],
-        [Row::of_end(), Row::of_paper(), Row::of_training()],
+        [NetworkRow::of_end(), NetworkRow::of_paper(), NetworkRow::of_training()],
     )
 }
 
 /// The conclusions for a system and a recipe: quintic CFO on a quarter of the times against the baseline on all, CFO on all times
 /// against the stronger baseline, and which figures are worse than the paper's.
-fn verdict(setup: &Setup, rows: &[Row<Rank>]) -> String {
+fn verdict(setup: &Setup, rows: &[NetworkRow<BaselineRank>]) -> String {
     let of_setup = || rows.iter().filter(|row| row.is_of(setup));
     let flow = |keep_rate: f64| {
         let quintic =
@@ -154,7 +155,7 @@ fn stronger_baseline(flow: Option<f64>, change: Option<f64>) -> Option<String> {
 }
 
 /// Curves of the first run of each row, over time and over training steps, setup by setup.
-fn figures(measured: &Measured<Course>, rows: &[Row<Rank>]) -> Vec<(String, Figure)> {
+fn figures(measured: &MeasuredNetworks<Course>, rows: &[NetworkRow<BaselineRank>]) -> Vec<(String, Figure)> {
     let errors = errors_over_time("Rollout error", measured, rows, |run| run.0.as_ref(), |_, row| look(row));
     let losses = measured.setups.iter().map(|setup| loss_figure(setup, measured, rows));
     let wide = |(stem, figure)| (stem, Figure { size: (820, 420), ..figure });
@@ -162,23 +163,27 @@ fn figures(measured: &Measured<Course>, rows: &[Row<Rank>]) -> Vec<(String, Figu
 }
 
 /// The training loss of CFO, linear and quintic: losses of other methods are not comparable.
-fn loss_figure(setup: &Setup, measured: &Measured<Course>, rows: &[Row<Rank>]) -> (String, Figure) {
+fn loss_figure(
+    setup: &Setup,
+    measured: &MeasuredNetworks<Course>,
+    rows: &[NetworkRow<BaselineRank>],
+) -> (String, Figure) {
     let networks = rows.iter().zip(&measured.networks);
     let series =
         networks.filter(|(row, _)| row.is_of(setup) && row.method == "cfo").filter_map(|(row, one)| {
             let (label, color, line) = look(row);
-            Some(Series::new(label, one.runs.first()?.1.clone(), color, line))
+            Some(Curve::new(label, one.runs.first()?.1.clone(), color, line))
         });
     let axes = [Axis::linear("step"), Axis::logarithmic("loss (1: nothing changes)")];
     setup_figure(setup, "training-loss", "Training loss of CFO", axes, series.collect())
 }
 
 /// The label, colour and line of a row's curves: one colour per method, one line style per keep rate.
-fn look(row: &Row<Rank>) -> (String, usize, Line) {
+fn look(row: &NetworkRow<BaselineRank>) -> (String, usize, LineStyle) {
     let line = match row.keep_rate {
-        rate if rate >= 1.0 && row.prediction != Some("change") => Line::Solid,
-        rate if rate >= 0.5 => Line::Dashed,
-        _ => Line::Dotted,
+        rate if rate >= 1.0 && row.prediction != Some("change") => LineStyle::Solid,
+        rate if rate >= 0.5 => LineStyle::Dashed,
+        _ => LineStyle::Dotted,
     };
     let backbone = || row.setup.system.backbones.iter().position(|&kind| kind == row.operator);
     let color = match row.spline.as_deref() {

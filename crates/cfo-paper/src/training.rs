@@ -7,17 +7,17 @@ use cfo::objective::ObjectiveConfig;
 use cfo::paper::Edition;
 use serde::Serialize;
 
-use crate::options::{Choice, Options, Scale, Target};
+use crate::options::{ChoiceName, Experiment, Reproduce, Scale};
 use crate::published;
-use crate::system::{Setup, System, for_objective};
+use crate::system::{Setup, TableSystem, for_objective};
 use cfo_view::text::{
-    Alignment::{Left, Right},
-    Table, json,
+    CellAlignment::{Left, Right},
+    TextTable, json,
 };
 
 /// A network to be trained.
 #[derive(Clone, Debug)]
-pub(crate) struct Training {
+pub(crate) struct NetworkTraining {
     pub setup: Setup,
     /// Unique within its system and recipe; the name of its folder.
     pub name: String,
@@ -31,7 +31,7 @@ pub(crate) struct Training {
 }
 
 /// Names follow from what is trained, so that experiments that need the same network share it.
-impl Training {
+impl NetworkTraining {
     /// A continuous flow operator with the system's own network and the recipe's stencil.
     pub fn flow(setup: Setup, spline: Spline, keep_rate: f64) -> Self {
         let mut recipe = setup.recipe_at(keep_rate);
@@ -101,7 +101,7 @@ impl Training {
         Self { paper, paper_std: None, ..self }
     }
 
-    pub fn system(&self) -> &'static System {
+    pub fn system(&self) -> &'static TableSystem {
         self.setup.system
     }
 
@@ -154,13 +154,13 @@ struct Planned<'a> {
 /// The JSON document of a plan.
 #[derive(Debug, Serialize)]
 struct Plan<'a> {
-    target: Target,
+    target: Experiment,
     scale: Scale,
     trainings: Vec<Planned<'a>>,
 }
 
 /// Prints the training runs that would be done, each with its resolved recipe.
-pub(crate) fn print_plan(arguments: &Options, runs: &[(&Training, Recipe)]) -> Result<()> {
+pub(crate) fn print_plan(arguments: &Reproduce, runs: &[(&NetworkTraining, Recipe)]) -> Result<()> {
     let mut trainings = Vec::new();
     for (training, recipe) in runs {
         trainings.push(Planned {
@@ -184,7 +184,7 @@ pub(crate) fn print_plan(arguments: &Options, runs: &[(&Training, Recipe)]) -> R
         let (target, scale) = (arguments.target, arguments.scale);
         return arguments.console.print_json(&json(&Plan { target, scale, trainings })?);
     }
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         ("system", Left),
         ("recipe", Left),
         ("training", Left),

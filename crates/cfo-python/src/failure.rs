@@ -10,20 +10,20 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 /// Reasons why work has no result.
-pub enum Failure {
+pub enum WorkFailure {
     /// The library returned an error, with an optional context.
     Refused(Box<CfoError>, Option<String>),
     /// The library panicked, which is a defect.
     Panicked(String),
 }
 
-impl<E: Into<CfoError>> From<E> for Failure {
+impl<E: Into<CfoError>> From<E> for WorkFailure {
     fn from(error: E) -> Self {
         Self::Refused(Box::new(error.into()), None)
     }
 }
 
-impl Failure {
+impl WorkFailure {
     /// Converts the failure to an exception.
     pub fn raise(self, py: Python<'_>) -> PyErr {
         match self {
@@ -65,7 +65,7 @@ pub fn internal(py: Python<'_>, text: &str) -> PyErr {
 }
 
 /// A failure for invalid input that is detected in this crate.
-pub fn refuse(problem: impl Into<String>, hint: &str) -> Failure {
+pub fn refuse(problem: impl Into<String>, hint: &str) -> WorkFailure {
     CfoError::BadData { problem: problem.into(), hint: hint.into() }.into()
 }
 

@@ -42,7 +42,7 @@ fn settle(py: Python<'_>) -> PyResult<()> {
 pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     task::silence_panics();
     module.add_class::<set::Set>()?;
-    module.add_class::<model::Model>()?;
+    module.add_class::<model::PythonModel>()?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(settle, module)?)?;
     module.add_function(wrap_pyfunction!(path::path_weights, module)?)?;

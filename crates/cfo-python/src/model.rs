@@ -11,17 +11,17 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 
 use crate::aligned::Aligned;
-use crate::failure::{Failure, internal, refuse};
+use crate::failure::{WorkFailure, internal, refuse};
 use crate::set::{Set, Values};
-use crate::task::{self, Line};
+use crate::task::{self, TaskLine};
 
 /// A trained model.
-#[pyclass(frozen, module = "cfo._native")]
-pub struct Model {
+#[pyclass(frozen, name = "Model", module = "cfo._native")]
+pub struct PythonModel {
     trained: Trained,
 }
 
-impl Model {
+impl PythonModel {
     pub fn new(trained: Trained) -> Self {
         Self { trained }
     }
@@ -40,7 +40,7 @@ impl Model {
     }
 
     /// The model on a grid of this shape.
-    fn on_grid(&self, dimensions: &[usize]) -> Result<Trained, Failure> {
+    fn on_grid(&self, dimensions: &[usize]) -> Result<Trained, WorkFailure> {
         let own = self.trained.model().shape();
         let shape = FieldShape::from_dimensions(dimensions)
             .filter(|shape| !shape.is_empty() && (shape.axes, shape.channels) == (own.axes, own.channels));
@@ -83,7 +83,7 @@ fn json_text(py: Python<'_>, value: serde_json::Result<Value>) -> PyResult<Strin
 }
 
 #[pymethods]
-impl Model {
+impl PythonModel {
     /// Loads a checkpoint of a run. Returns a warning about the run's folder if there is one.
     #[staticmethod]
     fn load(
@@ -131,7 +131,7 @@ impl Model {
         };
         let trained = task::at_once(py, || self.on_grid(&shape))?;
         let offset = trained.model().scaling.offset();
-        let roll = move |line: &Line<Predicted>| {
+        let roll = move |line: &TaskLine<Predicted>| {
             let options = integration.into();
             let trained = trained.with_options(&options)?;
             let watch = Watch::default().with_interrupt(&line.interrupt);
@@ -203,7 +203,7 @@ impl Model {
         metrics: bool,
     ) -> PyResult<(String, Vec<String>)> {
         let (trained, (set, chosen)) = (self.trained.clone(), set.shared());
-        let compare = move |line: &Line<(serde_json::Result<Value>, Vec<String>)>| {
+        let compare = move |line: &TaskLine<(serde_json::Result<Value>, Vec<String>)>| {
             if chosen.is_empty() {
                 return Err(refuse("there are no trajectories to evaluate", "give a set that is not empty"));
             }

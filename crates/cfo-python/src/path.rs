@@ -5,7 +5,7 @@ use cfo::numerics::{Path, PathWeights, Spline, TimeGrid};
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 
-use crate::failure::Failure;
+use crate::failure::WorkFailure;
 use crate::task;
 
 /// For each time the first snapshot with a weight, the weights in the value and those in the velocity.
@@ -29,7 +29,7 @@ pub fn path_weights<'py>(
 
 type Rows = (Vec<i64>, Vec<f64>, Vec<f64>);
 
-fn weights(knots: Vec<f64>, times: &[f64], spline: &str, stencil: usize) -> Result<Rows, Failure> {
+fn weights(knots: Vec<f64>, times: &[f64], spline: &str, stencil: usize) -> Result<Rows, WorkFailure> {
     let bad = |key: &str, problem: String| CfoError::InvalidKey { key: key.into(), problem };
     let spline: Spline = spline.parse().map_err(|error| bad("path.spline", format!("{error}")))?;
     let path = match spline {

@@ -12,7 +12,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use serde_json::json;
 
-use crate::failure::{Failure, refuse};
+use crate::failure::{WorkFailure, refuse};
 use crate::task;
 
 /// All or some trajectories of a set. Subsets share the memory of the set.
@@ -79,7 +79,7 @@ struct Labels {
 }
 
 impl Labels {
-    fn description(self) -> Result<Description, Failure> {
+    fn description(self) -> Result<Description, WorkFailure> {
         let shape = FieldShape::from_dimensions(&self.shape).filter(|shape| !shape.is_empty());
         let Some(shape) = shape else {
             return Err(refuse(
@@ -233,14 +233,15 @@ impl Set {
         let position = own.position(index)?;
         if !own.set.offset().is_none() {
             let set = Arc::clone(&own.set);
-            let read =
-                move |_: &task::Line<Vec<f64>>| Ok(set.offset().absolute(&set.trajectory(position)?.values));
+            let read = move |_: &task::TaskLine<Vec<f64>>| {
+                Ok(set.offset().absolute(&set.trajectory(position)?.values))
+            };
             return Ok(PyArray1::from_vec(py, task::interruptible(py, read)?).into_any());
         }
         let held = &own.set.trajectories[position].values;
         if held.is_empty() {
             let set = Arc::clone(&own.set);
-            let read = move |_: &task::Line<Vec<f32>>| Ok(set.trajectory(position)?.into_owned().values);
+            let read = move |_: &task::TaskLine<Vec<f32>>| Ok(set.trajectory(position)?.into_owned().values);
             return Ok(PyArray1::from_vec(py, task::interruptible(py, read)?).into_any());
         }
         // SAFETY: the array keeps `this` alive, which is frozen and holds the set; nothing changes a set.
@@ -340,7 +341,7 @@ fn single(
 }
 
 /// Creates trajectories from numbers after checking them for defects.
-fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Trajectories, Failure> {
+fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Trajectories, WorkFailure> {
     if stored.is_empty() {
         return Err(refuse("there are no trajectories", "give at least one"));
     }
@@ -363,7 +364,7 @@ fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Tr
     Ok(Trajectories::new(description, trajectories)?)
 }
 
-fn part(code: i64) -> Result<Split, Failure> {
+fn part(code: i64) -> Result<Split, WorkFailure> {
     let unknown = || {
         refuse(
             format!("`split` holds {code}"),
@@ -373,7 +374,7 @@ fn part(code: i64) -> Result<Split, Failure> {
     Split::from_code(code).ok_or_else(unknown)
 }
 
-fn write(set: &Trajectories, chosen: &[usize], path: &Path, force: bool) -> Result<(), Failure> {
+fn write(set: &Trajectories, chosen: &[usize], path: &Path, force: bool) -> Result<(), WorkFailure> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     let layout = match extension.as_deref() {
         Some("npz") => OutputLayout::Npz,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
-use crate::failure::{Failure, exception};
+use crate::failure::{WorkFailure, exception};
 
 /// Interval between checks of Python's signals.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -54,35 +54,35 @@ pub fn silence_panics() {
 }
 
 /// A message from running work, and the channel of the answer: whether to continue.
-pub struct Word {
+pub struct ProgressMessage {
     pub kind: &'static str,
     pub text: String,
     pub answer: Sender<bool>,
 }
 
 enum Message<T> {
-    Word(Word),
-    Done(Result<T, Failure>),
+    Word(ProgressMessage),
+    Done(Result<T, WorkFailure>),
 }
 
 /// The channel from work on its own thread to the waiting thread.
-pub struct Line<T> {
+pub struct TaskLine<T> {
     /// Set to stop the work.
     pub interrupt: Arc<AtomicBool>,
     sender: Sender<Message<T>>,
 }
 
-impl<T> Line<T> {
+impl<T> TaskLine<T> {
     /// Sends a message and waits for the answer. Without an answer the work ends.
     pub fn say(&self, kind: &'static str, text: String) -> bool {
         let (answer, heard) = channel();
-        let said = self.sender.send(Message::Word(Word { kind, text, answer }));
+        let said = self.sender.send(Message::Word(ProgressMessage { kind, text, answer }));
         said.is_ok() && heard.recv().unwrap_or(false)
     }
 }
 
 /// Runs short work on this thread.
-pub fn at_once<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Failure> + Send) -> PyResult<T> {
+pub fn at_once<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, WorkFailure> + Send) -> PyResult<T> {
     check_process(py)?;
     py.detach(|| guarded(work)).map_err(|failure| failure.raise(py))
 }
@@ -90,7 +90,7 @@ pub fn at_once<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Failure
 /// Runs work on a separate thread until it ends or Ctrl-C is pressed.
 pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce(&Line<T>) -> Result<T, Failure> + Send + 'static,
+    work: impl FnOnce(&TaskLine<T>) -> Result<T, WorkFailure> + Send + 'static,
 ) -> PyResult<T> {
     attended(py, work, |_, _, _| Ok(true))
 }
@@ -98,20 +98,20 @@ pub fn interruptible<T: Send + 'static>(
 /// Runs work on a separate thread. Its messages are passed to `hear` on this thread, which returns whether to continue.
 pub fn attended<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce(&Line<T>) -> Result<T, Failure> + Send + 'static,
+    work: impl FnOnce(&TaskLine<T>) -> Result<T, WorkFailure> + Send + 'static,
     mut hear: impl FnMut(Python<'_>, &str, &str) -> PyResult<bool>,
 ) -> PyResult<T> {
     check_process(py)?;
     let (sender, mut receiver) = channel();
     let interrupt = Arc::new(AtomicBool::new(false));
-    let line = Line { interrupt: Arc::clone(&interrupt), sender };
+    let line = TaskLine { interrupt: Arc::clone(&interrupt), sender };
     let body = move || {
         let outcome = guarded(|| work(&line));
         // After Ctrl-C there is no receiver.
         let _ = line.sender.send(Message::Done(outcome));
     };
     let spawned = thread::Builder::new().name("cfo".into()).spawn(body);
-    let working = spawned.map_err(|error| Failure::from(error).raise(py))?;
+    let working = spawned.map_err(|error| WorkFailure::from(error).raise(py))?;
     let mut raised: Option<PyErr> = None;
     let mut deadline = None;
     loop {
@@ -130,7 +130,7 @@ pub fn attended<T: Send + 'static>(
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::Panicked("the thread of the work ended".into()).raise(py));
+                return Err(WorkFailure::Panicked("the thread of the work ended".into()).raise(py));
             }
         }
         if deadline.is_none()
@@ -155,7 +155,7 @@ fn wait<T>(receiver: Receiver<Message<T>>) -> (Receiver<Message<T>>, Heard<T>) {
 }
 
 /// The result for the caller. An exception raised meanwhile has priority; Ctrl-C's gets the text of the work's error.
-fn conclude<T>(py: Python<'_>, outcome: Result<T, Failure>, raised: Option<PyErr>) -> PyResult<T> {
+fn conclude<T>(py: Python<'_>, outcome: Result<T, WorkFailure>, raised: Option<PyErr>) -> PyResult<T> {
     match (outcome, raised) {
         (Err(failure), Some(error))
             if failure.is_interrupt() && error.is_instance_of::<PyKeyboardInterrupt>(py) =>
@@ -168,10 +168,10 @@ fn conclude<T>(py: Python<'_>, outcome: Result<T, Failure>, raised: Option<PyErr
 }
 
 /// Runs work and converts a panic to a failure.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+fn guarded<T>(work: impl FnOnce() -> Result<T, WorkFailure>) -> Result<T, WorkFailure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let said = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Err(Failure::Panicked(said.unwrap_or_else(|| "no message".into())))
+        Err(WorkFailure::Panicked(said.unwrap_or_else(|| "no message".into())))
     })
 }
 

@@ -11,15 +11,15 @@ use cfo::{CfoError, Device, Observer, Recipe, StepReport, Training, Trajectories
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::failure::{Failure, refuse};
-use crate::model::Model;
+use crate::failure::{WorkFailure, refuse};
+use crate::model::PythonModel;
 use crate::set::Set;
-use crate::task::{self, Line};
+use crate::task::{self, TaskLine};
 
 /// Arguments of a training.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Order {
+pub struct TrainingOrder {
     /// A recipe as TOML.
     recipe: Option<String>,
     /// A recipe as JSON.
@@ -39,9 +39,15 @@ pub struct Order {
 
 /// Trains a model. `hear` is called with `report` or `notice` and a text, and returns whether to continue.
 #[pyfunction]
-pub fn train(py: Python<'_>, set: Option<&Set>, order: Order, hear: Py<PyAny>) -> PyResult<Model> {
+pub fn train(
+    py: Python<'_>,
+    set: Option<&Set>,
+    order: TrainingOrder,
+    hear: Py<PyAny>,
+) -> PyResult<PythonModel> {
     let data = set.map(|set| (set.shared(), set.file()));
-    let work = move |line: &Line<Model>| order.train(data.map(|(set, file)| (Set::own(&set), file)), line);
+    let work =
+        move |line: &TaskLine<PythonModel>| order.train(data.map(|(set, file)| (Set::own(&set), file)), line);
     task::attended(py, work, |py, kind, text| hear.call1(py, (kind, text))?.extract(py))
 }
 
@@ -54,8 +60,8 @@ pub fn propose(py: Python<'_>, set: &Set) -> PyResult<String> {
 
 type Data = Option<(Arc<Trajectories>, Option<PathBuf>)>;
 
-impl Order {
-    fn train(&self, data: Data, line: &Line<Model>) -> Result<Model, Failure> {
+impl TrainingOrder {
+    fn train(&self, data: Data, line: &TaskLine<PythonModel>) -> Result<PythonModel, WorkFailure> {
         cfo::ranks::require_joined()?;
         if self.out.is_some() {
             // The folder may belong to a training that continues after Ctrl-C.
@@ -86,11 +92,11 @@ impl Order {
         if let Some(folder) = &self.out {
             training = training.folder(folder);
         }
-        Ok(Model::new(training.fit(&set)?))
+        Ok(PythonModel::new(training.fit(&set)?))
     }
 
     /// The given recipe, the run's recipe when it is resumed, or the proposed one; with the changes of the keywords.
-    fn recipe(&self, data: &Data, line: &Line<Model>) -> Result<Recipe, Failure> {
+    fn recipe(&self, data: &Data, line: &TaskLine<PythonModel>) -> Result<Recipe, WorkFailure> {
         let own = self.out.as_ref().map(|out| out.join("recipe.toml"));
         let own = own.filter(|own| self.resume && own.exists());
         let text = match (&self.recipe, &self.recipe_json, own, data) {
@@ -115,18 +121,18 @@ impl Order {
         let origin = self.origin.as_deref().unwrap_or("the recipe for the data");
         let overrides = self.overrides()?;
         Recipe::parse(&text, &overrides)
-            .map_err(|error| Failure::from(error).context(format!("reading {origin}")))
+            .map_err(|error| WorkFailure::from(error).context(format!("reading {origin}")))
     }
 
     /// The assignments as `key=value`, in TOML.
-    fn overrides(&self) -> Result<Vec<String>, Failure> {
+    fn overrides(&self) -> Result<Vec<String>, WorkFailure> {
         let pairs: Vec<(String, Value)> = serde_json::from_str(&self.assignments).map_err(not_a_recipe)?;
         pairs.into_iter().map(|(key, value)| Ok(format!("{key}={}", toml_value(value)?))).collect()
     }
 }
 
 /// Sends reports to the waiting thread.
-struct Reporter<'a>(&'a Line<Model>);
+struct Reporter<'a>(&'a TaskLine<PythonModel>);
 
 impl Observer for Reporter<'_> {
     fn report(&mut self, report: &StepReport) -> ControlFlow<()> {
@@ -139,7 +145,7 @@ impl Observer for Reporter<'_> {
     }
 }
 
-fn proposal(set: &Arc<Trajectories>, file: Option<&Path>) -> Result<Proposal, Failure> {
+fn proposal(set: &Arc<Trajectories>, file: Option<&Path>) -> Result<Proposal, WorkFailure> {
     let file = match (file, set.is_in_file()) {
         (Some(path), _) => TrajectoryFile::open(path)?,
         (None, false) => TrajectoryFile::held(Arc::clone(set) as _)?,
@@ -153,7 +159,7 @@ fn proposal(set: &Arc<Trajectories>, file: Option<&Path>) -> Result<Proposal, Fa
 }
 
 /// The set, divided as the recipe defines. Values are copied only if that changes the existing division.
-fn divided(set: Arc<Trajectories>, recipe: &Recipe) -> Result<Arc<Trajectories>, Failure> {
+fn divided(set: Arc<Trajectories>, recipe: &Recipe) -> Result<Arc<Trajectories>, WorkFailure> {
     let asked = recipe.data.split.is_some() || recipe.data.shuffle;
     let few = set.trajectories.len() <= 2;
     if set.has_splits() && recipe.data.split.is_none() || !asked && !few {
@@ -162,18 +168,18 @@ fn divided(set: Arc<Trajectories>, recipe: &Recipe) -> Result<Arc<Trajectories>,
     Ok(Arc::new((*set).clone().divided_by(recipe)?))
 }
 
-fn not_a_recipe(error: impl std::fmt::Display) -> Failure {
+fn not_a_recipe(error: impl std::fmt::Display) -> WorkFailure {
     CfoError::BadRecipe { problem: error.to_string() }.into()
 }
 
 /// Converts a recipe from JSON to TOML.
-fn toml_of(document: &str) -> Result<String, Failure> {
+fn toml_of(document: &str) -> Result<String, WorkFailure> {
     let value = toml_value(serde_json::from_str(document).map_err(not_a_recipe)?)?;
     toml::to_string(&value).map_err(not_a_recipe)
 }
 
 /// Converts a value to TOML, which has no `null`: keys without a value are left out.
-fn toml_value(value: Value) -> Result<toml::Value, Failure> {
+fn toml_value(value: Value) -> Result<toml::Value, WorkFailure> {
     Ok(match value {
         Value::Null => return Err(not_a_recipe("a value is `None`")),
         Value::Bool(value) => value.into(),
@@ -189,7 +195,7 @@ fn toml_value(value: Value) -> Result<toml::Value, Failure> {
         Value::Object(entries) => {
             let kept = entries.into_iter().filter(|(_, value)| !value.is_null());
             toml::Value::Table(
-                kept.map(|(key, value)| Ok((key, toml_value(value)?))).collect::<Result<_, Failure>>()?,
+                kept.map(|(key, value)| Ok((key, toml_value(value)?))).collect::<Result<_, WorkFailure>>()?,
             )
         }
     })

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Rows under headings; numbers line up on the right, words on the left.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TextTable {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
@@ -12,21 +12,21 @@ pub struct Table {
 #[derive(Clone, Debug)]
 struct Column {
     heading: String,
-    alignment: Alignment,
+    alignment: CellAlignment,
 }
 
 /// Which edge of a column its cells share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alignment {
+pub enum CellAlignment {
     /// Words.
     Left,
     /// Numbers.
     Right,
 }
 
-impl Table {
+impl TextTable {
     /// A table without rows.
-    pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Alignment)>) -> Self {
+    pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, CellAlignment)>) -> Self {
         let columns = columns
             .into_iter()
             .map(|(heading, alignment)| Column { heading: heading.to_owned(), alignment })
@@ -57,8 +57,8 @@ impl Table {
             .iter()
             .zip(&widths)
             .map(|(column, &width)| match column.alignment {
-                Alignment::Left => "-".repeat(width),
-                Alignment::Right => format!("{}:", "-".repeat(width - 1)),
+                CellAlignment::Left => "-".repeat(width),
+                CellAlignment::Right => format!("{}:", "-".repeat(width - 1)),
             })
             .collect();
         let rows = [self.headings(), rule].into_iter().chain(self.rows.iter().cloned());
@@ -84,8 +84,8 @@ impl Table {
             .zip(widths)
             .zip(&self.columns)
             .map(|((cell, &width), column)| match column.alignment {
-                Alignment::Left => format!("{cell:<width$}"),
-                Alignment::Right => format!("{cell:>width$}"),
+                CellAlignment::Left => format!("{cell:<width$}"),
+                CellAlignment::Right => format!("{cell:>width$}"),
             })
             .collect();
         cells.join(separator)
@@ -151,8 +151,8 @@ pub fn bytes(count: u64) -> String {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let mut table = Table::new([("spline", Alignment::Left), ("error", Alignment::Right)]);
+    fn table() -> TextTable {
+        let mut table = TextTable::new([("spline", CellAlignment::Left), ("error", CellAlignment::Right)]);
         table.push(["linear".into(), "2.5e-2".into()]);
         table.push(["quintic".into(), "12".into()]);
         table
@@ -174,7 +174,7 @@ mod tests {
     fn what_terminals_obey_is_shown() {
         assert_eq!(harmless("a\tb\nü"), "a\tb\nü");
         assert_eq!(harmless("\u{1b}[31mred\u{9b}0m\r\u{202e}"), "\\u{1b}[31mred\\u{9b}0m\\u{d}\\u{202e}");
-        let mut table = Table::new([("channel", Alignment::Left)]);
+        let mut table = TextTable::new([("channel", CellAlignment::Left)]);
         table.push(["a\nb\u{7}".into()]);
         assert_eq!(table.text(), "channel\na\\nb\\u{7}\n");
     }

@@ -62,7 +62,7 @@ impl From<ExportLayout> for OutputLayout {
 
 /// Write an HTML page that shows trajectory files, predictions and a run
 #[derive(Debug, Args)]
-pub struct View {
+pub struct ViewPage {
     /// Trajectory files: first the data, then predictions of them. The folder of a run adds its training curves and its
     /// evaluation, and with a single file the run's predictions of that file
     #[arg(required = true, value_name = "FILE|RUN")]

@@ -10,9 +10,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use look::{Export, Serve, View};
-pub use run::{Bench, Evaluate, Frame, Init, Integration, Network, Part, Predict, Train, Work};
-pub use simulate::{Layout, Output, Simulate, System};
+pub use look::{Export, Serve, ViewPage};
+pub use run::{
+    Bench, BenchNetwork, BenchWork, Evaluate, Frame, Init, IntegrationOptions, Predict, SplitPart, Train,
+};
+pub use simulate::{Simulate, SimulatedSystem, SimulationLayout, SimulationOutput};
 
 const AFTER_HELP: &str = "\
 Results are printed to stdout, progress and messages to stderr.
@@ -24,12 +26,12 @@ Exit codes: 0 success, 1 the work failed, 2 wrong usage or bad input.";
 pub struct Arguments {
     /// Subcommand.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Verb,
 }
 
 /// The subcommands, one file each under `command/`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum Verb {
     Devices(Devices),
     Simulate(Simulate),
     Inspect(Inspect),
@@ -37,10 +39,10 @@ pub enum Command {
     Train(Train),
     Evaluate(Evaluate),
     Predict(Predict),
-    View(View),
+    View(ViewPage),
     Serve(Serve),
     Export(Export),
-    Reproduce(cfo_paper::Options),
+    Reproduce(cfo_paper::Reproduce),
     Bench(Bench),
 }
 

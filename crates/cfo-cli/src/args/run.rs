@@ -55,7 +55,7 @@ pub struct Train {
 
 /// How a trained network is integrated; the recipe of the run sets the rest
 #[derive(Debug, Clone, Args)]
-pub struct Integration {
+pub struct IntegrationOptions {
     /// Solver: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`. Without `--steps` and `--nfe`, `heun`, `dopri5` and `tsit5` choose their
     /// steps by the tolerances
     #[arg(long)]
@@ -83,7 +83,7 @@ pub struct Integration {
     pub precision: Option<String>,
 }
 
-impl Integration {
+impl IntegrationOptions {
     /// Returns the options of the solver.
     pub fn solver_options(&self) -> SolverOptions {
         let Self { solver, steps, nfe, rtol, atol, .. } = self.clone();
@@ -100,10 +100,10 @@ pub struct Evaluate {
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
     /// Part of the file to evaluate on
-    #[arg(long, value_enum, default_value_t = Part::Test)]
-    pub split: Part,
+    #[arg(long, value_enum, default_value_t = SplitPart::Test)]
+    pub split: SplitPart,
     #[command(flatten)]
-    pub integration: Integration,
+    pub integration: IntegrationOptions,
     /// Folder for the report [default: RUN/evaluation]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -114,7 +114,7 @@ pub struct Evaluate {
 
 /// A part of a trajectory file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Part {
+pub enum SplitPart {
     /// Training trajectories
     Train,
     /// Validation trajectories, on which the `best` checkpoint is chosen
@@ -148,7 +148,7 @@ pub struct Predict {
     pub trajectory: Vec<usize>,
     /// Predict only from this part of the file
     #[arg(long, value_enum, value_name = "S")]
-    pub split: Option<Part>,
+    pub split: Option<SplitPart>,
     /// Snapshot to predict from: `first`, `last` or its number, counted from 0
     #[arg(long, value_name = "N", default_value = "first")]
     pub frame: Frame,
@@ -156,7 +156,7 @@ pub struct Predict {
     #[arg(long, value_name = "NAME=VALUE,...", allow_hyphen_values = true)]
     pub parameters: Option<String>,
     #[command(flatten)]
-    pub integration: Integration,
+    pub integration: IntegrationOptions,
     /// Replace the output file if it exists
     #[arg(long)]
     pub force: bool,
@@ -194,10 +194,10 @@ impl FromStr for Frame {
 pub struct Bench {
     /// Part to measure
     #[arg(value_enum)]
-    pub what: Work,
+    pub what: BenchWork,
     /// Network of the paper, with the recipe (`recipes/`) and the trajectories of its system
-    #[arg(long, value_enum, default_value_t = Network::Mlp)]
-    pub model: Network,
+    #[arg(long, value_enum, default_value_t = BenchNetwork::Mlp)]
+    pub model: BenchNetwork,
     /// Device: `auto`, `cpu` or `cuda:N`
     #[arg(long, default_value = "auto")]
     pub device: String,
@@ -232,7 +232,7 @@ pub struct Bench {
 
 /// A part of training or inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Work {
+pub enum BenchWork {
     /// A training step: sampling of a batch, forward pass, backward pass, Adam update
     TrainStep,
     /// The forward pass of the network
@@ -249,7 +249,7 @@ pub enum Work {
 
 /// One of the paper's networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Network {
+pub enum BenchNetwork {
     /// MLP on Lorenz
     Mlp,
     /// U-Net on Burgers

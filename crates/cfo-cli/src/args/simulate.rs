@@ -12,22 +12,22 @@ use clap::{Args, Subcommand, ValueEnum};
 pub struct Simulate {
     /// System to simulate.
     #[command(subcommand)]
-    pub system: System,
+    pub system: SimulatedSystem,
 }
 
 /// The systems.
 #[derive(Debug, Subcommand)]
-pub enum System {
-    Lorenz(Lorenz),
-    Burgers(Burgers),
-    DiffusionReaction(DiffusionReaction),
-    ShallowWater(ShallowWater),
-    KuramotoSivashinsky(KuramotoSivashinsky),
+pub enum SimulatedSystem {
+    Lorenz(LorenzOptions),
+    Burgers(BurgersOptions),
+    DiffusionReaction(DiffusionReactionOptions),
+    ShallowWater(ShallowWaterOptions),
+    KuramotoSivashinsky(KuramotoSivashinskyOptions),
 }
 
 /// Options of every system: how much to simulate and where to write it.
 #[derive(Debug, Args)]
-pub struct Output {
+pub struct SimulationOutput {
     /// Trajectory file to write: HDF5, or a NumPy archive if the name ends with `.npz`
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
@@ -38,8 +38,8 @@ pub struct Output {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Layout of the file
-    #[arg(long, value_enum, default_value_t = Layout::Cfo)]
-    pub layout: Layout,
+    #[arg(long, value_enum, default_value_t = SimulationLayout::Cfo)]
+    pub layout: SimulationLayout,
     /// Numbers of trajectories for training, validation and test [default: the paper's proportions]
     #[arg(long, value_name = "TRAIN,VALIDATION,TEST", value_parser = counts)]
     pub split: Option<[usize; 3]>,
@@ -53,7 +53,7 @@ pub struct Output {
 
 /// Layouts that `--layout` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Layout {
+pub enum SimulationLayout {
     /// The layout of this program
     Cfo,
     /// The layout of PDEBench
@@ -69,9 +69,9 @@ fn counts(text: &str) -> Result<[usize; 3], String> {
 
 /// The Lorenz system: a chaotic ODE of three variables
 #[derive(Debug, Args)]
-pub struct Lorenz {
+pub struct LorenzOptions {
     #[command(flatten)]
-    pub output: Output,
+    pub output: SimulationOutput,
     /// Number of stored times, equally spaced, both ends included
     #[arg(long, default_value_t = simulate::Lorenz::default().frames)]
     pub frames: usize,
@@ -85,9 +85,9 @@ pub struct Lorenz {
 
 /// Burgers' equation: one periodic space axis, smooth random initial states
 #[derive(Debug, Args)]
-pub struct Burgers {
+pub struct BurgersOptions {
     #[command(flatten)]
-    pub output: Output,
+    pub output: SimulationOutput,
     /// Number of stored points
     #[arg(long, default_value_t = simulate::Burgers::default().grid)]
     pub grid: usize,
@@ -107,9 +107,9 @@ pub struct Burgers {
 
 /// Diffusion and reaction of two substances on a square, as in PDEBench
 #[derive(Debug, Args)]
-pub struct DiffusionReaction {
+pub struct DiffusionReactionOptions {
     #[command(flatten)]
-    pub output: Output,
+    pub output: SimulationOutput,
     /// Number of cells along each side
     #[arg(long, default_value_t = simulate::DiffusionReaction::default().grid)]
     pub grid: usize,
@@ -126,9 +126,9 @@ pub struct DiffusionReaction {
 
 /// Shallow-water equations on a square after a dam break, as in PDEBench
 #[derive(Debug, Args)]
-pub struct ShallowWater {
+pub struct ShallowWaterOptions {
     #[command(flatten)]
-    pub output: Output,
+    pub output: SimulationOutput,
     /// Initial states: `dam-break` as in PDEBench (only 81 are distinct), or `varied` (all are distinct)
     #[arg(long, default_value_t = simulate::Variant::default())]
     pub variant: simulate::Variant,
@@ -145,9 +145,9 @@ pub struct ShallowWater {
 
 /// The Kuramoto-Sivashinsky equation: one periodic space axis, chaotic
 #[derive(Debug, Args)]
-pub struct KuramotoSivashinsky {
+pub struct KuramotoSivashinskyOptions {
     #[command(flatten)]
-    pub output: Output,
+    pub output: SimulationOutput,
     /// Number of stored points
     #[arg(long, default_value_t = simulate::KuramotoSivashinsky::default().grid)]
     pub grid: usize,

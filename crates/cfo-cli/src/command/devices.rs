@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args;
 use crate::job;
-use crate::report::{self, Alignment, Table};
+use crate::report::{self, CellAlignment, TextTable};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -77,11 +77,11 @@ impl Job {
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new([
-            ("rank", Alignment::Right),
-            ("host", Alignment::Left),
-            ("device", Alignment::Left),
-            ("threads", Alignment::Right),
+        let mut table = TextTable::new([
+            ("rank", CellAlignment::Right),
+            ("host", CellAlignment::Left),
+            ("device", CellAlignment::Left),
+            ("threads", CellAlignment::Right),
         ]);
         for rank in &self.ranks {
             let [number, threads] = [rank.rank, rank.threads].map(|number| number.to_string());
@@ -119,12 +119,12 @@ pub fn run(arguments: &args::Devices) -> Result<()> {
 
 fn text(report: &Report) -> String {
     let unknown = || "unknown".to_owned();
-    let mut table = Table::new([
-        ("device", Alignment::Left),
-        ("model", Alignment::Left),
-        ("cores", Alignment::Right),
-        ("SIMD", Alignment::Left),
-        ("memory", Alignment::Right),
+    let mut table = TextTable::new([
+        ("device", CellAlignment::Left),
+        ("model", CellAlignment::Left),
+        ("cores", CellAlignment::Right),
+        ("SIMD", CellAlignment::Left),
+        ("memory", CellAlignment::Right),
     ]);
     for device in &report.list.devices {
         table.push([

@@ -10,18 +10,18 @@ use cfo::{CfoError, Model, Report, ShorterSteps, Trained, Trajectories, Watch};
 use serde::Serialize;
 
 use super::predict::{Diverged, conclude};
-use crate::args::{self, Integration, Part};
+use crate::args::{self, IntegrationOptions, SplitPart};
 use crate::diagnostics::{Incomplete, say};
 use crate::interrupt;
 use crate::job;
 use crate::progress::Progress;
-use crate::report::{self, Alignment, Table, scientific};
+use crate::report::{self, CellAlignment, TextTable, scientific};
 use crate::terminal;
-use cfo_view::figures::{self, Picture};
+use cfo_view::figures::{self, FigureFile};
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
-struct Document {
+struct EvaluationDocument {
     #[serde(serialize_with = "report::path")]
     run: PathBuf,
     #[serde(serialize_with = "report::path")]
@@ -51,7 +51,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     let mut warnings = alignment.notes.clone();
     warnings.extend(found.warnings(trained.model()));
     warnings.extend(shorter_steps.as_ref().and_then(too_long));
-    let document = Document {
+    let document = EvaluationDocument {
         run: arguments.run.clone(),
         data: arguments.data.clone(),
         checkpoint,
@@ -114,8 +114,8 @@ fn too_long(found: &ShorterSteps) -> Option<String> {
 /// Writes the report and its figures.
 fn write(
     arguments: &args::Evaluate,
-    document: &Document,
-    table: &Table,
+    document: &EvaluationDocument,
+    table: &TextTable,
     description: &Description,
     folder: &Path,
 ) -> Result<()> {
@@ -138,7 +138,7 @@ fn draw(
     description: &Description,
     found: &Report,
     folder: &Path,
-) -> Result<Vec<Picture>> {
+) -> Result<Vec<FigureFile>> {
     let errors = || {
         let figure = (!found.per_time.is_empty()).then(|| figures::error_over_time(found));
         figures::chart(figure, folder, "error-over-time", "Error over time")
@@ -150,7 +150,7 @@ fn draw(
 }
 
 /// The run's model with the solver that the options and its recipe describe, and the name of its checkpoint.
-pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String)> {
+pub(super) fn load(run: &Path, options: &IntegrationOptions) -> Result<(Trained, String)> {
     let device = job::device(&options.device)?;
     let mut loader = Trained::loader(run).device(device);
     if let Some(name) = &options.checkpoint {
@@ -172,21 +172,21 @@ pub(super) fn load(run: &Path, options: &Integration) -> Result<(Trained, String
     Ok((trained.with_options(&asked)?, checkpoint))
 }
 
-/// A file with the run's split into train, validation and test; without a split for [`Part::All`].
-pub(super) fn divided(path: &Path, model: &Model, part: Part) -> Result<Trajectories> {
+/// A file with the run's split into train, validation and test; without a split for [`SplitPart::All`].
+pub(super) fn divided(path: &Path, model: &Model, part: SplitPart) -> Result<Trajectories> {
     Ok(match part {
-        Part::All => Trajectories::open(path, None)?,
+        SplitPart::All => Trajectories::open(path, None)?,
         _ => Trajectories::open_for_run(&model.recipe, path)?,
     })
 }
 
 /// The trajectories of one part of a file.
-pub(super) fn part(set: &Trajectories, part: Part) -> Result<cfo::Part<'_>> {
+pub(super) fn part(set: &Trajectories, part: SplitPart) -> Result<cfo::Part<'_>> {
     let chosen = match part {
-        Part::Train => set.train(),
-        Part::Validation => set.validation(),
-        Part::Test => set.test(),
-        Part::All => set.into(),
+        SplitPart::Train => set.train(),
+        SplitPart::Validation => set.validation(),
+        SplitPart::Test => set.test(),
+        SplitPart::All => set.into(),
     };
     if chosen.is_empty() {
         bail!(CfoError::BadData {
@@ -198,7 +198,7 @@ pub(super) fn part(set: &Trajectories, part: Part) -> Result<cfo::Part<'_>> {
 }
 
 /// What was compared, in a sentence.
-fn setting(document: &Document) -> String {
+fn setting(document: &EvaluationDocument) -> String {
     format!(
         "`{}`, checkpoint `{}`: rollouts from the first snapshot of {} trajectories of `{}` with `{}`, compared at all their times",
         document.run.display(),
@@ -210,10 +210,13 @@ fn setting(document: &Document) -> String {
 }
 
 /// One number per line. A metric that does not apply to the data is left out.
-fn table(document: &Document) -> Table {
-    let Document { report, .. } = document;
-    let mut table =
-        Table::new([("metric", Alignment::Left), ("value", Alignment::Right), ("meaning", Alignment::Left)]);
+fn table(document: &EvaluationDocument) -> TextTable {
+    let EvaluationDocument { report, .. } = document;
+    let mut table = TextTable::new([
+        ("metric", CellAlignment::Left),
+        ("value", CellAlignment::Right),
+        ("meaning", CellAlignment::Left),
+    ]);
     let mut push = |metric: &str, value: String, of: &str| table.push([metric.into(), value, of.into()]);
     let error = &report.relative_l2;
     let arrived = document.trajectories - document.diverged.len();

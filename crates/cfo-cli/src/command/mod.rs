@@ -16,22 +16,22 @@ mod view;
 
 use anyhow::Result;
 
-use crate::args::Command;
+use crate::args::Verb;
 
 /// Carries out the command that was typed.
-pub fn run(command: &Command) -> Result<()> {
+pub fn run(command: &Verb) -> Result<()> {
     match command {
-        Command::Devices(arguments) => devices::run(arguments),
-        Command::Simulate(arguments) => simulate::run(arguments),
-        Command::Inspect(arguments) => inspect::run(arguments),
-        Command::Init(arguments) => init::run(arguments),
-        Command::Train(arguments) => train::run(arguments),
-        Command::Evaluate(arguments) => evaluate::run(arguments),
-        Command::Predict(arguments) => predict::run(arguments),
-        Command::View(arguments) => view::run(arguments),
-        Command::Serve(arguments) => serve::run(arguments),
-        Command::Export(arguments) => export::run(arguments),
-        Command::Reproduce(arguments) => reproduce::run(arguments),
-        Command::Bench(arguments) => bench::run(arguments),
+        Verb::Devices(arguments) => devices::run(arguments),
+        Verb::Simulate(arguments) => simulate::run(arguments),
+        Verb::Inspect(arguments) => inspect::run(arguments),
+        Verb::Init(arguments) => init::run(arguments),
+        Verb::Train(arguments) => train::run(arguments),
+        Verb::Evaluate(arguments) => evaluate::run(arguments),
+        Verb::Predict(arguments) => predict::run(arguments),
+        Verb::View(arguments) => view::run(arguments),
+        Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Export(arguments) => export::run(arguments),
+        Verb::Reproduce(arguments) => reproduce::run(arguments),
+        Verb::Bench(arguments) => bench::run(arguments),
     }
 }

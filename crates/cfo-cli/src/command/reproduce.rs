@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use cfo::Observer;
 use cfo::engine::Device;
-use cfo_paper::{Console, Options};
+use cfo_paper::{Console, Reproduce};
 
 use crate::diagnostics;
 use crate::{interrupt, job, progress, report};
@@ -35,10 +35,10 @@ impl Console for Terminal {
     }
 
     fn training(&self, steps: u32) -> Box<dyn Observer> {
-        Box::new(progress::Training::new(steps))
+        Box::new(progress::TrainingProgress::new(steps))
     }
 }
 
-pub fn run(arguments: &Options) -> Result<()> {
-    cfo_paper::run(&Options { console: &Terminal, ..arguments.clone() })
+pub fn run(arguments: &Reproduce) -> Result<()> {
+    cfo_paper::run(&Reproduce { console: &Terminal, ..arguments.clone() })
 }

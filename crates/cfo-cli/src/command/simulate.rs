@@ -11,7 +11,7 @@ use cfo_data::{DataError, Split};
 use serde::Serialize;
 
 use super::output::layout_of;
-use crate::args::{self, Layout, Output, System};
+use crate::args::{self, SimulatedSystem, SimulationLayout, SimulationOutput};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report;
@@ -49,9 +49,9 @@ pub fn run(arguments: &args::Simulate) -> Result<()> {
 }
 
 /// The system with the options as typed, and its output.
-fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
+fn plan(system: &SimulatedSystem) -> (Box<dyn Equation>, &SimulationOutput) {
     match system {
-        System::Lorenz(typed) => {
+        SimulatedSystem::Lorenz(typed) => {
             let equation = simulate::Lorenz {
                 frames: typed.frames,
                 horizon: typed.horizon,
@@ -60,7 +60,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
             };
             (Box::new(equation), &typed.output)
         }
-        System::Burgers(typed) => {
+        SimulatedSystem::Burgers(typed) => {
             let equation = simulate::Burgers {
                 grid: typed.grid,
                 frames: typed.frames,
@@ -71,7 +71,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
             };
             (Box::new(equation), &typed.output)
         }
-        System::DiffusionReaction(typed) => {
+        SimulatedSystem::DiffusionReaction(typed) => {
             let equation = simulate::DiffusionReaction {
                 grid: typed.grid,
                 frames: typed.frames,
@@ -81,7 +81,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
             };
             (Box::new(equation), &typed.output)
         }
-        System::ShallowWater(typed) => {
+        SimulatedSystem::ShallowWater(typed) => {
             let equation = simulate::ShallowWater {
                 variant: typed.variant,
                 grid: typed.grid,
@@ -90,7 +90,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
             };
             (Box::new(equation), &typed.output)
         }
-        System::KuramotoSivashinsky(typed) => {
+        SimulatedSystem::KuramotoSivashinsky(typed) => {
             let equation = simulate::KuramotoSivashinsky {
                 grid: typed.grid,
                 frames: typed.frames,
@@ -107,7 +107,7 @@ fn plan(system: &System) -> (Box<dyn Equation>, &Output) {
     }
 }
 
-fn simulate(equation: &dyn Equation, output: &Output) -> Result<Report> {
+fn simulate(equation: &dyn Equation, output: &SimulationOutput) -> Result<Report> {
     equation.check()?;
     let usual = paper::System::find(equation.name())?.counts();
     let splits = simulate::parts(output.samples, output.split, usual)?;
@@ -157,15 +157,15 @@ fn simulate(equation: &dyn Equation, output: &Output) -> Result<Report> {
     })
 }
 
-fn layout(output: &Output) -> Result<OutputLayout, DataError> {
+fn layout(output: &SimulationOutput) -> Result<OutputLayout, DataError> {
     match (output.layout, layout_of(&output.out)?) {
-        (Layout::Cfo, layout) => Ok(layout),
-        (Layout::Pdebench, OutputLayout::Npz) => Err(DataError::Argument {
+        (SimulationLayout::Cfo, layout) => Ok(layout),
+        (SimulationLayout::Pdebench, OutputLayout::Npz) => Err(DataError::Argument {
             what: "the name of the file",
             found: format!("`{}`", output.out.display()),
             needed: "a name that does not end with `.npz`: PDEBench's layout is HDF5".to_owned(),
         }),
-        (Layout::Pdebench, _) => Ok(OutputLayout::Pdebench),
+        (SimulationLayout::Pdebench, _) => Ok(OutputLayout::Pdebench),
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Comparison, FRAMES, Picture, bounds};
-use crate::plot::{self, Axis, ColorScale, Figure, Limits, Line, Series, Span, Stack};
+use super::{Comparison, FRAMES, FigureFile, bounds};
+use crate::plot::{self, Axis, AxisSpan, ColorScale, Curve, Figure, Limits, LineStyle, Stack};
 
 /// Columns of an image over time.
 pub(super) const COLUMNS: usize = 200;
@@ -14,12 +14,12 @@ pub(super) const COLUMNS: usize = 200;
 const PROFILES: usize = 4;
 
 impl Comparison<'_> {
-    pub(super) fn write_line(&self, folder: &Path) -> Result<Vec<Picture>> {
+    pub(super) fn write_line(&self, folder: &Path) -> Result<Vec<FigureFile>> {
         plot::write(&self.side_by_side().line((190, 170)), folder, "worst-trajectory")?;
         plot::write(&self.profiles(), folder, "worst-profiles")?;
         let frames = self.spread(FRAMES);
         plot::write_animation(&frames, |frame| self.moment(frame), &folder.join("rollout.png"))?;
-        let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
+        let picture = |file: &str, caption: &str| FigureFile { file: file.into(), caption: caption.into() };
         Ok(vec![
             picture("worst-trajectory.png", "The worst trajectory over time and space"),
             picture("worst-profiles.png", "The worst trajectory at four times"),
@@ -51,11 +51,12 @@ impl Comparison<'_> {
             let mut series = Vec::new();
             for (color, &frame) in chosen.iter().skip(1).enumerate() {
                 let time = self.time_label(frame);
-                for (values, kind, line) in
-                    [(self.truth, "true", Line::Solid), (self.prediction, "predicted", Line::Dashed)]
-                {
+                for (values, kind, line) in [
+                    (self.truth, "true", LineStyle::Solid),
+                    (self.prediction, "predicted", LineStyle::Dashed),
+                ] {
                     let points = self.over_space(&self.field(values, frame, channel));
-                    series.push(Series::new(format!("{time}, {kind}"), points, color, line));
+                    series.push(Curve::new(format!("{time}, {kind}"), points, color, line));
                 }
             }
             let top = channel == 0;
@@ -73,7 +74,7 @@ impl Comparison<'_> {
 
     /// Values with the places of their grid points, the middles of the domain's cells.
     fn over_space(&self, values: &[f32]) -> Vec<(f64, f64)> {
-        let Span { low, high, .. } = self.span(0, "x");
+        let AxisSpan { low, high, .. } = self.span(0, "x");
         let step = (high - low) / values.len() as f64;
         let place = |i: usize| low + (i as f64 + 0.5) * step;
         values.iter().enumerate().map(|(i, &value)| (place(i), f64::from(value))).collect()
@@ -82,7 +83,7 @@ impl Comparison<'_> {
     /// One frame of the animation: the first channel above its error.
     fn moment(&self, frame: usize) -> Stack {
         let curve = |label: &str, values: &[f32], color, line| {
-            Series::new(label, self.over_space(values), color, line)
+            Curve::new(label, self.over_space(values), color, line)
         };
         let place = self.span(0, "x");
         let x = Some([place.low, place.high]);
@@ -91,8 +92,8 @@ impl Comparison<'_> {
             x: Axis::linear(""),
             y: Axis::linear(self.channel_name(0)),
             series: vec![
-                curve("true", &self.field(self.truth, frame, 0), 0, Line::Solid),
-                curve("predicted", &self.field(self.prediction, frame, 0), 1, Line::Dashed),
+                curve("true", &self.field(self.truth, frame, 0), 0, LineStyle::Solid),
+                curve("predicted", &self.field(self.prediction, frame, 0), 1, LineStyle::Dashed),
             ],
             size: (560, 220),
         };
@@ -101,7 +102,7 @@ impl Comparison<'_> {
             title: String::new(),
             x: Axis::linear(&place.label),
             y: Axis::linear("error"),
-            series: vec![curve("error", &self.error(frame, 0), 2, Line::Solid)],
+            series: vec![curve("error", &self.error(frame, 0), 2, LineStyle::Solid)],
             size: (560, 150),
         };
         let scale = ColorScale::around_zero(errors.iter());

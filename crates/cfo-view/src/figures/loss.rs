@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Deserialize;
 
-use crate::plot::{Axis, Figure, Limits, Line, Series, Stack};
+use crate::plot::{Axis, Curve, Figure, Limits, LineStyle, Stack};
 
 /// The keys of a log line that are used.
 #[derive(Debug, Deserialize)]
@@ -34,7 +34,7 @@ pub fn loss_curves(run: &Path) -> Result<Option<Stack>> {
         title: title.into(),
         x: Axis::linear("step"),
         y: Axis::logarithmic(label),
-        series: vec![Series::new(label, points, color, Line::Solid)],
+        series: vec![Curve::new(label, points, color, LineStyle::Solid)],
         size: (640, 280),
     };
     let mut figures = vec![(figure("Training", "mean squared error", losses, 0), limits)];

@@ -14,16 +14,16 @@ use anyhow::Result;
 use cfo::Report;
 use cfo::data::Description;
 
-use crate::plot::{self, Axis, Figure, Line, Series, Span};
+use crate::plot::{self, Axis, AxisSpan, Curve, Figure, LineStyle};
 
 pub use loss::loss_curves;
-pub use side_by_side::SideBySide;
+pub use side_by_side::MethodPanels;
 
 /// Most frames of an animation.
 const FRAMES: usize = 32;
 
 /// A figure that was written.
-pub struct Picture {
+pub struct FigureFile {
     /// Its file.
     pub file: String,
     /// What it shows.
@@ -36,24 +36,24 @@ pub fn chart(
     folder: &Path,
     stem: &str,
     caption: &str,
-) -> Result<Option<Picture>> {
+) -> Result<Option<FigureFile>> {
     let Some(drawing) = drawing else { return Ok(None) };
     plot::write(&drawing, folder, stem)?;
-    Ok(Some(Picture { file: format!("{stem}.png"), caption: caption.into() }))
+    Ok(Some(FigureFile { file: format!("{stem}.png"), caption: caption.into() }))
 }
 
 /// The relative error of every snapshot: its mean over trajectories, and the error of the worst trajectory.
 pub fn error_over_time(report: &Report) -> Figure {
-    let curve = |label: &str, color: usize, line: Line, of: fn(&cfo::evaluate::TimeError) -> f64| {
-        Series::new(label, report.per_time.iter().map(|at| (at.time, of(at))).collect(), color, line)
+    let curve = |label: &str, color: usize, line: LineStyle, of: fn(&cfo::evaluate::TimeError) -> f64| {
+        Curve::new(label, report.per_time.iter().map(|at| (at.time, of(at))).collect(), color, line)
     };
     Figure {
         title: "Rollout error over time".into(),
         x: Axis::linear("time"),
         y: Axis::logarithmic("relative L2 error"),
         series: vec![
-            curve("mean", 0, Line::Solid, |at| at.relative_l2),
-            curve("worst", 1, Line::Dashed, |at| at.worst),
+            curve("mean", 0, LineStyle::Solid, |at| at.relative_l2),
+            curve("worst", 1, LineStyle::Dashed, |at| at.worst),
         ],
         size: (640, 360),
     }
@@ -69,7 +69,7 @@ struct Comparison<'a> {
 }
 
 /// Writes the figures of the trajectory with the highest error.
-pub fn worst(description: &Description, report: &Report, folder: &Path) -> Result<Vec<Picture>> {
+pub fn worst(description: &Description, report: &Report, folder: &Path) -> Result<Vec<FigureFile>> {
     let Some(worst) = &report.worst else { return Ok(vec![]) };
     let title = match report.relative_l2.indices.len() {
         1 => format!("The trajectory: relative L2 error {}", short(worst.error)),
@@ -91,8 +91,8 @@ pub fn worst(description: &Description, report: &Report, folder: &Path) -> Resul
 
 impl Comparison<'_> {
     /// The prediction as the only method beside the truth.
-    fn side_by_side(&self) -> SideBySide<'_> {
-        SideBySide {
+    fn side_by_side(&self) -> MethodPanels<'_> {
+        MethodPanels {
             description: self.description,
             times: self.times,
             truth: self.truth,
@@ -145,12 +145,12 @@ impl Comparison<'_> {
     }
 
     /// Where a space axis begins and ends, in grid points if the file does not say.
-    fn span(&self, axis: usize, label: &str) -> Span {
+    fn span(&self, axis: usize, label: &str) -> AxisSpan {
         let points = [self.description.shape.height, self.description.shape.width];
         let count = points[2 - self.description.shape.axes + axis];
         match self.description.domain.get(axis) {
-            Some(&[low, high]) if low < high => Span { label: label.into(), low, high },
-            _ => Span { label: format!("{label} (grid points)"), low: 0.0, high: count as f64 },
+            Some(&[low, high]) if low < high => AxisSpan { label: label.into(), low, high },
+            _ => AxisSpan { label: format!("{label} (grid points)"), low: 0.0, high: count as f64 },
         }
     }
 

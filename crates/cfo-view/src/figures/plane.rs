@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use rayon::prelude::*;
 
-use super::{Comparison, FRAMES, Picture};
-use crate::plot::{self, ColorScale, Image, Panels, Row};
+use super::{Comparison, FRAMES, FigureFile};
+use crate::plot::{self, ColorScale, Image, PanelRow, Panels};
 
 /// Times that are shown.
 pub(super) const MOMENTS: usize = 5;
@@ -18,7 +18,7 @@ pub(super) const SIDE: f64 = 124.0;
 const MOVING_SIDE: f64 = 190.0;
 
 impl Comparison<'_> {
-    pub(super) fn write_plane(&self, folder: &Path) -> Result<Vec<Picture>> {
+    pub(super) fn write_plane(&self, folder: &Path) -> Result<Vec<FigureFile>> {
         let stem = |channel: usize| match self.channels() {
             1 => "worst-trajectory".to_owned(),
             _ => format!("worst-trajectory-{channel}"),
@@ -26,7 +26,7 @@ impl Comparison<'_> {
         let moments = |channel: usize| {
             plot::write(&self.side_by_side().plane(channel), folder, &stem(channel))?;
             let caption = format!("The worst trajectory at {MOMENTS} times: {}", self.channel_name(channel));
-            Ok(Picture { file: format!("{}.png", stem(channel)), caption })
+            Ok(FigureFile { file: format!("{}.png", stem(channel)), caption })
         };
         // The animation takes longest, so it starts first.
         let (animation, moments) = rayon::join(
@@ -39,12 +39,12 @@ impl Comparison<'_> {
     }
 
     /// An animation of all channels.
-    fn animate(&self, folder: &Path) -> Result<Picture> {
+    fn animate(&self, folder: &Path) -> Result<FigureFile> {
         let (scales, errors) = (self.scales(), self.errors());
         let draw = |frame| self.instant(frame, &scales, &errors);
         plot::write_animation(&self.spread(FRAMES), draw, &folder.join("rollout.png"))?;
         let caption = "Animation of the worst trajectory".into();
-        Ok(Picture { file: "rollout.png".into(), caption })
+        Ok(FigureFile { file: "rollout.png".into(), caption })
     }
 
     /// The scale of each channel's values.
@@ -92,7 +92,7 @@ impl Comparison<'_> {
                 self.image(self.error(frame, channel), errors[channel], true),
             ];
             let label = if self.channels() > 1 { self.channel_name(channel) } else { String::new() };
-            Row { label, images }
+            PanelRow { label, images }
         };
         Panels {
             title: self.time_label(frame),

@@ -4,10 +4,10 @@ use cfo::data::Description;
 
 use super::line::COLUMNS;
 use super::{Comparison, plane};
-use crate::plot::{ColorScale, Image, Panels, Row, Span};
+use crate::plot::{AxisSpan, ColorScale, Image, PanelRow, Panels};
 
 /// A trajectory and its predictions by several methods.
-pub struct SideBySide<'a> {
+pub struct MethodPanels<'a> {
     /// Space, channels and units.
     pub description: &'a Description,
     /// Times of the snapshots.
@@ -20,7 +20,7 @@ pub struct SideBySide<'a> {
     pub title: String,
 }
 
-impl SideBySide<'_> {
+impl MethodPanels<'_> {
     /// The images: over time and space for a field on a line, at some times and channel by channel for one on a plane. All
     /// methods share a colour scale; times that a method did not reach are grey.
     pub fn panels(mut self) -> Vec<Panels> {
@@ -63,7 +63,7 @@ impl SideBySide<'_> {
                 images.extend(values.into_iter().enumerate().map(|(i, one)| image(one, scale, i == last)));
             }
             let label = if truth.channels() > 1 { truth.channel_name(channel) } else { String::new() };
-            Row { label, images }
+            PanelRow { label, images }
         });
         let names = || self.methods.iter().map(|(name, _)| name.clone());
         let columns =
@@ -73,7 +73,7 @@ impl SideBySide<'_> {
             columns: columns.collect(),
             rows: rows.collect(),
             panel,
-            x: Some(Span {
+            x: Some(AxisSpan {
                 label: "time".into(),
                 low: self.times[0],
                 high: self.times[self.times.len() - 1],
@@ -94,7 +94,7 @@ impl SideBySide<'_> {
             let last = chosen.len() - 1;
             let shown = chosen.iter().enumerate();
             let images = shown.map(|(i, &frame)| truth.image(field(frame), scale, i == last)).collect();
-            Row { label, images }
+            PanelRow { label, images }
         };
         let mut rows = vec![row("true".into(), scale, &|frame| truth.field(truth.truth, frame, channel))];
         for ((name, _), one) in self.methods.iter().zip(&methods) {

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Comparison, FRAMES, Picture, bounds};
-use crate::plot::{self, Axis, Curve, Drawing, Figure, Limits, Line, Series, Space, Stack};
+use super::{Comparison, FRAMES, FigureFile, bounds};
+use crate::plot::{self, Axis, Curve, Drawing, Figure, Limits, LineStyle, SpaceCurve, SpacePlot, Stack};
 
 /// Most components that are drawn.
 const COMPONENTS: usize = 8;
 
 impl Comparison<'_> {
-    pub(super) fn write_system(&self, folder: &Path) -> Result<Vec<Picture>> {
-        let picture = |file: &str, caption: &str| Picture { file: file.into(), caption: caption.into() };
+    pub(super) fn write_system(&self, folder: &Path) -> Result<Vec<FigureFile>> {
+        let picture = |file: &str, caption: &str| FigureFile { file: file.into(), caption: caption.into() };
         plot::write(&self.components(self.frames() - 1, &self.title), folder, "worst-trajectory")?;
         let mut pictures =
             vec![picture("worst-trajectory.png", "Components of the worst trajectory over time")];
@@ -54,8 +54,8 @@ impl Comparison<'_> {
         let count = self.channels().min(COMPONENTS);
         let span = [self.times[0], self.times[self.frames() - 1]];
         let figure = |channel: usize| {
-            let curve = |label: &str, values: &[f32], color: usize, line: Line| {
-                Series::new(
+            let curve = |label: &str, values: &[f32], color: usize, line: LineStyle| {
+                Curve::new(
                     label,
                     self.times.iter().copied().zip(self.course(values, channel, last)).collect(),
                     color,
@@ -68,8 +68,8 @@ impl Comparison<'_> {
                 x: Axis::linear(if bottom { "time" } else { "" }),
                 y: Axis::linear(self.channel_name(channel)),
                 series: vec![
-                    curve("true", self.truth, 0, Line::Solid),
-                    curve("predicted", self.prediction, 1, Line::Dashed),
+                    curve("true", self.truth, 0, LineStyle::Solid),
+                    curve("predicted", self.prediction, 1, LineStyle::Dashed),
                 ],
                 size: (680, 130 + if top { 26 } else { 0 } + if bottom { 20 } else { 0 }),
             };
@@ -80,8 +80,8 @@ impl Comparison<'_> {
 
     /// Two components against each other, the prediction up to a snapshot.
     fn plane_of_states(&self, last: usize, title: &str) -> Stack {
-        let curve = |label: &str, values: &[f32], last: usize, color: usize, line: Line| {
-            Series::new(
+        let curve = |label: &str, values: &[f32], last: usize, color: usize, line: LineStyle| {
+            Curve::new(
                 label,
                 self.course(values, 0, last).into_iter().zip(self.course(values, 1, last)).collect(),
                 color,
@@ -93,8 +93,8 @@ impl Comparison<'_> {
             x: Axis::linear(self.channel_name(0)),
             y: Axis::linear(self.channel_name(1)),
             series: vec![
-                curve("true", self.truth, self.frames() - 1, 0, Line::Solid),
-                curve("predicted", self.prediction, last, 1, Line::Dashed),
+                curve("true", self.truth, self.frames() - 1, 0, LineStyle::Solid),
+                curve("predicted", self.prediction, last, 1, LineStyle::Dashed),
             ],
             size: (600, 400),
         };
@@ -103,8 +103,8 @@ impl Comparison<'_> {
     }
 
     /// The first three components in space, the prediction up to a snapshot.
-    fn space_of_states(&self, last: usize, title: &str) -> Space {
-        let curve = |label: &str, values: &[f32], last: usize, color: usize, line: Line| Curve {
+    fn space_of_states(&self, last: usize, title: &str) -> SpacePlot {
+        let curve = |label: &str, values: &[f32], last: usize, color: usize, line: LineStyle| SpaceCurve {
             label: label.into(),
             points: values
                 .chunks_exact(self.channels())
@@ -114,13 +114,13 @@ impl Comparison<'_> {
             color,
             line,
         };
-        Space {
+        SpacePlot {
             title: title.to_owned(),
             labels: std::array::from_fn(|channel| self.channel_name(channel)),
             bounds: std::array::from_fn(|channel| bounds(self.true_values(channel))),
             curves: vec![
-                curve("true", self.truth, self.frames() - 1, 0, Line::Solid),
-                curve("predicted", self.prediction, last, 1, Line::Dashed),
+                curve("true", self.truth, self.frames() - 1, 0, LineStyle::Solid),
+                curve("predicted", self.prediction, last, 1, LineStyle::Dashed),
             ],
             size: (620, 440),
         }

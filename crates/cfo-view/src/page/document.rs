@@ -2,17 +2,17 @@
 
 use serde::Serialize;
 
-use super::encode::Block;
+use super::encode::EncodedBlock;
 
 /// All that a page shows. The script reads it as JSON.
 #[derive(Debug, Default, Serialize)]
-pub struct Document {
+pub struct PageDocument {
     /// The version of `cfo`.
     pub version: &'static str,
     /// The title of the page.
     pub title: String,
     /// Trajectories and predictions.
-    pub field: Option<Field>,
+    pub field: Option<PageField>,
     /// A run: its training and its evaluation.
     pub run: Option<RunPart>,
     /// What was left out or rounded, in sentences.
@@ -23,7 +23,7 @@ pub struct Document {
 
 /// Trajectories, with predictions of them.
 #[derive(Debug, Serialize)]
-pub struct Field {
+pub struct PageField {
     pub system: String,
     /// Space axes: 0, 1 or 2.
     pub axes: usize,
@@ -35,17 +35,17 @@ pub struct Field {
     pub stride: usize,
     pub domain: Vec<[f64; 2]>,
     pub periodic: Vec<bool>,
-    pub channels: Vec<Channel>,
+    pub channels: Vec<PageChannel>,
     pub parameters: Vec<String>,
-    pub trajectories: Vec<Trajectory>,
+    pub trajectories: Vec<PageTrajectory>,
     /// Lists of times that tracks refer to.
     pub times: Vec<Vec<f64>>,
     /// The truth first, then predictions.
-    pub files: Vec<File>,
+    pub files: Vec<PageFile>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Channel {
+pub struct PageChannel {
     pub name: String,
     pub unit: String,
     /// Offset of the channel: the page stores values minus this number.
@@ -53,7 +53,7 @@ pub struct Channel {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Trajectory {
+pub struct PageTrajectory {
     /// In the first file.
     pub index: usize,
     pub split: Option<String>,
@@ -62,20 +62,20 @@ pub struct Trajectory {
 
 /// A file, with its track for each trajectory.
 #[derive(Debug, Serialize)]
-pub struct File {
+pub struct PageFile {
     pub label: String,
     /// For each trajectory.
-    pub tracks: Vec<Option<Track>>,
+    pub tracks: Vec<Option<PageTrack>>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Track {
+pub struct PageTrack {
     /// Which list of times.
     pub times: usize,
     /// Whether the blocks store differences from the first file at the same times.
     pub difference: bool,
     /// For each channel.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<EncodedBlock>,
     /// Relative L2 error at each time over all channels and points of the source, if the first file has that time.
     pub errors: Option<Vec<Option<f64>>>,
 }
@@ -88,7 +88,7 @@ pub struct RunPart {
     /// Names and values of a table about the run.
     pub facts: Vec<[String; 2]>,
     /// The log of the training.
-    pub history: Vec<Report>,
+    pub history: Vec<TrainingPoint>,
     /// Names and numbers of the evaluation.
     pub metrics: Vec<[String; 2]>,
     /// Time, mean and worst relative L2 error.
@@ -101,7 +101,7 @@ pub struct RunPart {
 
 /// A line of `metrics.jsonl`.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct TrainingPoint {
     pub step: u64,
     pub loss: Option<f64>,
     pub learning_rate: Option<f64>,

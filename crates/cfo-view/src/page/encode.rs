@@ -21,13 +21,13 @@ pub const PRECISIONS: [u32; 7] = [EXACT, 16, 14, 12, 10, 9, 8];
 
 /// How numbers are rounded: `low + step * n` for whole `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Scale {
+pub struct Quantization {
     pub bits: u32,
     pub low: f64,
     pub step: f64,
 }
 
-impl Scale {
+impl Quantization {
     /// The finest scale of `bits` bits for numbers from `low` to `high`.
     pub fn covering(low: f32, high: f32, bits: u32) -> Self {
         let (low, high) = (f64::from(low), f64::from(high));
@@ -54,18 +54,18 @@ impl Scale {
 
 /// A field as a page stores it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Block {
+pub struct EncodedBlock {
     #[serde(flatten)]
-    pub scale: Scale,
+    pub scale: Quantization,
     /// Axes along which differences were taken: 1 time, 2 rows, 4 columns, added up.
     pub axes: u8,
     /// Base64 of the deflated bytes.
     pub data: String,
 }
 
-impl Block {
+impl EncodedBlock {
     /// Encode `[frames, height, width]` numbers.
-    pub fn new(values: &[f32], [height, width]: [usize; 2], scale: Scale) -> Self {
+    pub fn new(values: &[f32], [height, width]: [usize; 2], scale: Quantization) -> Self {
         let (axes, planes) = match scale.bits {
             EXACT => (0, planes(values.iter().map(|value| value.to_bits()), values.len(), 4)),
             bits => {
@@ -162,11 +162,11 @@ mod tests {
     use super::*;
 
     /// What the page's script does.
-    fn decoded(block: &Block, [height, width]: [usize; 2], count: usize) -> Vec<f64> {
+    fn decoded(block: &EncodedBlock, [height, width]: [usize; 2], count: usize) -> Vec<f64> {
         let mut bytes = Vec::new();
         let packed = STANDARD.decode(&block.data).unwrap();
         ZlibDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
-        let Scale { bits, low, step } = block.scale;
+        let Quantization { bits, low, step } = block.scale;
         if bits == EXACT {
             let byte = |plane: usize, index: usize| u32::from(bytes[plane * count + index]) << (8 * plane);
             let number = |index| f32::from_bits((0..4).map(|plane| byte(plane, index)).sum());
@@ -207,8 +207,8 @@ mod tests {
             let values = wave(11, extent);
             let range = values.iter().fold((f32::MAX, f32::MIN), |(a, b), &x| (a.min(x), b.max(x)));
             for bits in PRECISIONS {
-                let scale = Scale::covering(range.0, range.1, bits);
-                let found = decoded(&Block::new(&values, extent, scale), extent, values.len());
+                let scale = Quantization::covering(range.0, range.1, bits);
+                let found = decoded(&EncodedBlock::new(&values, extent, scale), extent, values.len());
                 for (found, value) in found.iter().zip(&values) {
                     let error = (found - f64::from(*value)).abs();
                     assert!(error <= scale.precision() * (1.0 + 1e-9), "{bits} bits: {found} for {value}");
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn a_constant_field_is_nothing_but_its_value() {
-        let scale = Scale::covering(2.5, 2.5, 8);
-        let block = Block::new(&[2.5; 1000], [10, 10], scale);
+        let scale = Quantization::covering(2.5, 2.5, 8);
+        let block = EncodedBlock::new(&[2.5; 1000], [10, 10], scale);
         assert!(block.data.len() < 40);
         assert!(decoded(&block, [10, 10], 1000).iter().all(|&value| value == 2.5));
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn smooth_fields_shrink() {
         let values = wave(30, [32, 32]);
-        let block = Block::new(&values, [32, 32], Scale::covering(-2.0, 2.0, 8));
+        let block = EncodedBlock::new(&values, [32, 32], Quantization::covering(-2.0, 2.0, 8));
         assert!(block.data.len() < values.len() / 2, "{} characters", block.data.len());
     }
 }

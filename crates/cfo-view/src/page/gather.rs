@@ -5,9 +5,9 @@ use cfo::data::Description;
 use cfo::data::store::TrajectoryFile;
 use rayon::prelude::*;
 
-use super::document::{Channel, Field, File, Track, Trajectory};
-use super::encode::{Block, EXACT, PRECISIONS, Scale};
-use super::matching::{self, Pairing, Source};
+use super::document::{PageChannel, PageField, PageFile, PageTrack, PageTrajectory};
+use super::encode::{EXACT, EncodedBlock, PRECISIONS, Quantization};
+use super::matching::{self, PageSource, Pairing};
 
 /// Most characters of all blocks of a page together, so that it has a few megabytes.
 const BUDGET: usize = 5_400_000;
@@ -43,7 +43,7 @@ struct Share {
 }
 
 /// The trajectories of the first file, with those of the others as their predictions; and notes on what was left out.
-pub fn gather(files: &[Source], wanted: &[usize]) -> Result<(Field, Vec<String>)> {
+pub fn gather(files: &[PageSource], wanted: &[usize]) -> Result<(PageField, Vec<String>)> {
     let pairing = Pairing::new(files)?;
     let mut extract = Extract::first(files, wanted, &pairing)?;
     loop {
@@ -58,7 +58,7 @@ pub fn gather(files: &[Source], wanted: &[usize]) -> Result<(Field, Vec<String>)
             if last.0 < EXACT && bits > 8 && last.1 > BUDGET + saved {
                 continue;
             }
-            let scales: Vec<Vec<Scale>> = shares.iter().map(|file| scales(file, bits)).collect();
+            let scales: Vec<Vec<Quantization>> = shares.iter().map(|file| scales(file, bits)).collect();
             let blocks = encode(&shares, &scales, shape);
             let size: usize = blocks.iter().flatten().flatten().flatten().map(|block| block.data.len()).sum();
             last = (bits, size);
@@ -72,7 +72,7 @@ pub fn gather(files: &[Source], wanted: &[usize]) -> Result<(Field, Vec<String>)
 }
 
 impl Extract {
-    fn first(files: &[Source], wanted: &[usize], pairing: &Pairing) -> Result<Self> {
+    fn first(files: &[PageSource], wanted: &[usize], pairing: &Pairing) -> Result<Self> {
         let file = &files[0].file;
         let shape = file.description().shape;
         let stride = shape.height.max(shape.width).div_ceil(MOST_POINTS);
@@ -136,10 +136,10 @@ impl Extract {
 }
 
 /// The part of each file for each trajectory.
-fn read(files: &[Source], pairing: &Pairing, extract: &Extract) -> Result<Vec<Vec<Option<Share>>>> {
+fn read(files: &[PageSource], pairing: &Pairing, extract: &Extract) -> Result<Vec<Vec<Option<Share>>>> {
     let truth = &files[0].file;
     let mut shares = Vec::new();
-    for (number, Source { file, .. }) in files.iter().enumerate() {
+    for (number, PageSource { file, .. }) in files.iter().enumerate() {
         let one = |&index: &usize| match number {
             0 => read_truth(file, index, extract).map(Some),
             _ => match pairing.partner(number, index) {
@@ -206,23 +206,23 @@ fn read_prediction(
 }
 
 /// One scale for each channel of a file, over all its trajectories.
-fn scales(shares: &[Option<Share>], bits: u32) -> Vec<Scale> {
+fn scales(shares: &[Option<Share>], bits: u32) -> Vec<Quantization> {
     let count = shares.iter().flatten().map(|share| share.channels.len()).max().unwrap_or(0);
     let scale = |channel: usize| {
         let values = shares.iter().flatten().flat_map(|share| &share.channels[channel]);
         let (low, high) = values.fold((f32::MAX, f32::MIN), |(a, b), &x| (a.min(x), b.max(x)));
-        Scale::covering(low.min(high), high, bits)
+        Quantization::covering(low.min(high), high, bits)
     };
     (0..count).map(scale).collect()
 }
 
-type Blocks = Vec<Vec<Option<Vec<Block>>>>;
+type Blocks = Vec<Vec<Option<Vec<EncodedBlock>>>>;
 
-fn encode(shares: &[Vec<Option<Share>>], scales: &[Vec<Scale>], shape: [usize; 2]) -> Blocks {
+fn encode(shares: &[Vec<Option<Share>>], scales: &[Vec<Quantization>], shape: [usize; 2]) -> Blocks {
     let files = shares.iter().zip(scales).map(|(file, scales)| {
         let track = |share: &Option<Share>| {
             let channels = share.as_ref()?.channels.iter().zip(scales);
-            Some(channels.map(|(values, &scale)| Block::new(values, shape, scale)).collect())
+            Some(channels.map(|(values, &scale)| EncodedBlock::new(values, shape, scale)).collect())
         };
         file.par_iter().map(track).collect()
     });
@@ -230,11 +230,11 @@ fn encode(shares: &[Vec<Option<Share>>], scales: &[Vec<Scale>], shape: [usize; 2
 }
 
 fn field(
-    files: &[Source],
+    files: &[PageSource],
     extract: Extract,
     shares: Vec<Vec<Option<Share>>>,
     blocks: Blocks,
-) -> Result<Field> {
+) -> Result<PageField> {
     let file = &files[0].file;
     let description = file.description();
     let [height, width] = extract.shape(description);
@@ -247,21 +247,23 @@ fn field(
         }
     };
     let mut shown = Vec::new();
-    for (Source { label, .. }, (shares, blocks)) in files.iter().zip(shares.into_iter().zip(blocks)) {
-        let track = |(share, blocks): (Option<Share>, Option<Vec<Block>>)| {
+    for (PageSource { label, .. }, (shares, blocks)) in files.iter().zip(shares.into_iter().zip(blocks)) {
+        let track = |(share, blocks): (Option<Share>, Option<Vec<EncodedBlock>>)| {
             let (share, blocks) = share.zip(blocks)?;
             let times = known(share.times);
-            Some(Track { times, difference: share.difference, blocks, errors: share.errors })
+            Some(PageTrack { times, difference: share.difference, blocks, errors: share.errors })
         };
-        shown
-            .push(File { label: label.clone(), tracks: shares.into_iter().zip(blocks).map(track).collect() });
+        shown.push(PageFile {
+            label: label.clone(),
+            tracks: shares.into_iter().zip(blocks).map(track).collect(),
+        });
     }
     let mut trajectories = Vec::new();
     for &index in &extract.indices {
         let split = file.split(index).map(|split| split.to_string());
-        trajectories.push(Trajectory { index, split, parameters: file.parameters(index)? });
+        trajectories.push(PageTrajectory { index, split, parameters: file.parameters(index)? });
     }
-    Ok(Field {
+    Ok(PageField {
         system: description.system.clone(),
         axes: description.shape.axes,
         height,
@@ -279,9 +281,9 @@ fn field(
 }
 
 /// Names and units; channels without a name are numbered.
-fn channels(file: &TrajectoryFile) -> Vec<Channel> {
+fn channels(file: &TrajectoryFile) -> Vec<PageChannel> {
     let description = file.offset().named(file.description());
-    let channel = |index: usize| Channel {
+    let channel = |index: usize| PageChannel {
         name: description.channel_names.get(index).cloned().unwrap_or_else(|| format!("u{index}")),
         unit: description.channel_units.get(index).cloned().unwrap_or_default(),
         offset: file.offset().of(index),
@@ -290,7 +292,12 @@ fn channels(file: &TrajectoryFile) -> Vec<Channel> {
 }
 
 /// What is left out of the page or rounded.
-fn notes(files: &[Source], extract: &Extract, scales: &[Vec<Scale>], pairing: &Pairing) -> Vec<String> {
+fn notes(
+    files: &[PageSource],
+    extract: &Extract,
+    scales: &[Vec<Quantization>],
+    pairing: &Pairing,
+) -> Vec<String> {
     let file = &files[0].file;
     let shape = file.description().shape;
     let mut notes = Vec::new();
@@ -310,7 +317,7 @@ fn notes(files: &[Source], extract: &Extract, scales: &[Vec<Scale>], pairing: &P
         notes.push(format!("one point in {} of {points} is shown along each axis", extract.stride));
     }
     let names = channels(file);
-    for (Source { label, .. }, scales) in files.iter().zip(scales) {
+    for (PageSource { label, .. }, scales) in files.iter().zip(scales) {
         let rounded = scales.iter().zip(&names).filter(|(scale, _)| scale.precision() > 0.0);
         let rounded: Vec<String> =
             rounded.map(|(scale, channel)| format!("{} ±{:.1e}", channel.name, scale.precision())).collect();

@@ -9,7 +9,7 @@ use cfo::data::{Description, Offset};
 const SAME_TIME: f64 = 1e-6;
 
 /// A file that a page shows.
-pub struct Source {
+pub struct PageSource {
     /// Its name on the page.
     pub label: String,
     /// The file.
@@ -29,12 +29,12 @@ impl Pairing {
     ///
     /// # Errors
     /// If a file has another shape or other channels than the first.
-    pub fn new(files: &[Source]) -> Result<Self> {
-        let Some((Source { label, file: truth, .. }, predictions)) = files.split_first() else {
+    pub fn new(files: &[PageSource]) -> Result<Self> {
+        let Some((PageSource { label, file: truth, .. }, predictions)) = files.split_first() else {
             return Ok(Self { partners: Vec::new() });
         };
         let mut partners = Vec::new();
-        for Source { label: other, file, of } in predictions {
+        for PageSource { label: other, file, of } in predictions {
             if file.description().shape != truth.description().shape {
                 bail!(CfoError::BadData {
                     problem: format!(
@@ -69,11 +69,11 @@ impl Pairing {
     }
 
     /// How predictions were matched, if not by number.
-    pub fn notes(&self, files: &[Source]) -> Vec<String> {
+    pub fn notes(&self, files: &[PageSource]) -> Vec<String> {
         let truth = &files[0].file;
         let matched = self.partners.iter().zip(&files[1..]);
         let by_state = matched.filter(|(_, source)| source.of.is_none() && source.file.len() != truth.len());
-        let sentence = |(partners, source): (&Vec<Option<usize>>, &Source)| {
+        let sentence = |(partners, source): (&Vec<Option<usize>>, &PageSource)| {
             format!(
                 "{} of the {} trajectories of {} were matched by the state that they start from",
                 partners.iter().flatten().count(),

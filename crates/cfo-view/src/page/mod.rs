@@ -8,9 +8,9 @@ mod gather;
 mod matching;
 mod run;
 
-pub use document::{Document, RunPart};
+pub use document::{PageDocument, RunPart};
 pub use gather::gather;
-pub use matching::{Source, about};
+pub use matching::{PageSource, about};
 pub use run::read as read_run;
 
 const TEMPLATE: &str = include_str!("index.html");
@@ -31,7 +31,7 @@ const SCRIPTS: [&str; 10] = [
 ];
 
 /// The page of a document.
-pub fn render(document: &Document) -> serde_json::Result<String> {
+pub fn render(document: &PageDocument) -> serde_json::Result<String> {
     let data = serde_json::to_string(document)?;
     let parts = [
         ("title", escaped(&document.title)),
@@ -67,7 +67,8 @@ mod tests {
     #[test]
     fn no_name_leaves_its_place() {
         let evil = "</script><script>alert(1)</script>{{data}}";
-        let document = Document { title: evil.into(), notes: vec![evil.into()], ..Document::default() };
+        let document =
+            PageDocument { title: evil.into(), notes: vec![evil.into()], ..PageDocument::default() };
         let page = render(&document).unwrap();
         assert!(!page.contains("<script>alert"), "{page}");
         assert_eq!(page.matches("</script>").count(), 2);
@@ -76,7 +77,7 @@ mod tests {
     /// A page refers to nothing outside itself.
     #[test]
     fn a_page_is_one_file() {
-        let page = render(&Document::default()).unwrap();
+        let page = render(&PageDocument::default()).unwrap();
         for outside in ["http://", "https://", "src=\"", "@import", "url("] {
             assert!(!page.contains(outside), "`{outside}`");
         }

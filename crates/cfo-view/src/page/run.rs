@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::document::{Report, RunPart};
+use super::document::{RunPart, TrainingPoint};
 use crate::text::scientific;
 
 /// Figures of an evaluation that a page shows, with their titles; the others it draws itself.
@@ -79,7 +79,7 @@ fn facts(run: &Path) -> Vec<[String; 2]> {
 }
 
 /// The lines of `metrics.jsonl`, thinned where there are very many.
-fn history(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Report>> {
+fn history(path: &Path, notes: &mut Vec<String>) -> Result<Vec<TrainingPoint>> {
     let Ok(text) = fs_err::read_to_string(path) else { return Ok(Vec::new()) };
     // The last line may be incomplete while training continues.
     let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -93,7 +93,7 @@ fn history(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Report>> {
         number % every == 0 || number + 1 == count || line["validation"].is_number()
     });
     let report = |(_, line): (usize, Value)| {
-        Some(Report {
+        Some(TrainingPoint {
             step: line["step"].as_u64()?,
             loss: line["loss"].as_f64(),
             learning_rate: line["learning_rate"].as_f64(),

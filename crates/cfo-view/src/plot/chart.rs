@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::ticks::Ticks;
-use super::{FONT, Figure, Limits, Line, Series};
+use super::{Curve, FONT, Figure, Limits, LineStyle};
 
 /// Okabe and Ito's colours, which colour-blind readers can tell apart too.
 const PALETTE: [RGBColor; 6] = [
@@ -34,7 +34,7 @@ type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<Ticks, Ticks>>;
 
 /// What a figure shares with others beside it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct ChartLayout {
     /// The least range of its axes.
     pub limits: Limits,
     /// Pixels to the right of the axes, for a legend.
@@ -46,7 +46,7 @@ pub(super) struct Layout {
 /// Draws `figure` on `area`, where a point is `unit` pixels.
 pub(super) fn draw<B: DrawingBackend>(
     figure: &Figure,
-    layout: Layout,
+    layout: ChartLayout,
     area: &DrawingArea<B, Shift>,
     unit: u32,
 ) -> Result<()> {
@@ -102,7 +102,7 @@ pub(super) fn draw<B: DrawingBackend>(
 /// One curve, interrupted at points that an axis cannot show.
 fn curve<B: DrawingBackend>(
     chart: &mut Chart<'_, B>,
-    series: &Series,
+    series: &Curve,
     x: &Ticks,
     y: &Ticks,
     unit: u32,
@@ -132,7 +132,7 @@ fn marked_point<B: DrawingBackend>(
     chart: &mut Chart<'_, B>,
     at: (f64, f64),
     (mark, above): (&str, bool),
-    series: &Series,
+    series: &Curve,
     unit: u32,
 ) -> Result<()> {
     let (distance, side) = if above { (-8, VPos::Bottom) } else { (8, VPos::Top) };
@@ -144,21 +144,21 @@ fn marked_point<B: DrawingBackend>(
     Ok(())
 }
 
-pub(super) fn stroke(series: &Series, unit: u32) -> ShapeStyle {
+pub(super) fn stroke(series: &Curve, unit: u32) -> ShapeStyle {
     PALETTE[series.color % PALETTE.len()].stroke_width(2 * unit)
 }
 
 /// Lengths of a dash and of the gap after it.
-pub(super) fn pattern(line: Line, unit: u32) -> Option<(u32, u32)> {
+pub(super) fn pattern(line: LineStyle, unit: u32) -> Option<(u32, u32)> {
     match line {
-        Line::Solid => None,
-        Line::Dashed => Some((8 * unit, 4 * unit)),
-        Line::Dotted => Some((2 * unit, 3 * unit)),
+        LineStyle::Solid => None,
+        LineStyle::Dashed => Some((8 * unit, 4 * unit)),
+        LineStyle::Dotted => Some((2 * unit, 3 * unit)),
     }
 }
 
 /// Pixels that the legend needs: nothing for a single curve.
-pub(super) fn legend_width(series: &[Series], unit: u32) -> Result<u32> {
+pub(super) fn legend_width(series: &[Curve], unit: u32) -> Result<u32> {
     if series.len() < 2 {
         return Ok(0);
     }
@@ -172,7 +172,7 @@ pub(super) fn legend_width(series: &[Series], unit: u32) -> Result<u32> {
 
 /// The legend beside the axes, where it covers no curve.
 pub(super) fn draw_legend<B: DrawingBackend>(
-    all: &[Series],
+    all: &[Curve],
     area: &DrawingArea<B, Shift>,
     unit: u32,
 ) -> Result<()> {

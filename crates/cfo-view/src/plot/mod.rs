@@ -21,12 +21,12 @@ use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
 use plotters::style::FontStyle;
 
-use chart::Layout;
+use chart::ChartLayout;
 
 pub use animation::write_animation;
 pub use color::ColorScale;
-pub use panels::{Image, Panels, Row, Span};
-pub use space::{Curve, Space};
+pub use panels::{AxisSpan, Image, PanelRow, Panels};
+pub use space::{SpaceCurve, SpacePlot};
 
 /// Family under which the embedded font is registered; also what an SVG viewer is asked for.
 const FONT: &str = "sans-serif";
@@ -41,7 +41,7 @@ pub struct Figure {
     /// The vertical axis.
     pub y: Axis,
     /// Drawn in this order, with a legend.
-    pub series: Vec<Series>,
+    pub series: Vec<Curve>,
     /// Width and height in points.
     pub size: (u32, u32),
 }
@@ -52,24 +52,24 @@ pub struct Axis {
     /// Quantity and unit.
     pub label: String,
     /// Linear or logarithmic.
-    pub scale: Scale,
+    pub scale: AxisScale,
 }
 
 impl Axis {
     /// A linear axis.
     pub fn linear(label: impl Into<String>) -> Self {
-        Self { label: label.into(), scale: Scale::Linear }
+        Self { label: label.into(), scale: AxisScale::Linear }
     }
 
     /// A logarithmic axis.
     pub fn logarithmic(label: impl Into<String>) -> Self {
-        Self { label: label.into(), scale: Scale::Logarithmic }
+        Self { label: label.into(), scale: AxisScale::Logarithmic }
     }
 }
 
 /// How values are placed along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
+pub enum AxisScale {
     /// Equal differences take equal space.
     Linear,
     /// Equal ratios take equal space; values that are not positive are left out.
@@ -78,7 +78,7 @@ pub enum Scale {
 
 /// One curve.
 #[derive(Clone, Debug)]
-pub struct Series {
+pub struct Curve {
     /// Its line in the legend.
     pub label: String,
     /// Points in drawing order; points that are not finite interrupt the curve.
@@ -86,14 +86,14 @@ pub struct Series {
     /// Position in the palette; curves of one family share it.
     pub color: usize,
     /// How the line is drawn.
-    pub line: Line,
+    pub line: LineStyle,
     /// Words beside the points, one for each: the points are then marked, a single one too. Empty for a mere line.
     pub marks: Vec<String>,
 }
 
-impl Series {
+impl Curve {
     /// A curve without marks.
-    pub fn new(label: impl Into<String>, points: Vec<(f64, f64)>, color: usize, line: Line) -> Self {
+    pub fn new(label: impl Into<String>, points: Vec<(f64, f64)>, color: usize, line: LineStyle) -> Self {
         Self { label: label.into(), points, color, line, marks: Vec::new() }
     }
 
@@ -105,7 +105,7 @@ impl Series {
 
 /// Line style, which distinguishes curves of one colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum LineStyle {
     /// Without gaps.
     Solid,
     /// Long strokes.
@@ -148,7 +148,7 @@ impl Drawing for Figure {
 
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, unit: u32) -> Result<()> {
         let room = chart::legend_width(&self.series, unit)?;
-        chart::draw(self, Layout { limits: Limits::default(), room, legend: true }, area, unit)
+        chart::draw(self, ChartLayout { limits: Limits::default(), room, legend: true }, area, unit)
     }
 }
 
@@ -183,7 +183,7 @@ impl Drawing for Stack {
         for (index, (figure, limits)) in self.0.iter().enumerate() {
             let (here, below) = rest.split_vertically(figure.size.1 * unit);
             let legend = index == 0 || labels(index) != labels(index - 1);
-            chart::draw(figure, Layout { limits: *limits, room, legend }, &here, unit)?;
+            chart::draw(figure, ChartLayout { limits: *limits, room, legend }, &here, unit)?;
             rest = below;
         }
         Ok(())
@@ -243,16 +243,21 @@ mod tests {
     fn figure() -> Figure {
         Figure {
             title: "Error over a segment".into(),
-            x: Axis { label: "τ".into(), scale: Scale::Linear },
-            y: Axis { label: "relative error".into(), scale: Scale::Logarithmic },
+            x: Axis { label: "τ".into(), scale: AxisScale::Linear },
+            y: Axis { label: "relative error".into(), scale: AxisScale::Logarithmic },
             series: vec![
-                Series::new(
+                Curve::new(
                     "falling",
                     (0..=10).map(|i| (f64::from(i) / 10.0, 10f64.powi(-i))).collect(),
                     0,
-                    Line::Solid,
+                    LineStyle::Solid,
                 ),
-                Series::new("not a number", vec![(0.0, f64::NAN), (0.5, 0.0), (1.0, 1e-3)], 1, Line::Dashed),
+                Curve::new(
+                    "not a number",
+                    vec![(0.0, f64::NAN), (0.5, 0.0), (1.0, 1e-3)],
+                    1,
+                    LineStyle::Dashed,
+                ),
             ],
             size: (480, 320),
         }
@@ -296,9 +301,9 @@ mod tests {
         let panels = Panels {
             title: "four".into(),
             columns: vec!["true".into()],
-            rows: vec![Row { label: "u".into(), images: vec![image] }],
+            rows: vec![PanelRow { label: "u".into(), images: vec![image] }],
             panel: (40, 40),
-            x: Some(Span { label: "time".into(), low: 0.0, high: 1.0 }),
+            x: Some(AxisSpan { label: "time".into(), low: 0.0, high: 1.0 }),
             y: None,
         };
         let (width, height, pixels) = raster::pixels(&panels, 1).unwrap();
@@ -329,7 +334,7 @@ mod tests {
         let mut flat = figure();
         flat.series[0].points = vec![(0.0, 1.0), (1.0, 1.0)];
         svg(&flat).unwrap();
-        flat.y.scale = Scale::Linear;
+        flat.y.scale = AxisScale::Linear;
         svg(&flat).unwrap();
     }
 }

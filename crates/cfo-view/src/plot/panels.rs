@@ -33,18 +33,18 @@ pub struct Panels {
     /// Printed above each column.
     pub columns: Vec<String>,
     /// From top to bottom.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PanelRow>,
     /// Width and height of an image in points.
     pub panel: (u32, u32),
     /// What the horizontal axis of each image shows; without it the images have no axes.
-    pub x: Option<Span>,
+    pub x: Option<AxisSpan>,
     /// What the vertical axis of each image shows.
-    pub y: Option<Span>,
+    pub y: Option<AxisSpan>,
 }
 
 /// One row of images.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct PanelRow {
     /// Printed beside it, upright.
     pub label: String,
     /// From left to right.
@@ -66,7 +66,7 @@ pub struct Image {
 
 /// What an axis of an image shows, and from where to where.
 #[derive(Clone, Debug)]
-pub struct Span {
+pub struct AxisSpan {
     /// Quantity and unit.
     pub label: String,
     /// Value at the left or lower edge.
@@ -133,7 +133,7 @@ impl Drawing for Panels {
             let at = (self.left(column) as i32 + panel_width / 2, self.top(0) as i32 - 10);
             canvas.text(heading, TEXT_SIZE, at, (HPos::Center, VPos::Center))?;
         }
-        for (row, Row { label, images }) in self.rows.iter().enumerate() {
+        for (row, PanelRow { label, images }) in self.rows.iter().enumerate() {
             let top = self.top(row) as i32;
             let at = ((MARGIN + ROW_LABEL / 2) as i32, top + panel_height / 2);
             canvas.upright(label, at)?;
@@ -160,7 +160,7 @@ impl Drawing for Panels {
 
     fn images(&self) -> Vec<Placed> {
         let mut placed = Vec::new();
-        for (row, Row { images, .. }) in self.rows.iter().enumerate() {
+        for (row, PanelRow { images, .. }) in self.rows.iter().enumerate() {
             for (column, image) in images.iter().enumerate() {
                 let corner = (self.left(column), self.top(row));
                 let lines = image.values.chunks(image.width.max(1)).rev();
@@ -221,7 +221,7 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         attempt(self.area.draw(&Rectangle::new(corners, INK.stroke_width(self.unit))))
     }
 
-    fn x_axis(&self, span: &Span, (left, bottom): (i32, i32), width: i32) -> Result<()> {
+    fn x_axis(&self, span: &AxisSpan, (left, bottom): (i32, i32), width: i32) -> Result<()> {
         for (share, label) in ticks(span.low, span.high) {
             let x = left + (share * f64::from(width)).round() as i32;
             self.line((x, bottom), (x, bottom + TICK), INK)?;

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::chart::{GRID, INK, TEXT_SIZE, TITLE_SIZE, attempt, draw_legend, legend_width, pattern, stroke};
 use super::panels::{Canvas, ticks};
-use super::{Drawing, Line, Series};
+use super::{Curve, Drawing, LineStyle};
 
 /// Direction of view, in degrees: azimuth around the vertical axis, and elevation above the ground.
 const AZIMUTH: f64 = 40.0;
@@ -20,7 +20,7 @@ const MARGIN: i32 = 44;
 
 /// Curves in a box.
 #[derive(Clone, Debug)]
-pub struct Space {
+pub struct SpacePlot {
     /// Printed above.
     pub title: String,
     /// What the three axes show.
@@ -28,14 +28,14 @@ pub struct Space {
     /// Least and greatest value on each axis.
     pub bounds: [[f64; 2]; 3],
     /// Drawn in this order, with a legend.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<SpaceCurve>,
     /// Width and height in points.
     pub size: (u32, u32),
 }
 
 /// One curve.
 #[derive(Clone, Debug)]
-pub struct Curve {
+pub struct SpaceCurve {
     /// Its line in the legend.
     pub label: String,
     /// Points in drawing order.
@@ -43,7 +43,7 @@ pub struct Curve {
     /// Position in the palette.
     pub color: usize,
     /// How the line is drawn.
-    pub line: Line,
+    pub line: LineStyle,
 }
 
 /// An edge of the box that carries an axis.
@@ -111,10 +111,10 @@ impl View {
     }
 }
 
-impl Space {
+impl SpacePlot {
     /// The curves without their points, for the legend.
-    fn legend(&self) -> Vec<Series> {
-        let line = |curve: &Curve| Series::new(curve.label.clone(), Vec::new(), curve.color, curve.line);
+    fn legend(&self) -> Vec<Curve> {
+        let line = |curve: &SpaceCurve| Curve::new(curve.label.clone(), Vec::new(), curve.color, curve.line);
         self.curves.iter().map(line).collect()
     }
 
@@ -148,7 +148,7 @@ impl Space {
     }
 
     /// Pixels of a curve's points up to the first that is not finite.
-    fn pixels(&self, curve: &Curve, view: &View, unit: u32) -> Vec<(i32, i32)> {
+    fn pixels(&self, curve: &SpaceCurve, view: &View, unit: u32) -> Vec<(i32, i32)> {
         let finite = |point: &&[f64; 3]| point.iter().all(|x| x.is_finite());
         let pixel = |point: &[f64; 3]| {
             let inside: [f64; 3] = std::array::from_fn(|axis| {
@@ -162,7 +162,7 @@ impl Space {
     }
 }
 
-impl Drawing for Space {
+impl Drawing for SpacePlot {
     fn size(&self) -> (u32, u32) {
         self.size
     }

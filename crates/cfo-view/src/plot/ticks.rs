@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::Scale;
+use super::AxisScale;
 
 /// The visible part of an axis in drawing coordinates (the logarithm of the value on a logarithmic axis).
 #[derive(Clone, Debug, PartialEq)]
@@ -17,21 +17,21 @@ pub(super) struct Ticks {
     pub major: Vec<f64>,
     /// Unlabelled positions.
     pub minor: Vec<f64>,
-    scale: Scale,
+    scale: AxisScale,
     /// Whether labels of a logarithmic axis are numbers, not powers of ten.
     numbers: bool,
 }
 
 impl Ticks {
     /// Ticks for an axis that shows `values`; those that the scale cannot show are left out.
-    pub fn covering(values: impl Iterator<Item = f64>, scale: Scale) -> Self {
+    pub fn covering(values: impl Iterator<Item = f64>, scale: AxisScale) -> Self {
         let (low, high) = values
             .filter_map(|value| coordinate(value, scale))
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
         match (low <= high, scale) {
             (false, _) => Self::covering([1.0, 10.0].into_iter(), scale),
-            (true, Scale::Linear) => Self::linear(low, high, 5.0),
-            (true, Scale::Logarithmic) => Self::logarithmic(low, high),
+            (true, AxisScale::Linear) => Self::linear(low, high, 5.0),
+            (true, AxisScale::Logarithmic) => Self::logarithmic(low, high),
         }
     }
 
@@ -50,7 +50,7 @@ impl Ticks {
         let first = (low / step - 1e-9).ceil() as i64;
         let last = (high / step + 1e-9).floor() as i64;
         let major = (first..=last).map(|i| i as f64 * step).collect();
-        Self { low, high, major, minor: Vec::new(), scale: Scale::Linear, numbers: true }
+        Self { low, high, major, minor: Vec::new(), scale: AxisScale::Linear, numbers: true }
     }
 
     fn logarithmic(low: f64, high: f64) -> Self {
@@ -77,7 +77,7 @@ impl Ticks {
             let even = Self::linear(10f64.powf(low), 10f64.powf(high), 4.0).major;
             major = even.into_iter().map(f64::log10).filter(visible).collect();
         }
-        Self { low, high, major, minor, scale: Scale::Logarithmic, numbers }
+        Self { low, high, major, minor, scale: AxisScale::Logarithmic, numbers }
     }
 
     /// Where `value` is drawn, if the axis can show it.
@@ -88,12 +88,12 @@ impl Ticks {
     /// The text beside the tick at a drawing coordinate.
     pub fn label(&self, at: f64) -> String {
         match self.scale {
-            Scale::Linear => plain(at),
-            Scale::Logarithmic if self.numbers && (-3.0..4.0).contains(&at) => plain(10f64.powf(at)),
-            Scale::Logarithmic if (at - at.round()).abs() < 1e-9 => {
+            AxisScale::Linear => plain(at),
+            AxisScale::Logarithmic if self.numbers && (-3.0..4.0).contains(&at) => plain(10f64.powf(at)),
+            AxisScale::Logarithmic if (at - at.round()).abs() < 1e-9 => {
                 format!("10{}", superscript(at.round() as i32))
             }
-            Scale::Logarithmic => {
+            AxisScale::Logarithmic => {
                 let decade = at.floor();
                 format!("{:.0}·10{}", 10f64.powf(at - decade), superscript(decade as i32))
             }
@@ -129,10 +129,10 @@ impl ValueFormatter<f64> for Ticks {
     }
 }
 
-fn coordinate(value: f64, scale: Scale) -> Option<f64> {
+fn coordinate(value: f64, scale: AxisScale) -> Option<f64> {
     let x = match scale {
-        Scale::Linear => value,
-        Scale::Logarithmic => value.log10(),
+        AxisScale::Linear => value,
+        AxisScale::Logarithmic => value.log10(),
     };
     x.is_finite().then_some(x)
 }
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_and_inside() {
-        let ticks = Ticks::covering([0.0, 1.0].into_iter(), Scale::Linear);
+        let ticks = Ticks::covering([0.0, 1.0].into_iter(), AxisScale::Linear);
         let labels: Vec<_> = ticks.major.iter().map(|&x| ticks.label(x)).collect();
         assert_eq!(labels, ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
     }
 
     #[test]
     fn logarithmic_ticks_are_decades() {
-        let ticks = Ticks::covering([2e-4, 0.3, -1.0, f64::NAN].into_iter(), Scale::Logarithmic);
+        let ticks = Ticks::covering([2e-4, 0.3, -1.0, f64::NAN].into_iter(), AxisScale::Logarithmic);
         let labels: Vec<_> = ticks.major.iter().map(|&x| ticks.label(x)).collect();
         assert_eq!(labels, ["10⁻³", "10⁻²", "10⁻¹"]);
         assert!(ticks.low < (2e-4f64).log10() && ticks.high > (0.3f64).log10());
@@ -179,14 +179,14 @@ mod tests {
 
     #[test]
     fn a_narrow_logarithmic_axis_still_has_labels() {
-        let ticks = Ticks::covering([2.0, 5.0].into_iter(), Scale::Logarithmic);
+        let ticks = Ticks::covering([2.0, 5.0].into_iter(), AxisScale::Logarithmic);
         let labels: Vec<_> = ticks.major.iter().map(|&x| ticks.label(x)).collect();
         assert_eq!(labels, ["2", "3", "4", "5"]);
-        let ticks = Ticks::covering([2e-6, 3e-6].into_iter(), Scale::Logarithmic);
+        let ticks = Ticks::covering([2e-6, 3e-6].into_iter(), AxisScale::Logarithmic);
         assert_eq!(ticks.label(ticks.major[0]), "2·10⁻⁶");
         // Not so many that they run into each other.
         let labels = |values: [f64; 2]| -> Vec<String> {
-            let ticks = Ticks::covering(values.into_iter(), Scale::Logarithmic);
+            let ticks = Ticks::covering(values.into_iter(), AxisScale::Logarithmic);
             ticks.major.iter().map(|&x| ticks.label(x)).collect()
         };
         assert_eq!(labels([500.0, 4000.0]), ["500", "1000", "2000"]);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_axis_has_room_and_its_ticks_inside() {
-        for scale in [Scale::Linear, Scale::Logarithmic] {
+        for scale in [AxisScale::Linear, AxisScale::Logarithmic] {
             for values in
                 [vec![], vec![3.0], vec![1e-9, 1e9], vec![f64::NAN], vec![-4e7, 1e8], vec![5.0, 5.0]]
             {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::http::{Request, Response};
+use super::http::{HttpRequest, HttpResponse};
 
 /// Decides which requests are accepted.
 pub struct Guard {
@@ -19,11 +19,12 @@ impl Guard {
     ///
     /// A page of another site can make its browser send requests here. With a domain name that resolves to this machine (DNS
     /// rebinding) it could read the answers. It cannot choose the headers `Host` and `Origin`, so these are checked.
-    pub fn check(&self, request: &Request) -> Result<(), Response> {
-        let refused = |what: &str| Response::error(403, what, "open the address that `cfo serve` printed");
+    pub fn check(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
+        let refused =
+            |what: &str| HttpResponse::error(403, what, "open the address that `cfo serve` printed");
         let mut hosts = request.headers("host");
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return Err(Response::error(
+            return Err(HttpResponse::error(
                 400,
                 "the request has no `Host`, or more than one",
                 "send a request of HTTP/1.1 with one `Host`",
@@ -42,7 +43,7 @@ impl Guard {
             return Err(refused("pages of other sites may not use this server"));
         }
         match &self.token {
-            Some(token) if !self.has_token(request, token) => Err(Response::error(
+            Some(token) if !self.has_token(request, token) => Err(HttpResponse::error(
                 401,
                 "the token is missing or wrong",
                 "add `?token=TOKEN` to the address, or send `Authorization: Bearer TOKEN`",
@@ -60,7 +61,7 @@ impl Guard {
             || (port == 80 && names.contains(&host))
     }
 
-    fn has_token(&self, request: &Request, token: &str) -> bool {
+    fn has_token(&self, request: &HttpRequest, token: &str) -> bool {
         let header = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let query = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));
         header.or(query).is_some_and(|given| same(given.as_bytes(), token.as_bytes()))

@@ -21,9 +21,9 @@ use cfo::{CfoError, Model, Trained};
 use serde_json::{Value, json};
 
 use self::guard::Guard;
-use self::http::{Handler, Request, Response};
+use self::http::{Handler, HttpRequest, HttpResponse};
 use self::models::Models;
-use crate::page::{self, Document, Source};
+use crate::page::{self, PageDocument, PageSource};
 
 /// The default port, if it is free.
 const PORT: u16 = 8421;
@@ -45,7 +45,7 @@ struct Server {
 }
 
 /// What to serve, and where.
-pub struct Options {
+pub struct ServeOptions {
     /// The folder of the run.
     pub run: PathBuf,
     /// The file of trajectories; by default the data of the run.
@@ -65,7 +65,7 @@ pub struct Options {
 /// # Errors
 /// If the run or its data cannot be read, or the address cannot be listened on.
 pub fn run(
-    options: &Options,
+    options: &ServeOptions,
     stop: &'static AtomicBool,
     announce: impl FnOnce(SocketAddr) -> Result<()>,
 ) -> Result<()> {
@@ -99,7 +99,7 @@ fn watch(server: &Server, address: SocketAddr, stop: &AtomicBool) {
 }
 
 /// Opens the port: on this machine's loopback address, or with a token on any other.
-fn listen(options: &Options) -> Result<TcpListener> {
+fn listen(options: &ServeOptions) -> Result<TcpListener> {
     let refused = |problem: String, hint: &str| CfoError::BadData { problem, hint: hint.into() };
     let host = IpAddr::from_str(&options.host).map_err(|_| {
         refused(format!("`{}` is not an address", options.host), "give one like 127.0.0.1 or 0.0.0.0")
@@ -130,7 +130,7 @@ fn listen(options: &Options) -> Result<TcpListener> {
 }
 
 impl Server {
-    fn new(options: &Options, address: SocketAddr) -> Result<Self> {
+    fn new(options: &ServeOptions, address: SocketAddr) -> Result<Self> {
         let run = options.run.clone();
         let device = Device::from_str(&options.device).map_err(CfoError::from)?;
         let trained = Trained::loader(&run).device(device).load()?;
@@ -142,16 +142,16 @@ impl Server {
             Some(file) => trained.on_grid(file.description().shape)?,
             None => trained,
         };
-        let mut document = Document {
+        let mut document = PageDocument {
             version: env!("CARGO_PKG_VERSION"),
             title: name_of(&run),
             live: true,
-            ..Document::default()
+            ..PageDocument::default()
         };
         if let Some(file) = &data {
             cfo::Alignment::new(trained.model(), file.description(), file.offset())?;
             let label = name_of(file.path());
-            let source = Source { label, file: TrajectoryFile::open(file.path())?, of: None };
+            let source = PageSource { label, file: TrajectoryFile::open(file.path())?, of: None };
             let wanted: Vec<usize> = (0..file.len().min(SHOWN)).collect();
             let (field, notes) = page::gather(&[source], &wanted)?;
             (document.field, document.notes) = (Some(field), notes);
@@ -200,30 +200,32 @@ impl Server {
     }
 
     /// `GET /api/history`: the training so far, for a page that watches it.
-    fn history(&self) -> Response {
+    fn history(&self) -> HttpResponse {
         match page::read_run(&self.run, &mut Vec::new()) {
-            Ok(part) => Response::json(200, &part),
-            Err(error) => {
-                Response::error(500, &format!("{error:#}"), "check that the folder of the run still exists")
-            }
+            Ok(part) => HttpResponse::json(200, &part),
+            Err(error) => HttpResponse::error(
+                500,
+                &format!("{error:#}"),
+                "check that the folder of the run still exists",
+            ),
         }
     }
 }
 
 impl Handler for Server {
-    fn admits(&self, request: &Request) -> Result<(), Response> {
+    fn admits(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         self.guard.check(request)?;
         let known = ["/", "/api/run", "/api/history", "/api/predict"].contains(&request.path.as_str());
         let method = if request.path == "/api/predict" { "POST" } else { "GET" };
         if !known {
-            return Err(Response::error(
+            return Err(HttpResponse::error(
                 404,
                 "there is no such path",
                 "use `/`, `/api/run` or `/api/predict`",
             ));
         }
         if request.method != method {
-            return Err(Response::error(
+            return Err(HttpResponse::error(
                 405,
                 "this path does not accept that method",
                 &format!("use {method}"),
@@ -231,7 +233,7 @@ impl Handler for Server {
         }
         let json = request.header("content-type").is_some_and(|kind| kind.starts_with("application/json"));
         if method == "POST" && !json {
-            return Err(Response::error(
+            return Err(HttpResponse::error(
                 415,
                 "the body is not JSON",
                 "send `Content-Type: application/json`",
@@ -245,10 +247,10 @@ impl Handler for Server {
         (64 << 10) + 32 * self.model.shape().len() + 32 * 10_000
     }
 
-    fn answer(&self, request: &Request) -> Response {
+    fn answer(&self, request: &HttpRequest) -> HttpResponse {
         match request.path.as_str() {
-            "/" => Response { status: 200, kind: "text/html", body: self.page.clone().into_bytes() },
-            "/api/run" => Response::json(200, &self.describe()),
+            "/" => HttpResponse { status: 200, kind: "text/html", body: self.page.clone().into_bytes() },
+            "/api/run" => HttpResponse::json(200, &self.describe()),
             "/api/history" => self.history(),
             _ => predict::answer(&self.models, self.data.as_ref(), &request.body)
                 .unwrap_or_else(|refused| refused),

@@ -11,16 +11,16 @@ use anyhow::Result;
 use cfo::engine::Device;
 use cfo::training::{Counts, TrainingStep};
 use cfo::{CfoError, Training};
-use cfo_paper::Choice;
+use cfo_paper::ChoiceName;
 use serde::Serialize;
 
-use crate::args::{self, Network, Work};
+use crate::args::{self, BenchNetwork, BenchWork};
 use crate::interrupt;
 use crate::job;
 use crate::report;
 use ranks::RankTime;
 use setting::setting;
-use work::{Timed, compile, time};
+use work::{TimedWork, compile, time};
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
@@ -76,13 +76,13 @@ struct Table {
 }
 
 pub fn run(arguments: &args::Bench) -> Result<()> {
-    if arguments.what == Work::AllReduce {
+    if arguments.what == BenchWork::AllReduce {
         return sums::run(arguments);
     }
-    if arguments.model == Network::All {
+    if arguments.model == BenchNetwork::All {
         return table(arguments);
     }
-    if arguments.what == Work::Overhead {
+    if arguments.what == BenchWork::Overhead {
         return overhead(arguments);
     }
     let found = measure(arguments)?;
@@ -94,18 +94,18 @@ fn table(arguments: &args::Bench) -> Result<()> {
     let cpu = job::device(&arguments.device)? == Device::Cpu;
     let mut rows = Vec::new();
     for (model, batch, grid) in [
-        (Network::Mlp, 2048, None),
-        (Network::Unet1d, 64, None),
-        (Network::Fno, 64, None),
-        (Network::Unet2d, 2, Some(64)),
-        (Network::Dit, 2, Some(64)),
+        (BenchNetwork::Mlp, 2048, None),
+        (BenchNetwork::Unet1d, 64, None),
+        (BenchNetwork::Fno, 64, None),
+        (BenchNetwork::Unet2d, 2, Some(64)),
+        (BenchNetwork::Dit, 2, Some(64)),
     ] {
         let mut one = args::Bench { model, ..arguments.clone() };
         if cpu {
             one.batch = one.batch.or(Some(batch));
             one.grid = one.grid.or(grid);
         }
-        if one.what == Work::Overhead {
+        if one.what == BenchWork::Overhead {
             overhead(&one)?;
             continue;
         }
@@ -126,7 +126,7 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
     let (recipe, set) = setting(arguments)?;
     let mut prepared = TrainingStep::new(&recipe, &set, device)?;
     let started = Instant::now();
-    let mut work = Timed::new(arguments, &mut prepared, &set)?;
+    let mut work = TimedWork::new(arguments, &mut prepared, &set)?;
     let TrainingStep { model, memory, .. } = &mut prepared;
     work.run(memory)?;
     let first_ms = 1e3 * started.elapsed().as_secs_f64();
@@ -213,8 +213,8 @@ fn overhead(arguments: &args::Bench) -> Result<()> {
     let set = set.with_split([count, 0, 0])?;
     recipe.train.steps = STEPS;
     let mut prepared = TrainingStep::new(&recipe, &set, device)?;
-    let mut step = compile(Work::TrainStep, &mut prepared)?;
-    let mut sampler = compile(Work::Sampler, &mut prepared)?;
+    let mut step = compile(BenchWork::TrainStep, &mut prepared)?;
+    let mut sampler = compile(BenchWork::Sampler, &mut prepared)?;
     let memory = &mut prepared.memory;
     let mut best = [f64::INFINITY; 3];
     for _ in 0..arguments.repetitions.max(3) {

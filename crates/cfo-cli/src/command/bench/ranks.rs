@@ -5,7 +5,7 @@ use cfo::engine::Memory;
 use cfo::ranks::{from_all, world};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Work;
+use crate::args::BenchWork;
 
 /// A rank's share of a step, in the mean over all steps.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,9 +20,15 @@ pub(super) struct RankTime {
 
 impl RankTime {
     /// Those of all ranks, where there are several and the step is the CPU's: the sums of a GPU are commands of its own.
-    pub(super) fn of_all(work: Work, memory: &Memory, times: &[f64], waited_ms: f64) -> Result<Vec<Self>> {
+    pub(super) fn of_all(
+        work: BenchWork,
+        memory: &Memory,
+        times: &[f64],
+        waited_ms: f64,
+    ) -> Result<Vec<Self>> {
         let several = world().filter(|ranks| ranks.size() > 1);
-        let Some(ranks) = several.filter(|_| work == Work::TrainStep && !memory.is_asynchronous()) else {
+        let Some(ranks) = several.filter(|_| work == BenchWork::TrainStep && !memory.is_asynchronous())
+        else {
             return Ok(Vec::new());
         };
         let (rank, host) = (ranks.rank(), ranks.host(ranks.rank()).to_owned());

@@ -6,7 +6,7 @@ use cfo::operator::{Dit, Fno, OperatorConfig};
 use cfo::paper::{self, Edition};
 use cfo::{Recipe, Trajectories};
 
-use crate::args::{self, Network};
+use crate::args::{self, BenchNetwork};
 use crate::interrupt;
 use crate::job;
 
@@ -14,11 +14,11 @@ use crate::job;
 pub(super) fn setting(arguments: &args::Bench) -> Result<(Recipe, Trajectories)> {
     let (system, operator) = match arguments.model {
         // The caller has replaced `all` by each network in turn.
-        Network::Mlp | Network::All => ("lorenz", None),
-        Network::Unet1d => ("burgers", None),
-        Network::Fno => ("burgers", Some(OperatorConfig::Fno(Fno::default()))),
-        Network::Unet2d => ("diffusion-reaction", None),
-        Network::Dit => ("diffusion-reaction", Some(OperatorConfig::Dit(Dit::default()))),
+        BenchNetwork::Mlp | BenchNetwork::All => ("lorenz", None),
+        BenchNetwork::Unet1d => ("burgers", None),
+        BenchNetwork::Fno => ("burgers", Some(OperatorConfig::Fno(Fno::default()))),
+        BenchNetwork::Unet2d => ("diffusion-reaction", None),
+        BenchNetwork::Dit => ("diffusion-reaction", Some(OperatorConfig::Dit(Dit::default()))),
     };
     let system = paper::System::find(system)?;
     let mut recipe = system.recipe(Edition::Paper);
@@ -51,7 +51,7 @@ fn trajectories(equation: &dyn Equation, count: usize) -> Result<Trajectories> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Arguments, Command};
+    use crate::args::{Arguments, Verb};
     use cfo::data::Split;
     use clap::Parser;
 
@@ -65,7 +65,7 @@ mod tests {
         ] {
             let line =
                 ["cfo", "bench", "train-step", "--model", model, "--grid", "16", "--trajectories", "6"];
-            let Command::Bench(arguments) = Arguments::parse_from(line).command else { panic!("{line:?}") };
+            let Verb::Bench(arguments) = Arguments::parse_from(line).command else { panic!("{line:?}") };
             let (timed, set) = setting(&arguments).unwrap();
             let mut recipe = paper::System::find(system).unwrap().recipe(Edition::Paper);
             recipe.data.stream = Some(false);

@@ -9,7 +9,7 @@ use cfo::ranks::world;
 use serde::Serialize;
 
 use crate::args;
-use crate::report::{self, Alignment, Table};
+use crate::report::{self, CellAlignment, TextTable};
 
 /// Numbers of a message, of 8 bytes each.
 const COUNTS: [usize; 5] = [1, 1 << 10, 1 << 14, 1 << 17, 1 << 20];
@@ -63,11 +63,11 @@ pub(super) fn run(arguments: &args::Bench) -> Result<()> {
 }
 
 fn text(found: &Sums) -> String {
-    let mut table = Table::new([
-        ("message", Alignment::Right),
-        ("median ms", Alignment::Right),
-        ("10 %", Alignment::Right),
-        ("90 %", Alignment::Right),
+    let mut table = TextTable::new([
+        ("message", CellAlignment::Right),
+        ("median ms", CellAlignment::Right),
+        ("10 %", CellAlignment::Right),
+        ("90 %", CellAlignment::Right),
     ]);
     for row in &found.rows {
         let [median, low, high] = [row.median_ms, row.p10_ms, row.p90_ms].map(|time| format!("{time:.4}"));

@@ -10,20 +10,20 @@ use cfo::rollout::Rollout;
 use cfo::training::{CompiledStep, Counts, TrainingStep};
 use cfo::{Budget, CfoError, Request, Trajectories};
 
-use crate::args::{self, Work};
+use crate::args::{self, BenchWork};
 
 /// What is timed.
-pub(super) enum Timed {
+pub(super) enum TimedWork {
     Program(CompiledStep),
     Rollout { rollout: Box<Rollout>, request: Request, nfe: usize },
     Streamed { program: CompiledStep, feed: Feed, pages: Vec<Page> },
 }
 
-impl Timed {
+impl TimedWork {
     pub fn new(arguments: &args::Bench, prepared: &mut TrainingStep, set: &Trajectories) -> Result<Self> {
         let program = compile(arguments.what, prepared)?;
         let TrainingStep { model, data, memory, .. } = prepared;
-        if let (Work::Rollout, Some(nfe)) = (arguments.what, arguments.nfe) {
+        if let (BenchWork::Rollout, Some(nfe)) = (arguments.what, arguments.nfe) {
             let batch = model.recipe.train.batch;
             let rollout = Box::new(Rollout::new(model, memory, batch, RK4, "")?);
             let first = usize::from(model.recipe.data.drop_first);
@@ -113,7 +113,7 @@ fn request(set: &Trajectories, first: usize, count: usize) -> Request {
 
 /// Milliseconds per run, the device's work included; short runs are timed in groups. With them how long a run waited for sums over ranks
 /// in the mean.
-pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) -> Result<(Vec<f64>, f64)> {
+pub(super) fn time(work: &mut TimedWork, memory: &mut Memory, repetitions: usize) -> Result<(Vec<f64>, f64)> {
     /// Least time of a group, in seconds.
     const GROUP: f64 = 0.02;
     let once = Instant::now();
@@ -136,17 +136,17 @@ pub(super) fn time(work: &mut Timed, memory: &mut Memory, repetitions: usize) ->
 }
 
 /// Draws weights, puts everything into memory and compiles what is timed.
-pub(super) fn compile(what: Work, prepared: &mut TrainingStep) -> Result<CompiledStep> {
+pub(super) fn compile(what: BenchWork, prepared: &mut TrainingStep) -> Result<CompiledStep> {
     prepared.initialize()?;
-    if let Work::TrainStep | Work::Overhead = what {
+    if let BenchWork::TrainStep | BenchWork::Overhead = what {
         return Ok(prepared.compile(&[prepared.loss])?);
     }
     prepared.upload()?;
     let TrainingStep { model, data, memory, .. } = prepared;
     let batch = model.recipe.train.batch;
     let (graph, outputs) = match what {
-        Work::Rollout => return Ok(Rollout::new(model, memory, batch, RK4, "")?.into_step().into()),
-        Work::Forward => {
+        BenchWork::Rollout => return Ok(Rollout::new(model, memory, batch, RK4, "")?.into_step().into()),
+        BenchWork::Forward => {
             let (graph, moved) = model.forward(batch, memory)?;
             (graph, vec![moved])
         }

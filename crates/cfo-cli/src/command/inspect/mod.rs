@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use crate::args;
 use crate::{report, terminal};
-use sampling::{Noise, Sampling};
-use scan::{Scan, Times};
+use sampling::{NoiseReport, Sampling};
+use scan::{Scan, TimesReport};
 
 /// What was found; the JSON document.
 #[derive(Debug, Serialize)]
@@ -34,7 +34,7 @@ struct Report {
     channels: usize,
     periodic: Vec<bool>,
     domain: Vec<[f64; 2]>,
-    times: Times,
+    times: TimesReport,
     /// Whether all values that were read are finite.
     finite: bool,
     non_finite: Option<NonFinite>,
@@ -45,7 +45,7 @@ struct Report {
     warnings: Vec<String>,
     scanned: Scanned,
     /// Of each channel; empty when values or times do not allow an estimate.
-    noise: Vec<Noise>,
+    noise: Vec<NoiseReport>,
     /// Absent when values or times do not allow a spline.
     sampling: Option<Sampling>,
 }
@@ -132,7 +132,7 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
             // As training sees it.
             let merged = file.merged();
             let deviation = deviation_of_file(&merged).context("measuring deviations")?;
-            let noise = Noise::of(&merged, &deviation, &names).context("estimating the noise")?;
+            let noise = NoiseReport::of(&merged, &deviation, &names).context("estimating the noise")?;
             let sampling = Sampling::new(&merged, &deviation, &noise);
             (noise, sampling.context("auditing the sampling")?)
         }

@@ -7,7 +7,7 @@ const FEWEST: usize = 8;
 
 /// How neighbouring trajectories are ordered.
 #[derive(Clone, Debug)]
-pub(super) struct Order {
+pub(super) struct TrajectoryOrder {
     trajectories: usize,
     parameters: Vec<Run>,
 }
@@ -21,7 +21,7 @@ struct Run {
     falls: bool,
 }
 
-impl Order {
+impl TrajectoryOrder {
     /// Of one trajectory with these parameters.
     pub fn of(parameters: &[f64]) -> Self {
         let run = |&value: &f64| Run { first: value, last: value, rises: true, falls: true };
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
 
     fn run(parameters: &[f64]) -> Run {
-        let mut order = Order::of(&parameters[..1]);
-        parameters[1..].iter().for_each(|&value| order.merge(Order::of(&[value])));
+        let mut order = TrajectoryOrder::of(&parameters[..1]);
+        parameters[1..].iter().for_each(|&value| order.merge(TrajectoryOrder::of(&[value])));
         order.parameters[0]
     }
 

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub(super) struct Sampling {
     pub trajectories: usize,
     pub knots: usize,
-    pub splines: Vec<Rebuilt>,
+    pub splines: Vec<RebuiltReport>,
     /// The spline with the smallest error.
     pub recommended: String,
     /// Its stencil; a linear spline has none.
@@ -24,7 +24,7 @@ pub(super) struct Sampling {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Rebuilt {
+pub(super) struct RebuiltReport {
     pub spline: String,
     pub stencil: Option<usize>,
     /// Root mean square, each channel in units of its deviation.
@@ -36,7 +36,7 @@ pub(super) struct Rebuilt {
 
 /// The noise of a channel.
 #[derive(Debug, Serialize)]
-pub(super) struct Noise {
+pub(super) struct NoiseReport {
     pub name: String,
     /// In the channel's units.
     pub deviation: f64,
@@ -54,7 +54,7 @@ pub(super) struct Noise {
     pub matters: bool,
 }
 
-impl Noise {
+impl NoiseReport {
     /// Of each channel of `file`.
     pub fn of(file: &TrajectoryFile, deviation: &[f64], names: &[String]) -> Result<Vec<Self>, DataError> {
         let channels = cfo_data::noise_of_file(file, deviation)?.into_iter().zip(names);
@@ -77,14 +77,18 @@ fn name<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Err
 
 impl Sampling {
     /// The audit of `file`; nothing if its trajectories are too short to leave a snapshot out.
-    pub fn new(file: &TrajectoryFile, deviation: &[f64], noise: &[Noise]) -> Result<Option<Self>, DataError> {
+    pub fn new(
+        file: &TrajectoryFile,
+        deviation: &[f64],
+        noise: &[NoiseReport],
+    ) -> Result<Option<Self>, DataError> {
         let certain: Vec<f64> = noise.iter().map(|noise| noise.certain).collect();
         let audit = SamplingAudit::new(file, deviation, &certain)?;
         let Some(recommended) = audit.recommended() else { return Ok(None) };
         let smoothing = noise.iter().any(|noise| noise.matters);
         let Some(verdict) = audit.verdict(smoothing) else { return Ok(None) };
         let path = if smoothing { SamplingAudit::SMOOTHED } else { recommended.path };
-        let splines = audit.paths.iter().map(|rebuilt| Rebuilt {
+        let splines = audit.paths.iter().map(|rebuilt| RebuiltReport {
             spline: rebuilt.path.spline.to_string(),
             stencil: stencil(rebuilt.path),
             error: rebuilt.error,

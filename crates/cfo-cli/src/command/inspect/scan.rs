@@ -10,7 +10,7 @@ use cfo_numerics::{groups, nearness};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::order::Order;
+use super::order::TrajectoryOrder;
 use crate::progress::Progress;
 
 /// Most values that are read without `--full` (4 GiB of `f32`).
@@ -29,11 +29,11 @@ pub(super) struct Scan {
     /// A hash of the values of each distinct trajectory.
     pub digests: HashSet<u64>,
     pub frames: (usize, usize),
-    pub times: Times,
+    pub times: TimesReport,
     pub statistics: Statistics,
     pub precision: Precision,
     pub parameters: Vec<[f64; 2]>,
-    pub order: Order,
+    pub order: TrajectoryOrder,
     pub non_finite: usize,
     /// The first of each trajectory, with their places in the file.
     pub defects: Vec<Defect>,
@@ -41,7 +41,7 @@ pub(super) struct Scan {
 
 /// When the snapshots were taken.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Times {
+pub(super) struct TimesReport {
     pub first: f64,
     pub last: f64,
     /// Whether every trajectory has equal intervals.
@@ -116,10 +116,10 @@ impl Scan {
             precision,
             digests: HashSet::from([digest(&trajectory.values)]),
             frames: (trajectory.times.len(), trajectory.times.len()),
-            times: Times::new(index, &trajectory.times, first_times),
+            times: TimesReport::new(index, &trajectory.times, first_times),
             statistics,
             parameters: trajectory.parameters.iter().map(|&value| [value, value]).collect(),
-            order: Order::of(&trajectory.parameters),
+            order: TrajectoryOrder::of(&trajectory.parameters),
             non_finite: defects.values,
             defects: defects.first.into_iter().map(|defect| defect.in_trajectory(index)).collect(),
         })
@@ -166,7 +166,7 @@ fn digest(values: &[f32]) -> u64 {
     hasher.finish()
 }
 
-impl Times {
+impl TimesReport {
     fn new(trajectory: usize, times: &[f64], first_times: &[f64]) -> Self {
         let (first, last) = (times[0], times[times.len() - 1]);
         let mean = (last - first) / (times.len().max(2) - 1) as f64;
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn times_rounded_to_single_precision_are_uniform() {
         let times = uniform(1001);
-        let found = Times::new(0, &times, &times);
+        let found = TimesReport::new(0, &times, &times);
         assert!(found.uniform && found.shared && found.gaps == 0, "{found:?}");
     }
 
@@ -231,7 +231,7 @@ mod tests {
     fn a_missing_stretch_is_a_gap_with_its_place() {
         let mut times = uniform(101);
         times.drain(40..52);
-        let found = Times::new(7, &times, &times);
+        let found = TimesReport::new(7, &times, &times);
         assert!(!found.uniform);
         assert_eq!(found.gaps, 1);
         let gap = found.longest_gap.unwrap();
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn merged_times_cover_both() {
-        let mut one = Times::new(0, &[0.0, 1.0, 2.0], &[0.0, 1.0, 2.0]);
-        one.merge(Times::new(1, &[-1.0, 0.5], &[0.0, 1.0, 2.0]));
+        let mut one = TimesReport::new(0, &[0.0, 1.0, 2.0], &[0.0, 1.0, 2.0]);
+        one.merge(TimesReport::new(1, &[-1.0, 0.5], &[0.0, 1.0, 2.0]));
         assert_eq!((one.first, one.last, one.shared, one.uniform), (-1.0, 2.0, false, true));
         assert_eq!((one.smallest_interval, one.largest_interval), (1.0, 1.5));
     }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::scan::Times;
+use super::scan::TimesReport;
 use super::{Report, SplitReport};
-use crate::report::{Alignment, Table, scientific};
+use crate::report::{CellAlignment, TextTable, scientific};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
@@ -75,7 +75,7 @@ fn split_text(split: &SplitReport) -> String {
     text
 }
 
-fn times(times: &Times) -> String {
+fn times(times: &TimesReport) -> String {
     let sharing = if times.shared { "shared by all trajectories" } else { "different for each trajectory" };
     let spacing = if times.uniform { "uniform" } else { "irregular" };
     let (least, most) = (times.smallest_interval, times.largest_interval);
@@ -101,8 +101,8 @@ fn finite(report: &Report) -> String {
 }
 
 fn values(report: &Report) -> String {
-    use Alignment::{Left, Right};
-    let mut table = Table::new([
+    use CellAlignment::{Left, Right};
+    let mut table = TextTable::new([
         ("channel", Left),
         ("min", Right),
         ("max", Right),
@@ -121,7 +121,7 @@ fn values(report: &Report) -> String {
 }
 
 fn noise(report: &Report) -> String {
-    let describe = |noise: &super::Noise| match (noise.resolved, noise.relative) {
+    let describe = |noise: &super::NoiseReport| match (noise.resolved, noise.relative) {
         _ if noise.stepwise => {
             format!("  {}: none; it is piecewise constant, as an input is", noise.name)
         }
@@ -160,14 +160,14 @@ fn percent(share: f64) -> String {
 }
 
 fn sampling(report: &Report) -> String {
-    use Alignment::{Left, Right};
+    use CellAlignment::{Left, Right};
     let Some(sampling) = &report.sampling else {
         return "sampling: not checked; the check needs at least 3 frames of finite values at increasing times"
             .to_owned();
     };
     let noisy = sampling.recommended_smoothing != "none";
     let heads = [("spline", Left), ("stencil", Right), ("error", Right), ("relative L2", Right)];
-    let mut table = Table::new(heads.into_iter().chain(noisy.then_some(("without noise", Right))));
+    let mut table = TextTable::new(heads.into_iter().chain(noisy.then_some(("without noise", Right))));
     let points = |stencil: Option<usize>| stencil.map_or_else(|| "-".to_owned(), |points| points.to_string());
     for rebuilt in &sampling.splines {
         let row = [

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Smoothed;
 use crate::diagnostics::say;
-use crate::report::{self, Alignment, Table};
+use crate::report::{self, CellAlignment, TextTable};
 
 /// What a training run would do; the JSON document of `--dry-run`.
 #[derive(Debug, Serialize)]
@@ -96,11 +96,11 @@ impl DryRun {
     }
 
     /// One line for each property.
-    fn table(&self, model: &Model, step: &CompiledStep) -> Table {
+    fn table(&self, model: &Model, step: &CompiledStep) -> TextTable {
         let numbers =
             |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
         let dimensions: Vec<String> = model.shape().dimensions().iter().map(ToString::to_string).collect();
-        let mut table = Table::new([("what", Alignment::Left), ("found", Alignment::Left)]);
+        let mut table = TextTable::new([("what", CellAlignment::Left), ("found", CellAlignment::Left)]);
         let mut push = |what: &str, found: String| table.push([what.into(), found]);
         push("system", if self.system.is_empty() { "unnamed".into() } else { self.system.clone() });
         push(

@@ -130,7 +130,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
             say(&format!("warning: {problem}; continuing from `{newest}`"));
         }
     }
-    let mut progress = progress::Training::new(recipe.total_steps());
+    let mut progress = progress::TrainingProgress::new(recipe.total_steps());
     let trained = Training::from_recipe(&recipe)
         .device(device)
         .folder(&folder)

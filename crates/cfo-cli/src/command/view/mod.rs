@@ -13,7 +13,7 @@ use super::output::{check_trajectories, refuse_existing};
 use crate::args;
 use crate::diagnostics::say;
 use crate::report;
-use cfo_view::page::{self, Document, Source};
+use cfo_view::page::{self, PageDocument, PageSource};
 
 /// What was written; the JSON document.
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ struct Report {
     notes: Vec<String>,
 }
 
-pub fn run(arguments: &args::View) -> Result<()> {
+pub fn run(arguments: &args::ViewPage) -> Result<()> {
     refuse_existing(&arguments.out, arguments.force)?;
     let (runs, paths): (Vec<PathBuf>, Vec<PathBuf>) =
         arguments.paths.iter().cloned().partition(|path| path.is_dir());
@@ -38,8 +38,11 @@ pub fn run(arguments: &args::View) -> Result<()> {
             hint: "write a page for each run".into(),
         });
     }
-    let mut document =
-        Document { version: env!("CARGO_PKG_VERSION"), title: title(arguments), ..Document::default() };
+    let mut document = PageDocument {
+        version: env!("CARGO_PKG_VERSION"),
+        title: title(arguments),
+        ..PageDocument::default()
+    };
     if let Some(run) = runs.first() {
         document.run = Some(read_run(run, &mut document.notes)?);
     }
@@ -76,16 +79,16 @@ pub fn run(arguments: &args::View) -> Result<()> {
 }
 
 /// The files with their names on the page.
-fn open(paths: &[PathBuf], arguments: &args::View) -> Result<Vec<Source>> {
+fn open(paths: &[PathBuf], arguments: &args::ViewPage) -> Result<Vec<PageSource>> {
     let mut files = Vec::new();
     for path in paths {
         let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let file = TrajectoryFile::open(path)?;
         let file = match files.first() {
-            Some(Source { file: truth, .. }) => page::about(file, truth),
+            Some(PageSource { file: truth, .. }) => page::about(file, truth),
             None => file,
         };
-        files.push(Source { label, file, of: None });
+        files.push(PageSource { label, file, of: None });
     }
     check_trajectories(&arguments.trajectory, files[0].file.len())?;
     Ok(files)
@@ -102,7 +105,7 @@ fn read_run(run: &Path, notes: &mut Vec<String>) -> Result<page::RunPart> {
     Ok(part)
 }
 
-fn title(arguments: &args::View) -> String {
+fn title(arguments: &args::ViewPage) -> String {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     arguments.title.clone().unwrap_or_else(|| {
         let names: Vec<String> = arguments.paths.iter().map(name).collect();

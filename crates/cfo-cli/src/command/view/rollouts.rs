@@ -9,14 +9,14 @@ use cfo::{Alignment, Request, Trained, Trajectories, Watch};
 
 use crate::diagnostics::say;
 use crate::interrupt;
-use cfo_view::page::Source;
+use cfo_view::page::PageSource;
 
 /// Most trajectories that are predicted when none is asked for.
 const MOST: usize = 12;
 
 /// Rolls out a run from the first states of trajectories to all their times: those asked for, else the first that it was not
 /// trained on. The predictions go into a file in `folder`.
-pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Path) -> Result<Source> {
+pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Path) -> Result<PageSource> {
     let trained = Trained::load(run)?.on_grid(file.description().shape)?;
     let alignment = Alignment::new(trained.model(), file.description(), file.offset())?;
     alignment.notes.iter().for_each(|note| say(&format!("warning: {note}")));
@@ -52,7 +52,7 @@ pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Pat
     }
     writer.finish()?;
     let label = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Source { label, file: TrajectoryFile::open(&path)?.relative_to(file.offset()), of: Some(of) })
+    Ok(PageSource { label, file: TrajectoryFile::open(&path)?.relative_to(file.offset()), of: Some(of) })
 }
 
 /// The first trajectories that the run was not trained on; if the file has none, the first of all.
