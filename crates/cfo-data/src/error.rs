@@ -307,21 +307,41 @@ impl DataError {
         }
     }
 
+    /// Creates the error that something has another type, shape or value than needed.
+    pub(crate) fn unfit(
+        path: &Path,
+        place: Place,
+        found: impl Into<String>,
+        needed: impl Into<String>,
+    ) -> Self {
+        let (place, found, needed) = (Box::new(place), found.into(), needed.into());
+        Self::Unfit { path: path.to_owned(), place, found, needed }
+    }
+
+    /// Creates the error that a file contradicts itself or its format.
+    pub(crate) fn damaged(path: &Path, place: Place, detail: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), place: Box::new(place), detail: detail.into() }
+    }
+
+    /// Creates the error that a format or a feature is not supported.
+    pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> Self {
+        Self::Unsupported { path: path.to_owned(), what: what.into() }
+    }
+
+    /// Creates the error that an argument is invalid.
+    pub(crate) fn argument(what: &'static str, found: impl Into<String>, needed: impl Into<String>) -> Self {
+        Self::Argument { what, found: found.into(), needed: needed.into() }
+    }
+
     /// Creates an error from an I/O error while reading.
     pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             ErrorKind::NotFound => Self::Missing { path: path.to_owned() },
-            ErrorKind::UnexpectedEof => Self::Damaged {
-                path: path.to_owned(),
-                place: Box::default(),
-                detail: "the file ends too early".to_string(),
-            },
+            ErrorKind::UnexpectedEof => Self::damaged(path, Place::default(), "the file ends too early"),
             // All arguments of a reader's system calls (offsets and lengths) come from the file.
-            ErrorKind::InvalidInput | ErrorKind::InvalidData => Self::Damaged {
-                path: path.to_owned(),
-                place: Box::default(),
-                detail: format!("a part of it cannot be read ({source})"),
-            },
+            ErrorKind::InvalidInput | ErrorKind::InvalidData => {
+                Self::damaged(path, Place::default(), format!("a part of it cannot be read ({source})"))
+            }
             _ => Self::Io { action: "read", path: path.to_owned(), source },
         }
     }

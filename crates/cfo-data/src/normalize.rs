@@ -23,11 +23,6 @@ impl Normalization {
     pub fn apply(&self, values: &mut [f32]) {
         scale(values, &self.mean, &self.deviation);
     }
-
-    /// Inverts [`Normalization::apply`].
-    pub fn invert(&self, values: &mut [f32]) {
-        unscale(values, &self.mean, &self.deviation);
-    }
 }
 
 vectorized! {
@@ -155,10 +150,9 @@ impl Statistics {
         self.divide();
         let mut means = [0.0; LANES];
         means.iter_mut().enumerate().for_each(|(lane, mean)| *mean = self.mean[lane % channels]);
-        spreads(groups, &means)
-            .iter()
-            .enumerate()
-            .for_each(|(lane, spread)| self.spread[lane % channels] += spread);
+        for (lane, spread) in spreads(groups, &means).iter().enumerate() {
+            self.spread[lane % channels] += spread;
+        }
         self.spread_rest(rest);
     }
 
@@ -214,20 +208,9 @@ impl Statistics {
     /// Population standard deviation of each channel; 0 for a constant channel.
     pub fn deviation(&self) -> Vec<f64> {
         let count = self.count.max(1) as f64;
-        let ends = self.low.iter().zip(&self.high);
-        let moves = ends.map(|(low, high)| low < high);
-        self.spread
-            .iter()
-            .zip(moves)
-            .map(|(spread, moves)| if moves { (spread / count).sqrt() } else { 0.0 })
-            .collect()
-    }
-
-    /// Root mean square of each channel; 0 before the first point.
-    pub fn root_mean_square(&self) -> Vec<f64> {
-        let count = self.count.max(1) as f64;
-        let pairs = self.mean.iter().zip(&self.spread);
-        pairs.map(|(mean, spread)| mean.hypot((spread / count).sqrt())).collect()
+        let moves = self.low.iter().zip(&self.high).map(|(low, high)| low < high);
+        let deviation = |(spread, moves): (&f64, bool)| if moves { (spread / count).sqrt() } else { 0.0 };
+        self.spread.iter().zip(moves).map(deviation).collect()
     }
 
     /// The scaling of the added values to `[0, 1]`: the least value as mean, the range as deviation.
@@ -247,15 +230,9 @@ impl Statistics {
             // A deviation below the resolution of `f32` at the mean is rounding error.
             if deviation > mean.abs() * f64::from(f32::EPSILON) * 0.25 { deviation } else { 1.0 }
         };
-        Normalization {
-            mean: self.mean.clone(),
-            deviation: self
-                .spread
-                .iter()
-                .zip(&self.mean)
-                .map(|(&spread, &mean)| deviation(spread, mean))
-                .collect(),
-        }
+        let pairs = self.spread.iter().zip(&self.mean);
+        let deviation = pairs.map(|(&spread, &mean)| deviation(spread, mean)).collect();
+        Normalization { mean: self.mean.clone(), deviation }
     }
 }
 
@@ -344,7 +321,7 @@ mod tests {
             for normalization in [statistics.normalization(), statistics.range_normalization()] {
                 let mut scaled = values.clone();
                 normalization.apply(&mut scaled);
-                normalization.invert(&mut scaled);
+                unscale(&mut scaled, &normalization.mean, &normalization.deviation);
                 for (value, back) in values.iter().zip(&scaled) {
                     // One rounding to f32 of a scaled value of size |v - m| / d, times d.
                     prop_assert!((value - back).abs() <= 4.0 * f32::EPSILON * 2e3);

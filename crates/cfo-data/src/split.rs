@@ -45,11 +45,9 @@ impl FromStr for Split {
     type Err = DataError;
 
     fn from_str(text: &str) -> Result<Self, DataError> {
-        Self::ALL.into_iter().find(|split| split.to_string() == text).ok_or_else(|| DataError::Argument {
-            what: "the split",
-            found: format!("`{text}`"),
-            needed: "`train`, `validation` or `test`".to_string(),
-        })
+        let known = Self::ALL.into_iter().find(|split| split.to_string() == text);
+        let needed = "`train`, `validation` or `test`";
+        known.ok_or_else(|| DataError::argument("the split", format!("`{text}`"), needed))
     }
 }
 
@@ -85,11 +83,9 @@ pub fn assign(count: usize, portions: Portions) -> Result<Vec<Option<Split>>, Da
     };
     let needed = train.saturating_add(validation).saturating_add(test);
     if needed > count {
-        return Err(DataError::Argument {
-            what: "the split",
-            found: format!("{train} + {validation} + {test} trajectories"),
-            needed: format!("at most the {count} that there are"),
-        });
+        let found = format!("{train} + {validation} + {test} trajectories");
+        let needed = format!("at most the {count} that there are");
+        return Err(DataError::argument("the split", found, needed));
     }
     let parts = [(train, Split::Train), (validation, Split::Validation), (test, Split::Test)];
     let mut assigned: Vec<Option<Split>> =
@@ -102,11 +98,9 @@ fn counts(count: usize, train: f64, validation: f64) -> Result<[usize; 3], DataE
     let valid = |fraction: f64| (0.0..=1.0).contains(&fraction);
     // A sum such as 0.7 + 0.2 + 0.1 may exceed 1 by rounding.
     if !valid(train) || !valid(validation) || train + validation > 1.0 + 1e-9 {
-        return Err(DataError::Argument {
-            what: "the split",
-            found: format!("fractions {train} and {validation}"),
-            needed: "fractions between 0 and 1 with a sum of at most 1".to_string(),
-        });
+        let found = format!("fractions {train} and {validation}");
+        let needed = "fractions between 0 and 1 with a sum of at most 1";
+        return Err(DataError::argument("the split", found, needed));
     }
     let test = (1.0 - train - validation).max(0.0);
     let share = |fraction: f64, left: usize| {

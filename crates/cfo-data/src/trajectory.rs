@@ -322,6 +322,12 @@ pub struct Description {
 }
 
 impl Description {
+    /// Creates a description without names and units.
+    pub(crate) fn unnamed(shape: FieldShape, periodic: Vec<bool>, domain: Vec<[f64; 2]>) -> Self {
+        let (system, channel_names, channel_units, parameter_names) = Default::default();
+        Self { system, shape, periodic, domain, channel_names, channel_units, parameter_names }
+    }
+
     /// Checks that a trajectory with its values in memory has the shape and the parameters described here.
     ///
     /// # Errors

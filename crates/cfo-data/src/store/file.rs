@@ -120,12 +120,7 @@ impl TrajectoryFile {
 
     fn new(layout: Layout, source: Arc<dyn Source>, stamped: Option<Stamped>) -> Result<Self, DataError> {
         if source.len() == 0 {
-            return Err(DataError::Unfit {
-                path: source.path().to_owned(),
-                place: Box::new(Place::default()),
-                found: "no trajectory".to_string(),
-                needed: "at least one".to_string(),
-            });
+            return Err(DataError::unfit(source.path(), Place::default(), "no trajectory", "at least one"));
         }
         let offset = source.offset();
         Ok(Self { layout, source, offset, stamped })
@@ -289,20 +284,14 @@ impl TrajectoryFile {
         let count = self.frame_count(trajectory)?;
         if let Some(&frame) = frames.iter().find(|&&frame| frame >= count) {
             let place = Place::trajectory(trajectory).at_frame(frame);
-            return Err(DataError::OutOfRange {
-                path: self.path().to_owned(),
-                place: Box::new(place),
-                count,
-            });
+            let path = self.path().to_owned();
+            return Err(DataError::OutOfRange { path, place: Box::new(place), count });
         }
         let size = self.description().shape.len();
         let needed = frames.len() * size;
         if out.len() != needed {
-            return Err(DataError::Argument {
-                what: "the buffer for snapshots",
-                found: format!("{} numbers", out.len()),
-                needed: format!("{needed}"),
-            });
+            let found = format!("{} numbers", out.len());
+            return Err(DataError::argument("the buffer for snapshots", found, needed.to_string()));
         }
         let mut place = &mut *out;
         for run in frames.chunk_by(|&one, &next| next == one + 1) {

@@ -38,6 +38,23 @@ impl Merged {
         known.insert(trajectory, found.clone());
         Ok(found)
     }
+
+    /// Merged snapshots from those that `read` returns, with means rounded by `round`.
+    fn merge<T: Copy + Into<f64>>(
+        &self,
+        trajectory: usize,
+        first: usize,
+        count: usize,
+        read: impl Fn(usize, usize) -> Result<Vec<T>, DataError>,
+        round: impl Fn(f64) -> T,
+    ) -> Result<Vec<T>, DataError> {
+        let Some(groups) = self.groups(trajectory)? else { return read(first, count) };
+        let own = &groups[first..first + count];
+        let (Some(start), Some(end)) = (own.first(), own.last()) else { return Ok(Vec::new()) };
+        let read = read(start.start, end.end - start.start)?;
+        let size = self.description().shape.len();
+        Ok(means(own, size, |place| read[place].into()).map(round).collect())
+    }
 }
 
 /// Means of consecutive groups of snapshots with `size` values each.
@@ -84,24 +101,13 @@ impl Source for Merged {
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
-        let Some(groups) = self.groups(trajectory)? else {
-            return self.source.values(trajectory, first, count);
-        };
-        let own = &groups[first..first + count];
-        let (Some(start), Some(end)) = (own.first(), own.last()) else { return Ok(Vec::new()) };
-        let read = self.source.values(trajectory, start.start, end.end - start.start)?;
-        let size = self.description().shape.len();
-        Ok(means(own, size, |place| f64::from(read[place])).map(|value| value as f32).collect())
+        let read = |first: usize, count: usize| self.source.values(trajectory, first, count);
+        self.merge(trajectory, first, count, read, |value| value as f32)
     }
 
     fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
-        let Some(groups) = self.groups(trajectory)? else {
-            return self.source.doubles(trajectory, first, count);
-        };
-        let own = &groups[first..first + count];
-        let (Some(start), Some(end)) = (own.first(), own.last()) else { return Ok(Vec::new()) };
-        let read = self.source.doubles(trajectory, start.start, end.end - start.start)?;
-        Ok(means(own, self.description().shape.len(), |place| read[place]).collect())
+        let read = |first: usize, count: usize| self.source.doubles(trajectory, first, count);
+        self.merge(trajectory, first, count, read, |value| value)
     }
 
     fn offset(&self) -> Offset {

@@ -63,16 +63,16 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub fn damaged(&self, detail: impl Into<String>) -> DataError {
-        DataError::Damaged {
-            path: self.path.to_path_buf(),
-            place: Box::new(self.place()),
-            detail: detail.into(),
-        }
+        DataError::damaged(&self.path, self.place(), detail)
     }
 
     pub fn unfit(&self, found: impl Into<String>, needed: impl Into<String>) -> DataError {
-        let path = self.path.to_path_buf();
-        DataError::Unfit { path, place: Box::new(self.place()), found: found.into(), needed: needed.into() }
+        DataError::unfit(&self.path, self.place(), found, needed)
+    }
+
+    /// As [`unfit`](Self::unfit), for one trajectory.
+    pub fn unfit_in(&self, trajectory: usize, found: String, needed: impl Into<String>) -> DataError {
+        DataError::unfit(&self.path, self.place().in_trajectory(trajectory), found, needed)
     }
 
     pub fn ragged(&self, found: &str) -> DataError {

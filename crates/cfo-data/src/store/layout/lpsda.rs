@@ -47,14 +47,10 @@ impl Lpsda {
             let found = shape_text(other.values.shape());
             return Err(other.values.origin().unfit(found, format!("{width} points, as in the first group")));
         }
+        let domain = vec![[0.0, first.length(0)?]];
         let description = Description {
-            system: String::new(),
-            shape: FieldShape::line(width, 1),
-            periodic: vec![true],
-            domain: vec![[0.0, first.length(0)?]],
-            channel_names: Vec::new(),
-            channel_units: Vec::new(),
             parameter_names: vec!["length".to_string()],
+            ..Description::unnamed(FieldShape::line(width, 1), vec![true], domain)
         };
         Ok(Some(Self { path: file.path().to_owned(), parts, description }))
     }
@@ -106,12 +102,11 @@ impl Part {
         if length.is_finite() && length > 0.0 {
             return Ok(length);
         }
-        Err(DataError::Unfit {
-            path: self.points.origin().path.to_path_buf(),
-            place: Box::new(self.points.origin().place().in_trajectory(row)),
-            found: format!("points over a span of {span}"),
-            needed: "points that increase".to_string(),
-        })
+        Err(self.points.origin().unfit_in(
+            row,
+            format!("points over a span of {span}"),
+            "points that increase",
+        ))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Source;
 use crate::store::container::array::{Array, Block, Number, read_all, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
-use crate::{DataError, Description, FieldShape, Place};
+use crate::{DataError, Description, FieldShape};
 
 /// Groups `0000`, `0001`, ... with `data`, `[frames, (space...,) channels]`, and `grid`.
 pub(crate) struct Groups {
@@ -45,7 +45,7 @@ impl Groups {
             let (first, second) = if y_first { (y, x) } else { (x, y) };
             vec![domain(first, shape.height), domain(second, shape.width)]
         };
-        let description = describe(shape, false, domain);
+        let description = Description::unnamed(shape, vec![false; axes], domain);
         Ok(Self { file, names, description })
     }
 
@@ -189,7 +189,7 @@ impl Fields {
         for (axis, name) in axis_names.iter().take(axes).enumerate() {
             domains.push(domain(coordinates(file, name)?, extent[2 + axis]));
         }
-        let mut description = describe(shape, false, domains);
+        let mut description = Description::unnamed(shape, vec![false; axes], domains);
         description.channel_names = names;
         let mut parameters = Vec::new();
         for name in PARAMETERS {
@@ -282,18 +282,6 @@ impl<T: Number> Mixer<T> {
     }
 }
 
-fn describe(shape: FieldShape, periodic: bool, domain: Vec<[f64; 2]>) -> Description {
-    Description {
-        system: String::new(),
-        shape,
-        periodic: vec![periodic; shape.axes],
-        domain,
-        channel_names: Vec::new(),
-        channel_units: Vec::new(),
-        parameter_names: Vec::new(),
-    }
-}
-
 /// The coordinates of a space axis, if they are stored as a list.
 pub(crate) fn coordinates(file: &Hdf5, name: &str) -> Result<Option<Vec<f64>>, DataError> {
     match file.find_dataset(name)? {
@@ -326,10 +314,6 @@ fn check_times(times: &dyn Array, rows: usize, frames: usize) -> Result<(), Data
     if fits {
         return Ok(());
     }
-    Err(DataError::Unfit {
-        path: times.origin().path.to_path_buf(),
-        place: Box::new(Place::dataset(&times.origin().name)),
-        found: shape_text(times.shape()),
-        needed: format!("a time for each of {frames} frames, and at most one more"),
-    })
+    let needed = format!("a time for each of {frames} frames, and at most one more");
+    Err(times.origin().unfit(shape_text(times.shape()), needed))
 }

@@ -91,7 +91,7 @@ impl Table {
             && found != VERSION as f64
         {
             let what = format!("version {found} of the layout `cfo` (this program reads version {VERSION})");
-            return Err(DataError::Unsupported { path: file.path().to_owned(), what });
+            return Err(DataError::unsupported(file.path(), what));
         }
         let array = |name: &str| -> Result<Option<Box<dyn Array>>, DataError> {
             Ok(file.find_dataset(name)?.map(|array| Box::new(array) as Box<dyn Array>))
@@ -213,19 +213,16 @@ impl Table {
 
 fn read_lengths(lengths: &dyn Array, rows: usize, frames: usize) -> Result<Vec<usize>, DataError> {
     if lengths.shape() != [rows] {
-        return Err(lengths
-            .origin()
-            .unfit(shape_text(lengths.shape()), format!("[{rows}], one per trajectory")));
+        let needed = format!("[{rows}], one per trajectory");
+        return Err(lengths.origin().unfit(shape_text(lengths.shape()), needed));
     }
     let counts = read_counts(lengths)?;
     match counts.iter().position(|&count| count == 0 || count > frames) {
         None => Ok(counts),
-        Some(row) => Err(DataError::Unfit {
-            path: lengths.origin().path.to_path_buf(),
-            place: Box::new(lengths.origin().place().in_trajectory(row)),
-            found: format!("length {}", counts[row]),
-            needed: format!("1 to {frames}, the frames that `values` has"),
-        }),
+        Some(row) => {
+            let needed = format!("1 to {frames}, the frames that `values` has");
+            Err(lengths.origin().unfit_in(row, format!("length {}", counts[row]), needed))
+        }
     }
 }
 
@@ -236,12 +233,8 @@ fn read_splits(split: &dyn Array, rows: usize) -> Result<Vec<Split>, DataError> 
     let codes = read_all(split)?;
     let part = |code: f64| if code.fract() == 0.0 { Split::from_code(code as i64) } else { None };
     let parts = codes.iter().enumerate().map(|(row, &code)| {
-        part(code).ok_or_else(|| DataError::Unfit {
-            path: split.origin().path.to_path_buf(),
-            place: Box::new(split.origin().place().in_trajectory(row)),
-            found: format!("{code}"),
-            needed: "0 (train), 1 (validation) or 2 (test)".to_string(),
-        })
+        let needed = "0 (train), 1 (validation) or 2 (test)";
+        part(code).ok_or_else(|| split.origin().unfit_in(row, format!("{code}"), needed))
     });
     parts.collect()
 }
@@ -261,7 +254,7 @@ impl Labels {
             "the names in it do not agree with their checksum; if they were changed on purpose, delete the attribute \
              `{LABELS_CHECKSUM}`"
         );
-        Err(DataError::Damaged { path: file.path().to_owned(), place: Box::default(), detail })
+        Err(DataError::damaged(file.path(), Place::default(), detail))
     }
 
     fn describe(self, path: &Path, field: &[usize], parameters: usize) -> Result<Description, DataError> {
@@ -270,12 +263,8 @@ impl Labels {
             if found == needed {
                 return Ok(());
             }
-            Err(DataError::Unfit {
-                path: path.to_owned(),
-                place: Box::new(Place::dataset(name)),
-                found: format!("{found} entries"),
-                needed: format!("{needed}, to match `values`"),
-            })
+            let needed = format!("{needed}, to match `values`");
+            Err(DataError::unfit(path, Place::dataset(name), format!("{found} entries"), needed))
         };
         let channels = field[axes];
         let periodic = self.periodic.unwrap_or_else(|| vec![0.0; axes]);
@@ -284,12 +273,8 @@ impl Labels {
         fits("domain", domain.len(), 2 * axes)?;
         let domain: Vec<[f64; 2]> = domain.chunks_exact(2).map(|ends| [ends[0], ends[1]]).collect();
         if let Some(ends) = domain.iter().find(|[low, high]| !(low < high && (high - low).is_finite())) {
-            return Err(DataError::Unfit {
-                path: path.to_owned(),
-                place: Box::new(Place::dataset("domain")),
-                found: format!("[{}, {}]", ends[0], ends[1]),
-                needed: "a lower end below the upper".to_string(),
-            });
+            let (place, found) = (Place::dataset("domain"), format!("[{}, {}]", ends[0], ends[1]));
+            return Err(DataError::unfit(path, place, found, "a lower end below the upper"));
         }
         let channel_names = self.channel_names.unwrap_or_default();
         let channel_units = self.channel_units.unwrap_or_default();

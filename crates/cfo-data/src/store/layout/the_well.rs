@@ -50,22 +50,21 @@ impl TheWell {
 
     pub fn open(file: &Hdf5) -> Result<Self, DataError> {
         let axes = file.group_texts("dimensions", "spatial_dims")?;
-        let axes = axes.ok_or_else(|| absent(file, "dimensions/spatial_dims"))?;
+        let axes = axes.ok_or_else(|| file.absent("dimensions/spatial_dims"))?;
         if axes.is_empty() || axes.len() > 2 {
             let what = format!("{} space axes", axes.len());
-            return Err(DataError::Unsupported { path: file.path().to_owned(), what });
+            return Err(DataError::unsupported(file.path(), what));
         }
         let count = file.group_numbers("/", "n_trajectories")?.and_then(|numbers| numbers.first().copied());
         let count = count.filter(|count| *count >= 0.0 && count.fract() == 0.0 && *count < 1e15);
-        let count = count.ok_or_else(|| absent(file, "n_trajectories"))? as usize;
+        let count = count.ok_or_else(|| file.absent("n_trajectories"))? as usize;
         let times = file.dataset("dimensions/time")?;
         let frames = match times.shape() {
             [frames] => *frames,
             [rows, frames] if *rows == count => *frames,
             other => {
-                return Err(times
-                    .origin()
-                    .unfit(shape_text(other), format!("[frames] or [{count}, frames]")));
+                let needed = format!("[frames] or [{count}, frames]");
+                return Err(times.origin().unfit(shape_text(other), needed));
             }
         };
         let mut description = describe(file, &axes)?;
@@ -92,16 +91,8 @@ impl TheWell {
             });
         }
         let parameters = read_parameters(file, count, &mut description)?;
-        Ok(Self {
-            path: file.path().to_owned(),
-            description,
-            count,
-            times,
-            frames,
-            fields,
-            parameters,
-            warnings,
-        })
+        let path = file.path().to_owned();
+        Ok(Self { path, description, count, times, frames, fields, parameters, warnings })
     }
 
     fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
@@ -150,15 +141,8 @@ fn describe(file: &Hdf5, axes: &[String]) -> Result<Description, DataError> {
         [height, width] => FieldShape::plane(height, width, 0),
         _ => FieldShape::line(extents[0], 0),
     };
-    Ok(Description {
-        system: system.unwrap_or_default(),
-        shape,
-        periodic,
-        domain: domains,
-        channel_names: Vec::new(),
-        channel_units: Vec::new(),
-        parameter_names: Vec::new(),
-    })
+    let system = system.unwrap_or_default();
+    Ok(Description { system, ..Description::unnamed(shape, periodic, domains) })
 }
 
 /// Names such as `velocity_x`.
@@ -204,10 +188,6 @@ fn flag(array: &Hdf5Array, name: &str, default: bool) -> Result<bool, DataError>
     Ok(array.numbers(name)?.and_then(|values| values.first().copied()).map_or(default, |value| value != 0.0))
 }
 
-fn absent(file: &Hdf5, name: &str) -> DataError {
-    file.absent(name)
-}
-
 impl Field {
     /// Opens the field, unless it is constant in time; `rows` are trajectories and frames.
     fn open(
@@ -222,9 +202,8 @@ impl Field {
         let by_sample = flag(&array, "sample_varying", true)?;
         let varying = array.numbers("dim_varying")?.unwrap_or_else(|| vec![1.0; shape.axes]);
         if varying.len() != shape.axes {
-            return Err(array
-                .origin()
-                .unfit(format!("{} entries in `dim_varying`", varying.len()), "one for each space axis"));
+            let found = format!("{} entries in `dim_varying`", varying.len());
+            return Err(array.origin().unfit(found, "one for each space axis"));
         }
         let mut by_axis = [false; 2];
         by_axis[2 - shape.axes..].iter_mut().zip(&varying).for_each(|(axis, &flag)| *axis = flag != 0.0);

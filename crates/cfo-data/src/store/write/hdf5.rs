@@ -10,7 +10,7 @@ use rust_hdf5::{
 };
 
 use super::Compression;
-use crate::DataError;
+use crate::{DataError, Place};
 
 /// Target size of chunks: small enough to read single frames of large fields, large enough for a short index.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -24,16 +24,8 @@ pub(crate) struct Hdf5Output {
 }
 
 impl Hdf5Output {
-    pub fn create(temporary: &Path, target: &Path) -> Result<Self, DataError> {
-        Self::create_as(temporary, target, false)
-    }
-
-    /// Creates a file that records the order in which its members were created, as NetCDF requires.
-    pub fn create_ordered(temporary: &Path, target: &Path) -> Result<Self, DataError> {
-        Self::create_as(temporary, target, true)
-    }
-
-    fn create_as(temporary: &Path, target: &Path, ordered: bool) -> Result<Self, DataError> {
+    /// Creates a file; if `ordered`, it records the order in which its members were created, as NetCDF requires.
+    pub fn create(temporary: &Path, target: &Path, ordered: bool) -> Result<Self, DataError> {
         let file = H5File::options().no_locking().track_order(ordered).create(temporary);
         let file = file.map_err(|error| failure(target, error))?;
         Ok(Self { file, temporary: temporary.to_owned(), target: target.to_owned() })
@@ -64,6 +56,11 @@ pub(crate) struct Hdf5Group {
 }
 
 impl Hdf5Group {
+    /// The error that a trajectory does not fit the layout of the file.
+    pub fn unfit(&self, trajectory: usize, found: impl Into<String>, needed: impl Into<String>) -> DataError {
+        DataError::unfit(&self.target, Place::trajectory(trajectory), found, needed)
+    }
+
     pub fn text(&self, name: &str, text: &str) -> Result<(), DataError> {
         self.check(self.group.set_attr_string(name, text))
     }

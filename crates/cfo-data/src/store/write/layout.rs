@@ -83,11 +83,8 @@ impl FromStr for OutputLayout {
 
     fn from_str(text: &str) -> Result<Self, DataError> {
         let known = Self::ALL.into_iter().find(|layout| layout.to_string() == text);
-        known.ok_or_else(|| DataError::Argument {
-            what: "the layout",
-            found: format!("`{text}`"),
-            needed: format!("one of {}", listed(&Self::ALL.map(|layout| layout.to_string()))),
-        })
+        let needed = || format!("one of {}", listed(&Self::ALL.map(|layout| layout.to_string())));
+        known.ok_or_else(|| DataError::argument("the layout", format!("`{text}`"), needed()))
     }
 }
 

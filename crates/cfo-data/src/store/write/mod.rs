@@ -3,7 +3,6 @@
 mod channels;
 mod grid;
 mod hdf5;
-mod hdf5_layout;
 mod layout;
 mod netcdf;
 mod npz;
@@ -22,6 +21,7 @@ use tempfile::TempPath;
 use crate::store::TrajectoryFile;
 use crate::trajectory::first_not_finite;
 use crate::{DataError, Description, Offset, Place, Split, Trajectory, TrajectoryError};
+use hdf5::Hdf5Output;
 pub use layout::OutputLayout;
 use netcdf::NetcdfOutput;
 use npz::NpzOutput;
@@ -108,8 +108,10 @@ pub struct TrajectoryWriter {
     has_splits: Option<bool>,
     /// Set by a failed write: the file can no longer be completed.
     failed: bool,
-    /// Declared before `temporary`, which must outlive it.
+    /// `None` after the end.
     output: Option<Box<dyn Output>>,
+    /// The file of an HDF5 layout, closed after `output` is dropped.
+    file: Option<Hdf5Output>,
     temporary: Option<TempPath>,
     /// The XML file that refers to this one.
     companion: Option<PathBuf>,
@@ -122,7 +124,7 @@ pub(crate) struct Head<'a> {
     pub split: Option<Split>,
 }
 
-/// A file of one layout that is being written.
+/// The content of a file of one layout that is being written.
 pub(crate) trait Output: Send {
     /// Starts a trajectory that fits the description.
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError>;
@@ -135,11 +137,10 @@ pub(crate) trait Output: Send {
         self.frames(&values.iter().map(|&value| value as f32).collect::<Vec<f32>>())
     }
 
-    /// Completes the file.
-    fn finish(self: Box<Self>) -> Result<(), DataError>;
-
-    /// Abandons the file and ignores errors.
-    fn abandon(self: Box<Self>);
+    /// Writes the parts that are known only at the end.
+    fn complete(&mut self) -> Result<(), DataError> {
+        Ok(())
+    }
 }
 
 impl TrajectoryWriter {
@@ -157,7 +158,7 @@ impl TrajectoryWriter {
         };
         let failed = |error| DataError::writing(&target, error);
         let temporary = temporary_beside(&target).map_err(failed)?;
-        let output = output(&temporary, &target, description, &options)?;
+        let (output, file) = output(&temporary, &target, description, &options)?;
         Ok(Self {
             target,
             force: options.force,
@@ -169,6 +170,7 @@ impl TrajectoryWriter {
             has_splits: None,
             failed: false,
             output: Some(output),
+            file,
             temporary: Some(temporary),
             companion,
         })
@@ -240,19 +242,17 @@ impl TrajectoryWriter {
     /// Completes the file, syncs it to disk and renames it to its target.
     pub fn finish(mut self) -> Result<(), DataError> {
         if self.failed {
-            return Err(self.misfit(
-                self.count,
-                "a trajectory that could not be written",
-                "all trajectories",
-            ));
+            let found = "a trajectory that could not be written";
+            return Err(self.misfit(self.count, found, "all trajectories"));
         }
         if self.count == 0 {
             return Err(self.misfit(0, "no trajectory", "at least one"));
         }
         self.check_complete()?;
-        let (output, temporary) = (self.output.take(), self.temporary.take());
-        let (output, temporary) = output.zip(temporary).expect("both live until `finish`");
-        output.finish()?;
+        self.output.as_mut().expect("the output lives until `finish`").complete()?;
+        drop(self.output.take());
+        self.file.take().map_or(Ok(()), Hdf5Output::close)?;
+        let temporary = self.temporary.take().expect("it lives until `finish`");
         let companion = match &self.companion {
             None => None,
             Some(companion) => {
@@ -310,38 +310,46 @@ impl TrajectoryWriter {
     }
 
     fn misfit(&self, trajectory: usize, found: &str, needed: &str) -> DataError {
-        DataError::Unfit {
-            path: self.target.clone(),
-            place: Box::new(Place::trajectory(trajectory)),
-            found: found.to_string(),
-            needed: needed.to_string(),
-        }
+        DataError::unfit(&self.target, Place::trajectory(trajectory), found, needed)
     }
 }
 
-/// Creates the file of the requested layout.
+/// Creates the content of the requested layout, and the file of an HDF5 layout.
 fn output(
     temporary: &Path,
     target: &Path,
     description: &Description,
     options: &WriteOptions,
-) -> Result<Box<dyn Output>, DataError> {
-    Ok(match options.layout {
-        OutputLayout::Cfo | OutputLayout::Xdmf => {
-            Box::new(TableOutput::create(temporary, target, description, options)?)
+) -> Result<(Box<dyn Output>, Option<Hdf5Output>), DataError> {
+    fn boxed(output: impl Output + 'static) -> Box<dyn Output> {
+        Box::new(output)
+    }
+    if options.layout == OutputLayout::Npz {
+        return Ok((boxed(NpzOutput::create(temporary, target, description, options)?), None));
+    }
+    let file = Hdf5Output::create(temporary, target, options.layout == OutputLayout::Netcdf)?;
+    let root = file.root();
+    let output = match options.layout {
+        OutputLayout::Pdebench => PdebenchOutput::new(root, target, description, options).map(boxed),
+        OutputLayout::TheWell => TheWellOutput::new(root, target, description, options).map(boxed),
+        OutputLayout::Netcdf => Ok(boxed(NetcdfOutput::new(root, description, options))),
+        OutputLayout::Vtkhdf => Ok(boxed(VtkhdfOutput::new(root, description, options))),
+        _ => TableOutput::new(root, description, options).map(boxed),
+    };
+    match output {
+        Ok(output) => Ok((output, Some(file))),
+        Err(error) => {
+            file.abandon();
+            Err(error)
         }
-        OutputLayout::Npz => Box::new(NpzOutput::create(temporary, target, description, options)?),
-        OutputLayout::Pdebench => Box::new(PdebenchOutput::create(temporary, target, description, options)?),
-        OutputLayout::TheWell => Box::new(TheWellOutput::create(temporary, target, description, options)?),
-        OutputLayout::Netcdf => Box::new(NetcdfOutput::create(temporary, target, description, options)?),
-        OutputLayout::Vtkhdf => Box::new(VtkhdfOutput::create(temporary, target, description, options)?),
-    })
+    }
 }
 
 impl Drop for TrajectoryWriter {
     fn drop(&mut self) {
-        if let Some(output) = self.output.take() {
-            output.abandon();
+        drop(self.output.take());
+        if let Some(file) = self.file.take() {
+            file.abandon();
         }
     }
 }

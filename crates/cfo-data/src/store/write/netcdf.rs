@@ -1,13 +1,10 @@
 //! Writing NetCDF-4 with the CF conventions: HDF5 with coordinates for axes and a variable for each channel.
 
-use std::path::Path;
-
 use super::channels::Channels;
 use super::grid::{axis_names, centres, dataset_names};
-use super::hdf5::{Hdf5Dataset, Hdf5Group, Hdf5Output};
-use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
+use super::hdf5::{Hdf5Dataset, Hdf5Group};
 use super::table::{Columns, Times};
-use super::{Compression, Head, WriteOptions};
+use super::{Compression, Head, Output, WriteOptions};
 use crate::{DataError, Description, Split};
 
 /// Names that channels and parameters must not use.
@@ -34,57 +31,21 @@ struct Scales {
 }
 
 impl NetcdfOutput {
-    pub fn create(
-        temporary: &Path,
-        target: &Path,
-        description: &Description,
-        options: &WriteOptions,
-    ) -> Result<Hdf5Writer<Self>, DataError> {
-        Hdf5Writer::create(Hdf5Output::create_ordered(temporary, target)?, |root| {
-            Ok(Self {
-                root,
-                description: description.clone(),
-                compression: options.compression,
-                frames: options.frames,
-                channels: None,
-                times: Times::None,
-                columns: Columns::default(),
-            })
-        })
-    }
-
-    fn write_rest(&self) -> Result<(), DataError> {
-        let root = &self.root;
-        root.text("Conventions", "CF-1.11")?;
-        root.text("title", &self.description.system)?;
-        if self.description.shape.axes > 0 {
-            let periodic: Vec<i64> = self.description.periodic.iter().map(|&flag| i64::from(flag)).collect();
-            root.numbers("periodic", &periodic, &[periodic.len()])?;
+    pub fn new(root: Hdf5Group, description: &Description, options: &WriteOptions) -> Self {
+        Self {
+            root,
+            description: description.clone(),
+            compression: options.compression,
+            frames: options.frames,
+            channels: None,
+            times: Times::None,
+            columns: Columns::default(),
         }
-        let scales = self.write_scales(root)?;
-        let mut beside = self.write_columns(root, &scales.trajectory)?;
-        if let Times::Rows(rows) = &self.times {
-            rows.dataset.text("long_name", "time")?;
-            rows.dataset.numbers("_FillValue", &[f64::NAN])?;
-            rows.dataset.attach(0, &scales.trajectory)?;
-            rows.dataset.attach(1, &scales.frame)?;
-            beside.insert(0, "time".to_string());
-        }
-        for (_, row) in self.channels.iter().flat_map(|channels| &channels.rows) {
-            let axes = [&scales.trajectory, &scales.frame].into_iter().chain(&scales.space);
-            axes.enumerate().try_for_each(|(axis, scale)| row.dataset.attach(axis, scale))?;
-            row.dataset.numbers("_FillValue", &[f32::NAN])?;
-            if !beside.is_empty() {
-                row.dataset.text("coordinates", &beside.join(" "))?;
-            }
-        }
-        Ok(())
     }
 
     fn write_scales(&self, root: &Hdf5Group) -> Result<Scales, DataError> {
         let count = self.columns.lengths.len();
-        let longest = self.columns.lengths.iter().max().map_or(0, |&length| length as usize);
-        let frames = self.frames.unwrap_or(longest);
+        let frames = self.frames.unwrap_or(self.columns.longest());
         let numbers = |count: usize| (0..count as i64).collect::<Vec<_>>();
         let trajectory = scale(root, "trajectory", &numbers(count), 0)?;
         trajectory.text("long_name", "trajectory")?;
@@ -142,8 +103,7 @@ impl NetcdfOutput {
             beside.push(name.to_string());
             dataset.attach(0, trajectory)
         };
-        let longest = lengths.iter().max().map_or(0, |&length| length as usize);
-        if self.columns.are_ragged(self.frames.unwrap_or(longest)) {
+        if self.columns.are_ragged(self.frames.unwrap_or(self.columns.longest())) {
             let dataset = root.dataset("length", &[count], lengths)?;
             dataset.text("long_name", "number of snapshots")?;
             push("length", dataset)?;
@@ -180,7 +140,7 @@ fn scale<T: rust_hdf5::H5Type>(
     Ok(dataset)
 }
 
-impl Hdf5Layout for NetcdfOutput {
+impl Output for NetcdfOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         let frames = self.frames.unwrap_or(head.times.len());
         let root = &self.root;
@@ -198,6 +158,30 @@ impl Hdf5Layout for NetcdfOutput {
     }
 
     fn complete(&mut self) -> Result<(), DataError> {
-        self.write_rest()
+        let root = &self.root;
+        root.text("Conventions", "CF-1.11")?;
+        root.text("title", &self.description.system)?;
+        if self.description.shape.axes > 0 {
+            let periodic: Vec<i64> = self.description.periodic.iter().map(|&flag| i64::from(flag)).collect();
+            root.numbers("periodic", &periodic, &[periodic.len()])?;
+        }
+        let scales = self.write_scales(root)?;
+        let mut beside = self.write_columns(root, &scales.trajectory)?;
+        if let Times::Rows(rows) = &self.times {
+            rows.dataset.text("long_name", "time")?;
+            rows.dataset.numbers("_FillValue", &[f64::NAN])?;
+            rows.dataset.attach(0, &scales.trajectory)?;
+            rows.dataset.attach(1, &scales.frame)?;
+            beside.insert(0, "time".to_string());
+        }
+        for (_, row) in self.channels.iter().flat_map(|channels| &channels.rows) {
+            let axes = [&scales.trajectory, &scales.frame].into_iter().chain(&scales.space);
+            axes.enumerate().try_for_each(|(axis, scale)| row.dataset.attach(axis, scale))?;
+            row.dataset.numbers("_FillValue", &[f32::NAN])?;
+            if !beside.is_empty() {
+                row.dataset.text("coordinates", &beside.join(" "))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::table::Columns;
 use super::{Compression, Head, Output, WriteOptions};
-use crate::{DataError, Description};
+use crate::{DataError, Description, Place};
 
 /// Bytes before the numbers of an array: enough for five extents of twenty digits.
 const HEADER_BYTES: usize = 256;
@@ -29,7 +29,7 @@ pub(crate) struct NpzOutput {
     padding: usize,
     first_times: Vec<f64>,
     /// Rows of times, from the first trajectory with different times on.
-    spool: Option<BufWriter<File>>,
+    spool: Option<TimesSpool>,
     columns: Columns,
 }
 
@@ -49,8 +49,7 @@ impl NpzOutput {
         options: &WriteOptions,
     ) -> Result<Self, DataError> {
         if options.compression != Compression::None {
-            let what = "compression in the layout `npz`".to_string();
-            return Err(DataError::Unsupported { path: target.to_owned(), what });
+            return Err(DataError::unsupported(target, "compression in the layout `npz`"));
         }
         let failed = |error| DataError::writing(target, error);
         let file = fs_err::OpenOptions::new().write(true).open(temporary).map_err(failed)?.into_file();
@@ -105,29 +104,28 @@ impl NpzOutput {
             self.first_times = times.to_vec();
         } else if self.spool.is_none() && times != self.first_times {
             let directory = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let mut spool = BufWriter::new(tempfile::tempfile_in(directory.unwrap_or(Path::new(".")))?);
+            let file = BufWriter::new(tempfile::tempfile_in(directory.unwrap_or(Path::new(".")))?);
+            let mut spool = TimesSpool { file, checksum: crc32fast::Hasher::new() };
             for _ in 0..self.columns.lengths.len() {
-                write_times(&mut spool, &self.first_times, frames)?;
+                spool.push(&self.first_times, frames)?;
             }
             self.spool = Some(spool);
         }
         match &mut self.spool {
-            Some(spool) => write_times(spool, times, frames),
+            Some(spool) => spool.push(times, frames),
             None => Ok(()),
         }
     }
 
-    fn complete(mut self) -> io::Result<()> {
+    fn write_rest(&mut self) -> io::Result<()> {
         let count = self.columns.lengths.len();
         let frames = self.frames.unwrap_or(self.first_times.len());
         let mut shape = vec![count, frames];
         shape.extend(self.description.shape.dimensions());
         let header = array_header(if self.is_double { "<f8" } else { "<f4" }, &shape);
         let size = (header.len() + shape.iter().product::<usize>() * self.size()) as u64;
-        let mut checksum = crc32fast::Hasher::new();
-        checksum.update(&header);
-        checksum.combine(&self.checksum);
-        let values = Entry { name: "values".to_string(), checksum: checksum.finalize(), size, start: 0 };
+        let checksum = checksum_of(&header, &self.checksum);
+        let values = Entry { name: "values".to_string(), checksum, size, start: 0 };
         let mut entries = vec![];
         match self.spool.take() {
             Some(spool) => entries.push(self.append_spool(spool, &[count, frames])?),
@@ -202,37 +200,38 @@ impl NpzOutput {
 
     /// Appends an array in memory.
     fn append(&mut self, name: &str, kind: &str, shape: &[usize], data: &[u8]) -> io::Result<Entry> {
-        let header = array_header(kind, shape);
         let mut checksum = crc32fast::Hasher::new();
-        checksum.update(&header);
         checksum.update(data);
-        let checksum = checksum.finalize();
-        let size = (header.len() + data.len()) as u64;
+        let entry = self.append_header(name, kind, shape, data.len(), &checksum)?;
+        self.file.write_all(data)?;
+        Ok(entry)
+    }
+
+    /// Appends the headers of an array whose data have this length and checksum.
+    fn append_header(
+        &mut self,
+        name: &str,
+        kind: &str,
+        shape: &[usize],
+        bytes: usize,
+        data: &crc32fast::Hasher,
+    ) -> io::Result<Entry> {
         let start = self.file.stream_position()?;
+        let header = array_header(kind, shape);
+        let (checksum, size) = (checksum_of(&header, data), (header.len() + bytes) as u64);
         self.file.write_all(&member_header(name, checksum, size))?;
         self.file.write_all(&header)?;
-        self.file.write_all(data)?;
         Ok(Entry { name: name.to_string(), checksum, size, start })
     }
 
     /// Appends the spooled times.
-    fn append_spool(&mut self, spool: BufWriter<File>, shape: &[usize]) -> io::Result<Entry> {
-        let mut spool = spool.into_inner().map_err(io::IntoInnerError::into_error)?;
-        let header = array_header("<f8", shape);
-        let size = (header.len() + shape.iter().product::<usize>() * 8) as u64;
-        let start = self.file.stream_position()?;
-        self.file.write_all(&member_header("times", 0, size))?;
-        self.file.write_all(&header)?;
-        let mut hashing = Hashing { inner: &mut self.file, checksum: crc32fast::Hasher::new() };
-        hashing.checksum.update(&header);
-        spool.seek(SeekFrom::Start(0))?;
-        io::copy(&mut spool, &mut hashing)?;
-        let checksum = hashing.checksum.finalize();
-        let end = self.file.stream_position()?;
-        self.file.seek(SeekFrom::Start(start))?;
-        self.file.write_all(&member_header("times", checksum, size))?;
-        self.file.seek(SeekFrom::Start(end))?;
-        Ok(Entry { name: "times".to_string(), checksum, size, start })
+    fn append_spool(&mut self, spool: TimesSpool, shape: &[usize]) -> io::Result<Entry> {
+        let mut times = spool.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        times.seek(SeekFrom::Start(0))?;
+        let bytes = shape.iter().product::<usize>() * 8;
+        let entry = self.append_header("times", "<f8", shape, bytes, &spool.checksum)?;
+        io::copy(&mut times, &mut self.file)?;
+        Ok(entry)
     }
 }
 
@@ -241,12 +240,9 @@ impl Output for NpzOutput {
         let length = head.times.len();
         let frames = *self.frames.get_or_insert(length);
         if length > frames {
-            return Err(DataError::Unfit {
-                path: self.target.clone(),
-                place: Box::new(crate::Place::trajectory(self.columns.lengths.len())),
-                found: format!("{length} frames"),
-                needed: format!("at most {frames}, the first trajectory's: announce the longest"),
-            });
+            let needed = format!("at most {frames}, the first trajectory's: announce the longest");
+            let place = Place::trajectory(self.columns.lengths.len());
+            return Err(DataError::unfit(&self.target, place, format!("{length} frames"), needed));
         }
         self.push_times(head.times, frames).map_err(|error| DataError::writing(&self.target, error))?;
         self.columns.push(head);
@@ -265,38 +261,33 @@ impl Output for NpzOutput {
         self.write_values(&bytes).map_err(|error| DataError::writing(&self.target, error))
     }
 
-    fn finish(self: Box<Self>) -> Result<(), DataError> {
-        let target = self.target.clone();
-        self.complete().map_err(|error| DataError::writing(&target, error))
-    }
-
-    fn abandon(self: Box<Self>) {
-        // Buffered bytes of an abandoned file are dropped.
-        let _ = self.file.into_parts();
+    fn complete(&mut self) -> Result<(), DataError> {
+        self.write_rest().map_err(|error| DataError::writing(&self.target, error))
     }
 }
 
-/// A writer that computes the checksum of the bytes that pass through.
-struct Hashing<'a> {
-    inner: &'a mut BufWriter<File>,
+/// Rows of times in a temporary file.
+struct TimesSpool {
+    file: BufWriter<File>,
     checksum: crc32fast::Hasher,
 }
 
-impl Write for Hashing<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.checksum.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+impl TimesSpool {
+    fn push(&mut self, times: &[f64], frames: usize) -> io::Result<()> {
+        let padding = std::iter::repeat_n(f64::NAN, frames - times.len());
+        let times: Vec<f64> = times.iter().copied().chain(padding).collect();
+        let bytes = bytes_of(&times, f64::to_le_bytes);
+        self.checksum.update(&bytes);
+        self.file.write_all(&bytes)
     }
 }
 
-fn write_times(spool: &mut BufWriter<File>, times: &[f64], frames: usize) -> io::Result<()> {
-    let padding = std::iter::repeat_n(f64::NAN, frames - times.len());
-    times.iter().copied().chain(padding).try_for_each(|time| spool.write_all(&time.to_le_bytes()))
+/// The checksum of an array's header and of its data.
+fn checksum_of(header: &[u8], data: &crc32fast::Hasher) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(header);
+    checksum.combine(data);
+    checksum.finalize()
 }
 
 fn bytes_of<T: Copy, const N: usize>(values: &[T], encode: impl Fn(T) -> [u8; N]) -> Vec<u8> {

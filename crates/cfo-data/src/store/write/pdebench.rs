@@ -1,18 +1,16 @@
 //! Writing files for PDEBench's own loaders: a group for each trajectory of a field with two space axes, one `tensor`
 //! for scalar fields with one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::grid::centres;
-use super::hdf5::{Growing, Hdf5Dataset, Hdf5Group, Hdf5Output};
-use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
-use super::{Compression, Head, WriteOptions};
-use crate::{DataError, Description, Place};
+use super::hdf5::{Growing, Hdf5Dataset, Hdf5Group};
+use super::{Compression, Head, Output, WriteOptions};
+use crate::{DataError, Description};
 
 /// A PDEBench file that is being written.
 pub(crate) struct PdebenchOutput {
     root: Hdf5Group,
-    target: PathBuf,
     description: Description,
     compression: Compression,
     count: usize,
@@ -26,30 +24,27 @@ pub(crate) struct PdebenchOutput {
 }
 
 impl PdebenchOutput {
-    pub fn create(
-        temporary: &Path,
+    pub fn new(
+        root: Hdf5Group,
         target: &Path,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Hdf5Writer<Self>, DataError> {
+    ) -> Result<Self, DataError> {
         let shape = &description.shape;
         if shape.axes == 0 || (shape.axes == 1 && shape.channels > 1) {
             let (axes, channels) = (shape.axes, shape.channels);
             let what = format!("{axes} space axes with {channels} channels in the layout `pdebench`");
-            return Err(DataError::Unsupported { path: target.to_owned(), what });
+            return Err(DataError::unsupported(target, what));
         }
-        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
-            Ok(Self {
-                root,
-                target: target.to_owned(),
-                description: description.clone(),
-                compression: options.compression,
-                count: 0,
-                tensor: None,
-                data: None,
-                times: Vec::new(),
-                parameters: None,
-            })
+        Ok(Self {
+            root,
+            description: description.clone(),
+            compression: options.compression,
+            count: 0,
+            tensor: None,
+            data: None,
+            times: Vec::new(),
+            parameters: None,
         })
     }
 
@@ -81,35 +76,11 @@ impl PdebenchOutput {
             self.tensor = Some(self.root.growing("tensor", &row, 0f32, false, self.compression)?);
             self.times = times.to_vec();
         } else if times != self.times {
-            return Err(DataError::Unfit {
-                path: self.target.clone(),
-                place: Box::new(Place::trajectory(self.count)),
-                found: "other times than the first".to_string(),
-                needed: "the same times for all in the layout `pdebench`; the layout `cfo` has no such limit"
-                    .to_string(),
-            });
+            let needed =
+                "the same times for all in the layout `pdebench`; the layout `cfo` has no such limit";
+            return Err(self.root.unfit(self.count, "other times than the first", needed));
         }
         self.tensor.as_mut().expect("made with the first row").start(times.len())
-    }
-
-    fn write_coordinates(&self) -> Result<(), DataError> {
-        let root = &self.root;
-        if let Some(parameters) = &self.parameters {
-            for (name, &value) in self.description.parameter_names.iter().zip(parameters) {
-                root.number(name, value)?;
-            }
-        }
-        if self.description.shape.axes == 2 {
-            return Ok(());
-        }
-        let points = self.centres(0, self.description.shape.width);
-        root.dataset("x-coordinate", &[points.len()], &points)?;
-        // PDEBench's times have one entry more than frames.
-        let mut times = self.times.clone();
-        let last = times[times.len() - 1];
-        let step = if times.len() > 1 { last - times[times.len() - 2] } else { 1.0 };
-        times.push(last + step);
-        root.dataset("t-coordinate", &[times.len()], &single(&times)).map(drop)
     }
 }
 
@@ -117,7 +88,7 @@ fn single(numbers: &[f64]) -> Vec<f32> {
     numbers.iter().map(|&number| number as f32).collect()
 }
 
-impl Hdf5Layout for PdebenchOutput {
+impl Output for PdebenchOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         match self.description.shape.axes {
             1 => self.start_row(head.times)?,
@@ -145,6 +116,22 @@ impl Hdf5Layout for PdebenchOutput {
     }
 
     fn complete(&mut self) -> Result<(), DataError> {
-        self.write_coordinates()
+        let root = &self.root;
+        if let Some(parameters) = &self.parameters {
+            for (name, &value) in self.description.parameter_names.iter().zip(parameters) {
+                root.number(name, value)?;
+            }
+        }
+        if self.description.shape.axes == 2 {
+            return Ok(());
+        }
+        let points = self.centres(0, self.description.shape.width);
+        root.dataset("x-coordinate", &[points.len()], &points)?;
+        // PDEBench's times have one entry more than frames.
+        let mut times = self.times.clone();
+        let last = times[times.len() - 1];
+        let step = if times.len() > 1 { last - times[times.len() - 2] } else { 1.0 };
+        times.push(last + step);
+        root.dataset("t-coordinate", &[times.len()], &single(&times)).map(drop)
     }
 }

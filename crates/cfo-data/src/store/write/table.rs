@@ -1,10 +1,7 @@
 //! Writing the layout `cfo` in HDF5.
 
-use std::path::Path;
-
-use super::hdf5::{Growing, Hdf5Group, Hdf5Output};
-use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
-use super::{Compression, Head, WriteOptions};
+use super::hdf5::{Growing, Hdf5Group};
+use super::{Compression, Head, Output, WriteOptions};
 use crate::store::layout::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
 use crate::{DataError, Description, Split};
 
@@ -76,6 +73,11 @@ impl Columns {
         self.parameters.iter().skip(index).step_by(width.max(1)).copied().collect()
     }
 
+    /// Snapshots of the longest trajectory.
+    pub fn longest(&self) -> usize {
+        self.lengths.iter().max().map_or(0, |&length| length as usize)
+    }
+
     /// Whether lengths of trajectories differ from rows of `frames`.
     pub fn are_ragged(&self, frames: usize) -> bool {
         self.lengths.iter().any(|&length| length != frames as i64)
@@ -83,26 +85,23 @@ impl Columns {
 }
 
 impl TableOutput {
-    pub fn create(
-        temporary: &Path,
-        target: &Path,
+    pub fn new(
+        root: Hdf5Group,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Hdf5Writer<Self>, DataError> {
-        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
-            let output = Self {
-                root,
-                description: description.clone(),
-                frames: options.frames,
-                compression: options.compression,
-                is_double: options.is_double(),
-                values: None,
-                times: Times::None,
-                columns: Columns::default(),
-            };
-            output.write_labels()?;
-            Ok(output)
-        })
+    ) -> Result<Self, DataError> {
+        let output = Self {
+            root,
+            description: description.clone(),
+            frames: options.frames,
+            compression: options.compression,
+            is_double: options.is_double(),
+            values: None,
+            times: Times::None,
+            columns: Columns::default(),
+        };
+        output.write_labels()?;
+        Ok(output)
     }
 
     fn write_labels(&self) -> Result<(), DataError> {
@@ -139,33 +138,9 @@ impl TableOutput {
         }
         self.values.as_mut().expect("made above").start(frames)
     }
-
-    fn write_columns(&self) -> Result<(), DataError> {
-        let Columns { lengths, splits, parameters } = &self.columns;
-        let count = lengths.len();
-        let longest = lengths.iter().max().map_or(0, |&length| length as usize);
-        let frames = self.frames.unwrap_or(longest);
-        let root = &self.root;
-        if self.columns.are_ragged(frames) {
-            root.dataset("lengths", &[count], lengths)?;
-        }
-        if let Times::Shared(shared) = &self.times {
-            let mut times = shared.clone();
-            times.resize(frames, f64::NAN);
-            root.dataset("times", &[frames], &times)?;
-        }
-        if !splits.is_empty() {
-            root.dataset("split", &[count], splits)?;
-        }
-        let names = &self.description.parameter_names;
-        if !names.is_empty() {
-            root.dataset("parameters", &[count, names.len()], parameters)?.texts("names", names)?;
-        }
-        Ok(())
-    }
 }
 
-impl Hdf5Layout for TableOutput {
+impl Output for TableOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         self.start_values(head.times.len())?;
         let count = self.columns.lengths.len();
@@ -186,6 +161,24 @@ impl Hdf5Layout for TableOutput {
     }
 
     fn complete(&mut self) -> Result<(), DataError> {
-        self.write_columns()
+        let Columns { lengths, splits, parameters } = &self.columns;
+        let (count, frames) = (lengths.len(), self.frames.unwrap_or(self.columns.longest()));
+        let root = &self.root;
+        if self.columns.are_ragged(frames) {
+            root.dataset("lengths", &[count], lengths)?;
+        }
+        if let Times::Shared(shared) = &self.times {
+            let mut times = shared.clone();
+            times.resize(frames, f64::NAN);
+            root.dataset("times", &[frames], &times)?;
+        }
+        if !splits.is_empty() {
+            root.dataset("split", &[count], splits)?;
+        }
+        let names = &self.description.parameter_names;
+        if !names.is_empty() {
+            root.dataset("parameters", &[count, names.len()], parameters)?.texts("names", names)?;
+        }
+        Ok(())
     }
 }

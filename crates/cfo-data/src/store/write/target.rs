@@ -56,13 +56,9 @@ pub(super) fn check_description(target: &Path, description: &Description) -> Res
     if fits {
         return Ok(());
     }
-    Err(DataError::Unfit {
-        path: target.to_owned(),
-        place: Box::new(Place::default()),
-        found: format!("a description that contradicts itself: {description:?}"),
-        needed: "one period flag and domain for each space axis, and a name for each channel or none"
-            .to_string(),
-    })
+    let found = format!("a description that contradicts itself: {description:?}");
+    let needed = "one period flag and domain for each space axis, and a name for each channel or none";
+    Err(DataError::unfit(target, Place::default(), found, needed))
 }
 
 fn directory_of(target: &Path) -> &Path {

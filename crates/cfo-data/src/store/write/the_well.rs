@@ -1,19 +1,17 @@
 //! Writing files for The Well's `WellDataset`: each channel a scalar field, each parameter a scalar.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::channels::Channels;
 use super::grid::{axis_names, centres, dataset_names};
-use super::hdf5::{Hdf5Group, Hdf5Output};
-use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
+use super::hdf5::Hdf5Group;
 use super::table::{Columns, Times};
-use super::{Compression, Head, WriteOptions};
-use crate::{DataError, Description, Place};
+use super::{Compression, Head, Output, WriteOptions};
+use crate::{DataError, Description};
 
 /// A file of The Well that is being written.
 pub(crate) struct TheWellOutput {
     root: Hdf5Group,
-    target: PathBuf,
     description: Description,
     compression: Compression,
     dimensions: Hdf5Group,
@@ -26,56 +24,27 @@ pub(crate) struct TheWellOutput {
 }
 
 impl TheWellOutput {
-    pub fn create(
-        temporary: &Path,
+    pub fn new(
+        root: Hdf5Group,
         target: &Path,
         description: &Description,
         options: &WriteOptions,
-    ) -> Result<Hdf5Writer<Self>, DataError> {
+    ) -> Result<Self, DataError> {
         if description.shape.axes == 0 {
-            let what = "a system without space axes in the layout `the-well`".to_string();
-            return Err(DataError::Unsupported { path: target.to_owned(), what });
+            let what = "a system without space axes in the layout `the-well`";
+            return Err(DataError::unsupported(target, what));
         }
-        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
-            Ok(Self {
-                target: target.to_owned(),
-                description: description.clone(),
-                compression: options.compression,
-                dimensions: root.group("dimensions")?,
-                fields: root.group("t0_fields")?,
-                root,
-                channels: None,
-                frames: 0,
-                times: Times::None,
-                columns: Columns::default(),
-            })
+        Ok(Self {
+            description: description.clone(),
+            compression: options.compression,
+            dimensions: root.group("dimensions")?,
+            fields: root.group("t0_fields")?,
+            root,
+            channels: None,
+            frames: 0,
+            times: Times::None,
+            columns: Columns::default(),
         })
-    }
-
-    fn write_rest(&self) -> Result<(), DataError> {
-        let root = &self.root;
-        let shape = self.description.shape;
-        root.text("dataset_name", &self.description.system)?;
-        root.text("grid_type", "cartesian")?;
-        root.number("n_spatial_dims", shape.axes as i64)?;
-        root.number("n_trajectories", self.columns.lengths.len() as i64)?;
-        root.texts("simulation_parameters", &[])?;
-        self.write_dimensions()?;
-        self.write_boundaries(&root.group("boundary_conditions")?)?;
-        self.write_parameters(&root.group("scalars")?)?;
-        if let Some(channels) = &self.channels {
-            for (_, row) in &channels.rows {
-                row.dataset.flags("dim_varying", &vec![true; shape.axes])?;
-                row.dataset.flag("sample_varying", true)?;
-                row.dataset.flag("time_varying", true)?;
-            }
-            let names: Vec<String> = channels.rows.iter().map(|(name, _)| name.clone()).collect();
-            self.fields.texts("field_names", &names)?;
-        }
-        for order in ["t1_fields", "t2_fields"] {
-            root.group(order)?.texts("field_names", &[])?;
-        }
-        Ok(())
     }
 
     fn write_dimensions(&self) -> Result<(), DataError> {
@@ -129,7 +98,7 @@ impl TheWellOutput {
     }
 }
 
-impl Hdf5Layout for TheWellOutput {
+impl Output for TheWellOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         let frames = head.times.len();
         let count = self.columns.lengths.len();
@@ -140,15 +109,9 @@ impl Hdf5Layout for TheWellOutput {
                 Some(Channels::create(&self.fields, &self.description, &[], rows, self.compression)?);
         }
         if frames != self.frames {
-            return Err(DataError::Unfit {
-                path: self.target.clone(),
-                place: Box::new(Place::trajectory(count)),
-                found: format!("{frames} snapshots"),
-                needed: format!(
-                    "{}, as many as the first, in the layout `the-well`; the layout `cfo` has no such limit",
-                    self.frames
-                ),
-            });
+            let limit = "in the layout `the-well`; the layout `cfo` has no such limit";
+            let needed = format!("{}, as many as the first, {limit}", self.frames);
+            return Err(self.root.unfit(count, format!("{frames} snapshots"), needed));
         }
         self.times.push(&self.dimensions, "time", head.times, count, Some(frames))?;
         self.columns.push(head);
@@ -160,6 +123,28 @@ impl Hdf5Layout for TheWellOutput {
     }
 
     fn complete(&mut self) -> Result<(), DataError> {
-        self.write_rest()
+        let root = &self.root;
+        let shape = self.description.shape;
+        root.text("dataset_name", &self.description.system)?;
+        root.text("grid_type", "cartesian")?;
+        root.number("n_spatial_dims", shape.axes as i64)?;
+        root.number("n_trajectories", self.columns.lengths.len() as i64)?;
+        root.texts("simulation_parameters", &[])?;
+        self.write_dimensions()?;
+        self.write_boundaries(&root.group("boundary_conditions")?)?;
+        self.write_parameters(&root.group("scalars")?)?;
+        if let Some(channels) = &self.channels {
+            for (_, row) in &channels.rows {
+                row.dataset.flags("dim_varying", &vec![true; shape.axes])?;
+                row.dataset.flag("sample_varying", true)?;
+                row.dataset.flag("time_varying", true)?;
+            }
+            let names: Vec<String> = channels.rows.iter().map(|(name, _)| name.clone()).collect();
+            self.fields.texts("field_names", &names)?;
+        }
+        for order in ["t1_fields", "t2_fields"] {
+            root.group(order)?.texts("field_names", &[])?;
+        }
+        Ok(())
     }
 }

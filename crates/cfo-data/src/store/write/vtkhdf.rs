@@ -3,13 +3,10 @@
 //! The arrays have an axis for the steps and the image's own axes, without one for the depth. VTK interprets further
 //! axes as components of a vector.
 
-use std::path::{Path, PathBuf};
-
 use super::grid::{channel, channel_names, dataset_names, origin_and_spacing};
-use super::hdf5::{Hdf5Dataset, Hdf5Group, Hdf5Output};
-use super::hdf5_layout::{Hdf5Layout, Hdf5Writer};
-use super::{Compression, Head, WriteOptions};
-use crate::{DataError, Description, FieldShape, Place};
+use super::hdf5::{Hdf5Dataset, Hdf5Group};
+use super::{Compression, Head, Output, WriteOptions};
+use crate::{DataError, Description, FieldShape};
 
 /// Version of the format: the first with images over time.
 const VERSION: [i64; 2] = [2, 0];
@@ -17,7 +14,6 @@ const VERSION: [i64; 2] = [2, 0];
 /// A VTKHDF file that is being written.
 pub(crate) struct VtkhdfOutput {
     root: Hdf5Group,
-    target: PathBuf,
     description: Description,
     compression: Compression,
     /// One array for each channel, after the trajectory was started.
@@ -26,22 +22,9 @@ pub(crate) struct VtkhdfOutput {
 }
 
 impl VtkhdfOutput {
-    pub fn create(
-        temporary: &Path,
-        target: &Path,
-        description: &Description,
-        options: &WriteOptions,
-    ) -> Result<Hdf5Writer<Self>, DataError> {
-        Hdf5Writer::create(Hdf5Output::create(temporary, target)?, |root| {
-            Ok(Self {
-                root,
-                target: target.to_owned(),
-                description: description.clone(),
-                compression: options.compression,
-                arrays: Vec::new(),
-                written: 0,
-            })
-        })
+    pub fn new(root: Hdf5Group, description: &Description, options: &WriteOptions) -> Self {
+        let (description, compression) = (description.clone(), options.compression);
+        Self { root, description, compression, arrays: Vec::new(), written: 0 }
     }
 
     fn write_image(&self, root: &Hdf5Group) -> Result<(), DataError> {
@@ -83,15 +66,11 @@ impl VtkhdfOutput {
     }
 }
 
-impl Hdf5Layout for VtkhdfOutput {
+impl Output for VtkhdfOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         if !self.arrays.is_empty() {
-            return Err(DataError::Unfit {
-                path: self.target.clone(),
-                place: Box::new(Place::trajectory(1)),
-                found: "another trajectory".to_string(),
-                needed: "one alone: the layout `vtkhdf` has one list of times".to_string(),
-            });
+            let needed = "one alone: the layout `vtkhdf` has one list of times";
+            return Err(self.root.unfit(1, "another trajectory", needed));
         }
         let FieldShape { axes, height, width, .. } = self.description.shape;
         let extent: &[usize] = match axes {
@@ -120,10 +99,6 @@ impl Hdf5Layout for VtkhdfOutput {
             array.write(self.written, frames, &channel(values, shape.channels, index))?;
         }
         self.written += frames;
-        Ok(())
-    }
-
-    fn complete(&mut self) -> Result<(), DataError> {
         Ok(())
     }
 }

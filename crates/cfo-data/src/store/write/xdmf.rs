@@ -15,12 +15,10 @@ pub(super) fn beside(companion: &Path) -> Result<PathBuf, DataError> {
     let target = companion.with_extension("h5");
     match target == companion {
         false => Ok(target),
-        true => Err(DataError::Argument {
-            what: "the name of the XDMF file",
-            found: format!("`{}`", companion.display()),
-            needed: "one that does not end in `.h5`: the numbers are stored in a file of that name"
-                .to_string(),
-        }),
+        true => {
+            let needed = "one that does not end in `.h5`: the numbers are stored in a file of that name";
+            Err(bad_name(companion, needed))
+        }
     }
 }
 
@@ -32,16 +30,15 @@ pub(super) fn beside(companion: &Path) -> Result<PathBuf, DataError> {
 pub fn describe_as_xdmf(file: &TrajectoryFile, companion: &Path, force: bool) -> Result<(), DataError> {
     let named = resolve(companion, force)?;
     if file.layout() != Layout::Cfo || !is_same(&beside(&named)?, file.path()) {
-        return Err(DataError::Argument {
-            what: "the name of the XDMF file",
-            found: format!("`{}`", companion.display()),
-            needed: format!(
-                "the name of a file of layout `cfo` with another extension, not of `{}`",
-                file.path().display()
-            ),
-        });
+        let other = file.path().display();
+        let needed = format!("the name of a file of layout `cfo` with another extension, not of `{other}`");
+        return Err(bad_name(companion, needed));
     }
     appear(write(&named, file.path(), file)?, &named, force)
+}
+
+fn bad_name(companion: &Path, needed: impl Into<String>) -> DataError {
+    DataError::argument("the name of the XDMF file", format!("`{}`", companion.display()), needed)
 }
 
 /// Whether two paths refer to the same file.
@@ -103,10 +100,8 @@ impl Document<'_> {
         times: &[f64],
         parameters: &[f64],
     ) -> io::Result<()> {
-        writeln!(
-            output,
-            "    <Grid Name=\"trajectory {trajectory}\" GridType=\"Collection\" CollectionType=\"Temporal\">"
-        )?;
+        let kind = r#"GridType="Collection" CollectionType="Temporal""#;
+        writeln!(output, "    <Grid Name=\"trajectory {trajectory}\" {kind}>")?;
         for (name, value) in self.description.parameter_names.iter().zip(parameters) {
             writeln!(output, "      <Information Name=\"{}\" Value=\"{value}\"/>", escaped(name))?;
         }

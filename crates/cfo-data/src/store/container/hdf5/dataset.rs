@@ -6,11 +6,11 @@ use hdf5_reader::error::{ByteOrder, Error};
 use hdf5_reader::filters::{FILTER_FLETCHER32, FILTER_SHUFFLE, FilterRegistry};
 use hdf5_reader::messages::HdfMessage;
 use hdf5_reader::messages::datatype::Datatype;
-use hdf5_reader::{Dataset, FileStorage, H5Type, Hdf5File, SliceInfo, SliceInfoElem};
+use hdf5_reader::{Attribute, Dataset, FileStorage, H5Type, Hdf5File, SliceInfo, SliceInfoElem};
 
 use super::chunks::Chunks;
 use super::number::{Real, number_size};
-use super::{GROWTH, Hdf5, failure, is_absent, numbers, texts};
+use super::{GROWTH, Hdf5, existing, failure, numbers, texts};
 use crate::store::container::array::{Array, Block, Origin, elements, shape_text};
 use crate::{DataError, Place};
 
@@ -92,25 +92,15 @@ impl Hdf5Array {
         self.attribute(name)?.map(|attribute| texts(&self.origin.path, &attribute)).transpose()
     }
 
-    fn attribute(&self, name: &str) -> Result<Option<hdf5_reader::Attribute>, DataError> {
-        match self.dataset.attribute(name) {
-            Ok(attribute) => Ok(Some(attribute)),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(failure(&self.origin.path, Place::dataset(name), error)),
-        }
+    fn attribute(&self, name: &str) -> Result<Option<Attribute>, DataError> {
+        existing(&self.origin.path, name, self.dataset.attribute(name))
     }
 
     /// The chunks of the dataset, if it has any.
     pub fn chunks(&self) -> Result<Option<&Chunks>, Error> {
         if self.chunks.get().is_none() {
-            let chunks = Chunks::open(
-                &self.file,
-                &self.numbers,
-                &self.filters,
-                &self.dataset,
-                &self.shape,
-                self.size,
-            )?;
+            let Self { file, numbers, filters, dataset, shape, size, .. } = self;
+            let chunks = Chunks::open(file, numbers, filters, dataset, shape, *size)?;
             // Another thread may have been faster; both results are equal.
             let _ = self.chunks.set(chunks);
         }

@@ -18,7 +18,7 @@ pub(crate) use dataset::Hdf5Array;
 use hdf5_reader::error::Error;
 use hdf5_reader::filters::{FILTER_FLETCHER32, FilterRegistry};
 use hdf5_reader::messages::filter_pipeline::FilterDescription;
-use hdf5_reader::{FileStorage, Hdf5File, OpenOptions};
+use hdf5_reader::{Attribute, FileStorage, Hdf5File, OpenOptions};
 use number::{Real, number_size};
 
 use crate::{DataError, Place};
@@ -64,18 +64,15 @@ pub(crate) struct Members {
 impl Hdf5 {
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let bytes = fs_err::metadata(path).map_err(|error| DataError::reading(path, error))?.len();
-        let limit = usize::try_from(bytes.saturating_mul(GROWTH)).unwrap_or(usize::MAX);
+        let [whole, limit] =
+            [1, GROWTH].map(|growth| usize::try_from(bytes.saturating_mul(growth)).unwrap_or(usize::MAX));
         let options = OpenOptions::default()
             .with_filter_registry(filters())
             .with_chunk_cache_bytes(0)
             .with_max_chunk_bytes(limit.min(hdf5_reader::DEFAULT_MAX_CHUNK_BYTES))
             .with_max_read_bytes(limit)
             // Headers are never compressed.
-            .with_max_object_header_bytes(
-                usize::try_from(bytes)
-                    .unwrap_or(usize::MAX)
-                    .min(hdf5_reader::DEFAULT_MAX_OBJECT_HEADER_BYTES),
-            );
+            .with_max_object_header_bytes(whole.min(hdf5_reader::DEFAULT_MAX_OBJECT_HEADER_BYTES));
         let path = Arc::new(path.to_owned());
         let failed = |error| failure(&path, Place::default(), error);
         let numbers = Arc::new(FileStorage::open(path.as_path()).map_err(failed)?);
@@ -90,12 +87,10 @@ impl Hdf5 {
 
     /// The members of the group `name`; empty if it does not exist.
     pub fn members(&self, name: &str) -> Result<Members, DataError> {
-        let failed = |error| failure(&self.path, Place::dataset(name), error);
-        let group = match self.file.group(name) {
-            Ok(group) => group,
-            Err(error) if is_absent(&error) => return Ok(Members { groups: vec![], datasets: vec![] }),
-            Err(error) => return Err(failed(error)),
+        let Some(group) = existing(&self.path, name, self.file.group(name))? else {
+            return Ok(Members { groups: vec![], datasets: vec![] });
         };
+        let failed = |error| failure(&self.path, Place::dataset(name), error);
         let (mut groups, mut datasets) = group.member_names().map_err(failed)?;
         groups.sort_unstable();
         datasets.sort_unstable();
@@ -116,11 +111,8 @@ impl Hdf5 {
 
     /// The dataset `name`, if it exists.
     pub fn find_dataset(&self, name: &str) -> Result<Option<Hdf5Array>, DataError> {
-        match self.file.dataset(name) {
-            Ok(dataset) => Hdf5Array::new(self, name, dataset).map(Some),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(failure(&self.path, Place::dataset(name), error)),
-        }
+        let found = existing(&self.path, name, self.file.dataset(name))?;
+        found.map(|dataset| Hdf5Array::new(self, name, dataset)).transpose()
     }
 
     /// The numbers of an attribute of a group, if it exists.
@@ -142,31 +134,23 @@ impl Hdf5 {
             .collect()
     }
 
-    fn group_attribute(&self, group: &str, name: &str) -> Result<Option<hdf5_reader::Attribute>, DataError> {
+    fn group_attribute(&self, group: &str, name: &str) -> Result<Option<Attribute>, DataError> {
         let found = self.file.group(group).and_then(|group| group.attribute(name));
-        match found {
-            Ok(attribute) => Ok(Some(attribute)),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(failure(&self.path, Place::dataset(name), error)),
-        }
+        existing(&self.path, name, found)
     }
 }
 
-fn numbers(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<f64>, DataError> {
+fn numbers(path: &Path, attribute: &Attribute) -> Result<Vec<f64>, DataError> {
     if number_size(&attribute.datatype).is_none() {
-        return Err(DataError::Unfit {
-            path: path.to_owned(),
-            place: Box::new(Place::dataset(&attribute.name)),
-            found: format!("{:?}", attribute.datatype),
-            needed: "real numbers".to_string(),
-        });
+        let (place, found) = (Place::dataset(&attribute.name), format!("{:?}", attribute.datatype));
+        return Err(DataError::unfit(path, place, found, "real numbers"));
     }
     let values = attribute.read_1d::<Real>();
     let values = values.map_err(|error| failure(path, Place::dataset(&attribute.name), error))?;
     Ok(values.into_iter().map(|Real(value)| value).collect())
 }
 
-fn texts(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<String>, DataError> {
+fn texts(path: &Path, attribute: &Attribute) -> Result<Vec<String>, DataError> {
     let texts = match attribute.shape.as_slice() {
         [] => attribute.read_string().map(|text| vec![text]),
         // h5py writes an empty list as an empty array of numbers.
@@ -174,6 +158,15 @@ fn texts(path: &Path, attribute: &hdf5_reader::Attribute) -> Result<Vec<String>,
         _ => attribute.read_strings(),
     };
     texts.map_err(|error| failure(path, Place::dataset(&attribute.name), error))
+}
+
+/// What was found under a name; `None` if there is nothing.
+fn existing<T>(path: &Path, name: &str, found: Result<T, Error>) -> Result<Option<T>, DataError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(failure(path, Place::dataset(name), error)),
+    }
 }
 
 fn is_absent(error: &Error) -> bool {
@@ -188,19 +181,15 @@ fn failure(path: &Path, place: Place, error: Error) -> DataError {
     match error {
         Error::Context { source, .. } => failure(path, place, *source),
         Error::Io(source) => DataError::reading(path, source),
-        Error::UnsupportedFilter(what) => DataError::Unsupported {
-            path: path.to_owned(),
-            what: format!("the compression of {place} ({what})"),
-        },
-        Error::UnsupportedEncoding(what) => DataError::Unsupported {
-            path: path.to_owned(),
-            what: format!("the encoding of {place} ({what})"),
-        },
+        Error::UnsupportedFilter(what) => {
+            DataError::unsupported(path, format!("the compression of {place} ({what})"))
+        }
+        Error::UnsupportedEncoding(what) => {
+            DataError::unsupported(path, format!("the encoding of {place} ({what})"))
+        }
         Error::UnsupportedLayoutClass(VIRTUAL) => {
             DataError::Elsewhere { path: path.to_owned(), place: Box::new(place), kind: "virtual" }
         }
-        other => {
-            DataError::Damaged { path: path.to_owned(), place: Box::new(place), detail: other.to_string() }
-        }
+        other => DataError::damaged(path, place, other.to_string()),
     }
 }

@@ -68,7 +68,7 @@ impl Member {
     ) -> Result<Self, DataError> {
         if entry.flags & 1 != 0 || ![STORED, DEFLATED].contains(&entry.method) {
             let what = format!("the compression or encryption of `{}`", entry.name);
-            return Err(DataError::Unsupported { path: origin.path.to_path_buf(), what });
+            return Err(DataError::unsupported(&origin.path, what));
         }
         let mut local = [0; LOCAL_BYTES];
         let placed = |fault: Fault| fault.at(&origin.path, origin.place());

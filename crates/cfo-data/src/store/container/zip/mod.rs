@@ -57,11 +57,7 @@ impl Fault {
     fn at(self, path: &Path, place: Place) -> DataError {
         match self {
             Self::Io(error) => DataError::reading(path, error),
-            Self::Damaged(detail) => DataError::Damaged {
-                path: path.to_owned(),
-                place: Box::new(place),
-                detail: detail.to_string(),
-            },
+            Self::Damaged(detail) => DataError::damaged(path, place, detail),
         }
     }
 }
