@@ -1,9 +1,10 @@
 //! The thread that speaks with the other ranks. It alone calls MPI; the rest of the process sends it orders.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{RanksError, Result};
@@ -69,33 +70,8 @@ pub(crate) fn park() -> ! {
     }
 }
 
-/// What the messenger is asked to do.
-pub(crate) enum Order {
-    Sum {
-        numbers: Numbers,
-        order: Sum,
-        reply: Sender<Numbers>,
-    },
-    Broadcast {
-        bytes: Vec<u8>,
-        reply: Sender<Vec<u8>>,
-    },
-    Gather {
-        bytes: Vec<u8>,
-        reply: Sender<Vec<Vec<u8>>>,
-    },
-    /// The process begins or ends to wait for the others elsewhere, on a GPU.
-    Watch {
-        begins: bool,
-    },
-    Fail {
-        text: String,
-        reply: Sender<()>,
-    },
-    Finish {
-        reply: Sender<()>,
-    },
-}
+/// An order to the messenger's thread; the thread ends after one that breaks.
+pub(crate) type Order = Box<dyn FnOnce(&mut Messenger) -> ControlFlow<()> + Send>;
 
 /// The thread's state.
 pub(crate) struct Messenger {
@@ -122,20 +98,9 @@ impl Messenger {
     pub(crate) fn serve(&mut self, orders: &Receiver<Order>) {
         loop {
             match orders.recv_timeout(4 * GLANCE) {
-                Ok(Order::Finish { reply }) => {
-                    self.finish();
-                    let _ = reply.send(());
-                    return;
-                }
-                Ok(Order::Fail { text, reply }) => {
-                    self.fail(&text);
-                    let _ = reply.send(());
-                    return;
-                }
-                Ok(Order::Watch { begins }) => self.watched = begins.then(|| (Instant::now(), false)),
                 Ok(order) => {
-                    if let Err(error) = self.carry_out(order) {
-                        self.end(&error);
+                    if order(self).is_break() {
+                        return;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -143,37 +108,28 @@ impl Messenger {
                     self.beat();
                     self.look_after();
                 }
-                // Whoever ordered is gone without a word: the process is ending.
+                // All senders are dropped without a last order: the process is ending.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    fn carry_out(&mut self, order: Order) -> Result<()> {
+    /// Does the work of a communication, in which all ranks take part.
+    pub(crate) fn communicate<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> T {
         self.sequence += 1;
-        // Who ordered may be gone; the others still wait for this rank.
-        match order {
-            Order::Sum { mut numbers, order, reply } => {
-                match order {
-                    Sum::Any => self.sum(&mut numbers)?,
-                    Sum::Tree(shards) => self.sum_in_tree(&mut numbers, shards)?,
-                }
-                let _ = reply.send(numbers);
-            }
-            Order::Broadcast { bytes, reply } => {
-                let _ = reply.send(self.broadcast(bytes)?);
-            }
-            Order::Gather { bytes, reply } => {
-                let _ = reply.send(self.gather(&bytes)?);
-            }
-            Order::Watch { .. } | Order::Fail { .. } | Order::Finish { .. } => {
-                unreachable!("these are no communications")
-            }
-        }
-        Ok(())
+        work(self).unwrap_or_else(|error| self.end(&error))
     }
 
-    fn sum(&mut self, numbers: &mut Numbers) -> Result<()> {
+    /// Sums numbers over all ranks.
+    pub(crate) fn sum(&mut self, mut numbers: Numbers, order: Sum) -> Result<Numbers> {
+        match order {
+            Sum::Any => self.sum_in_any_order(&mut numbers)?,
+            Sum::Tree(shards) => self.sum_in_tree(&mut numbers, shards)?,
+        }
+        Ok(numbers)
+    }
+
+    fn sum_in_any_order(&mut self, numbers: &mut Numbers) -> Result<()> {
         // SAFETY: the numbers are held here until the request is done.
         #[allow(unsafe_code)]
         let request = unsafe { self.mpi.start_sum(numbers.span())? };
@@ -282,7 +238,7 @@ impl Messenger {
     }
 
     /// Leaves the job together with the others, however long they still take.
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.sequence += 1;
         let (mut own, mut all) = (vec![0_u8], vec![0_u8; self.mpi.size]);
         // SAFETY: both are held here until the request is done.

@@ -1,10 +1,12 @@
 //! This process among the others.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
+use std::time::Instant;
 
 use crate::error::{RanksError, Result};
-use crate::messenger::{Order, Sum, Summing, park};
+use crate::messenger::{Messenger, Order, Sum, Summing, park};
 use crate::numbers::Numbers;
 
 /// Who a rank is.
@@ -74,9 +76,7 @@ impl Ranks {
 
     /// Starts to sum numbers over all ranks; every rank gets the sum.
     pub fn start_sum(&self, numbers: Numbers, order: Sum) -> Summing {
-        let (reply, answer) = channel();
-        self.order(Order::Sum { numbers, order, reply });
-        Summing::new(answer)
+        Summing::new(self.communicate(move |messenger| messenger.sum(numbers, order)))
     }
 
     /// The sum of numbers over all ranks.
@@ -89,23 +89,25 @@ impl Ranks {
 
     /// Rank 0's bytes; those of the others are not looked at.
     pub fn broadcast(&self, bytes: &[u8]) -> Vec<u8> {
-        let (reply, answer) = channel();
         let bytes = if self.is_first() { bytes.to_vec() } else { Vec::new() };
-        self.order(Order::Broadcast { bytes, reply });
+        let answer = self.communicate(move |messenger| messenger.broadcast(bytes));
         answer.recv().unwrap_or_else(|_| park())
     }
 
     /// The bytes of all ranks, by rank.
     pub fn gather(&self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let (reply, answer) = channel();
-        self.order(Order::Gather { bytes: bytes.to_vec(), reply });
+        let bytes = bytes.to_vec();
+        let answer = self.communicate(move |messenger| messenger.gather(&bytes));
         answer.recv().unwrap_or_else(|_| park())
     }
 
     /// Says that this process begins or ends to wait for the others where MPI does not see it, as for a sum between GPUs: that
     /// it waits for no longer than for any other communication.
     pub fn watch(&self, begins: bool) {
-        self.order(Order::Watch { begins });
+        self.order(move |messenger| {
+            messenger.watched = begins.then(|| (Instant::now(), false));
+            ControlFlow::Continue(())
+        });
     }
 
     /// Refuses to go on where a rank has something else than rank 0; all ranks refuse alike.
@@ -130,21 +132,46 @@ impl Ranks {
     ///
     /// Rank 0 speaks for itself before it calls this.
     pub fn abort(&self, text: &str) {
-        let (reply, answer) = channel();
-        self.order(Order::Fail { text: text.into(), reply });
-        answer.recv().unwrap_or_else(|_| park());
+        let text = text.to_owned();
+        self.end_with(move |messenger| messenger.fail(&text)).unwrap_or_else(|_| park());
     }
 
     /// Leaves the job when all others do. Nothing is called afterwards.
     pub fn finish(&self) {
-        let (reply, answer) = channel();
-        self.order(Order::Finish { reply });
         // A messenger that has failed has ended the process.
-        let _ = answer.recv();
+        let _ = self.end_with(Messenger::finish);
     }
 
-    fn order(&self, order: Order) {
-        if self.orders.send(order).is_err() {
+    /// Orders a communication; returns where its result arrives.
+    fn communicate<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Messenger) -> Result<T> + Send + 'static,
+    ) -> Receiver<T> {
+        let (reply, answer) = channel();
+        self.order(move |messenger| {
+            // The receiver may be gone; the other ranks still wait for this one.
+            let _ = reply.send(messenger.communicate(work));
+            ControlFlow::Continue(())
+        });
+        answer
+    }
+
+    /// Orders the last work of the messenger and waits until it is done.
+    fn end_with(
+        &self,
+        work: impl FnOnce(&mut Messenger) + Send + 'static,
+    ) -> std::result::Result<(), RecvError> {
+        let (reply, answer) = channel();
+        self.order(move |messenger| {
+            work(messenger);
+            let _ = reply.send(());
+            ControlFlow::Break(())
+        });
+        answer.recv()
+    }
+
+    fn order(&self, order: impl FnOnce(&mut Messenger) -> ControlFlow<()> + Send + 'static) {
+        if self.orders.send(Box::new(order)).is_err() {
             // The messenger is gone only where the process is ending.
             park();
         }

@@ -16,35 +16,40 @@ pub(crate) use abi::{Abi, Constants};
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("handles of MPI are passed as 64-bit words, of which an integer is the first half");
 
-type Words2 = unsafe extern "C" fn(usize, *mut c_int) -> c_int;
+/// Defines the functions that are called, and how they are found in a library.
+macro_rules! functions {
+    ($($field:ident: $name:literal ($($argument:ty),*);)*) => {
+        /// The functions that are called, with handles as words.
+        #[derive(Clone, Copy)]
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
 
-/// The functions that are called, with handles as words.
-#[derive(Clone, Copy)]
-struct Functions {
-    init_thread: unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int) -> c_int,
-    finalize: unsafe extern "C" fn() -> c_int,
-    abort: unsafe extern "C" fn(usize, c_int) -> c_int,
-    comm_rank: Words2,
-    comm_size: Words2,
-    set_errhandler: unsafe extern "C" fn(usize, usize) -> c_int,
-    library_version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int,
-    iallreduce:
-        unsafe extern "C" fn(*const c_void, *mut c_void, c_int, usize, usize, usize, *mut u64) -> c_int,
-    ibcast: unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, usize, *mut u64) -> c_int,
-    iallgather: unsafe extern "C" fn(
-        *const c_void,
-        c_int,
-        usize,
-        *mut c_void,
-        c_int,
-        usize,
-        usize,
-        *mut u64,
-    ) -> c_int,
-    isend: unsafe extern "C" fn(*const c_void, c_int, usize, c_int, c_int, usize, *mut u64) -> c_int,
-    irecv: unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, usize, *mut u64) -> c_int,
-    iprobe: unsafe extern "C" fn(c_int, c_int, usize, *mut c_int, *mut c_void) -> c_int,
-    test: unsafe extern "C" fn(*mut u64, *mut c_int, *mut c_void) -> c_int,
+        impl Functions {
+            /// The functions of a library, or the name of one that it lacks.
+            fn of(library: &Library) -> std::result::Result<Self, &'static str> {
+                // SAFETY: the types are those that the standard gives the functions of these names.
+                Ok(unsafe { Self { $($field: *library.get($name.as_bytes()).map_err(|_| $name)?,)* } })
+            }
+        }
+    };
+}
+
+functions! {
+    init_thread: "MPI_Init_thread" (*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+    finalize: "MPI_Finalize" ();
+    abort: "MPI_Abort" (usize, c_int);
+    comm_rank: "MPI_Comm_rank" (usize, *mut c_int);
+    comm_size: "MPI_Comm_size" (usize, *mut c_int);
+    set_errhandler: "MPI_Comm_set_errhandler" (usize, usize);
+    library_version: "MPI_Get_library_version" (*mut c_char, *mut c_int);
+    iallreduce: "MPI_Iallreduce" (*const c_void, *mut c_void, c_int, usize, usize, usize, *mut u64);
+    ibcast: "MPI_Ibcast" (*mut c_void, c_int, usize, c_int, usize, *mut u64);
+    iallgather: "MPI_Iallgather" (*const c_void, c_int, usize, *mut c_void, c_int, usize, usize, *mut u64);
+    isend: "MPI_Isend" (*const c_void, c_int, usize, c_int, c_int, usize, *mut u64);
+    irecv: "MPI_Irecv" (*mut c_void, c_int, usize, c_int, c_int, usize, *mut u64);
+    iprobe: "MPI_Iprobe" (c_int, c_int, usize, *mut c_int, *mut c_void);
+    test: "MPI_Test" (*mut u64, *mut c_int, *mut c_void);
 }
 
 /// What a message is for.
@@ -121,7 +126,7 @@ impl Mpi {
         let abi = Abi::of(&library, &file.file_name().unwrap_or_default().to_string_lossy());
         let missing = |name: &str| bad(format!("it has no `{name}`"));
         let constants = Constants::of(abi, &library).map_err(missing)?;
-        let functions = functions(&library).map_err(missing)?;
+        let functions = Functions::of(&library).map_err(missing)?;
         let mut provided = 0;
         // SAFETY: null arguments are allowed; the functions have the types that the standard gives them.
         let code = unsafe {
@@ -289,28 +294,4 @@ fn check(call: &'static str, code: c_int) -> Result<()> {
         0 => Ok(()),
         code => Err(RanksError::Call { call, code }),
     }
-}
-
-fn functions(library: &Library) -> std::result::Result<Functions, &'static str> {
-    /// The address of a function, as what it is needed as.
-    fn function<T: Copy>(library: &Library, name: &'static str) -> std::result::Result<T, &'static str> {
-        // SAFETY: the types above are those that the standard gives the functions of these names.
-        unsafe { library.get::<T>(name.as_bytes()) }.map(|symbol| *symbol).map_err(|_| name)
-    }
-    Ok(Functions {
-        init_thread: function(library, "MPI_Init_thread")?,
-        finalize: function(library, "MPI_Finalize")?,
-        abort: function(library, "MPI_Abort")?,
-        comm_rank: function(library, "MPI_Comm_rank")?,
-        comm_size: function(library, "MPI_Comm_size")?,
-        set_errhandler: function(library, "MPI_Comm_set_errhandler")?,
-        library_version: function(library, "MPI_Get_library_version")?,
-        iallreduce: function(library, "MPI_Iallreduce")?,
-        ibcast: function(library, "MPI_Ibcast")?,
-        iallgather: function(library, "MPI_Iallgather")?,
-        isend: function(library, "MPI_Isend")?,
-        irecv: function(library, "MPI_Irecv")?,
-        iprobe: function(library, "MPI_Iprobe")?,
-        test: function(library, "MPI_Test")?,
-    })
 }
