@@ -32,8 +32,11 @@ mod path;
 mod philox;
 mod smoother;
 pub mod stencil;
-#[cfg(any(test, feature = "test-problems"))]
-pub mod test_problems;
+#[cfg(test)]
+extern crate self as cfo_numerics;
+#[cfg(test)]
+#[path = "../tests/problems/mod.rs"]
+mod test_problems;
 mod time_grid;
 mod wavelet;
 

@@ -118,11 +118,6 @@ impl TimeGrid {
         Ok(Self { times })
     }
 
-    /// Returns the times.
-    pub fn into_vec(self) -> Vec<f64> {
-        self.times
-    }
-
     /// The grid of a range of neighbouring knots.
     ///
     /// # Errors
@@ -253,7 +248,7 @@ mod tests {
     #[test]
     fn parts_are_grids_or_empty() {
         let grid = TimeGrid::new(vec![0.0, 1.0, 3.0]).unwrap();
-        assert_eq!(grid.part(1..3).unwrap().into_vec(), [1.0, 3.0]);
+        assert_eq!(grid.part(1..3).unwrap()[..], [1.0, 3.0]);
         assert_eq!(grid.part(2..2), Err(TimeGridError::Empty));
     }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use cfo_numerics::ode::{Controller, DOPRI5, Stepper, Steps, TSIT5, VectorField, integrate};
-use cfo_numerics::test_problems::Lorenz;
+
+mod problems;
+use problems::Lorenz;
 
 /// Tolerance on steps. Round-off of a state, 1e-16, is up to 1e-7 of an error estimate, which is a difference of states
 /// of the size of the tolerance (1e-9). A step depends on its fifth root, and the next steps inherit the change.

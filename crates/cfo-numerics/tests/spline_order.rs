@@ -2,8 +2,10 @@
 //! knots, that of a quintic path second-order.
 
 use cfo_numerics::ode::{Controller, Steps, TSIT5, VectorField, integrate};
-use cfo_numerics::test_problems::Lorenz;
 use cfo_numerics::{Path, Philox, Segment, Spline};
+
+mod problems;
+use problems::Lorenz;
 
 const STEP: f64 = 0.005;
 const FRAMES: usize = 1001;

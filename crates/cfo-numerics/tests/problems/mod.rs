@@ -1,6 +1,7 @@
-//! Vector fields, most with exact solutions, for tests, benches and docs.
+//! Vector fields, most with exact solutions, for tests of this crate.
+#![allow(dead_code, reason = "each test uses some of them")]
 
-use crate::ode::VectorField;
+use cfo_numerics::ode::VectorField;
 
 /// A field with its exact solution.
 #[derive(Clone, Copy, Debug)]
