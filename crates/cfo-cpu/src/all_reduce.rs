@@ -13,6 +13,7 @@ use cfo_engine::{Graph, Memory, Node, Plan, Precision};
 use cfo_ranks::{Alone, Collective, Numbers, Sum, Summing};
 
 use crate::Io;
+use crate::buffer::Plain;
 use crate::executor::Sizing;
 use crate::thread_team::chunks;
 
@@ -67,14 +68,9 @@ impl Reduction {
     /// Starts summing the values.
     pub(crate) fn start(&mut self, io: &Io<'_>) {
         let mut message = self.message.take().expect("a sum is started once a run");
-        let inputs = 0..io.inputs.len();
         match &mut message {
-            Numbers::F32(values) => {
-                inputs.fold(0, |at, input| copy(&mut values[at..], io.input(input)) + at);
-            }
-            Numbers::F64(values) => {
-                inputs.fold(0, |at, input| copy(&mut values[at..], io.input(input)) + at);
-            }
+            Numbers::F32(values) => collect(io, values),
+            Numbers::F64(values) => collect(io, values),
         }
         self.pending = Some(self.collective.start_sum(message, self.order));
     }
@@ -85,22 +81,9 @@ impl Reduction {
             self.start(io);
         }
         let message = self.pending.take().expect("it was started").wait();
-        let outputs = 0..self.outputs;
         match &message {
-            Numbers::F32(values) => {
-                outputs.fold(0, |at, output| {
-                    let to = io.output::<f32>(output);
-                    let end = at + to.len();
-                    copy(to, &values[at..end]) + at
-                });
-            }
-            Numbers::F64(values) => {
-                outputs.fold(0, |at, output| {
-                    let to = io.output::<f64>(output);
-                    let end = at + to.len();
-                    copy(to, &values[at..end]) + at
-                });
-            }
+            Numbers::F32(values) => distribute(values, self.outputs, io),
+            Numbers::F64(values) => distribute(values, self.outputs, io),
         }
         self.message = Some(message);
     }
@@ -113,6 +96,21 @@ fn message(graph: &Graph, values: &[Node], precision: Precision) -> Numbers {
         Precision::F64 => Numbers::F64(vec![0.0; count]),
         _ => Numbers::F32(vec![0.0; count]),
     }
+}
+
+/// Copies all inputs to a message, one after another.
+fn collect<T: Plain>(io: &Io<'_>, message: &mut [T]) {
+    (0..io.inputs.len()).fold(0, |at, input| copy(&mut message[at..], io.input(input)) + at);
+}
+
+/// Copies the sums of a message to the outputs.
+fn distribute<T: Plain>(message: &[T], outputs: usize, io: &Io<'_>) {
+    (0..outputs).fold(message, |rest, output| {
+        let to = io.output::<T>(output);
+        let (from, rest) = rest.split_at(to.len());
+        copy(to, from);
+        rest
+    });
 }
 
 /// Copies all of `from` to the beginning of `to`; returns the number of elements.

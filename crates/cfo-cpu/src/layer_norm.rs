@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::Io;
 use super::scalar::Real;
-use super::simd::vectorized;
+use super::simd::{add, vectorized};
 use super::thread_team::{Shared, for_each};
 use cfo_engine::Shape;
 use cfo_engine::ops::{LayerNorm, LayerNormBackward};
@@ -137,14 +137,6 @@ pub(super) fn run_backward<T: Real>(op: &LayerNormBackward, shape: &Shape, io: &
             add(&sums[d..], dscale);
         }
     }
-}
-
-vectorized! {
-fn add<T>(from: &[T], to: &mut [T]) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to += from;
-    }
-}
 }
 
 vectorized! {

@@ -91,10 +91,33 @@ const GELU_FLAT: f64 = 40.0;
 const GELU_SCALE: f64 = 1.595_769_121_605_730_9;
 const GELU_CUBE: f64 = 0.044_715;
 
+/// Defines functions of a type as those of the standard library, and selections that keep a NaN of the first operand.
+macro_rules! of_the_standard_library {
+    ($($function:ident),*) => {
+        $(
+            #[inline(always)]
+            fn $function(self) -> Self {
+                self.$function()
+            }
+        )*
+
+        #[inline(always)]
+        fn larger(self, other: Self) -> Self {
+            if self > other || self.is_nan() { self } else { other }
+        }
+
+        #[inline(always)]
+        fn smaller(self, other: Self) -> Self {
+            if self < other || self.is_nan() { self } else { other }
+        }
+    };
+}
+
 impl Real for f32 {
     const WORKS: bool = true;
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
+    of_the_standard_library!(ln, sin, cos, sqrt, abs);
 
     #[inline(always)]
     fn of(value: f64) -> Self {
@@ -137,21 +160,6 @@ impl Real for f32 {
         if self.is_nan() { self } else { result }
     }
 
-    #[inline(always)]
-    fn ln(self) -> Self {
-        self.ln()
-    }
-
-    #[inline(always)]
-    fn sin(self) -> Self {
-        self.sin()
-    }
-
-    #[inline(always)]
-    fn cos(self) -> Self {
-        self.cos()
-    }
-
     /// Uses a polynomial near 0, where the difference of two numbers near 1 would lose relative accuracy. The
     /// coefficients are those of the Cephes library.
     #[inline(always)]
@@ -166,32 +174,13 @@ impl Real for f32 {
         let far = 1.0 - 2.0 / (1.0 + Real::exp(self + self));
         if self.abs() < 0.625 { near } else { far }
     }
-
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        self.sqrt()
-    }
-
-    #[inline(always)]
-    fn abs(self) -> Self {
-        self.abs()
-    }
-
-    #[inline(always)]
-    fn larger(self, other: Self) -> Self {
-        if self > other || self.is_nan() { self } else { other }
-    }
-
-    #[inline(always)]
-    fn smaller(self, other: Self) -> Self {
-        if self < other || self.is_nan() { self } else { other }
-    }
 }
 
 impl Real for f64 {
     const WORKS: bool = false;
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
+    of_the_standard_library!(exp, ln, sin, cos, tanh, sqrt, abs);
 
     #[inline(always)]
     fn of(value: f64) -> Self {
@@ -201,51 +190,6 @@ impl Real for f64 {
     #[inline(always)]
     fn double(self) -> f64 {
         self
-    }
-
-    #[inline(always)]
-    fn exp(self) -> Self {
-        self.exp()
-    }
-
-    #[inline(always)]
-    fn ln(self) -> Self {
-        self.ln()
-    }
-
-    #[inline(always)]
-    fn sin(self) -> Self {
-        self.sin()
-    }
-
-    #[inline(always)]
-    fn cos(self) -> Self {
-        self.cos()
-    }
-
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        self.sqrt()
-    }
-
-    #[inline(always)]
-    fn abs(self) -> Self {
-        self.abs()
-    }
-
-    #[inline(always)]
-    fn tanh(self) -> Self {
-        self.tanh()
-    }
-
-    #[inline(always)]
-    fn larger(self, other: Self) -> Self {
-        if self > other || self.is_nan() { self } else { other }
-    }
-
-    #[inline(always)]
-    fn smaller(self, other: Self) -> Self {
-        if self < other || self.is_nan() { self } else { other }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::gemm::{
     pack_runs,
 };
 use crate::scalar::Real;
-use crate::simd::vectorized;
+use crate::simd::add;
 use crate::thread_team::chunks;
 
 /// Rows and columns of the result per task: both packed sides fit into the second-level cache.
@@ -164,12 +164,4 @@ pub(super) fn add_parts<T: Real>(product: &Product, parts: &mut [T], c: Shared<T
             unsafe { c.range(at..at + product.columns) }.copy_from_slice(sums);
         }
     });
-}
-
-vectorized! {
-fn add<T>(from: &[T], to: &mut [T]) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to += from;
-    }
-}
 }
