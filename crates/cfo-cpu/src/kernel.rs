@@ -3,7 +3,7 @@
 use cfo_engine::Graph;
 use cfo_engine::ops::Op;
 
-use crate::conv::{ConvPass, Geometry};
+use crate::conv::Geometry;
 use crate::scalar::Real;
 use crate::{
     Io, attention, conv, expression, group_norm, layer_norm, layout, loss, matmul, optimizer, random, reduce,
@@ -17,9 +17,7 @@ pub(crate) fn scratch(graph: &Graph, id: usize) -> usize {
     match &entry.op {
         Op::Sum(_) => reduce::scratch(input(0)),
         Op::MatMul(op) => matmul::scratch(op),
-        Op::Conv(op) => conv::scratch(ConvPass::Forward, &Geometry::of_conv(op, input(0), input(1))),
-        Op::ConvInput(op) => conv::scratch(ConvPass::Input, &Geometry::of_input(op, input(0), input(1))),
-        Op::ConvWeight(op) => conv::scratch(ConvPass::Weight, &Geometry::of_weight(op, input(0), input(1))),
+        Op::Conv(op) => conv::scratch(op.pass, &Geometry::new(op, input(0), input(1))),
         Op::GroupNorm(op) => group_norm::scratch(op, input(0)),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0)),
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0)),
@@ -48,12 +46,8 @@ pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         }
         Op::MatMul(op) => matmul::run::<T>(op, io),
         Op::Pad(op) => conv::pad::<T>(op, input(0), io),
-        Op::Fold(op) => conv::fold::<T>(op, &entry.outputs[0].shape, io),
-        Op::Conv(op) => conv::run::<T>(ConvPass::Forward, &Geometry::of_conv(op, input(0), input(1)), io),
-        Op::ConvInput(op) => conv::run::<T>(ConvPass::Input, &Geometry::of_input(op, input(0), input(1)), io),
-        Op::ConvWeight(op) => {
-            conv::run::<T>(ConvPass::Weight, &Geometry::of_weight(op, input(0), input(1)), io)
-        }
+        Op::Fold(op) => conv::fold::<T>(&op.0, &entry.outputs[0].shape, io),
+        Op::Conv(op) => conv::run::<T>(op.pass, &Geometry::new(op, input(0), input(1)), io),
         Op::GroupNorm(op) => group_norm::run::<T>(op, input(0), io),
         Op::GroupNormBackward(op) => group_norm::run_backward::<T>(&op.forward, input(0), io),
         Op::LayerNorm(op) => layer_norm::run::<T>(op, input(0), io),
@@ -62,7 +56,7 @@ pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::AttentionBackward(op) => attention::run_backward::<T>(op.heads, input(0), io),
         Op::Resample(op) => resample::run::<T>(op.mode, input(0), &entry.outputs[0].shape, io),
         Op::ResampleBackward(op) => {
-            resample::run_backward::<T>(op.mode, input(0), &entry.outputs[0].shape, io);
+            resample::run_backward::<T>(op.0.mode, input(0), &entry.outputs[0].shape, io);
         }
         Op::WaveletTransform(op) => wavelet::run::<T>(op, input(0), io),
         Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),

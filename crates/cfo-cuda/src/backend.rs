@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cfo_engine::backend::{Backend, Compiled, DrainDevice, FeedDevice, Open, Storage};
 use cfo_engine::{Data, EngineError, Graph, Memory, Node, Number, Plan, Precision, Result, Type};
 
+use crate::program::Scalar;
 use crate::program::executor::{Executor, numbers};
-use crate::program::scalar::Scalar;
 use crate::program::typed::Typed;
 use crate::runtime::drain::Drain;
 use crate::runtime::driver::{Allocation, Context};

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use crate::fuse::{fuse, separate};
-pub use crate::graph::Entry;
+pub use crate::graph::{Entry, list};
 pub use crate::plan::{ALIGNMENT, Place, StepKind, Steps};
 
 use crate::data::{Data, Number};

@@ -64,12 +64,9 @@ impl Graph {
         let mut arrived: HashMap<Node, Vec<Node>> = HashMap::new();
         for &(value, cotangent) in values {
             if self.shape(value) != self.shape(cotangent) {
-                return Err(EngineError::ShapeMismatch {
-                    operation: "vector_jacobian",
-                    left: self.shape(value).clone(),
-                    right: self.shape(cotangent).clone(),
-                    needed: "value and cotangent must have one shape".into(),
-                });
+                let (left, right) = (self.shape(value), self.shape(cotangent));
+                let needed = "value and cotangent must have one shape";
+                return Err(EngineError::shape_mismatch("vector_jacobian", left, right, needed));
             }
             arrived.entry(value).or_default().push(cotangent);
         }
@@ -104,6 +101,7 @@ impl Graph {
         }
         let op = self.entries[id].op.clone();
         let mut at = Derivative {
+            operation: op.name(),
             graph: self,
             inputs: &inputs,
             outputs: &outputs,

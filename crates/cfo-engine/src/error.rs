@@ -122,6 +122,26 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 impl EngineError {
+    /// Creates the error that two shapes are incompatible.
+    pub fn shape_mismatch(
+        operation: &'static str,
+        left: &Shape,
+        right: &Shape,
+        needed: impl Into<String>,
+    ) -> Self {
+        Self::ShapeMismatch { operation, left: left.clone(), right: right.clone(), needed: needed.into() }
+    }
+
+    /// Creates the error that an operation does not accept a shape.
+    pub fn bad_shape(operation: &'static str, found: &Shape, needed: impl Into<String>) -> Self {
+        Self::BadShape { operation, found: found.clone(), needed: needed.into() }
+    }
+
+    /// Creates the error that an attribute of an operation is out of range.
+    pub fn bad_attribute(operation: &'static str, problem: impl Into<String>) -> Self {
+        Self::BadAttribute { operation, problem: problem.into() }
+    }
+
     /// Advice on the error, where there is any.
     pub fn hint(&self) -> Option<String> {
         match self {

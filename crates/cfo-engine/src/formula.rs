@@ -133,10 +133,8 @@ impl<'g> Var<'g> {
             let graph = self.formula.graph.take();
             let failure = graph.failure.clone();
             self.formula.graph.set(graph);
-            failure.unwrap_or_else(|| EngineError::BadAttribute {
-                operation: "formula",
-                problem: "an operand failed in another formula".into(),
-            })
+            let other = "an operand failed in another formula";
+            failure.unwrap_or_else(|| EngineError::bad_attribute("formula", other))
         })
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::error::{EngineError, Result};
 use crate::initial::Initial;
-use crate::ops::{Constant, Op, Tensor};
+use crate::ops::{Constant, Inputs, Op, Tensor};
 use crate::role::Role;
 use crate::shape::{Element, Shape, Type};
 
@@ -43,11 +43,11 @@ impl Node {
     }
 }
 
-/// An operation with its inputs and outputs.
+/// An operation, or a backend's instruction, with its inputs and outputs.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct Entry<O = Op> {
     /// The operation.
-    pub op: Op,
+    pub op: O,
     /// Values that the operation reads.
     pub inputs: Vec<Node>,
     /// Types of the operation's outputs.
@@ -227,11 +227,8 @@ impl Graph {
     pub fn constant(&mut self, shape: impl Into<Shape>, values: Vec<f64>) -> Result<Node> {
         let shape = shape.into();
         if values.len() != shape.len() {
-            return Err(EngineError::BadShape {
-                operation: "constant",
-                found: shape,
-                needed: format!("{} values were given", values.len()),
-            });
+            let needed = format!("{} values were given", values.len());
+            return Err(EngineError::bad_shape("constant", &shape, needed));
         }
         Ok(self.leaf(Op::Constant(Constant { values: values.into() }), Type::real(shape)))
     }
@@ -271,10 +268,8 @@ impl Graph {
     /// # Errors
     /// If the operation does not accept the inputs.
     pub fn push(&mut self, op: Op, inputs: &[Node]) -> Result<Vec<Node>> {
-        let outputs = {
-            let types: Vec<&Type> = inputs.iter().map(|&node| self.value_type(node)).collect();
-            op.operation().infer(&types)?
-        };
+        let types = inputs.iter().map(|&node| self.value_type(node)).collect();
+        let outputs = op.operation().infer(&Inputs { operation: op.name(), types })?;
         let id = self.entries.len();
         let nodes = (0..outputs.len()).map(|output| Node::new(id, output)).collect();
         self.entries.push(Entry { op, inputs: inputs.to_vec(), outputs });
@@ -314,20 +309,29 @@ impl Graph {
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (id, entry) in self.entries.iter().enumerate() {
-            let effect = if self.effects.contains(&id) { "effect " } else { "" };
-            write!(f, "%{id} = {effect}{}", entry.op)?;
-            for (i, input) in entry.inputs.iter().enumerate() {
-                write!(f, "{}%{}", if i == 0 { " " } else { ", " }, input.id)?;
-                if input.output() > 0 {
-                    write!(f, ".{}", input.output())?;
-                }
-            }
-            for (i, output) in entry.outputs.iter().enumerate() {
-                write!(f, "{}{output}", if i == 0 { " : " } else { ", " })?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        list(f, &self.entries, &self.effects)
     }
+}
+
+/// Writes entries, one per line.
+pub fn list<O: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    entries: &[Entry<O>],
+    effects: &[usize],
+) -> fmt::Result {
+    for (id, entry) in entries.iter().enumerate() {
+        let effect = if effects.contains(&id) { "effect " } else { "" };
+        write!(f, "%{id} = {effect}{}", entry.op)?;
+        for (i, input) in entry.inputs.iter().enumerate() {
+            write!(f, "{}%{}", if i == 0 { " " } else { ", " }, input.id)?;
+            if input.output() > 0 {
+                write!(f, ".{}", input.output())?;
+            }
+        }
+        for (i, output) in entry.outputs.iter().enumerate() {
+            write!(f, "{}{output}", if i == 0 { " : " } else { ", " })?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
 }

@@ -39,10 +39,10 @@ impl FromStr for Precision {
             "f64" => Ok(Self::F64),
             "tf32" => Ok(Self::Tf32),
             "bf16" => Ok(Self::Bf16),
-            _ => Err(EngineError::BadAttribute {
-                operation: "precision",
-                problem: format!("unknown precision `{name}`; known are `f32`, `f64`, `tf32`, `bf16`"),
-            }),
+            _ => Err(EngineError::bad_attribute(
+                "precision",
+                format!("unknown precision `{name}`; known are `f32`, `f64`, `tf32`, `bf16`"),
+            )),
         }
     }
 }

@@ -65,18 +65,6 @@ impl Shape {
             .collect::<Option<Vec<_>>>()
             .map(Self)
     }
-
-    /// Strides that read a value of this shape as one of shape `target`; 0 along broadcast axes.
-    pub fn broadcast_strides(&self, target: &Self) -> Vec<usize> {
-        let own = self.strides();
-        (0..target.rank())
-            .map(|i| {
-                (i + self.rank())
-                    .checked_sub(target.rank())
-                    .map_or(0, |j| if self.0[j] == 1 { 0 } else { own[j] })
-            })
-            .collect()
-    }
 }
 
 impl<const N: usize> From<[usize; N]> for Shape {
@@ -167,7 +155,5 @@ mod tests {
         assert_eq!(wide.broadcast(&Shape::from([5, 1])), Some(Shape::from([4, 5, 3])));
         assert_eq!(wide.broadcast(&Shape::scalar()), Some(wide.clone()));
         assert_eq!(wide.broadcast(&Shape::from([2])), None);
-        assert_eq!(Shape::from([3]).broadcast_strides(&Shape::from([4, 5, 3])), [0, 0, 1]);
-        assert_eq!(wide.broadcast_strides(&Shape::from([4, 5, 3])), [3, 0, 1]);
     }
 }

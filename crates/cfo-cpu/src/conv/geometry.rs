@@ -1,7 +1,7 @@
 //! Sizes of a convolution, common to its three forms.
 
 use cfo_engine::Shape;
-use cfo_engine::ops::{Conv, ConvInput, ConvWeight};
+use cfo_engine::ops::{Conv, ConvPass};
 
 /// A convolution from `[batch, height, width, inputs]` to `[batch, rows, columns, outputs]` with the weight `[outputs,
 /// kernel[0], kernel[1], inputs]`. Pairs are (height, width).
@@ -20,31 +20,19 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    pub(crate) fn of_conv(op: &Conv, x: &Shape, w: &Shape) -> Self {
-        let (x, w) = (axes(x), axes(w));
-        Self::new(x, [x[0], 0, 0, w[0]], [w[1], w[2]], op.stride, op.padding)
-    }
-
-    pub(crate) fn of_input(op: &ConvInput, dy: &Shape, w: &Shape) -> Self {
-        let (dy, w) = (axes(dy), axes(w));
-        Self::new([dy[0], op.height, op.width, w[3]], dy, [w[1], w[2]], op.stride, op.padding)
-    }
-
-    pub(crate) fn of_weight(op: &ConvWeight, x: &Shape, dy: &Shape) -> Self {
-        Self::new(axes(x), axes(dy), op.kernel, op.stride, op.padding)
-    }
-
-    fn new(
-        [batch, height, width, inputs]: [usize; 4],
-        [_, _, _, outputs]: [usize; 4],
-        kernel: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-    ) -> Self {
+    /// The sizes of a pass with operands of these shapes.
+    pub(crate) fn new(op: &Conv, a: &Shape, b: &Shape) -> Self {
+        let (a, b) = (axes(a), axes(b));
+        let (inputs, outputs) = match op.pass {
+            ConvPass::Forward => (a[3], b[0]),
+            ConvPass::Input => (b[3], a[3]),
+            ConvPass::Weight => (a[3], b[3]),
+        };
+        let Conv { stride, padding, kernel, field: [height, width], .. } = *op;
         let extent =
             |axis: usize, length: usize| (length + 2 * padding[axis] - kernel[axis]) / stride[axis] + 1;
         let (rows, columns) = (extent(0, height), extent(1, width));
-        Self { batch, height, width, inputs, rows, columns, outputs, kernel, stride, padding }
+        Self { batch: a[0], height, width, inputs, rows, columns, outputs, kernel, stride, padding }
     }
 
     /// The input row for output row `i` and kernel row `p`, if it is in the field.

@@ -18,14 +18,7 @@ use winograd_weight::FilterGradient;
 
 use super::Io;
 use super::scalar::Real;
-
-/// The three forms of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConvPass {
-    Forward,
-    Input,
-    Weight,
-}
+use cfo_engine::ops::ConvPass;
 
 /// The products of the adjoint in the input: one for each remainder of the pixels modulo the stride.
 fn inputs(g: &Geometry) -> impl Iterator<Item = Gather> {

@@ -4,7 +4,7 @@ use crate::Io;
 use crate::scalar::Real;
 use crate::thread_team::chunks;
 use cfo_engine::Shape;
-use cfo_engine::ops::{Fold, Pad};
+use cfo_engine::ops::Pad;
 
 pub(crate) fn pad<T: Real>(op: &Pad, input: &Shape, io: &Io<'_>) {
     let [_, height, width, channels] = input.axes() else { unreachable!("the graph checked the rank") };
@@ -36,7 +36,7 @@ pub(crate) fn pad<T: Real>(op: &Pad, input: &Shape, io: &Io<'_>) {
 }
 
 /// Adds the padding to the field: `output` is the shape of the result, the field without padding.
-pub(crate) fn fold<T: Real>(op: &Fold, output: &Shape, io: &Io<'_>) {
+pub(crate) fn fold<T: Real>(op: &Pad, output: &Shape, io: &Io<'_>) {
     let [_, height, width, channels] = output.axes() else { unreachable!("the graph checked the rank") };
     let (height, width, channels) = (*height, *width, *channels);
     let rows = op.before[0] + height + op.after[0];

@@ -5,16 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
-use crate::convolution::conv_few_channels;
 use crate::convolution::cudnn::{Prepared, WORKSPACE_LIMIT};
-use crate::convolution::cudnn_plan;
-use crate::program::code::Code;
+use crate::convolution::{conv_few_channels, cudnn_plan};
+use crate::program::Code;
 use crate::runtime::compile;
 use crate::runtime::driver::Context;
 use crate::runtime::library::Library;
-use cfo_engine::Node;
-use cfo_engine::Precision;
-use cfo_engine::Result;
+use cfo_engine::{Node, Precision, Result};
 
 /// A deterministic algorithm is chosen if its time is at most this multiple of the fastest one's.
 const DETERMINISM_COST: f32 = 1.1;

@@ -1,28 +1,15 @@
 //! Convolutions, channels last: by the library, as products of patches, or by the definition. Also padding.
 
-use crate::convolution::conv_few_channels;
-use crate::convolution::conv_row;
 use crate::convolution::cudnn_plan::Planned;
-use crate::convolution::scaled_f16;
+use crate::convolution::{conv_few_channels, conv_row, scaled_f16};
 use crate::product::matmul;
-use crate::program::code::Code;
-use crate::program::instruction::{Conv, Instruction};
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering, Value, Work};
-use crate::program::scalar::Scalar;
-use crate::program::select::Selected;
-use cfo_engine::Precision;
-use cfo_engine::Shape;
+use crate::program::instruction::Conv;
+use crate::program::{
+    Code, File, Instruction, Io, Lowering, Parameters, Scalar, Selected, Value, Work, blocks, vector,
+};
+pub(crate) use cfo_engine::ops::ConvPass;
 use cfo_engine::ops::{MatMul, Operand, PadMode};
-
-/// Which of the three tensors is computed from the other two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ConvPass {
-    Forward,
-    Input,
-    Weight,
-}
+use cfo_engine::{Precision, Shape};
 
 /// Sizes of a convolution: `x [b, h, w, ci]`, `w [co, kh, kw, ci]`, `y [b, ho, wo, co]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,27 +35,21 @@ impl Geometry {
     /// Geometry of an operation of a graph; `None` if it is not a convolution.
     pub(crate) fn of(code: &Code, id: usize, precision: Precision) -> Option<Self> {
         let entry = &code.entries[id];
-        let input = |index: usize| four(code.shape(entry.inputs[index]));
-        let output = || four(&entry.outputs[0].shape);
-        let (form, x, w, y) = match &entry.op {
-            Instruction::Conv(_) => (ConvPass::Forward, input(0), input(1), output()),
-            Instruction::ConvInput(_) => (ConvPass::Input, output(), input(1), input(0)),
-            Instruction::ConvWeight(_) => (ConvPass::Weight, input(0), output(), input(1)),
-            _ => return None,
+        let Instruction::Conv(op) = &entry.op else { return None };
+        let [a, b] = [0, 1].map(|index| code.shape(entry.inputs[index]));
+        let result = &entry.outputs[0].shape;
+        let shapes = match op.pass {
+            ConvPass::Forward => [a, b, result],
+            ConvPass::Input => [result, b, a],
+            ConvPass::Weight => [a, result, b],
         };
-        let (stride, padding, periodic) = match &entry.op {
-            Instruction::Conv(op) => (op.stride, op.padding, op.periodic),
-            Instruction::ConvInput(op) => (op.stride, op.padding, op.periodic),
-            Instruction::ConvWeight(op) => (op.stride, op.padding, op.periodic),
-            _ => return None,
-        };
-        Some(Self { form, x, w, y, stride, padding, precision, periodic, f16: false })
+        Some(Self::within(op, shapes, precision))
     }
 
     /// Geometry of a convolution in another operation, from the shapes of its input, weight and result.
     pub(crate) fn within(of: &Conv, shapes: [&Shape; 3], precision: Precision) -> Self {
-        let ([x, w, y], Conv { stride, padding, periodic }) = (shapes.map(four), of.clone());
-        Self { form: ConvPass::Forward, x, w, y, stride, padding, precision, periodic, f16: false }
+        let ([x, w, y], form, periodic) = (shapes.map(four), of.pass, of.periodic);
+        Self { form, x, w, y, stride: of.stride, padding: of.padding, precision, periodic, f16: false }
     }
 
     /// Key in the cache.

@@ -1,9 +1,7 @@
 //! Convolutions of fields with few channels, for which the library reads far more data than necessary.
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
-use crate::program::kernel::File;
-use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering};
+use crate::program::{File, Io, Lowering, Parameters};
 use cfo_engine::Precision;
 
 /// Maximum number of channels of the field.

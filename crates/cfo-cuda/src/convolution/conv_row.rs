@@ -3,12 +3,8 @@
 use crate::convolution::conv::{ConvPass, Geometry};
 use crate::op::reduce;
 use crate::program::instruction::Sum;
-use crate::program::kernel::File;
-use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering, Value};
-use crate::program::scalar::Scalar;
-use cfo_engine::Precision;
-use cfo_engine::Shape;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Value};
+use cfo_engine::{Precision, Shape, ops};
 
 /// Whether a device of this compute capability has the tensor cores and the shared memory that the kernels need.
 pub(crate) fn supported(architecture: u32) -> bool {
@@ -138,7 +134,7 @@ impl Parts {
     /// The sum over the parts, and their shape.
     fn sum(&self, geometry: &Geometry) -> (Sum, Shape) {
         let count = geometry.w.iter().product::<usize>();
-        (Sum { axes: vec![0], of: None }, Shape::from([self.parts, count]))
+        (ops::Sum { axes: vec![0] }.into(), Shape::from([self.parts, count]))
     }
 }
 

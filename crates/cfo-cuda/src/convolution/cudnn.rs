@@ -11,14 +11,20 @@ use crate::convolution::algorithm::{Measured, Timed, is_special, pick};
 use crate::convolution::conv::{ConvPass, Convolution, Geometry};
 use crate::program::scalar::f16_to_f64;
 use crate::runtime::driver::{Allocation, Context, failure, quiet};
-use cfo_engine::Precision;
-use cfo_engine::Result;
+use cfo_engine::{Precision, Result};
 
 pub(crate) fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
     match status {
         sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(()),
         _ => Err(failure(call, format!("{status:?}"))),
     }
+}
+
+/// Calls a function of the library, whose name is that of the failed call in the error.
+macro_rules! call {
+    ($function:ident($($argument:expr),*)) => {
+        check(stringify!($function), sys::$function($($argument),*))
+    };
 }
 
 /// Maximum workspace of an algorithm.
@@ -98,9 +104,7 @@ impl Prepared {
     fn set_call(&mut self, call: Convolution) -> Result<()> {
         self.call = Some(call);
         // SAFETY: the descriptor is alive.
-        check("cudnnSetConvolutionMathType", unsafe {
-            sys::cudnnSetConvolutionMathType(self.convolution, math(call.math))
-        })
+        unsafe { call!(cudnnSetConvolutionMathType(self.convolution, math(call.math))) }
     }
 
     pub(crate) fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
@@ -140,41 +144,22 @@ impl Prepared {
         let ([sh, sw], [ph, pw]) = (geometry.stride.map(|n| n as i32), geometry.padding.map(|n| n as i32));
         // SAFETY: descriptors are created before they are set; the library checks the sizes.
         unsafe {
-            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut self.x))?;
-            check("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut self.y))?;
-            check("cudnnCreateFilterDescriptor", sys::cudnnCreateFilterDescriptor(&mut self.w))?;
-            check(
-                "cudnnCreateConvolutionDescriptor",
-                sys::cudnnCreateConvolutionDescriptor(&mut self.convolution),
-            )?;
-            let set = sys::cudnnSetTensor4dDescriptor;
-            check("cudnnSetTensor4dDescriptor", set(self.x, CHANNELS_LAST, data, b, ci, h, w))?;
-            check("cudnnSetTensor4dDescriptor", set(self.y, CHANNELS_LAST, data, b, co, ho, wo))?;
-            check(
-                "cudnnSetFilter4dDescriptor",
-                sys::cudnnSetFilter4dDescriptor(self.w, data, CHANNELS_LAST, co, ci, kh, kw),
-            )?;
-            check(
-                "cudnnSetConvolution2dDescriptor",
-                sys::cudnnSetConvolution2dDescriptor(
-                    self.convolution,
-                    ph,
-                    pw,
-                    sh,
-                    sw,
-                    1,
-                    1,
-                    correlation,
-                    single,
-                ),
-            )?;
+            call!(cudnnCreateTensorDescriptor(&mut self.x))?;
+            call!(cudnnCreateTensorDescriptor(&mut self.y))?;
+            call!(cudnnCreateFilterDescriptor(&mut self.w))?;
+            call!(cudnnCreateConvolutionDescriptor(&mut self.convolution))?;
+            call!(cudnnSetTensor4dDescriptor(self.x, CHANNELS_LAST, data, b, ci, h, w))?;
+            call!(cudnnSetTensor4dDescriptor(self.y, CHANNELS_LAST, data, b, co, ho, wo))?;
+            call!(cudnnSetFilter4dDescriptor(self.w, data, CHANNELS_LAST, co, ci, kh, kw))?;
+            let conv = self.convolution;
+            call!(cudnnSetConvolution2dDescriptor(conv, ph, pw, sh, sw, 1, 1, correlation, single))?;
             let math = match geometry.precision {
                 _ if geometry.f16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
                 Precision::Bf16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
                 Precision::Tf32 => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
                 _ => sys::cudnnMathType_t::CUDNN_FMA_MATH,
             };
-            check("cudnnSetConvolutionMathType", sys::cudnnSetConvolutionMathType(self.convolution, math))?;
+            call!(cudnnSetConvolutionMathType(conv, math))?;
         }
         Ok(())
     }
@@ -184,7 +169,7 @@ impl Prepared {
         let mut found = 0;
         let mut candidates = Vec::new();
         macro_rules! ask {
-            ($get:ident, $performance:ident, $($descriptor:expr),*) => {{
+            ($get:ident, $performance:ident: $($descriptor:expr),*) => {{
                 // SAFETY: results are plain data, as many as are requested.
                 let mut results: [sys::$performance; 16] = unsafe { std::mem::zeroed() };
                 let status = unsafe {
@@ -204,37 +189,16 @@ impl Prepared {
                 }
             }};
         }
-        let Self { x, w, y, convolution, .. } = *self;
+        let Self { x, w, y, convolution: conv, .. } = *self;
         match form {
             ConvPass::Forward => {
-                ask!(
-                    cudnnGetConvolutionForwardAlgorithm_v7,
-                    cudnnConvolutionFwdAlgoPerf_t,
-                    x,
-                    w,
-                    convolution,
-                    y
-                )
+                ask!(cudnnGetConvolutionForwardAlgorithm_v7, cudnnConvolutionFwdAlgoPerf_t: x, w, conv, y)
             }
             ConvPass::Input => {
-                ask!(
-                    cudnnGetConvolutionBackwardDataAlgorithm_v7,
-                    cudnnConvolutionBwdDataAlgoPerf_t,
-                    w,
-                    y,
-                    convolution,
-                    x
-                )
+                ask!(cudnnGetConvolutionBackwardDataAlgorithm_v7, cudnnConvolutionBwdDataAlgoPerf_t: w, y, conv, x)
             }
             ConvPass::Weight => {
-                ask!(
-                    cudnnGetConvolutionBackwardFilterAlgorithm_v7,
-                    cudnnConvolutionBwdFilterAlgoPerf_t,
-                    x,
-                    y,
-                    convolution,
-                    w
-                )
+                ask!(cudnnGetConvolutionBackwardFilterAlgorithm_v7, cudnnConvolutionBwdFilterAlgoPerf_t: x, y, conv, w)
             }
         }
         candidates
@@ -251,12 +215,7 @@ impl Prepared {
         let half = geometry.f16 || geometry.precision == Precision::Bf16;
         let bytes = |sizes: [usize; 4]| sizes.iter().product::<usize>() * if half { 2 } else { 4 };
         let [x, w, y] = [geometry.x, geometry.w, geometry.y].map(bytes);
-        let sizes = match geometry.form {
-            ConvPass::Forward => [x, w, y],
-            ConvPass::Input => [y, w, x],
-            ConvPass::Weight => [x, y, w],
-        };
-        let buffers = sizes.map(|bytes| Allocation::zeroed(context, bytes));
+        let buffers = geometry.form.ordered([x, w, y]).map(|bytes| Allocation::zeroed(context, bytes));
         let [Ok(a), Ok(b), Ok(c)] = buffers else {
             // Without memory for measurements: the library's first recommendation, if there is one.
             let first = candidates.first().map(|&(algorithm, math, workspace, deterministic)| {
@@ -319,35 +278,29 @@ impl Prepared {
         let (space, bytes) = (pointer(call.workspace.0), call.workspace.1);
         let Self { handle, x, w, y, convolution: conv, .. } = *self;
         // SAFETY: the handle is alive and used by one thread at a time.
-        check("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, stream.cast()) })?;
+        unsafe { call!(cudnnSetStream(handle, stream.cast()))? };
         // SAFETY: addresses are in the arena or in tensors that the executor keeps alive; algorithms come from the
         // library.
         unsafe {
             match call.geometry.form {
                 ConvPass::Forward => {
-                    let run = sys::cudnnConvolutionForward;
                     let how = std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(call.algorithm);
-                    check(
-                        "cudnnConvolutionForward",
-                        run(handle, alpha, x, a, w, b, conv, how, space, bytes, beta, y, c),
-                    )
+                    call!(cudnnConvolutionForward(
+                        handle, alpha, x, a, w, b, conv, how, space, bytes, beta, y, c
+                    ))
                 }
                 ConvPass::Input => {
-                    let run = sys::cudnnConvolutionBackwardData;
                     let how = std::mem::transmute::<u32, sys::cudnnConvolutionBwdDataAlgo_t>(call.algorithm);
-                    check(
-                        "cudnnConvolutionBackwardData",
-                        run(handle, alpha, w, b, y, a, conv, how, space, bytes, beta, x, c),
-                    )
+                    call!(cudnnConvolutionBackwardData(
+                        handle, alpha, w, b, y, a, conv, how, space, bytes, beta, x, c
+                    ))
                 }
                 ConvPass::Weight => {
-                    let run = sys::cudnnConvolutionBackwardFilter;
                     let how =
                         std::mem::transmute::<u32, sys::cudnnConvolutionBwdFilterAlgo_t>(call.algorithm);
-                    check(
-                        "cudnnConvolutionBackwardFilter",
-                        run(handle, alpha, x, a, y, b, conv, how, space, bytes, beta, w, c),
-                    )
+                    call!(cudnnConvolutionBackwardFilter(
+                        handle, alpha, x, a, y, b, conv, how, space, bytes, beta, w, c
+                    ))
                 }
             }
         }

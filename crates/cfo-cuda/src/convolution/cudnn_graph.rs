@@ -176,12 +176,7 @@ fn scaling(value: &Descriptor, scale: &Descriptor, result: &Descriptor) -> Resul
 
 /// Shapes of the operation's inputs and output.
 pub(crate) fn shapes(geometry: &Geometry) -> [[usize; 4]; 3] {
-    let Geometry { x, w, y, .. } = *geometry;
-    match geometry.form {
-        ConvPass::Forward => [x, w, y],
-        ConvPass::Input => [y, w, x],
-        ConvPass::Weight => [x, y, w],
-    }
+    geometry.form.ordered([geometry.x, geometry.w, geometry.y])
 }
 
 pub(crate) fn graph(handle: sys::cudnnHandle_t, geometry: &Geometry) -> Result<Descriptor> {

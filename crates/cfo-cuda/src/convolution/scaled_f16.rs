@@ -3,10 +3,7 @@
 
 use crate::op::layout;
 use crate::program::instruction::ScaleF16;
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering, Target, Value};
-use crate::program::select::Selected;
+use crate::program::{File, Io, Lowering, Parameters, Selected, Target, Value, blocks, vector};
 use cfo_engine::Shape;
 
 /// Minimum number of elements per block.

@@ -3,11 +3,8 @@
 use crate::convolution::conv::Geometry;
 use crate::convolution::conv_row;
 use crate::norm::group_norm::activation_number;
-use crate::program::code::Code;
 use crate::program::instruction::GroupNorm;
-use crate::program::kernel::File;
-use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering};
+use crate::program::{Code, File, Io, Lowering, Parameters};
 
 /// Appends the launch of a norm that contains a convolution.
 pub(crate) fn lower(op: &GroupNorm, code: &Code, id: usize, io: &Io, to: &mut Lowering) {
@@ -27,16 +24,14 @@ conv_row_norm<{}, float, {}u, {}, {}, {}>(x, w, scale, bias, offset, shift, y, m
     );
     let offset = op.offset.then(|| io.inputs[3]);
     let shift = op.shift.then(|| io.inputs[3 + usize::from(op.offset)]);
-    let mut parameters = Parameters::new()
+    let parameters = Parameters::new()
         .reads("x", io.inputs[0])
         .reads("w", weight)
         .reads("scale", io.inputs[1])
         .reads("bias", io.inputs[2])
         .reads("offset", offset)
-        .reads("shift", shift);
-    for (name, &value) in ["y", "mean", "inverse", "kept"].into_iter().zip(&io.outputs) {
-        parameters = parameters.writes(name, value);
-    }
-    let parameters = parameters.f32("epsilon", op.epsilon as f32);
+        .reads("shift", shift)
+        .writes_each(["y", "mean", "inverse", "kept"].into_iter().zip(io.outputs.iter().copied()))
+        .f32("epsilon", op.epsilon as f32);
     to.launch_with(File::ConvRowNorm, parameters, body, conv_row::launch(&geometry));
 }

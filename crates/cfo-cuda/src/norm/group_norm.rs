@@ -3,11 +3,9 @@
 
 use crate::norm::group_norm_plan::{self, GroupNormPlan};
 use crate::program::instruction::GroupNormBackward;
-use crate::program::kernel::File;
-use crate::program::launch::{Argument, Parameters, vector};
-use crate::program::lowering::{Io, Lowering, Target, Value};
-use crate::program::scalar::Scalar;
-use crate::program::select::{Scalars, Selected};
+use crate::program::{
+    Argument, File, Io, Lowering, Parameters, Scalar, Scalars, Selected, Target, Value, vector,
+};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
 
@@ -253,11 +251,8 @@ fn lower_backward(
     let totals = io.scratch;
     let coefficients = totals + (4 * parts * 3 * cut.channels) as u64;
     let partial = coefficients + (4 * cut.batch * 2 * cut.groups) as u64;
-    let mut parameters = Parameters::new();
-    for (name, &value) in ["x", "scale", "bias", "mean", "inverse"].into_iter().zip(&io.inputs) {
-        parameters = parameters.reads(name, value);
-    }
-    let parameters = parameters
+    let parameters = Parameters::new()
+        .reads_each(["x", "scale", "bias", "mean", "inverse"].into_iter().zip(io.inputs.iter().copied()))
         .reads("offset", offset)
         .reads("dy", dy)
         .reads("shift", shift)

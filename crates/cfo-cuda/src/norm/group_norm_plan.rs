@@ -1,8 +1,7 @@
 //! Group normalisation that reads its fields from memory once and keeps them in shared memory. Clusters of blocks
 //! process small samples. A persistent kernel processes large ones: teams of blocks take one sample after another.
 
-use crate::program::kernel::File;
-use crate::program::scalar::Scalar;
+use crate::program::{File, Scalar};
 use cfo_engine::Shape;
 use cfo_engine::ops::GroupNorm;
 

@@ -2,10 +2,7 @@
 //! backward pass, after it.
 
 use crate::program::instruction::{LayerNorm, LayerNormBackward};
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, vector};
-use crate::program::lowering::{Io, Lowering, Target};
-use crate::program::select::Selected;
+use crate::program::{File, Io, Lowering, Parameters, Selected, Target, vector};
 use cfo_engine::Shape;
 
 fn sizes(x: &Shape) -> [usize; 3] {
@@ -41,16 +38,11 @@ pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
         shift.map(|value| value.scalar) == scale.map(|value| value.scalar),
         "shift and scale are stored alike"
     );
-    let mut parameters = Parameters::new();
-    let [y, mean, inverse] = [0, 1, 2].map(|output| Some(io.outputs[output]));
-    for (name, value) in [("x", x), ("shift", shift), ("scale", scale), ("gate", gate), ("value", value)] {
-        parameters = parameters.reads(name, value);
-    }
-    for (name, value) in [("sum", io.outputs.get(3).copied()), ("y", y), ("mean", mean), ("inverse", inverse)]
-    {
-        parameters = parameters.writes(name, value);
-    }
-    let parameters = parameters.f32("epsilon", op.epsilon as f32);
+    let parameters = Parameters::new()
+        .reads_each([("x", x), ("shift", shift), ("scale", scale), ("gate", gate), ("value", value)])
+        .writes("sum", io.outputs.get(3).copied())
+        .writes_each(["y", "mean", "inverse"].into_iter().zip(io.outputs.iter().copied()))
+        .f32("epsilon", op.epsilon as f32);
     let body = format!(
         "layer_norm<{}, {tokens}u, {width}u, {all}ull, {}, {}>(x, shift, scale, gate, value, sum, y, mean, inverse, epsilon);",
         vector(false, [width]),
@@ -71,20 +63,13 @@ fn lower_backward(op: &LayerNormBackward, x: &Shape, chunks: usize, io: &Io, to:
     let mut output = |there: bool| there.then(|| outputs.next().expect("an output for each part"));
     let [dx, dshift, dscale] = [true, op.modulated, op.modulated].map(&mut output);
     let [gated, dgate] = [op.gated; 2].map(&mut output);
-    let mut parameters = Parameters::new();
-    for (name, value) in [("x", x), ("scale", scale), ("mean", mean), ("inverse", inverse), ("dy", dy)] {
-        parameters = parameters.reads(name, value);
-    }
-    for (name, value) in [("plus", plus), ("gate", gate), ("value", value)] {
-        parameters = parameters.reads(name, value);
-    }
-    for (name, value) in
-        [("dx", dx), ("dshift", dshift), ("dscale", dscale), ("gated", gated), ("dgate", dgate)]
-    {
-        parameters = parameters.writes(name, value);
-    }
     let tickets = to.ticket(if chunks > 1 && sums(op) > 0 { batch } else { 0 });
-    let parameters = parameters.scratch("partial", io.scratch).tickets("tickets", tickets);
+    let parameters = Parameters::new()
+        .reads_each([("x", x), ("scale", scale), ("mean", mean), ("inverse", inverse), ("dy", dy)])
+        .reads_each([("plus", plus), ("gate", gate), ("value", value)])
+        .writes_each([("dx", dx), ("dshift", dshift), ("dscale", dscale), ("gated", gated), ("dgate", dgate)])
+        .scratch("partial", io.scratch)
+        .tickets("tickets", tickets);
     let body = format!(
         "layer_norm_backward<{}, {tokens}u, {width}u, {chunks}u, {}, {}, {}>(x, scale, mean, inverse, dy, plus, gate, value, dx, \
          dshift, dscale, gated, dgate, partial, tickets);",

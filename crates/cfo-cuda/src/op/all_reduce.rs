@@ -1,8 +1,7 @@
 //! Sums over all ranks, in single precision.
 
 use super::layout::copy_value;
-use crate::program::lowering::{Io, Lowering, Work};
-use crate::program::scalar::Scalar;
+use crate::program::{Io, Lowering, Scalar, Work};
 use crate::runtime::nccl::Message;
 
 /// With one rank: copies every input to the output with its index.

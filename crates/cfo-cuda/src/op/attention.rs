@@ -1,11 +1,7 @@
 //! Attention by our own kernels. In bf16 they use tensor cores, with whole heads in shared memory where they fit. In
 //! other precisions a thread computes a row.
 
-use crate::program::kernel::File;
-use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering, Target};
-use crate::program::scalar::Scalar;
-use crate::program::select::Selected;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Selected, Target};
 use cfo_engine::Shape;
 
 /// Number of threads per block, except with whole heads in shared memory.
@@ -113,21 +109,17 @@ fn lower_backward(heads: usize, all: [usize; 3], io: &Io, to: &mut Lowering) {
     let scale = (1.0 / (head as f64).sqrt()) as f32;
     let (file, suffix, numbers, rows) = rows_shared(heads, all, io.inputs[0].scalar);
     let grid = [tokens.div_ceil(rows) as u32, (batch * heads) as u32, 1];
-    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index]);
+    let names = ["qkv", "out", "peaks", "dout"];
+    let inputs = || names.into_iter().zip(io.inputs.iter().copied());
     let parameters = Parameters::new()
-        .reads("qkv", qkv)
-        .reads("out", out)
-        .reads("peaks", peaks)
-        .reads("dout", dout)
+        .reads_each(inputs())
         .writes("dqkv", io.outputs[0])
         .scratch("inner", io.scratch)
         .f32("scale", scale);
     let body = format!("attention_queries{suffix}<{numbers}>(qkv, out, peaks, dout, dqkv, inner, scale);");
     to.launch_with(file, parameters, body, (grid, THREADS, 0));
     let parameters = Parameters::new()
-        .reads("qkv", qkv)
-        .reads("peaks", peaks)
-        .reads("dout", dout)
+        .reads_each(inputs().filter(|(name, _)| *name != "out"))
         .writes("dqkv", io.outputs[0])
         .with("const float*", "inner", io.scratch)
         .f32("scale", scale);
@@ -150,12 +142,8 @@ fn lower_whole_backward(
     let resident =
         ((to.target.shared + 1024) / (shared + 1024)).min(WholeHeads::RESIDENT[1] / threads).max(1);
     let blocks = units.min(to.target.multiprocessors * resident);
-    let [qkv, out, peaks, dout] = [0, 1, 2, 3].map(|index| io.inputs[index]);
     let parameters = Parameters::new()
-        .reads("qkv", qkv)
-        .reads("out", out)
-        .reads("peaks", peaks)
-        .reads("dout", dout)
+        .reads_each(["qkv", "out", "peaks", "dout"].into_iter().zip(io.inputs.iter().copied()))
         .writes("dqkv", io.outputs[0])
         .f32("scale", scale)
         .u32("units", units);

@@ -2,10 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks};
-use crate::program::lowering::{Io, Lowering};
-use crate::program::scalar::Scalar;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, blocks};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Binary, Expression, Line, Unary, View};
 

@@ -1,9 +1,6 @@
 //! Concatenation, embedding and gathering: one pass over the result.
 
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering, Value};
-use crate::program::scalar::Scalar;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Value, blocks, vector};
 use cfo_engine::Shape;
 use cfo_engine::ops::Embed;
 

@@ -1,10 +1,6 @@
 //! Losses.
 
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, vector};
-use crate::program::lowering::{Io, Lowering, Target};
-use crate::program::scalar::Scalar;
-use crate::program::select::Selected;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Selected, Target, vector};
 
 /// Selects the mean squared error of `count` numbers: some blocks share the sum, with scratch memory for their parts.
 pub(crate) fn select(count: usize, target: Target) -> Selected<'static> {

@@ -1,10 +1,6 @@
 //! Gradient norm, Adam, assignment, counters. Many tensors are processed in one launch over a table of pieces.
 
-use crate::program::kernel::File;
-use crate::program::launch::{Argument, Parameters, blocks};
-use crate::program::lowering::{Io, Lowering, Value};
-use crate::program::scalar::Scalar;
-use crate::program::select::Selected;
+use crate::program::{Argument, File, Io, Lowering, Parameters, Scalar, Selected, Value, blocks};
 use cfo_engine::ops::{Adam, Schedule};
 
 /// Number of elements per block; `PIECE` in the kernels.

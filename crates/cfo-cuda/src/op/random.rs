@@ -1,8 +1,6 @@
 //! Philox numbers, equal to those of the CPU.
 
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks};
-use crate::program::lowering::{Io, Lowering};
+use crate::program::{File, Io, Lowering, Parameters, blocks};
 use cfo_engine::ops::{Distribution, Numbering, Random};
 
 pub(crate) fn lower(op: &Random, io: &Io, to: &mut Lowering) {

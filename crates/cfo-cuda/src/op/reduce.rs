@@ -2,11 +2,9 @@
 
 use crate::op::expression;
 use crate::program::instruction::Sum;
-use crate::program::kernel::File;
-use crate::program::launch::{Argument, Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering, Target, Value};
-use crate::program::scalar::Scalar;
-use crate::program::select::Selected;
+use crate::program::{
+    Argument, File, Io, Lowering, Parameters, Scalar, Selected, Target, Value, blocks, vector,
+};
 use cfo_engine::Shape;
 
 /// Algorithm of a sum. `chunks` blocks share one output.

@@ -1,9 +1,6 @@
 //! Resampling and its transpose, both as a gather.
 
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering};
-use crate::program::scalar::Scalar;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, blocks, vector};
 use cfo_engine::Shape;
 use cfo_engine::ops::ResampleMode;
 

@@ -1,8 +1,6 @@
 //! The batch sampler: one launch that draws samples, computes weights and gathers.
 
-use crate::program::kernel::File;
-use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering};
+use crate::program::{File, Io, Lowering, Parameters};
 use cfo_engine::Shape;
 use cfo_engine::ops::{PathData, SamplePath};
 use cfo_numerics::{DrawBy, Path};
@@ -25,6 +23,19 @@ fn point(by: DrawBy) -> &'static str {
     }
 }
 
+/// The parameters of all kernels of samples: the tensors, the number of trajectories and the keys of the random numbers.
+fn parameters(op: &SamplePath, offsets: &Shape, io: &Io) -> Parameters {
+    let inputs = ["values", "times", "offsets", "counter"];
+    let outputs = ["time", "state", "target", "chosen", "instants", "lengths"];
+    Parameters::new()
+        .reads_each(inputs.into_iter().zip(io.inputs.iter().copied()))
+        .writes_each(outputs.into_iter().zip(io.outputs.iter().copied()))
+        .u32("trajectories", (offsets.len() - 1) as u32)
+        .u32("stream", op.draw.stream)
+        .u32("key0", op.draw.seed as u32)
+        .u32("key1", (op.draw.seed >> 32) as u32)
+}
+
 pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, to: &mut Lowering) {
     let size = values.len() / values.axes()[0].max(1);
     if let PathData::Window { intervals } = op.draw.data {
@@ -39,18 +50,7 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
     };
     let noisy = noise.is_some_and(|noise| noise.amplitude != 0.0);
     let scalar = io.outputs[1].scalar.name();
-    let mut parameters = Parameters::new();
-    for (name, &value) in ["values", "times", "offsets", "counter"].into_iter().zip(&io.inputs) {
-        parameters = parameters.reads(name, value);
-    }
-    for (name, &value) in ["time", "state", "target", "chosen"].into_iter().zip(&io.outputs) {
-        parameters = parameters.writes(name, value);
-    }
-    let parameters = parameters
-        .u32("trajectories", (offsets.len() - 1) as u32)
-        .u32("stream", op.draw.stream)
-        .u32("key0", op.draw.seed as u32)
-        .u32("key1", (op.draw.seed >> 32) as u32)
+    let parameters = parameters(op, offsets, io)
         .f64("amplitude", noise.map_or(0.0, |noise| noise.amplitude))
         .u32("exponent", noise.map_or(0, |noise| noise.exponent))
         .f64("decay", noise.map_or(0.0, |noise| noise.decay))
@@ -84,20 +84,7 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
 /// Windows of snapshots: one thread for every four elements of a sample's field.
 fn windows(op: &SamplePath, (intervals, size): (usize, usize), offsets: &Shape, io: &Io, to: &mut Lowering) {
     let scalar = io.outputs[1].scalar.name();
-    let mut parameters = Parameters::new();
-    for (name, &value) in ["values", "times", "offsets", "counter"].into_iter().zip(&io.inputs) {
-        parameters = parameters.reads(name, value);
-    }
-    let outputs = ["time", "state", "target", "chosen", "instants", "lengths"];
-    for (name, &value) in outputs.into_iter().zip(&io.outputs) {
-        parameters = parameters.writes(name, value);
-    }
-    let parameters = parameters
-        .u32("trajectories", (offsets.len() - 1) as u32)
-        .u32("stream", op.draw.stream)
-        .u32("key0", op.draw.seed as u32)
-        .u32("key1", (op.draw.seed >> 32) as u32)
-        .u32("first", op.draw.first);
+    let parameters = parameters(op, offsets, io).u32("first", op.draw.first);
     let (threads, staged) = (128, op.staged);
     let grid = [(op.batch * size.div_ceil(4)).div_ceil(threads) as u32, 1, 1];
     let batch = op.batch;

@@ -1,10 +1,6 @@
 //! Wavelet transforms: a launch for each level and axis, alternating between two buffers.
 
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering};
-use crate::program::scalar::Scalar;
-use crate::program::select::Selected;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Selected, blocks, vector};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Wavelet, WaveletTransform};
 

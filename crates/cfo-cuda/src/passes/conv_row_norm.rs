@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::convolution::conv::Geometry;
+use crate::convolution::conv::{ConvPass, Geometry};
 use crate::convolution::conv_row;
 use crate::passes::rewrite::Rewrite;
-use crate::program::code::Code;
-use crate::program::instruction::{GroupNorm, Instruction};
-use cfo_engine::Node;
-use cfo_engine::Precision;
+use crate::program::instruction::GroupNorm;
+use crate::program::{Code, Instruction};
+use cfo_engine::{Node, Precision};
 
 /// Returns the code with convolutions fused into norms.
 pub(crate) fn merge(code: Code, precision: Precision) -> Code {
@@ -26,6 +25,9 @@ pub(crate) fn merge(code: Code, precision: Precision) -> Code {
         let node = entry.inputs[0];
         let source = code.entry(node);
         let Instruction::Conv(conv) = &source.op else { continue };
+        if conv.pass != ConvPass::Forward {
+            continue;
+        }
         let fits = Geometry::of(&code, node.index(), precision)
             .is_some_and(|geometry| conv_row::fits(&geometry) && conv_row::has_whole(&geometry, norm.groups));
         if !fits || first[&node] != id {

@@ -3,11 +3,9 @@
 
 use crate::passes::merge::dense;
 use crate::passes::rewrite::Rewrite;
-use crate::program::code::Entry;
-use crate::program::instruction::Instruction;
-use cfo_engine::Node;
-use cfo_engine::Type;
+use crate::program::{Entry, Instruction};
 use cfo_engine::ops::{Binary, Expression, Line, View};
+use cfo_engine::{Node, Type};
 
 /// Whether an operand of `[b, n, d]` is read in order.
 fn in_order(op: &Expression, view: &View) -> bool {

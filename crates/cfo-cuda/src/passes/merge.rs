@@ -8,11 +8,10 @@
 
 use crate::passes::rewrite::Rewrite;
 use crate::product::gemm_gelu_sm90;
-use crate::program::code::{Code, Entry};
-use crate::program::instruction::{Instruction, MatMul};
-use cfo_engine::Node;
-use cfo_engine::Shape;
+use crate::program::instruction::MatMul;
+use crate::program::{Code, Entry, Instruction};
 use cfo_engine::ops::{Activation, Binary, Expression, Line, Unary};
+use cfo_engine::{Node, Shape};
 
 /// The code with merged instructions.
 pub(crate) fn merge(code: Code) -> Code {

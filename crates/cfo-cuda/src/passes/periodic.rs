@@ -1,14 +1,12 @@
 //! Removes periodic padding, and its adjoint, around convolutions of fields of one row, where kernels compute the
 //! neighbours by index arithmetic.
 
-use crate::convolution::conv::Geometry;
+use crate::convolution::conv::{ConvPass, Geometry};
 use crate::convolution::conv_row;
 use crate::passes::rewrite::Rewrite;
-use crate::program::code::{Code, Entry};
-use crate::program::instruction::Instruction;
-use cfo_engine::Node;
-use cfo_engine::Precision;
-use cfo_engine::ops::PadMode;
+use crate::program::{Code, Entry, Instruction};
+use cfo_engine::ops::{Pad, PadMode};
+use cfo_engine::{Node, Precision};
 
 /// Periodic padding along the width.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +16,9 @@ struct Margin {
 }
 
 impl Margin {
-    fn of(mode: PadMode, before: [usize; 2], after: [usize; 2]) -> Option<Self> {
-        let flat = before[0] == 0 && after[0] == 0 && mode == PadMode::Circular;
-        flat.then(|| Self { before: before[1], after: after[1] })
+    fn of(Pad { mode, before, after }: &Pad) -> Option<Self> {
+        let flat = before[0] == 0 && after[0] == 0 && *mode == PadMode::Circular;
+        flat.then_some(Self { before: before[1], after: after[1] })
     }
 
     /// The padding of the periodic convolution between a fine field of `fine` positions and a coarse one, where the
@@ -71,7 +69,11 @@ fn without_unread(code: Code, mut readers: Vec<usize>) -> Code {
     let mut rewrite = Rewrite::new(code);
     for id in (0..rewrite.len()).rev() {
         let Some(entry) = rewrite.entry(id) else { continue };
-        let kind = matches!(entry.op, Instruction::Pad(_) | Instruction::Conv(_) | Instruction::ConvInput(_));
+        let kind = match &entry.op {
+            Instruction::Pad(_) => true,
+            Instruction::Conv(op) => op.pass != ConvPass::Weight,
+            _ => false,
+        };
         if kind && readers[id] == 0 && !effects.contains(&id) {
             entry.inputs.iter().for_each(|node| readers[node.index()] -= 1);
             rewrite.remove(id);
@@ -84,7 +86,7 @@ fn without_unread(code: Code, mut readers: Vec<usize>) -> Code {
 fn padded(code: &Code, node: Node) -> Option<(Node, Margin)> {
     let entry = code.entry(node);
     let Instruction::Pad(op) = &entry.op else { return None };
-    Some((entry.inputs[0], Margin::of(op.mode, op.before, op.after)?))
+    Some((entry.inputs[0], Margin::of(op)?))
 }
 
 fn width(code: &Code, node: Node) -> usize {
@@ -99,35 +101,27 @@ fn rewritten(code: &Code, id: usize, readers: &[usize]) -> Option<Entry> {
     let own = Node::new(id, 0);
     match &mut new.op {
         Instruction::Conv(op) => {
-            let (x, margin) = padded(code, entry.inputs[0])?;
-            new.inputs[0] = x;
-            op.padding[1] =
-                margin.around_fine(width(code, x), width(code, own), op.stride[1], op.padding[1])?;
-            op.periodic = true;
-        }
-        Instruction::ConvInput(op) => {
-            let (x, margin) = padded(code, entry.inputs[0])?;
-            new.inputs[0] = x;
-            let (sizes, kernel) = ([op.width, width(code, x)], width(code, entry.inputs[1]));
-            op.padding[1] = margin.around_coarse(sizes, op.stride[1], op.padding[1], kernel)?;
-            op.periodic = true;
-        }
-        Instruction::ConvWeight(op) => {
-            let [x, dy] = [entry.inputs[0], entry.inputs[1]];
-            if let Some((x, margin)) = padded(code, x) {
-                new.inputs[0] = x;
-                let sizes = (width(code, x), width(code, dy));
-                op.padding[1] = margin.around_fine(sizes.0, sizes.1, op.stride[1], op.padding[1])?;
-            } else {
-                let (coarse, margin) = padded(code, dy)?;
-                new.inputs[1] = coarse;
-                let sizes = [width(code, x), width(code, coarse)];
-                op.padding[1] = margin.around_coarse(sizes, op.stride[1], op.padding[1], op.kernel[1])?;
-            }
+            let ([a, b], stride, padding) = ([entry.inputs[0], entry.inputs[1]], op.stride[1], op.padding[1]);
+            let (place, (value, margin)) = match padded(code, a) {
+                Some(found) => (0, found),
+                None if op.pass == ConvPass::Weight => (1, padded(code, b)?),
+                None => return None,
+            };
+            new.inputs[place] = value;
+            let fine =
+                |coarse: Node| margin.around_fine(width(code, value), width(code, coarse), stride, padding);
+            let coarse =
+                |fine: usize| margin.around_coarse([fine, width(code, value)], stride, padding, op.kernel[1]);
+            op.padding[1] = match (op.pass, place) {
+                (ConvPass::Forward, _) => fine(own)?,
+                (ConvPass::Input, _) => coarse(op.field[1])?,
+                (ConvPass::Weight, 0) => fine(b)?,
+                (ConvPass::Weight, _) => coarse(width(code, a))?,
+            };
             op.periodic = true;
         }
         Instruction::Fold(op) => {
-            let margin = Margin::of(op.mode, op.before, op.after)?;
+            let margin = Margin::of(&op.0)?;
             return folded(code, id, margin).filter(|_| readers[entry.inputs[0].index()] == 1);
         }
         _ => return None,
@@ -141,20 +135,17 @@ fn folded(code: &Code, id: usize, margin: Margin) -> Option<Entry> {
     let mut new = source.clone();
     new.outputs = code.entries[id].outputs.clone();
     let own = width(code, Node::new(id, 0));
-    match &mut new.op {
-        Instruction::ConvInput(op) if !op.periodic => {
-            let coarse = width(code, source.inputs[0]);
-            op.padding[1] = margin.around_fine(own, coarse, op.stride[1], op.padding[1])?;
-            op.width = own;
-            op.periodic = true;
+    let Instruction::Conv(op) = &mut new.op else { return None };
+    let (given, stride, padding) = (width(code, source.inputs[0]), op.stride[1], op.padding[1]);
+    op.padding[1] = match op.pass {
+        _ if op.periodic => return None,
+        ConvPass::Forward => margin.around_coarse([given, own], stride, padding, op.kernel[1])?,
+        ConvPass::Input => {
+            op.field[1] = own;
+            margin.around_fine(own, given, stride, padding)?
         }
-        Instruction::Conv(op) if !op.periodic => {
-            let sizes = [width(code, source.inputs[0]), own];
-            let kernel = width(code, source.inputs[1]);
-            op.padding[1] = margin.around_coarse(sizes, op.stride[1], op.padding[1], kernel)?;
-            op.periodic = true;
-        }
-        _ => return None,
-    }
+        ConvPass::Weight => return None,
+    };
+    op.periodic = true;
     Some(new)
 }

@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::passes::rewrite::Rewrite;
-use crate::program::code::{Code, Entry};
-use crate::program::instruction::{GroupNormBackward, Instruction};
+use crate::program::instruction::GroupNormBackward;
+use crate::program::{Code, Entry, Instruction};
 use cfo_engine::Node;
 
 /// A norm whose result can be recomputed: its entry, that of its gradient, and the readers of the new result.

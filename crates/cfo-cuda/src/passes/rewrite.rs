@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::program::code::{Code, Entry};
+use crate::program::{Code, Entry};
 use cfo_engine::Node;
 
 /// Code during a rewrite. Values keep their identifiers until [`Rewrite::finish`].

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use crate::convolution::conv::Algorithm;
 use crate::passes::rewrite::Rewrite;
-use crate::program::code::{Code, Entry};
-use crate::program::instruction::{Instruction, ScaleF16};
-use cfo_engine::Node;
-use cfo_engine::{Shape, Type};
+use crate::program::instruction::ScaleF16;
+use crate::program::{Code, Entry, Instruction};
+use cfo_engine::{Node, Shape, Type};
 
 /// Algorithm of each convolution.
 type Algorithms = HashMap<usize, Algorithm>;

@@ -6,13 +6,9 @@
 use std::collections::HashMap;
 
 use crate::passes::rewrite::Rewrite;
-use crate::program::code::{Code, Entry};
-use crate::program::instruction::Instruction;
-use crate::program::scalar::Scalar;
-use cfo_engine::Node;
-use cfo_engine::Precision;
+use crate::program::{Code, Entry, Instruction, Scalar};
 use cfo_engine::ops::{Expression, Line, View};
-use cfo_engine::{Element, Type};
+use cfo_engine::{Element, Node, Precision, Type};
 
 /// `scalars[operation][output]` for code.
 pub(crate) fn assign(code: &Code, precision: Precision) -> Vec<Vec<Scalar>> {
@@ -81,10 +77,7 @@ fn is_bf16(op: &Instruction, output: usize, any_bf16: bool, products: bool, exac
 fn other(op: &Instruction, output: usize, any_bf16: bool, products: bool) -> bool {
     match op {
         // The library requires one type for all.
-        Instruction::Conv(_)
-        | Instruction::ConvInput(_)
-        | Instruction::ConvWeight(_)
-        | Instruction::AttentionBackward(_) => true,
+        Instruction::Conv(_) | Instruction::AttentionBackward(_) => true,
         Instruction::Attention(_) => output == 0,
         Instruction::GroupNorm(_) => output == 0,
         // The result, and the sum that it normalises.
@@ -165,10 +158,7 @@ fn kind(op: &Instruction) -> Reader {
         | Instruction::MeanSquaredError(_)
         | Instruction::Sum(_) => Reader::Exact,
         Instruction::Assign(_) => Reader::Stored,
-        Instruction::MatMul(_)
-        | Instruction::Conv(_)
-        | Instruction::ConvInput(_)
-        | Instruction::ConvWeight(_) => Reader::Product,
+        Instruction::MatMul(_) | Instruction::Conv(_) => Reader::Product,
         Instruction::Attention(_) | Instruction::AttentionBackward(_) => Reader::Product,
         _ => Reader::Other,
     }
@@ -178,10 +168,7 @@ fn kind(op: &Instruction) -> Reader {
 pub(crate) fn takes_bf16(op: &Instruction, input: usize, output: Scalar) -> bool {
     match op {
         Instruction::MatMul(_) => input < 2 || output == Scalar::Bf16,
-        Instruction::Conv(_)
-        | Instruction::ConvInput(_)
-        | Instruction::ConvWeight(_)
-        | Instruction::Attention(_) => true,
+        Instruction::Conv(_) | Instruction::Attention(_) => true,
         Instruction::AttentionBackward(_) => input != 2,
         _ => false,
     }

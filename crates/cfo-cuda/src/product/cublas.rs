@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -9,13 +10,12 @@ use cudarc::cublaslt::sys;
 use cudarc::driver::sys::CUstream;
 
 use crate::product::matmul::{Epilogue, Matrix, Product};
-use crate::program::scalar::Scalar;
+use crate::program::Scalar;
 use crate::runtime::compile::{self, Digest};
 use crate::runtime::driver::{Allocation, Context, failure, quiet};
 use crate::runtime::library::Library;
 use crate::runtime::replay::Replay;
-use cfo_engine::Precision;
-use cfo_engine::Result;
+use cfo_engine::{Precision, Result};
 
 /// Workspace of the library for one product, shared by all products of a stream.
 pub(crate) const WORKSPACE: usize = 32 << 20;
@@ -95,6 +95,13 @@ fn check(call: &str, status: sys::cublasStatus_t) -> Result<()> {
     }
 }
 
+/// Calls a function of the library, whose name is that of the failed call in the error.
+macro_rules! call {
+    ($function:ident($($argument:expr),*)) => {
+        check(stringify!($function), sys::$function($($argument),*))
+    };
+}
+
 /// A product with its descriptors and its algorithm.
 pub(crate) struct Prepared {
     context: Arc<Context>,
@@ -156,10 +163,7 @@ impl Prepared {
         let single = sys::cudaDataType_t::CUDA_R_32F;
         // SAFETY: handles are written before they are used; attributes are given with their sizes.
         unsafe {
-            check(
-                "cublasLtMatmulDescCreate",
-                sys::cublasLtMatmulDescCreate(&mut prepared.description, compute, single),
-            )?;
+            call!(cublasLtMatmulDescCreate(&mut prepared.description, compute, single))?;
             prepared.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(product.a.transpose))?;
             prepared.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(product.b.transpose))?;
             let epilogue = match (product.epilogue, product.kept != 0) {
@@ -194,15 +198,9 @@ impl Prepared {
     /// # Safety
     /// The value must be of the attribute's type.
     unsafe fn set<T>(&self, attribute: sys::cublasLtMatmulDescAttributes_t, value: T) -> Result<()> {
+        let value = std::ptr::from_ref(&value).cast();
         // SAFETY: by the caller; the description is alive.
-        check("cublasLtMatmulDescSetAttribute", unsafe {
-            sys::cublasLtMatmulDescSetAttribute(
-                self.description,
-                attribute,
-                std::ptr::from_ref(&value).cast(),
-                size_of::<T>(),
-            )
-        })
+        unsafe { call!(cublasLtMatmulDescSetAttribute(self.description, attribute, value, size_of::<T>())) }
     }
 
     /// Recommended algorithms, best first.
@@ -210,19 +208,16 @@ impl Prepared {
         let mut preference = std::ptr::null_mut();
         // SAFETY: results are as many as are requested; the preference is destroyed in any case.
         unsafe {
-            check("cublasLtMatmulPreferenceCreate", sys::cublasLtMatmulPreferenceCreate(&mut preference))?;
-            let bytes = WORKSPACE;
+            call!(cublasLtMatmulPreferenceCreate(&mut preference))?;
             let mut results = vec![std::mem::zeroed::<sys::cublasLtMatmulHeuristicResult_t>(); count];
             let mut found = 0;
-            let attribute =
-                sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-            let mut status = sys::cublasLtMatmulPreferenceSetAttribute(
-                preference,
-                attribute,
-                std::ptr::from_ref(&bytes).cast(),
-                size_of::<usize>(),
-            );
             use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
+            let set = |attribute: Preference, value: *const c_void, size: usize| {
+                sys::cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size)
+            };
+            let bytes = std::ptr::from_ref(&WORKSPACE).cast();
+            let attribute = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+            let mut status = set(attribute, bytes, size_of::<usize>());
             let Product { a, b, d, .. } = self.product;
             for (attribute, matrix) in [
                 (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
@@ -232,12 +227,7 @@ impl Prepared {
             ] {
                 let bytes = alignment(matrix.address);
                 if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
-                    status = sys::cublasLtMatmulPreferenceSetAttribute(
-                        preference,
-                        attribute,
-                        std::ptr::from_ref(&bytes).cast(),
-                        size_of::<u32>(),
-                    );
+                    status = set(attribute, std::ptr::from_ref(&bytes).cast(), size_of::<u32>());
                 }
             }
             if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
@@ -321,7 +311,7 @@ impl Prepared {
     /// Enqueues the product on one of the streams, each of which has its own part of the workspace.
     pub(crate) fn run(&self, stream: CUstream, index: usize) -> Result<()> {
         let (one, share) = (1.0_f32, if self.product.added == 0 { 0.0_f32 } else { 1.0 });
-        let pointer = |address: u64| address as *mut std::ffi::c_void;
+        let pointer = |address: u64| address as *mut c_void;
         let d = pointer(self.product.d.address);
         let c = if self.product.added == 0 { d } else { pointer(self.product.added) };
         // SAFETY: addresses are in the arena or in tensors that the executor keeps alive.
@@ -353,30 +343,17 @@ fn layout(matrix: &Matrix, batch: usize) -> Result<sys::cublasLtMatrixLayout_t> 
     let mut layout = std::ptr::null_mut();
     // SAFETY: the layout is written on success; attributes are given with their sizes.
     unsafe {
-        check(
-            "cublasLtMatrixLayoutCreate",
-            sys::cublasLtMatrixLayoutCreate(
-                &mut layout,
-                data_type(matrix.scalar),
-                matrix.rows as u64,
-                matrix.columns as u64,
-                matrix.distance as i64,
-            ),
-        )?;
+        let (rows, columns) = (matrix.rows as u64, matrix.columns as u64);
+        let (kind, distance) = (data_type(matrix.scalar), matrix.distance as i64);
+        call!(cublasLtMatrixLayoutCreate(&mut layout, kind, rows, columns, distance))?;
         if batch > 1 {
             let (count, stride) = (batch as i32, matrix.batch_stride as i64);
-            let set = |attribute, value: *const std::ffi::c_void, size| {
-                check(
-                    "cublasLtMatrixLayoutSetAttribute",
-                    sys::cublasLtMatrixLayoutSetAttribute(layout, attribute, value, size),
-                )
+            let set = |attribute, value: *const c_void, size| {
+                call!(cublasLtMatrixLayoutSetAttribute(layout, attribute, value, size))
             };
             set(Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, std::ptr::from_ref(&count).cast(), 4)?;
-            set(
-                Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                std::ptr::from_ref(&stride).cast(),
-                8,
-            )?;
+            let stride = std::ptr::from_ref(&stride).cast();
+            set(Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride, 8)?;
         }
     }
     Ok(layout)

@@ -4,11 +4,7 @@
 
 use crate::product::matmul::Extra;
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::kernel::File;
-use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering, Target};
-use crate::program::scalar::Scalar;
-use crate::program::select::Scalars;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Scalars, Target};
 use cfo_engine::ops::Activation;
 
 /// Number of columns of the short matrix that a block keeps; `WIDE` in the kernel.

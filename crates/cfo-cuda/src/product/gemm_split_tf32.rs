@@ -11,11 +11,7 @@
 use crate::norm::group_norm::activation_number;
 use crate::product::matmul::{Extra, batch_stride, batches};
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::kernel::File;
-use crate::program::launch::Parameters;
-use crate::program::lowering::{Io, Lowering, Target, Value};
-use crate::program::scalar::Scalar;
-use crate::program::select::Scalars;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Scalars, Target, Value};
 use cfo_engine::Precision;
 use cfo_engine::ops::{Activation, Operand};
 

@@ -2,11 +2,7 @@
 //! the long side once.
 
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, vector};
-use crate::program::lowering::{Io, Lowering};
-use crate::program::scalar::Scalar;
-use crate::program::select::Scalars;
+use crate::program::{File, Io, Lowering, Parameters, Scalar, Scalars, vector};
 use cfo_engine::ops::Activation;
 
 /// Maximum number of elements of a short side, and minimum of a long one.

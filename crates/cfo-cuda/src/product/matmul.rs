@@ -3,20 +3,16 @@
 //! cuBLASLt is column-major. A row-major product is therefore computed as its transpose: `c' = b' a'`, where `'` means
 //! the same memory read by columns.
 
-use crate::op::expression;
-use crate::op::reduce;
+use crate::op::{expression, reduce};
 use crate::product::gemm_gelu_sm90::GeluProduct;
 use crate::product::gemm_split_tf32::SplitProduct;
 use crate::product::gemm_thin::ThinProduct;
 use crate::program::instruction::{Extras, MatMul, Sum};
-use crate::program::kernel::File;
-use crate::program::launch::{Parameters, blocks, vector};
-use crate::program::lowering::{Io, Lowering, Target, Value, Work};
-use crate::program::scalar::Scalar;
-use crate::program::select::{Scalars, Selected};
-use cfo_engine::Precision;
-use cfo_engine::Shape;
-use cfo_engine::ops::{Activation, Operand, Unary};
+use crate::program::{
+    File, Io, Lowering, Parameters, Scalar, Scalars, Selected, Target, Value, Work, blocks, vector,
+};
+use cfo_engine::ops::{self, Activation, Operand, Unary};
+use cfo_engine::{Precision, Shape};
 
 /// An operand of the library: `rows x columns`, stored by columns at the given distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -295,12 +291,12 @@ fn sum_rows(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
 
 /// The sum over the rows of the second factor, and that factor's shape.
 fn row_sum(op: &MatMul) -> (Sum, Shape) {
-    (Sum { axes: vec![0], of: None }, Shape::from([op.inner, op.columns]))
+    (ops::Sum { axes: vec![0] }.into(), Shape::from([op.inner, op.columns]))
 }
 
 /// The sum over the rows of the result, and the result's shape.
 fn total(op: &MatMul) -> (Sum, Shape) {
-    (Sum { axes: vec![0], of: None }, Shape::from([op.rows, op.columns]))
+    (ops::Sum { axes: vec![0] }.into(), Shape::from([op.rows, op.columns]))
 }
 
 type Address = (u64, Scalar);

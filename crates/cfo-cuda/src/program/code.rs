@@ -2,17 +2,11 @@
 
 use std::fmt;
 
-use super::instruction::Instruction;
-use cfo_engine::{Graph, Node};
-use cfo_engine::{Shape, Type};
+use super::Instruction;
+use cfo_engine::{Graph, Node, Shape, Type, backend};
 
 /// An instruction with its inputs and outputs.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) op: Instruction,
-    pub(crate) inputs: Vec<Node>,
-    pub(crate) outputs: Vec<Type>,
-}
+pub(crate) type Entry = backend::Entry<Instruction>;
 
 /// Instructions in an order in which they can run. Values are identified as in a graph: by instruction and output.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +21,7 @@ pub(crate) struct Code {
 impl Code {
     /// The instructions of a fused graph, one for each operation.
     pub(crate) fn new(graph: &Graph, requested: Vec<Node>) -> Self {
-        let entry = |entry: &cfo_engine::backend::Entry| Entry {
+        let entry = |entry: &backend::Entry| Entry {
             op: entry.op.clone().into(),
             inputs: entry.inputs.clone(),
             outputs: entry.outputs.clone(),
@@ -60,20 +54,6 @@ impl Code {
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (id, entry) in self.entries.iter().enumerate() {
-            let effect = if self.effects.contains(&id) { "effect " } else { "" };
-            write!(f, "%{id} = {effect}{}", entry.op)?;
-            for (i, input) in entry.inputs.iter().enumerate() {
-                write!(f, "{}%{}", if i == 0 { " " } else { ", " }, input.index())?;
-                if input.output() > 0 {
-                    write!(f, ".{}", input.output())?;
-                }
-            }
-            for (i, output) in entry.outputs.iter().enumerate() {
-                write!(f, "{}{output}", if i == 0 { " : " } else { ", " })?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        backend::list(f, &self.entries, &self.effects)
     }
 }

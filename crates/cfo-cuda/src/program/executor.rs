@@ -5,25 +5,22 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::backend::device_tensor;
-use crate::convolution::cudnn;
-use crate::convolution::cudnn_plan;
+use crate::convolution::{cudnn, cudnn_plan};
 use crate::product::cublas::{self, Prepared};
 use crate::product::matmul::Product;
-use crate::program::instruction::Instruction;
-use crate::program::launch::{Argument, Launch};
+use crate::program::launch::Launch;
 use crate::program::lowered::{Bases, Lowered, copied_leaves, lower_all};
-use crate::program::lowering::{Command, Probe, Work};
-use crate::program::scalar::{Scalar, f16_to_f64};
+use crate::program::lowering::{Command, Probe};
+use crate::program::scalar::f16_to_f64;
 use crate::program::schedule::{Access, Slot, spread};
 use crate::program::typed::Typed;
+use crate::program::{Argument, Instruction, Scalar, Work};
 use crate::runtime::compile;
 use crate::runtime::driver::{Allocation, Context, quiet};
 use crate::runtime::replay::{Event, Function, Module, Replay, Stream};
 use crate::runtime::sums::{PreparedSums, Way};
-use cfo_engine::Memory;
-use cfo_engine::Plan;
 use cfo_engine::backend::Executable;
-use cfo_engine::{EngineError, Result};
+use cfo_engine::{EngineError, Memory, Plan, Result};
 
 /// Number of streams for the commands of small programs, and the maximum size of such programs.
 const STREAMS: usize = 4;

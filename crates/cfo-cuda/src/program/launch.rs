@@ -1,7 +1,6 @@
 //! Launches of kernels: their parameters, each declared once, and the number of threads.
 
-use super::lowering::Value;
-use super::scalar::Scalar;
+use super::{Scalar, Value};
 
 /// Default number of threads per block.
 pub(crate) const THREADS: u32 = 256;
@@ -47,6 +46,22 @@ impl Parameters {
         let value = value.into();
         let kind = format!("{}*", value.map_or(Scalar::F32, |value| value.scalar).name());
         self.with(&kind, name, value.map_or(0, |value| value.address))
+    }
+
+    /// Adds values that are read, each with its name.
+    pub(crate) fn reads_each<'a, V: Into<Option<Value>>>(
+        self,
+        values: impl IntoIterator<Item = (&'a str, V)>,
+    ) -> Self {
+        values.into_iter().fold(self, |all, (name, value)| all.reads(name, value))
+    }
+
+    /// Adds values that are written, each with its name.
+    pub(crate) fn writes_each<'a, V: Into<Option<Value>>>(
+        self,
+        values: impl IntoIterator<Item = (&'a str, V)>,
+    ) -> Self {
+        values.into_iter().fold(self, |all, (name, value)| all.writes(name, value))
     }
 
     /// Adds several values that are read, with numbered names.

@@ -4,16 +4,13 @@ use std::fmt::Write as _;
 
 use crate::convolution::algorithm::is_special;
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
-use crate::convolution::conv_few_channels;
-use crate::convolution::conv_row;
+use crate::convolution::{conv_few_channels, conv_row};
 use crate::program::lowered::{Bases, copied_leaves, lower_all};
-use crate::program::lowering::{Lowering, Work};
 use crate::program::typed::Typed;
+use crate::program::{Lowering, Work};
 use crate::runtime::compile::Digest;
-use cfo_engine::Plan;
-use cfo_engine::Precision;
 use cfo_engine::backend::fuse;
-use cfo_engine::{Graph, Node};
+use cfo_engine::{Graph, Node, Plan, Precision};
 
 /// A lowered program as text.
 #[derive(Clone, Debug)]

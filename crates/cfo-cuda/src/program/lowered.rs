@@ -3,13 +3,11 @@
 use cfo_engine::backend::Place;
 use cfo_engine::{Node, Plan};
 
-use super::code::Code;
-use super::instruction::Instruction;
-use super::lowering::{Io, Lowering, Probe, Value};
-use super::scalar::Scalar;
+use super::lowering::Probe;
 use super::schedule::Access;
 use super::select::select;
 use super::typed::Typed;
+use super::{Code, Instruction, Io, Lowering, Scalar, Value};
 use crate::op::optimizer;
 
 /// A lowered program, independent of a device: addresses are relative to the given bases.

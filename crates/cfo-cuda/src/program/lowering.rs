@@ -4,11 +4,10 @@ use std::collections::HashMap;
 
 use cfo_engine::Precision;
 
-use super::kernel::{self, File, Kernel};
-use super::launch::{Argument, Launch, Parameters, THREADS};
-use super::scalar::Scalar;
+use super::kernel::{self, Kernel};
+use super::launch::{Launch, THREADS};
 use super::schedule::Access;
-use super::select::Scalars;
+use super::{Argument, File, Parameters, Scalar, Scalars};
 use crate::convolution::conv::Convolution;
 use crate::convolution::cudnn_plan::Planned;
 use crate::product::matmul;

@@ -12,3 +12,11 @@ pub(crate) mod scalar;
 pub(crate) mod schedule;
 pub(crate) mod select;
 pub(crate) mod typed;
+
+pub(crate) use code::{Code, Entry};
+pub(crate) use instruction::Instruction;
+pub(crate) use kernel::File;
+pub(crate) use launch::{Argument, Parameters, blocks, vector};
+pub(crate) use lowering::{Io, Lowering, Target, Value, Work};
+pub(crate) use scalar::Scalar;
+pub(crate) use select::{Scalars, Selected};

@@ -4,10 +4,8 @@
 
 use cfo_engine::{Node, Shape};
 
-use super::instruction::Instruction;
-use super::lowering::{Io, Lowering};
-use super::scalar::Scalar;
 use super::typed::Typed;
+use super::{Instruction, Io, Lowering, Scalar};
 use crate::convolution::{conv, scaled_f16};
 use crate::norm::{conv_row_norm, group_norm, layer_norm};
 use crate::op::{
@@ -98,8 +96,6 @@ pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
         Instruction::Pad(_)
         | Instruction::Fold(_)
         | Instruction::Conv(_)
-        | Instruction::ConvInput(_)
-        | Instruction::ConvWeight(_)
         | Instruction::ScaleF16(_)
         | Instruction::LayerNorm(_)
         | Instruction::LayerNormBackward(_)
@@ -127,9 +123,9 @@ fn select_of_fields<'a>(
             Selected::plain(move |io, to| conv::pad(op.mode, op.before, (x, output), false, io, to))
         }
         Instruction::Fold(op) => {
-            Selected::plain(move |io, to| conv::pad(op.mode, op.before, (output, x), true, io, to))
+            Selected::plain(move |io, to| conv::pad(op.0.mode, op.0.before, (output, x), true, io, to))
         }
-        Instruction::Conv(_) | Instruction::ConvInput(_) | Instruction::ConvWeight(_) => {
+        Instruction::Conv(_) => {
             let geometry = conv::Geometry::of(code, id, target.precision).expect("these are convolutions");
             conv::select(geometry, typed.convolution(id))
         }
@@ -146,7 +142,7 @@ fn select_of_fields<'a>(
             Selected::plain(move |io, to| resample::lower(op.mode, (x, output), false, io, to))
         }
         Instruction::ResampleBackward(op) => {
-            Selected::plain(move |io, to| resample::lower(op.mode, (output, x), true, io, to))
+            Selected::plain(move |io, to| resample::lower(op.0.mode, (output, x), true, io, to))
         }
         Instruction::GroupNorm(op) if op.of.is_some() => {
             Selected::plain(move |io, to| conv_row_norm::lower(op, code, id, io, to))

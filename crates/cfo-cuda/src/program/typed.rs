@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::convolution::algorithm;
-use crate::convolution::conv;
-use crate::convolution::conv_row;
+use crate::convolution::{algorithm, conv, conv_row};
 use crate::norm::group_norm;
 use crate::op::expression;
 use crate::passes::merge::merge;
@@ -13,19 +11,12 @@ use crate::passes::recompute::recompute;
 use crate::passes::scaled_f16::with_scaled_f16;
 use crate::passes::types::{self, with_rounding};
 use crate::passes::{conv_row_norm, periodic};
-use crate::program::code::Code;
-use crate::program::instruction::Instruction;
-use crate::program::lowering::Target;
-use crate::program::scalar::Scalar;
-use crate::program::select::{Scalars, select};
+use crate::program::select::select;
+use crate::program::{Code, Instruction, Scalar, Scalars, Target};
 use crate::runtime::compile;
 use crate::runtime::driver::Context;
-use cfo_engine::Plan;
-use cfo_engine::Precision;
 use cfo_engine::backend::{StepKind, Steps};
-use cfo_engine::{Element, Type};
-use cfo_engine::{EngineError, Result};
-use cfo_engine::{Graph, Node};
+use cfo_engine::{Element, EngineError, Graph, Node, Plan, Precision, Result, Type};
 
 /// Maximum bytes of values of programs that share no buffers, about the size of the L2 cache.
 const UNSHARED: usize = 48 << 20;
@@ -48,6 +39,8 @@ pub(crate) struct Typed {
     pub(crate) deterministic: bool,
     /// Whether there are several ranks, so that sums over ranks differ from the values.
     pub(crate) ranks: bool,
+    /// Whether instructions have scratch memory; not before algorithms of convolutions are known.
+    has_scratch: bool,
     /// Algorithm of each convolution.
     pub(crate) convolutions: HashMap<usize, conv::Algorithm>,
 }
@@ -140,8 +133,7 @@ impl Typed {
             // The f16 copies are kept instead; they would have to be created again.
             Precision::Tf32 => code,
             _ => recompute(code, large, |code| {
-                let typed = Self::assigned(code.clone(), precision, multiprocessors);
-                Plan::new(&Unworked(&typed)).live_bytes()
+                Self::assigned(code.clone(), precision, multiprocessors).bare_plan().live_bytes()
             }),
         };
         let code = if rows { conv_row_norm::merge(code, precision) } else { code };
@@ -161,14 +153,14 @@ impl Typed {
             warpgroups: true,
             deterministic: false,
             ranks: false,
+            has_scratch: true,
             convolutions: HashMap::new(),
         }
     }
 
     /// The plan without scratch memory.
-    #[cfg(test)]
     pub(crate) fn bare_plan(&self) -> Plan {
-        Plan::new(&Unworked(self))
+        Plan::new(&Self { has_scratch: false, ..self.clone() })
     }
 
     pub(crate) fn target(&self) -> Target {
@@ -247,7 +239,7 @@ impl Steps for Typed {
     }
 
     fn scratch_bytes(&self, id: usize) -> usize {
-        select(self, id, false).scratch
+        if self.has_scratch { select(self, id, false).scratch } else { 0 }
     }
 
     fn in_place(&self, id: usize) -> Option<usize> {
@@ -265,50 +257,5 @@ impl Steps for Typed {
 
     fn unshared_bytes(&self) -> usize {
         UNSHARED
-    }
-}
-
-/// The steps for the planner before algorithms of convolutions are known, without scratch memory.
-struct Unworked<'a>(&'a Typed);
-
-impl Steps for Unworked<'_> {
-    fn count(&self) -> usize {
-        self.0.count()
-    }
-
-    fn inputs(&self, id: usize) -> &[Node] {
-        self.0.inputs(id)
-    }
-
-    fn outputs(&self, id: usize) -> &[Type] {
-        self.0.outputs(id)
-    }
-
-    fn kind(&self, id: usize) -> StepKind {
-        self.0.kind(id)
-    }
-
-    fn effects(&self) -> &[usize] {
-        self.0.effects()
-    }
-
-    fn requested(&self) -> &[Node] {
-        self.0.requested()
-    }
-
-    fn element_bytes(&self, node: Node, element: Element) -> usize {
-        self.0.element_bytes(node, element)
-    }
-
-    fn scratch_bytes(&self, _: usize) -> usize {
-        0
-    }
-
-    fn in_place(&self, id: usize) -> Option<usize> {
-        self.0.in_place(id)
-    }
-
-    fn unshared_bytes(&self) -> usize {
-        self.0.unshared_bytes()
     }
 }

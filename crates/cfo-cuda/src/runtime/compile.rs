@@ -102,26 +102,15 @@ pub(crate) fn compile(unit: &Unit) -> Result<Vec<u8>> {
         return Err(failure("NVRTC", format!("not found; {}", Library::Nvrtc.install())));
     }
     let source = CString::new(unit.source.as_str()).expect("sources hold no zero");
-    let options: Vec<CString> = unit
-        .options()
-        .into_iter()
-        .map(|option| CString::new(option).expect("options hold no zero"))
-        .collect();
+    let zeroed = |option| CString::new(option).expect("options hold no zero");
+    let options: Vec<CString> = unit.options().into_iter().map(zeroed).collect();
     let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
     let mut program = std::ptr::null_mut();
     // SAFETY: strings end with a zero and outlive the program; sizes are queried before buffers are filled.
     unsafe {
-        answer(
-            "nvrtcCreateProgram",
-            sys::nvrtcCreateProgram(
-                &mut program,
-                source.as_ptr(),
-                c"kernels.cu".as_ptr(),
-                0,
-                std::ptr::null(),
-                std::ptr::null(),
-            ),
-        )?;
+        let (name, none) = (c"kernels.cu".as_ptr(), std::ptr::null());
+        let created = sys::nvrtcCreateProgram(&mut program, source.as_ptr(), name, 0, none, none);
+        answer("nvrtcCreateProgram", created)?;
         let compiled = sys::nvrtcCompileProgram(program, pointers.len() as i32, pointers.as_ptr());
         let result = match compiled {
             sys::nvrtcResult::NVRTC_SUCCESS => {

@@ -6,11 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashSet;
-use std::env;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::{env, fmt};
 
 use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 

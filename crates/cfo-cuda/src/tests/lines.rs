@@ -1,10 +1,8 @@
 //! Properties of lowering for fields of one row.
 
 use super::lowered;
-use cfo_engine::Precision;
 use cfo_engine::ops::{Activation, GroupNormInputs, PadMode};
-use cfo_engine::{Graph, Node};
-use cfo_engine::{Initial, Result};
+use cfo_engine::{Graph, Initial, Node, Precision, Result};
 
 /// A small network of one-row fields with its gradients: down, up and a residual.
 pub(crate) fn lines(mode: PadMode, channels: usize) -> Result<(Graph, Vec<Node>)> {

@@ -7,23 +7,19 @@ use rayon::prelude::*;
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::product::matmul::{Epilogue, Product};
-use crate::program::instruction::Instruction;
 use crate::program::listing::described;
 use crate::program::lowered::{Bases, copied_leaves, lower_all};
-use crate::program::lowering::{Command, Lowering, Probe, Work};
+use crate::program::lowering::{Command, Probe};
 use crate::program::typed::Typed;
+use crate::program::{Instruction, Lowering, Work};
 use crate::runtime::compile;
 use crate::runtime::library::Library;
-use cfo_engine::Element;
-use cfo_engine::Plan;
-use cfo_engine::Precision;
 use cfo_engine::backend::fuse;
 use cfo_engine::ops::{
     Activation, AdamConfig, Distribution, GroupNormInputs, Numbering, PadMode, PathData, PathTensors,
     ResampleMode, Schedule, Wavelet, WaveletFamily,
 };
-use cfo_engine::{Graph, Node};
-use cfo_engine::{Initial, Result};
+use cfo_engine::{Element, Graph, Initial, Node, Plan, Precision, Result};
 
 mod lines;
 mod scaled_f16;

@@ -9,11 +9,9 @@ use crate::convolution::conv::{ConvPass, Geometry};
 use crate::program::executor::Executor;
 use crate::program::typed::Typed;
 use cfo_cpu::Cpu;
-use cfo_engine::Plan;
-use cfo_engine::backend::fuse;
-use cfo_engine::backend::{Executable, Open};
-use cfo_engine::ops::{Activation, Conv, ConvInput, ConvWeight, GroupNormInputs, Op, PadMode};
-use cfo_engine::{Memory, Precision, Program};
+use cfo_engine::backend::{Executable, Open, fuse};
+use cfo_engine::ops::{Activation, Conv, GroupNormInputs, Op, PadMode};
+use cfo_engine::{Memory, Plan, Precision, Program};
 
 use crate::backend::{Cuda, context};
 use cfo_engine::{Graph, Node};
@@ -111,11 +109,9 @@ fn convolution(
     let w = vec![outputs, kernel, kernel, inputs];
     let y = vec![batch, after(height), after(width), outputs];
     let (stride, padding, kernel) = ([stride; 2], [1, 1], [kernel; 2]);
-    let (shapes, op) = match form {
-        ConvPass::Forward => ([x, w], Op::Conv(Conv { stride, padding })),
-        ConvPass::Input => ([y, w], Op::ConvInput(ConvInput { stride, padding, height, width })),
-        ConvPass::Weight => ([x, y], Op::ConvWeight(ConvWeight { stride, padding, kernel })),
-    };
+    let [first, second, _] = form.ordered([x, w, y]);
+    let shapes = [first, second];
+    let op = Op::Conv(Conv { pass: form, stride, padding, field: [height, width], kernel });
     let mut graph = Graph::new();
     let mut values = Vec::new();
     let mut nodes = Vec::new();

@@ -2,10 +2,10 @@
 
 use cfo_ranks::Shards;
 
-use super::{Derivative, Op, Operation, require};
+use super::{Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Type};
+use crate::shape::Type;
 
 /// The sums of values over all ranks, on every rank. With one rank they are the values themselves; the first may reuse
 /// its input's memory.
@@ -24,20 +24,13 @@ impl AllReduce {
 }
 
 impl Operation for AllReduce {
-    fn name(&self) -> &'static str {
-        "all_reduce"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("all_reduce", inputs, Element::Real)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
         let count = inputs.len() / self.groups();
         if let Some(index) = (count..inputs.len()).find(|&index| inputs[index] != inputs[index % count]) {
-            return Err(EngineError::ShapeMismatch {
-                operation: "all_reduce",
-                left: inputs[index % count].shape.clone(),
-                right: inputs[index].shape.clone(),
-                needed: "shards must have values of the same shapes".into(),
-            });
+            let (left, right) = (&inputs[index % count].shape, &inputs[index].shape);
+            let needed = "shards must have values of the same shapes";
+            return Err(EngineError::shape_mismatch(inputs.operation, left, right, needed));
         }
         Ok(inputs[..count].iter().map(|&input| input.clone()).collect())
     }
@@ -87,7 +80,7 @@ impl Graph {
         let fits = values.len() == op.groups() && values.iter().all(|shard| shard.len() == values[0].len());
         if !fits {
             let problem = format!("{} groups of values were given for {} shards", values.len(), op.groups());
-            return Err(EngineError::BadAttribute { operation: "all_reduce", problem });
+            return Err(EngineError::bad_attribute("all_reduce", problem));
         }
         self.push(Op::AllReduce(op), &values.concat())
     }

@@ -1,9 +1,9 @@
 //! Multi-head self-attention.
 
-use super::{Derivative, Op, Operation, require};
+use super::{Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::Type;
 
 /// `softmax(q k^T / sqrt(width of a head)) v` for each sample and head.
 ///
@@ -17,25 +17,17 @@ pub struct Attention {
 }
 
 /// Batch, tokens and width `d` of `[b, n, 3 d]`.
-fn sizes(operation: &'static str, heads: usize, qkv: &Shape) -> Result<[usize; 3]> {
-    match *qkv.axes() {
+fn sizes(heads: usize, inputs: &Inputs<'_>) -> Result<[usize; 3]> {
+    match *inputs[0].shape.axes() {
         [b, n, d] if heads > 0 && d > 0 && n > 0 && d.is_multiple_of(3 * heads) => Ok([b, n, d / 3]),
-        _ => Err(EngineError::BadShape {
-            operation,
-            found: qkv.clone(),
-            needed: format!("[batch, tokens, 3 * width] with a width in {heads} heads"),
-        }),
+        _ => Err(inputs.bad_shape(format!("[batch, tokens, 3 * width] with a width in {heads} heads"))),
     }
 }
 
 impl Operation for Attention {
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("attention", inputs, Element::Real)?;
-        let [b, n, d] = sizes("attention", self.heads, &inputs[0].shape)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let [b, n, d] = sizes(self.heads, inputs)?;
         Ok(vec![Type::real([b, n, d]), Type::real([b, self.heads, n])])
     }
 
@@ -61,12 +53,8 @@ pub struct AttentionBackward {
 }
 
 impl Operation for AttentionBackward {
-    fn name(&self) -> &'static str {
-        "attention_backward"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require(self.name(), inputs, Element::Real)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
         Ok(vec![inputs[0].clone()])
     }
 

@@ -1,11 +1,11 @@
 //! Convolution over height and width, its two adjoints, and padding with its adjoint.
 //!
-//! The three convolutions are closed under differentiation: each one's derivatives are the other two.
+//! The three passes of a convolution are closed under differentiation: each one's derivatives are the other two.
 
-use super::{Derivative, Op, Operation, require};
+use super::{Derivative, Inputs, Named, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::{Shape, Type};
 
 /// Values outside a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -45,20 +45,15 @@ pub struct Pad {
 }
 
 impl Operation for Pad {
-    fn name(&self) -> &'static str {
-        "pad"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("pad", inputs, Element::Real)?;
-        let [batch, height, width, channels] = field("pad", &inputs[0].shape)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let [batch, height, width, channels] = field(inputs.operation, &inputs[0].shape)?;
         let size = |axis: usize, length: usize| self.before[axis] + length + self.after[axis];
         Ok(vec![Type::real([batch, size(0, height), size(1, width), channels])])
     }
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        let fold = Fold { mode: self.mode, before: self.before, after: self.after };
-        Ok(vec![Some(at.graph.push_one(Op::Fold(fold), &[at.cotangent()])?)])
+        Ok(vec![Some(at.graph.push_one(Op::Fold(Fold(self.clone())), &[at.cotangent()])?)])
     }
 
     fn attributes(&self) -> String {
@@ -68,220 +63,160 @@ impl Operation for Pad {
 
 /// The adjoint of [`Pad`]: values in the padding are added to the positions from which they were copied.
 #[derive(Clone, Debug)]
-pub struct Fold {
-    /// Content of the padding.
-    pub mode: PadMode,
-    /// Padding before the first row and column.
-    pub before: [usize; 2],
-    /// Padding after the last row and column.
-    pub after: [usize; 2],
-}
+pub struct Fold(pub Pad);
 
 impl Operation for Fold {
-    fn name(&self) -> &'static str {
-        "fold"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("fold", inputs, Element::Real)?;
-        let [batch, height, width, channels] = field("fold", &inputs[0].shape)?;
-        let padding = [self.before[0] + self.after[0], self.before[1] + self.after[1]];
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let [batch, height, width, channels] = field(inputs.operation, &inputs[0].shape)?;
+        let padding = [0, 1].map(|axis| self.0.before[axis] + self.0.after[axis]);
         if height <= padding[0] || width <= padding[1] {
-            return Err(EngineError::BadShape {
-                operation: "fold",
-                found: inputs[0].shape.clone(),
-                needed: format!("height and width must exceed the padding {padding:?}"),
-            });
+            return Err(inputs.bad_shape(format!("height and width must exceed the padding {padding:?}")));
         }
         Ok(vec![Type::real([batch, height - padding[0], width - padding[1], channels])])
     }
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        let pad = Pad { mode: self.mode, before: self.before, after: self.after };
-        Ok(vec![Some(at.graph.push_one(Op::Pad(pad), &[at.cotangent()])?)])
+        Ok(vec![Some(at.graph.push_one(Op::Pad(self.0.clone()), &[at.cotangent()])?)])
     }
 
     fn attributes(&self) -> String {
-        format!(" {:?} before={:?} after={:?}", self.mode, self.before, self.after)
+        self.0.attributes()
     }
 }
 
-/// The cross-correlation of `x [B, H, W, Ci]` with `w [Co, kh, kw, Ci]`: `y [B, Ho, Wo, Co]`.
+/// Which of the three tensors of a convolution is computed from the other two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConvPass {
+    /// The result `y`, from `x` and `w`.
+    Forward,
+    /// The adjoint in the field, a transposed convolution: `dx` from `dy` and `w`.
+    Input,
+    /// The adjoint in the weight: `dw` from `x` and `dy`.
+    Weight,
+}
+
+impl ConvPass {
+    /// Both operands and the result of the pass, given those of the field, the weight and the convolution's result.
+    pub fn ordered<T>(self, [x, w, y]: [T; 3]) -> [T; 3] {
+        match self {
+            Self::Forward => [x, w, y],
+            Self::Input => [y, w, x],
+            Self::Weight => [x, y, w],
+        }
+    }
+}
+
+/// The cross-correlation of `x [B, H, W, Ci]` with `w [Co, kh, kw, Ci]`, `y [B, Ho, Wo, Co]`, or one of its adjoints.
 ///
 /// `y[b, i, j, o] = sum over p, q, c of x[b, i s + p - padding, j s + q - padding, c] w[o, p, q, c]` with zeros outside
 /// and `Ho = (H + 2 padding - kh) / s + 1`.
 #[derive(Clone, Debug)]
 pub struct Conv {
+    /// The tensor that is computed.
+    pub pass: ConvPass,
     /// Strides along height and width.
     pub stride: [usize; 2],
     /// Zero padding on both sides of height and width.
     pub padding: [usize; 2],
-}
-
-impl Operation for Conv {
-    fn name(&self) -> &'static str {
-        "conv"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("conv", inputs, Element::Real)?;
-        let [batch, height, width, channels] = field("conv", &inputs[0].shape)?;
-        let [outputs, kernel_height, kernel_width, inputs_of_w] = field("conv", &inputs[1].shape)?;
-        if channels != inputs_of_w {
-            return Err(mismatch("conv", inputs, "the last axes, the input channels, must be equal"));
-        }
-        let size = |axis: usize, length: usize, kernel: usize| {
-            extent(length, kernel, self.stride[axis], self.padding[axis]).ok_or_else(|| {
-                mismatch(
-                    "conv",
-                    inputs,
-                    "the kernel must fit into the padded field, the stride be at least 1",
-                )
-            })
-        };
-        let (rows, columns) = (size(0, height, kernel_height)?, size(1, width, kernel_width)?);
-        Ok(vec![Type::real([batch, rows, columns, outputs])])
-    }
-
-    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        let (x, w, dy) = (at.inputs[0], at.inputs[1], at.cotangent());
-        let (size, kernel) = (plane(at.graph, x), plane(at.graph, w));
-        let dx = at.wanted[0].then(|| at.graph.conv_input(dy, w, self.stride, self.padding, size));
-        let dw = at.wanted[1].then(|| at.graph.conv_weight(x, dy, self.stride, self.padding, kernel));
-        Ok(vec![dx.transpose()?, dw.transpose()?])
-    }
-
-    fn attributes(&self) -> String {
-        format!(" stride={:?} padding={:?}", self.stride, self.padding)
-    }
-}
-
-/// The adjoint of [`Conv`] in its input, a transposed convolution: `dy [B, Ho, Wo, Co]` and `w [Co, kh, kw, Ci]` to `dx
-/// [B, height, width, Ci]`.
-#[derive(Clone, Debug)]
-pub struct ConvInput {
-    /// Strides along height and width.
-    pub stride: [usize; 2],
-    /// Zero padding on both sides of height and width.
-    pub padding: [usize; 2],
-    /// Height of the result.
-    pub height: usize,
-    /// Width of the result.
-    pub width: usize,
-}
-
-impl Operation for ConvInput {
-    fn name(&self) -> &'static str {
-        "conv input"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("conv input", inputs, Element::Real)?;
-        let [batch, rows, columns, outputs] = field("conv input", &inputs[0].shape)?;
-        let [outputs_of_w, kernel_height, kernel_width, channels] = field("conv input", &inputs[1].shape)?;
-        if outputs != outputs_of_w {
-            let needed = "the last axis of the first must equal the first of the second";
-            return Err(mismatch("conv input", inputs, needed));
-        }
-        let fits = extent(self.height, kernel_height, self.stride[0], self.padding[0]) == Some(rows)
-            && extent(self.width, kernel_width, self.stride[1], self.padding[1]) == Some(columns);
-        if !fits {
-            let needed = format!(
-                "with stride {:?} and padding {:?} they cannot yield a field of {}x{}",
-                self.stride, self.padding, self.height, self.width
-            );
-            return Err(mismatch("conv input", inputs, &needed));
-        }
-        Ok(vec![Type::real([batch, self.height, self.width, channels])])
-    }
-
-    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        let (dy, w, g) = (at.inputs[0], at.inputs[1], at.cotangent());
-        let kernel = plane(at.graph, w);
-        let to_dy = at.wanted[0].then(|| at.graph.conv_plain(g, w, self.stride, self.padding));
-        let to_w = at.wanted[1].then(|| at.graph.conv_weight(g, dy, self.stride, self.padding, kernel));
-        Ok(vec![to_dy.transpose()?, to_w.transpose()?])
-    }
-
-    fn attributes(&self) -> String {
-        format!(" stride={:?} padding={:?} size={:?}", self.stride, self.padding, [self.height, self.width])
-    }
-}
-
-/// The adjoint of [`Conv`] in its weight: `x [B, H, W, Ci]` and `dy [B, Ho, Wo, Co]` to `dw [Co, kh, kw, Ci]`.
-#[derive(Clone, Debug)]
-pub struct ConvWeight {
-    /// Strides along height and width.
-    pub stride: [usize; 2],
-    /// Zero padding on both sides of height and width.
-    pub padding: [usize; 2],
+    /// Height and width of the field.
+    pub field: [usize; 2],
     /// Height and width of the weight.
     pub kernel: [usize; 2],
 }
 
-impl Operation for ConvWeight {
-    fn name(&self) -> &'static str {
-        "conv weight"
+impl Conv {
+    /// Height and width of the convolution's result; `None` if there are no positions of the kernel.
+    fn result(&self) -> Option<[usize; 2]> {
+        let extent = |axis: usize| {
+            let room = (self.field[axis] + 2 * self.padding[axis]).checked_sub(self.kernel[axis])?;
+            room.checked_div(self.stride[axis]).map(|steps| steps + 1)
+        };
+        Some([extent(0)?, extent(1)?])
     }
 
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("conv weight", inputs, Element::Real)?;
-        let [batch, height, width, channels] = field("conv weight", &inputs[0].shape)?;
-        let [batch_of_dy, rows, columns, outputs] = field("conv weight", &inputs[1].shape)?;
-        let fits = extent(height, self.kernel[0], self.stride[0], self.padding[0]) == Some(rows)
-            && extent(width, self.kernel[1], self.stride[1], self.padding[1]) == Some(columns);
-        if batch != batch_of_dy || !fits {
-            let needed = format!(
-                "the second must be what kernel {:?}, stride {:?} and padding {:?} make of the first",
-                self.kernel, self.stride, self.padding
-            );
-            return Err(mismatch("conv weight", inputs, &needed));
-        }
-        Ok(vec![Type::real([outputs, self.kernel[0], self.kernel[1], channels])])
-    }
-
-    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        let (x, dy, g) = (at.inputs[0], at.inputs[1], at.cotangent());
-        let size = plane(at.graph, x);
-        let to_x = at.wanted[0].then(|| at.graph.conv_input(dy, g, self.stride, self.padding, size));
-        let to_dy = at.wanted[1].then(|| at.graph.conv_plain(x, g, self.stride, self.padding));
-        Ok(vec![to_x.transpose()?, to_dy.transpose()?])
-    }
-
-    fn attributes(&self) -> String {
-        format!(" stride={:?} padding={:?} kernel={:?}", self.stride, self.padding, self.kernel)
+    /// Appends another pass of the same convolution.
+    fn pass(&self, pass: ConvPass, graph: &mut Graph, a: Node, b: Node) -> Result<Node> {
+        graph.push_one(Op::Conv(Self { pass, ..self.clone() }), &[a, b])
     }
 }
 
-/// Number of positions of a kernel along an axis; `None` if there are none.
-fn extent(length: usize, kernel: usize, stride: usize, padding: usize) -> Option<usize> {
-    (length + 2 * padding).checked_sub(kernel)?.checked_div(stride).map(|steps| steps + 1)
+impl Named for Conv {
+    fn name(&self) -> &'static str {
+        match self.pass {
+            ConvPass::Forward => "conv",
+            ConvPass::Input => "conv input",
+            ConvPass::Weight => "conv weight",
+        }
+    }
+}
+
+impl Operation for Conv {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let [a, b] = [field(inputs.operation, &inputs[0].shape)?, field(inputs.operation, &inputs[1].shape)?];
+        let Self { pass, stride, padding, field, kernel } = self;
+        let middle = |shape: [usize; 4]| [shape[1], shape[2]];
+        let whole = |first: usize, [height, width]: [usize; 2], last: usize| [first, height, width, last];
+        let (fits, needed, result) = match pass {
+            ConvPass::Forward if a[3] != b[3] => {
+                (false, "the last axes, the input channels, must be equal".into(), None)
+            }
+            ConvPass::Forward => {
+                let needed = "the kernel must fit into the padded field, the stride be at least 1".into();
+                (true, needed, self.result().map(|size| whole(a[0], size, b[0])))
+            }
+            ConvPass::Input if a[3] != b[0] => {
+                (false, "the last axis of the first must equal the first of the second".into(), None)
+            }
+            ConvPass::Input => {
+                let [height, width] = field;
+                let needed = format!(
+                    "with stride {stride:?} and padding {padding:?} they cannot yield a field of {height}x{width}"
+                );
+                (self.result() == Some(middle(a)), needed, Some(whole(a[0], *field, b[3])))
+            }
+            ConvPass::Weight => {
+                let needed = format!(
+                    "the second must be what kernel {kernel:?}, stride {stride:?} and padding {padding:?} make of the first"
+                );
+                let fits = a[0] == b[0] && self.result() == Some(middle(b));
+                (fits, needed, Some(whole(b[3], *kernel, a[3])))
+            }
+        };
+        let shape = result.filter(|_| fits).ok_or_else(|| inputs.mismatch(&inputs[1].shape, needed))?;
+        Ok(vec![Type::real(shape)])
+    }
+
+    fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
+        use ConvPass::{Forward, Input, Weight};
+        let (a, b, g) = (at.inputs[0], at.inputs[1], at.cotangent());
+        // The pass that computes each operand, and its operands.
+        let [first, second] = match self.pass {
+            Forward => [(Input, g, b), (Weight, a, g)],
+            Input => [(Forward, g, b), (Weight, g, a)],
+            Weight => [(Input, b, g), (Forward, a, g)],
+        };
+        let to_a = at.wanted[0].then(|| self.pass(first.0, at.graph, first.1, first.2));
+        let to_b = at.wanted[1].then(|| self.pass(second.0, at.graph, second.1, second.2));
+        Ok(vec![to_a.transpose()?, to_b.transpose()?])
+    }
+
+    fn attributes(&self) -> String {
+        let size = match self.pass {
+            ConvPass::Forward => String::new(),
+            ConvPass::Input => format!(" size={:?}", self.field),
+            ConvPass::Weight => format!(" kernel={:?}", self.kernel),
+        };
+        format!(" stride={:?} padding={:?}{size}", self.stride, self.padding)
+    }
 }
 
 fn field(operation: &'static str, shape: &Shape) -> Result<[usize; 4]> {
     match *shape.axes() {
         [a, b, c, d] if a * b * c * d > 0 => Ok([a, b, c, d]),
-        _ => Err(EngineError::BadShape {
-            operation,
-            found: shape.clone(),
-            needed: "four axes that are not empty".into(),
-        }),
+        _ => Err(EngineError::bad_shape(operation, shape, "four axes that are not empty")),
     }
-}
-
-fn mismatch(operation: &'static str, inputs: &[&Type], needed: &str) -> EngineError {
-    EngineError::ShapeMismatch {
-        operation,
-        left: inputs[0].shape.clone(),
-        right: inputs[1].shape.clone(),
-        needed: needed.into(),
-    }
-}
-
-/// Lengths of the two middle axes.
-fn plane(graph: &Graph, node: Node) -> [usize; 2] {
-    let axes = graph.shape(node).axes();
-    [axes[1], axes[2]]
 }
 
 impl Graph {
@@ -333,14 +268,10 @@ impl Graph {
             let whole = (lengths[axis] - 1) * stride[axis] + kernels[axis];
             size[axis] = whole.saturating_sub(2 * amount[axis]);
             if size[axis] == 0 || stride[axis] == 0 {
-                return Err(EngineError::ShapeMismatch {
-                    operation: "conv_transpose",
-                    left: self.shape(x).clone(),
-                    right: self.shape(w).clone(),
-                    needed: format!(
-                        "with stride {stride:?} and padding {amount:?} the result would be empty"
-                    ),
-                });
+                let needed =
+                    format!("with stride {stride:?} and padding {amount:?} the result would be empty");
+                let (left, right) = (self.shape(x), self.shape(w));
+                return Err(EngineError::shape_mismatch("conv_transpose", left, right, needed));
             }
             if mode != PadMode::Zero {
                 ghosts[axis] = (kernels[axis] - 1).saturating_sub(amount[axis]) / stride[axis];
@@ -348,7 +279,8 @@ impl Graph {
             }
         }
         let x = if ghosts == [0, 0] { x } else { self.pad(x, mode, ghosts, ghosts)? };
-        self.conv_input(x, w, stride, padding, size)
+        let conv = Conv { pass: ConvPass::Input, stride, padding, field: size, kernel: kernels };
+        self.push_one(Op::Conv(conv), &[x, w])
     }
 
     /// Pads `x [batch, height, width, channels]` around height and width.
@@ -360,28 +292,9 @@ impl Graph {
     }
 
     fn conv_plain(&mut self, x: Node, w: Node, stride: [usize; 2], padding: [usize; 2]) -> Result<Node> {
-        self.push_one(Op::Conv(Conv { stride, padding }), &[x, w])
-    }
-
-    fn conv_input(
-        &mut self,
-        dy: Node,
-        w: Node,
-        stride: [usize; 2],
-        padding: [usize; 2],
-        [height, width]: [usize; 2],
-    ) -> Result<Node> {
-        self.push_one(Op::ConvInput(ConvInput { stride, padding, height, width }), &[dy, w])
-    }
-
-    fn conv_weight(
-        &mut self,
-        x: Node,
-        dy: Node,
-        stride: [usize; 2],
-        padding: [usize; 2],
-        kernel: [usize; 2],
-    ) -> Result<Node> {
-        self.push_one(Op::ConvWeight(ConvWeight { stride, padding, kernel }), &[x, dy])
+        let [[_, height, width, _], [_, rows, columns, _]] =
+            [field("conv", self.shape(x))?, field("conv", self.shape(w))?];
+        let (field, kernel) = ([height, width], [rows, columns]);
+        self.push_one(Op::Conv(Conv { pass: ConvPass::Forward, stride, padding, field, kernel }), &[x, w])
     }
 }

@@ -1,6 +1,6 @@
 //! Chains of pointwise operations fused into one pass.
 
-use super::{Binary, Operation, Unary};
+use super::{Binary, Inputs, Operation, Unary};
 use crate::error::Result;
 use crate::shape::{Shape, Type};
 
@@ -36,11 +36,7 @@ pub struct Expression {
 }
 
 impl Operation for Expression {
-    fn name(&self) -> &'static str {
-        "expression"
-    }
-
-    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, _: &Inputs<'_>) -> Result<Vec<Type>> {
         Ok(vec![Type::real(self.shape.clone())])
     }
 

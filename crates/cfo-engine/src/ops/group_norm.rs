@@ -1,10 +1,10 @@
 //! Group normalisation fused with its surroundings in a convolution block: the convolution's bias before it, and an
 //! activation and a time term per sample and channel after it.
 
-use super::{Activation, Derivative, Op, Operation, require};
+use super::{Activation, Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::{Shape, Type};
 
 /// Constant that [`Graph::group_norm`] adds to variances.
 const EPSILON: f64 = 1e-5;
@@ -30,37 +30,25 @@ pub struct GroupNorm {
 
 impl GroupNorm {
     /// Checks that the groups divide the field's channels; returns its batch and channels.
-    fn check(&self, operation: &'static str, x: &Shape) -> Result<(usize, usize)> {
-        match *x.axes() {
+    fn check(&self, inputs: &Inputs<'_>) -> Result<(usize, usize)> {
+        let needed = || format!("[batch, height, width, channels] with channels in {} groups", self.groups);
+        match *inputs[0].shape.axes() {
             [b, h, w, c] if self.groups > 0 && c > 0 && c % self.groups == 0 && h * w > 0 => Ok((b, c)),
-            _ => Err(EngineError::BadShape {
-                operation,
-                found: x.clone(),
-                needed: format!("[batch, height, width, channels] with channels in {} groups", self.groups),
-            }),
+            _ => Err(inputs.bad_shape(needed())),
         }
     }
 }
 
 impl Operation for GroupNorm {
-    fn name(&self) -> &'static str {
-        "group_norm"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("group_norm", inputs, Element::Real)?;
-        let x = &inputs[0].shape;
-        let (b, c) = self.check("group_norm", x)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let (b, c) = self.check(inputs)?;
         let channels = 2 + usize::from(self.offset);
         for (i, input) in inputs[1..].iter().enumerate() {
             let needed = if i < channels { Shape::from([c]) } else { Shape::from([b, c]) };
             if input.shape != needed {
-                return Err(EngineError::ShapeMismatch {
-                    operation: "group_norm",
-                    left: x.clone(),
-                    right: input.shape.clone(),
-                    needed: format!("operand {} must have shape {needed}", i + 1),
-                });
+                let needed = format!("operand {} must have shape {needed}", i + 1);
+                return Err(inputs.mismatch(&input.shape, needed));
             }
         }
         let statistics = Type::real([b, self.groups]);
@@ -98,13 +86,9 @@ pub struct GroupNormBackward {
 }
 
 impl Operation for GroupNormBackward {
-    fn name(&self) -> &'static str {
-        "group_norm_backward"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require(self.name(), inputs, Element::Real)?;
-        let (b, c) = self.forward.check(self.name(), &inputs[0].shape)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let (b, c) = self.forward.check(inputs)?;
         let mut outputs = vec![inputs[0].clone(), Type::real([c]), Type::real([c])];
         if self.forward.offset {
             outputs.push(Type::real([c]));

@@ -1,9 +1,9 @@
 //! Layer normalisation of tokens, with an optional scale and shift for each sample.
 
-use super::{Derivative, Op, Operation, require};
+use super::{Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::Type;
 
 /// `y = (x - mean) * deviation_inverse * (1 + scale) + shift`, with mean and deviation over the last axis.
 ///
@@ -18,32 +18,20 @@ pub struct LayerNorm {
 }
 
 /// Batch, tokens and width of `[b, n, d]`.
-fn tokens(operation: &'static str, x: &Shape) -> Result<[usize; 3]> {
-    match *x.axes() {
+fn tokens(inputs: &Inputs<'_>) -> Result<[usize; 3]> {
+    match *inputs[0].shape.axes() {
         [b, n, d] if d > 0 => Ok([b, n, d]),
-        _ => Err(EngineError::BadShape {
-            operation,
-            found: x.clone(),
-            needed: "[batch, tokens, width]".into(),
-        }),
+        _ => Err(inputs.bad_shape("[batch, tokens, width]")),
     }
 }
 
 impl Operation for LayerNorm {
-    fn name(&self) -> &'static str {
-        "layer_norm"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("layer_norm", inputs, Element::Real)?;
-        let [b, n, d] = tokens("layer_norm", &inputs[0].shape)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let [b, n, d] = tokens(inputs)?;
         if let Some(wrong) = inputs[1..].iter().find(|input| input.shape.axes() != [b, d]) {
-            return Err(EngineError::ShapeMismatch {
-                operation: "layer_norm",
-                left: inputs[0].shape.clone(),
-                right: wrong.shape.clone(),
-                needed: format!("shift and scale must have shape [{b}, {d}]"),
-            });
+            let needed = format!("shift and scale must have shape [{b}, {d}]");
+            return Err(inputs.mismatch(&wrong.shape, needed));
         }
         let statistics = Type::real([b, n]);
         Ok(vec![inputs[0].clone(), statistics.clone(), statistics])
@@ -80,13 +68,9 @@ pub struct LayerNormBackward {
 }
 
 impl Operation for LayerNormBackward {
-    fn name(&self) -> &'static str {
-        "layer_norm_backward"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require(self.name(), inputs, Element::Real)?;
-        let [b, _, d] = tokens(self.name(), &inputs[0].shape)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let [b, _, d] = tokens(inputs)?;
         let mut outputs = vec![inputs[0].clone()];
         if self.modulated {
             outputs.extend([Type::real([b, d]), Type::real([b, d])]);

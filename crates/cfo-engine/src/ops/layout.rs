@@ -1,6 +1,6 @@
 //! Operations that move elements without arithmetic: reshape, broadcast, permute, slice and its transpose, concatenate.
 
-use super::{Derivative, Op, Operation};
+use super::{Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Shape, Type};
@@ -13,18 +13,9 @@ pub struct Reshape {
 }
 
 impl Operation for Reshape {
-    fn name(&self) -> &'static str {
-        "reshape"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
         if inputs[0].shape.len() != self.shape.len() {
-            return Err(EngineError::ShapeMismatch {
-                operation: "reshape",
-                left: inputs[0].shape.clone(),
-                right: self.shape.clone(),
-                needed: "both must have the same number of elements".into(),
-            });
+            return Err(inputs.mismatch(&self.shape, "both must have the same number of elements"));
         }
         Ok(vec![Type { shape: self.shape.clone(), element: inputs[0].element }])
     }
@@ -43,18 +34,10 @@ pub struct Broadcast {
 }
 
 impl Operation for Broadcast {
-    fn name(&self) -> &'static str {
-        "broadcast"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
         if inputs[0].shape.broadcast(&self.shape).as_ref() != Some(&self.shape) {
-            return Err(EngineError::ShapeMismatch {
-                operation: "broadcast",
-                left: inputs[0].shape.clone(),
-                right: self.shape.clone(),
-                needed: "every axis of the first must be 1 or equal to the second's".into(),
-            });
+            let needed = "every axis of the first must be 1 or equal to the second's";
+            return Err(inputs.mismatch(&self.shape, needed));
         }
         Ok(vec![Type { shape: self.shape.clone(), element: inputs[0].element }])
     }
@@ -73,20 +56,12 @@ pub struct Permute {
 }
 
 impl Operation for Permute {
-    fn name(&self) -> &'static str {
-        "permute"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
         let shape = &inputs[0].shape;
         let mut sorted = self.order.clone();
         sorted.sort_unstable();
         if sorted != (0..shape.rank()).collect::<Vec<_>>() {
-            return Err(EngineError::BadShape {
-                operation: "permute",
-                found: shape.clone(),
-                needed: format!("{:?} must name every axis once", self.order),
-            });
+            return Err(inputs.bad_shape(format!("{:?} must name every axis once", self.order)));
         }
         let axes: Vec<usize> = self.order.iter().map(|&axis| shape.axes()[axis]).collect();
         Ok(vec![Type { shape: axes.into(), element: inputs[0].element }])
@@ -117,23 +92,12 @@ pub struct Slice {
 }
 
 impl Operation for Slice {
-    fn name(&self) -> &'static str {
-        "slice"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
         let mut axes = inputs[0].shape.axes().to_vec();
         if self.axis >= axes.len() || self.start + self.length > axes[self.axis] {
-            return Err(EngineError::BadShape {
-                operation: "slice",
-                found: inputs[0].shape.clone(),
-                needed: format!(
-                    "axis {} must hold elements {}..{}",
-                    self.axis,
-                    self.start,
-                    self.start + self.length
-                ),
-            });
+            let Self { axis, start, length } = self;
+            let needed = format!("axis {axis} must hold elements {start}..{}", start + length);
+            return Err(inputs.bad_shape(needed));
         }
         axes[self.axis] = self.length;
         Ok(vec![Type { shape: axes.into(), element: inputs[0].element }])
@@ -162,18 +126,11 @@ pub struct Embed {
 }
 
 impl Operation for Embed {
-    fn name(&self) -> &'static str {
-        "embed"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
         let mut axes = inputs[0].shape.axes().to_vec();
         if self.axis >= axes.len() || self.start + axes[self.axis] > self.whole {
-            return Err(EngineError::BadShape {
-                operation: "embed",
-                found: inputs[0].shape.clone(),
-                needed: format!("axis {} must fit into {} from {}", self.axis, self.whole, self.start),
-            });
+            let Self { axis, start, whole } = self;
+            return Err(inputs.bad_shape(format!("axis {axis} must fit into {whole} from {start}")));
         }
         axes[self.axis] = self.whole;
         Ok(vec![Type { shape: axes.into(), element: inputs[0].element }])
@@ -197,19 +154,10 @@ pub struct Concat {
 }
 
 impl Operation for Concat {
-    fn name(&self) -> &'static str {
-        "concat"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        let first = &inputs[0].shape;
-        let mut axes = first.axes().to_vec();
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        let mut axes = inputs[0].shape.axes().to_vec();
         if self.axis >= axes.len() {
-            return Err(EngineError::BadShape {
-                operation: "concat",
-                found: first.clone(),
-                needed: format!("axis {} must exist", self.axis),
-            });
+            return Err(inputs.bad_shape(format!("axis {} must exist", self.axis)));
         }
         for input in &inputs[1..] {
             let other = input.shape.axes();
@@ -217,12 +165,8 @@ impl Operation for Concat {
                 && input.element == inputs[0].element
                 && (0..axes.len()).all(|i| i == self.axis || axes[i] == other[i]);
             if !fits {
-                return Err(EngineError::ShapeMismatch {
-                    operation: "concat",
-                    left: first.clone(),
-                    right: input.shape.clone(),
-                    needed: format!("all axes but {} must agree", self.axis),
-                });
+                let needed = format!("all axes but {} must agree", self.axis);
+                return Err(inputs.mismatch(&input.shape, needed));
             }
             axes[self.axis] += other[self.axis];
         }
@@ -295,10 +239,7 @@ impl Graph {
     /// If the list is empty or the other axes differ.
     pub fn concat(&mut self, values: &[Node], axis: usize) -> Result<Node> {
         match values {
-            [] => Err(EngineError::BadAttribute {
-                operation: "concat",
-                problem: "nothing to concatenate".into(),
-            }),
+            [] => Err(EngineError::bad_attribute("concat", "nothing to concatenate")),
             [only] => Ok(*only),
             _ => self.push_one(Op::Concat(Concat { axis }), values),
         }
@@ -310,7 +251,13 @@ impl Graph {
     /// # Errors
     /// If the value is not such a field or the patch does not divide its sides.
     pub fn patches(&mut self, x: Node, patch: usize) -> Result<Node> {
-        let (b, h, w, c) = self.field(x, "patches", patch)?;
+        let [b, h, w, c] = match *self.shape(x).axes() {
+            [b, h, w, c] if patch > 0 && h % patch == 0 && w % patch == 0 => [b, h, w, c],
+            _ => {
+                let needed = format!("[batch, height, width, channels] with sides divisible by {patch}");
+                return Err(EngineError::bad_shape("patches", self.shape(x), needed));
+            }
+        };
         let split = self.reshape(x, [b, h / patch, patch, w / patch, patch, c])?;
         let ordered = self.permute(split, &[0, 1, 3, 2, 4, 5])?;
         self.reshape(ordered, [b, (h / patch) * (w / patch), patch * patch * c])
@@ -329,31 +276,12 @@ impl Graph {
             && shape.axes()[1] == (height / patch) * (width / patch)
             && shape.axes()[2].is_multiple_of(patch * patch);
         if !fits {
-            return Err(EngineError::BadShape {
-                operation: "unpatch",
-                found: shape,
-                needed: format!("patches of side {patch} that tile {height} x {width}"),
-            });
+            let needed = format!("patches of side {patch} that tile {height} x {width}");
+            return Err(EngineError::bad_shape("unpatch", &shape, needed));
         }
         let (b, c) = (shape.axes()[0], shape.axes()[2] / (patch * patch));
         let split = self.reshape(x, [b, height / patch, width / patch, patch, patch, c])?;
         let ordered = self.permute(split, &[0, 1, 3, 2, 4, 5])?;
         self.reshape(ordered, [b, height, width, c])
-    }
-
-    fn field(
-        &self,
-        x: Node,
-        operation: &'static str,
-        divisor: usize,
-    ) -> Result<(usize, usize, usize, usize)> {
-        match *self.shape(x).axes() {
-            [b, h, w, c] if divisor > 0 && h % divisor == 0 && w % divisor == 0 => Ok((b, h, w, c)),
-            _ => Err(EngineError::BadShape {
-                operation,
-                found: self.shape(x).clone(),
-                needed: format!("[batch, height, width, channels] with sides divisible by {divisor}"),
-            }),
-        }
     }
 }

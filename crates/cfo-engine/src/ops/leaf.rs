@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Operation;
+use super::{Inputs, Operation};
 use crate::error::Result;
 use crate::shape::Type;
 
@@ -14,11 +14,7 @@ pub struct Tensor {
 }
 
 impl Operation for Tensor {
-    fn name(&self) -> &'static str {
-        "tensor"
-    }
-
-    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, _: &Inputs<'_>) -> Result<Vec<Type>> {
         unreachable!("leaves carry their type and are never inferred")
     }
 
@@ -35,11 +31,7 @@ pub struct Constant {
 }
 
 impl Operation for Constant {
-    fn name(&self) -> &'static str {
-        "constant"
-    }
-
-    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, _: &Inputs<'_>) -> Result<Vec<Type>> {
         unreachable!("leaves carry their type and are never inferred")
     }
 

@@ -1,28 +1,19 @@
 //! Losses.
 
-use super::{Derivative, Op, Operation, require};
-use crate::error::{EngineError, Result};
+use super::{Derivative, Inputs, Op, Operation};
+use crate::error::Result;
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::{Shape, Type};
 
 /// Mean of the squared difference of two values over all elements; a scalar.
 #[derive(Clone, Debug)]
 pub struct MeanSquaredError;
 
 impl Operation for MeanSquaredError {
-    fn name(&self) -> &'static str {
-        "mean_squared_error"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require(self.name(), inputs, Element::Real)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
         if inputs[0].shape != inputs[1].shape {
-            return Err(EngineError::ShapeMismatch {
-                operation: self.name(),
-                left: inputs[0].shape.clone(),
-                right: inputs[1].shape.clone(),
-                needed: "both must be equal".into(),
-            });
+            return Err(inputs.mismatch(&inputs[1].shape, "both must be equal"));
         }
         Ok(vec![Type::real(Shape::scalar())])
     }
@@ -32,11 +23,8 @@ impl Operation for MeanSquaredError {
         let difference = at.graph.subtract(at.inputs[0], at.inputs[1])?;
         let scaled = at.graph.scale(difference, 2.0 / count as f64)?;
         let first = at.graph.multiply(scaled, at.cotangent())?;
-        let second = match at.wanted[1] {
-            true => Some(at.graph.scale(first, -1.0)?),
-            false => None,
-        };
-        Ok(vec![Some(first), second])
+        let second = at.wanted[1].then(|| at.graph.scale(first, -1.0));
+        Ok(vec![Some(first), second.transpose()?])
     }
 }
 

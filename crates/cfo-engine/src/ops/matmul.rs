@@ -1,9 +1,9 @@
 //! Matrix products, plain, batched or strided, with fused bias and activation.
 
-use super::{Derivative, Op, Operation, Unary, require};
+use super::{Derivative, Inputs, Op, Operation, Unary};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::{Shape, Type};
 
 /// A function applied to a layer's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -117,12 +117,8 @@ impl MatMul {
 }
 
 impl Operation for MatMul {
-    fn name(&self) -> &'static str {
-        "matmul"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("matmul", inputs, Element::Real)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
         let output = Type::real(self.shape.clone());
         Ok(vec![output; if self.keep_input { 2 } else { 1 }])
     }
@@ -138,30 +134,17 @@ impl Operation for MatMul {
             dy = at.graph.multiply(dy, slope)?;
         }
         let [m, k, n] = [self.rows, self.inner, self.columns];
-        let da = match at.wanted[0] {
-            true => {
-                let shape = at.graph.shape(a).clone();
-                let product =
-                    Self::plain(self.batch, [m, n, k], [self.c, self.b.transposed(), self.a], shape);
-                Some(at.graph.product_summed(product, dy, b)?)
-            }
-            false => None,
-        };
-        let db = match at.wanted[1] {
-            true => {
-                let shape = at.graph.shape(b).clone();
-                let product =
-                    Self::plain(self.batch, [k, m, n], [self.a.transposed(), self.c, self.b], shape);
-                Some(at.graph.product_summed(product, a, dy)?)
-            }
-            false => None,
-        };
-        let mut cotangents = vec![da, db];
+        let da = at.wanted[0].then(|| {
+            let (shape, operands) = (at.graph.shape(a).clone(), [self.c, self.b.transposed(), self.a]);
+            at.graph.product_summed(Self::plain(self.batch, [m, n, k], operands, shape), dy, b)
+        });
+        let db = at.wanted[1].then(|| {
+            let (shape, operands) = (at.graph.shape(b).clone(), [self.a.transposed(), self.c, self.b]);
+            at.graph.product_summed(Self::plain(self.batch, [k, m, n], operands, shape), a, dy)
+        });
+        let mut cotangents = vec![da.transpose()?, db.transpose()?];
         if self.bias {
-            cotangents.push(match at.wanted[2] {
-                true => Some(at.graph.sum_leading(dy)?),
-                false => None,
-            });
+            cotangents.push(at.wanted[2].then(|| at.graph.sum_leading(dy)).transpose()?);
         }
         Ok(cotangents)
     }
@@ -185,16 +168,15 @@ impl Graph {
         let (left, right) = (self.shape(x).clone(), self.shape(w).clone());
         let fits = right.rank() == 2 && left.rank() >= 1 && left.last() == right.axes()[0];
         if !fits {
-            let needed = "the last axis of the first must equal the first of two axes of the second".into();
-            return Err(EngineError::ShapeMismatch { operation: "linear", left, right, needed });
+            let needed = "the last axis of the first must equal the first of two axes of the second";
+            return Err(EngineError::shape_mismatch("linear", &left, &right, needed));
         }
         let (inner, columns) = (right.axes()[0], right.axes()[1]);
         if let Some(bias) = bias
             && self.shape(bias).axes() != [columns]
         {
-            let needed = "the bias needs one entry an output".into();
-            let left = self.shape(bias).clone();
-            return Err(EngineError::ShapeMismatch { operation: "linear", left, right, needed });
+            let needed = "the bias needs one entry an output";
+            return Err(EngineError::shape_mismatch("linear", self.shape(bias), &right, needed));
         }
         let rows = left.len() / inner.max(1);
         let mut shape = left.axes().to_vec();
@@ -215,12 +197,7 @@ impl Graph {
     /// If the shapes do not fit.
     pub fn matmul(&mut self, a: Node, b: Node, transpose_a: bool, transpose_b: bool) -> Result<Node> {
         let (left, right) = (self.shape(a).clone(), self.shape(b).clone());
-        let mismatch = |needed: &str| EngineError::ShapeMismatch {
-            operation: "matmul",
-            left: left.clone(),
-            right: right.clone(),
-            needed: needed.into(),
-        };
+        let mismatch = |needed: &str| EngineError::shape_mismatch("matmul", &left, &right, needed);
         if left.rank() < 2 || right.rank() < 2 {
             return Err(mismatch("both must have two axes or more"));
         }

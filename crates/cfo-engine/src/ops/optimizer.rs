@@ -1,7 +1,7 @@
 //! Optimisation: gradient norm, Adam with its moments and EMA, counters. These operations change tensors in place at
 //! the end of a run.
 
-use super::{Op, Operation, require};
+use super::{Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
@@ -79,12 +79,8 @@ impl Default for AdamConfig {
 pub struct GlobalNorm;
 
 impl Operation for GlobalNorm {
-    fn name(&self) -> &'static str {
-        "global_norm"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("global_norm", inputs, Element::Real)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
         Ok(vec![Type::real(Shape::scalar())])
     }
 }
@@ -114,20 +110,13 @@ impl Adam {
 }
 
 impl Operation for Adam {
-    fn name(&self) -> &'static str {
-        "adam"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("adam", &inputs[..1], Element::Index)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.require(&[Element::Index, Element::Real])?;
         for group in inputs[self.leading()..].chunks(self.stride()) {
             if let Some(other) = group.iter().find(|input| input.shape != group[0].shape) {
-                return Err(EngineError::ShapeMismatch {
-                    operation: "adam",
-                    left: group[0].shape.clone(),
-                    right: other.shape.clone(),
-                    needed: "parameter, moments and gradient must have one shape".into(),
-                });
+                let needed = "parameter, moments and gradient must have one shape";
+                let (left, right) = (&group[0].shape, &other.shape);
+                return Err(EngineError::shape_mismatch(inputs.operation, left, right, needed));
             }
         }
         Ok(Vec::new())
@@ -139,18 +128,9 @@ impl Operation for Adam {
 pub struct Assign;
 
 impl Operation for Assign {
-    fn name(&self) -> &'static str {
-        "assign"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
         if inputs[0] != inputs[1] {
-            return Err(EngineError::ShapeMismatch {
-                operation: "assign",
-                left: inputs[0].shape.clone(),
-                right: inputs[1].shape.clone(),
-                needed: "tensor and value must have the same type".into(),
-            });
+            return Err(inputs.mismatch(&inputs[1].shape, "tensor and value must have the same type"));
         }
         Ok(Vec::new())
     }
@@ -161,12 +141,8 @@ impl Operation for Assign {
 pub struct Advance;
 
 impl Operation for Advance {
-    fn name(&self) -> &'static str {
-        "advance"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("advance", inputs, Element::Index)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.require(&[Element::Index])?;
         Ok(Vec::new())
     }
 }
@@ -231,14 +207,9 @@ impl Graph {
     ) -> Result<Option<Node>> {
         let parameters: Vec<_> = self.parameters().to_vec();
         if gradients.len() != parameters.len() {
-            return Err(EngineError::BadAttribute {
-                operation: "adam",
-                problem: format!(
-                    "{} gradients were given for {} parameters",
-                    gradients.len(),
-                    parameters.len()
-                ),
-            });
+            let (found, needed) = (gradients.len(), parameters.len());
+            let problem = format!("{found} gradients were given for {needed} parameters");
+            return Err(EngineError::bad_attribute("adam", problem));
         }
         let norm = match config.clip {
             Some(_) => Some(self.global_norm(gradients)?),
@@ -263,10 +234,7 @@ impl Graph {
     fn require_tensor(&self, operation: &'static str, node: Node) -> Result<()> {
         match self.entry(node).op {
             Op::Tensor(_) => Ok(()),
-            _ => Err(EngineError::BadAttribute {
-                operation,
-                problem: "the target must be a named tensor".into(),
-            }),
+            _ => Err(EngineError::bad_attribute(operation, "the target must be a named tensor")),
         }
     }
 }

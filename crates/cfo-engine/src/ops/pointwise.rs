@@ -1,9 +1,9 @@
 //! Arithmetic and functions of single elements, with broadcasting.
 
-use super::{Derivative, Op, Operation, require};
+use super::{Derivative, Inputs, Named, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Type};
+use crate::shape::Type;
 
 /// A function of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,24 +81,22 @@ pub enum Pointwise {
     Binary(Binary),
 }
 
-impl Operation for Pointwise {
+impl Named for Pointwise {
     fn name(&self) -> &'static str {
         match self {
             Self::Unary(function) => function.name(),
             Self::Binary(function) => function.name(),
         }
     }
+}
 
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require(self.name(), inputs, Element::Real)?;
+impl Operation for Pointwise {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
         let mut shape = inputs[0].shape.clone();
         for input in &inputs[1..] {
-            shape = shape.broadcast(&input.shape).ok_or_else(|| EngineError::ShapeMismatch {
-                operation: self.name(),
-                left: inputs[0].shape.clone(),
-                right: input.shape.clone(),
-                needed: "axes aligned at the last must be equal or 1".into(),
-            })?;
+            let needed = "axes aligned at the last must be equal or 1";
+            shape = shape.broadcast(&input.shape).ok_or_else(|| inputs.mismatch(&input.shape, needed))?;
         }
         Ok(vec![Type::real(shape)])
     }

@@ -1,6 +1,6 @@
 //! Counter-based random numbers, equal on every device for equal seed, stream and step.
 
-use super::{Derivative, Op, Operation};
+use super::{Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
@@ -46,12 +46,8 @@ pub struct Random {
 }
 
 impl Operation for Random {
-    fn name(&self) -> &'static str {
-        "random"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        super::require("random", inputs, Element::Index)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.require(&[Element::Index])?;
         let rows = self.shape.axes().first().copied();
         let (counter, fits) = (&inputs[0].shape, self.numbering == Numbering::Elements || rows.is_some());
         let needed = match self.numbering {
@@ -59,14 +55,9 @@ impl Operation for Random {
             _ => Vec::new(),
         };
         if !fits || counter.axes() != needed {
-            return Err(EngineError::ShapeMismatch {
-                operation: "random",
-                left: self.shape.clone(),
-                right: counter.clone(),
-                needed: format!(
-                    "counters of shape {needed:?}, for a tensor of rows where rows draw for themselves"
-                ),
-            });
+            let needed =
+                format!("counters of shape {needed:?}, for a tensor of rows where rows draw for themselves");
+            return Err(EngineError::shape_mismatch(inputs.operation, &self.shape, counter, needed));
         }
         Ok(vec![Type::real(self.shape.clone())])
     }

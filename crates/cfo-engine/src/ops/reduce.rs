@@ -1,9 +1,9 @@
 //! Sums and means over axes.
 
-use super::{Derivative, Op, Operation, require};
+use super::{Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::{Shape, Type};
 
 /// The sum over some axes, which are removed.
 #[derive(Clone, Debug)]
@@ -13,20 +13,12 @@ pub struct Sum {
 }
 
 impl Operation for Sum {
-    fn name(&self) -> &'static str {
-        "sum"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("sum", inputs, Element::Real)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
         let shape = &inputs[0].shape;
         let ordered = self.axes.windows(2).all(|pair| pair[0] < pair[1]);
         if !ordered || self.axes.last().is_some_and(|&axis| axis >= shape.rank()) {
-            return Err(EngineError::BadShape {
-                operation: "sum",
-                found: shape.clone(),
-                needed: format!("axes {:?} must be increasing and exist", self.axes),
-            });
+            return Err(inputs.bad_shape(format!("axes {:?} must be increasing and exist", self.axes)));
         }
         let kept = (0..shape.rank()).filter(|axis| !self.axes.contains(axis)).map(|axis| shape.axes()[axis]);
         Ok(vec![Type::real(kept.collect::<Vec<_>>())])
@@ -99,12 +91,8 @@ impl Graph {
             return Ok(x);
         }
         if target.broadcast(&shape).as_ref() != Some(&shape) {
-            return Err(EngineError::ShapeMismatch {
-                operation: "sum_to",
-                left: shape,
-                right: target.clone(),
-                needed: "the second must broadcast to the first".into(),
-            });
+            let needed = "the second must broadcast to the first";
+            return Err(EngineError::shape_mismatch("sum_to", &shape, target, needed));
         }
         let extra = shape.rank() - target.rank();
         let axes: Vec<usize> = (0..shape.rank())

@@ -1,9 +1,9 @@
 //! Interpolation of fields to grids of another size.
 
-use super::{Derivative, Op, Operation, require};
-use crate::error::{EngineError, Result};
+use super::{Derivative, Inputs, Op, Operation};
+use crate::error::Result;
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Shape, Type};
+use crate::shape::{Shape, Type};
 
 /// Interpolation between grid points. Points are centres of cells that tile the same square for any grid size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,46 +25,29 @@ pub struct Resample {
     pub width: usize,
 }
 
-/// The transpose of [`Resample`] for fields of `height x width`: maps cotangents to this size.
+/// The transpose of [`Resample`]: maps cotangents to the height and width before resampling.
 #[derive(Clone, Debug)]
-pub struct ResampleBackward {
-    /// The interpolation.
-    pub mode: ResampleMode,
-    /// Height before resampling.
-    pub height: usize,
-    /// Width before resampling.
-    pub width: usize,
-}
+pub struct ResampleBackward(pub Resample);
 
-fn resized(operation: &'static str, inputs: &[&Type], height: usize, width: usize) -> Result<Vec<Type>> {
-    require(operation, inputs, Element::Real)?;
-    match *inputs[0].shape.axes() {
-        [b, h, w, c] if h * w * height * width > 0 => Ok(vec![Type::real([b, height, width, c])]),
-        _ => Err(EngineError::BadShape {
-            operation,
-            found: inputs[0].shape.clone(),
-            needed: "[batch, height, width, channels] and a size that is not 0".into(),
-        }),
+impl Resample {
+    /// The operation with the same interpolation to the height and width of a field.
+    fn sized_as(&self, field: &Shape) -> Self {
+        Self { mode: self.mode, height: field.axes()[1], width: field.axes()[2] }
     }
-}
-
-/// Height and width of a field.
-fn size(shape: &Shape) -> (usize, usize) {
-    (shape.axes()[1], shape.axes()[2])
 }
 
 impl Operation for Resample {
-    fn name(&self) -> &'static str {
-        "resample"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        resized("resample", inputs, self.height, self.width)
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let Self { height, width, .. } = *self;
+        match *inputs[0].shape.axes() {
+            [b, h, w, c] if h * w * height * width > 0 => Ok(vec![Type::real([b, height, width, c])]),
+            _ => Err(inputs.bad_shape("[batch, height, width, channels] and a size that is not 0")),
+        }
     }
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        let (height, width) = size(at.graph.shape(at.inputs[0]));
-        let back = ResampleBackward { mode: self.mode, height, width };
+        let back = ResampleBackward(self.sized_as(at.graph.shape(at.inputs[0])));
         Ok(vec![Some(at.graph.push_one(Op::ResampleBackward(back), &[at.cotangent()])?)])
     }
 
@@ -74,22 +57,17 @@ impl Operation for Resample {
 }
 
 impl Operation for ResampleBackward {
-    fn name(&self) -> &'static str {
-        "resample_backward"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        resized("resample_backward", inputs, self.height, self.width)
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        self.0.infer(inputs)
     }
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        let (height, width) = size(at.graph.shape(at.inputs[0]));
-        let forward = Resample { mode: self.mode, height, width };
+        let forward = self.0.sized_as(at.graph.shape(at.inputs[0]));
         Ok(vec![Some(at.graph.push_one(Op::Resample(forward), &[at.cotangent()])?)])
     }
 
     fn attributes(&self) -> String {
-        format!(" {:?} {}x{}", self.mode, self.height, self.width)
+        self.0.attributes()
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cfo_numerics::{DrawBy, NoiseSchedule, Path, PathWeights, philox4x32};
 
-use super::{Op, Operation};
+use super::{Inputs, Op, Operation};
 use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::{Element, Shape, Type};
@@ -206,34 +206,15 @@ pub struct SamplePath {
 }
 
 impl Operation for SamplePath {
-    fn name(&self) -> &'static str {
-        "sample_path"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        let needed = [Element::Real, Element::Double, Element::Index, Element::Index];
-        for (operand, (input, needed)) in inputs.iter().zip(needed).enumerate() {
-            if input.element != needed {
-                return Err(EngineError::BadElement {
-                    operation: "sample_path",
-                    operand,
-                    found: input.element.name(),
-                    needed: needed.name(),
-                });
-            }
-        }
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.require(&[Element::Real, Element::Double, Element::Index])?;
         let (values, times) = (&inputs[0].shape, &inputs[1].shape);
         let rows = match self.staged {
             true => self.batch * self.draw.data.window(),
             false => times.len(),
         };
         if values.rank() < 2 || times.rank() != 1 || values.axes()[0] != rows {
-            return Err(EngineError::ShapeMismatch {
-                operation: "sample_path",
-                left: values.clone(),
-                right: times.clone(),
-                needed: format!("{rows} rows of values"),
-            });
+            return Err(inputs.mismatch(times, format!("{rows} rows of values")));
         }
         let axes: Vec<usize> = [self.batch].iter().chain(&values.axes()[1..]).copied().collect();
         let field = Type::real(axes.clone());
@@ -246,8 +227,7 @@ impl Operation for SamplePath {
             return Ok(vec![time, field, Type::real(target), trajectory]);
         };
         if intervals == 0 {
-            let problem = "a window has one interval at least".into();
-            return Err(EngineError::BadAttribute { operation: "sample_path", problem });
+            return Err(EngineError::bad_attribute(inputs.operation, "a window has one interval at least"));
         }
         let after: Vec<usize> = [intervals * self.batch].iter().chain(&axes[1..]).copied().collect();
         let [times, lengths] = [intervals + 1, intervals].map(|count| Type::real([count, self.batch]));
@@ -267,21 +247,11 @@ impl Operation for SamplePath {
 pub struct Gather;
 
 impl Operation for Gather {
-    fn name(&self) -> &'static str {
-        "gather"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        super::require("gather", &inputs[..1], Element::Real)?;
-        super::require("gather", &inputs[1..], Element::Index)?;
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.require(&[Element::Real, Element::Index])?;
         let (table, index) = (&inputs[0].shape, &inputs[1].shape);
         if table.rank() < 1 || index.rank() != 1 {
-            return Err(EngineError::ShapeMismatch {
-                operation: "gather",
-                left: table.clone(),
-                right: index.clone(),
-                needed: "a table of rows and a list of row numbers".into(),
-            });
+            return Err(inputs.mismatch(index, "a table of rows and a list of row numbers"));
         }
         let axes: Vec<usize> = index.axes().iter().chain(&table.axes()[1..]).copied().collect();
         Ok(vec![Type::real(axes)])
@@ -301,11 +271,7 @@ impl Graph {
         (seed, stream): (u64, u32),
         counter: Node,
     ) -> Result<PathSample> {
-        self.sample(
-            SamplePath { draw: Draw { data, seed, stream, first: 0 }, batch, staged: false },
-            tensors,
-            counter,
-        )
+        self.sample_draw(tensors, Draw { data, seed, stream, first: 0 }, batch, counter)
     }
 
     /// Draws `batch` samples as described by `draw`, for instance a part of a batch that ranks share.

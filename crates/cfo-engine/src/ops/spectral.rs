@@ -105,23 +105,19 @@ impl Graph {
         let shape = self.shape(x).clone();
         let [b, h, w, c] = match *shape.axes() {
             [b, h, w, c] if w > 0 && h > 0 => [b, h, w, c],
-            _ => {
-                let needed = "[batch, height, width, channels]".into();
-                return Err(EngineError::BadShape { operation: "spectral", found: shape, needed });
-            }
+            _ => return Err(EngineError::bad_shape("spectral", &shape, "[batch, height, width, channels]")),
         };
         let [rows, columns] = modes;
         if columns == 0 || columns > w / 2 + 1 || h > 1 && (rows == 0 || 2 * rows > h) {
             let problem = format!("{modes:?} modes do not fit a field of {h} x {w} points");
-            return Err(EngineError::BadAttribute { operation: "spectral", problem });
+            return Err(EngineError::bad_attribute("spectral", problem));
         }
         let count = spectral_modes(h, modes);
         let outputs = match *self.shape(weight).axes() {
             [m, ci, parts] if m == count && ci == c && parts % 2 == 0 => parts / 2,
             _ => {
                 let needed = format!("the weight must have shape [{count}, {c}, 2 * outputs]");
-                let right = self.shape(weight).clone();
-                return Err(EngineError::ShapeMismatch { operation: "spectral", left: shape, right, needed });
+                return Err(EngineError::shape_mismatch("spectral", &shape, self.shape(weight), needed));
             }
         };
         let coefficients = self.coefficients_of(x, [b, h, w, c], modes)?;

@@ -2,10 +2,10 @@
 
 use cfo_numerics::Wavelet;
 
-use super::{Derivative, Op, Operation, require};
-use crate::error::{EngineError, Result};
+use super::{Derivative, Inputs, Op, Operation};
+use crate::error::Result;
 use crate::graph::{Graph, Node};
-use crate::shape::{Element, Type};
+use crate::shape::Type;
 
 /// The transform of `[b, h, w, c]` over height and width, or its inverse. The averages of each level are in the corner
 /// at the origin and are transformed again by the next level. An axis of length 1 is not transformed.
@@ -18,23 +18,14 @@ pub struct WaveletTransform {
 }
 
 impl Operation for WaveletTransform {
-    fn name(&self) -> &'static str {
-        "wavelet"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>> {
-        require("wavelet", inputs, Element::Real)?;
-        let (shape, wavelet) = (&inputs[0].shape, self.wavelet);
-        match *shape.axes() {
+    fn infer(&self, inputs: &Inputs<'_>) -> Result<Vec<Type>> {
+        inputs.reals()?;
+        let wavelet = self.wavelet;
+        let form = "[batch, height, width, channels]";
+        match *inputs[0].shape.axes() {
             [_, h, w, _] if wavelet.divides(h) && wavelet.divides(w) => Ok(vec![inputs[0].clone()]),
-            _ => Err(EngineError::BadShape {
-                operation: "wavelet",
-                found: shape.clone(),
-                needed: format!(
-                    "[batch, height, width, channels] whose sides are 1 or can be halved {} times",
-                    wavelet.levels
-                ),
-            }),
+            _ => Err(inputs
+                .bad_shape(format!("{form} whose sides are 1 or can be halved {} times", wavelet.levels))),
         }
     }
 
