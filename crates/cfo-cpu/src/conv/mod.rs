@@ -29,11 +29,11 @@ fn inputs(g: &Geometry) -> impl Iterator<Item = Gather> {
 /// Real elements of scratch memory.
 pub(super) fn scratch(pass: ConvPass, g: &Geometry) -> usize {
     match pass {
-        ConvPass::Forward => match Winograd::forward(g) {
+        ConvPass::Forward => match Winograd::new(g, false) {
             Some(winograd) => winograd.scratch(),
             None => Gather::forward(*g).scratch(),
         },
-        ConvPass::Input => match Winograd::input(g) {
+        ConvPass::Input => match Winograd::new(g, true) {
             Some(winograd) => winograd.scratch(),
             None => inputs(g).map(|gather| gather.scratch()).max().unwrap_or(0),
         },
@@ -46,11 +46,11 @@ pub(super) fn scratch(pass: ConvPass, g: &Geometry) -> usize {
 
 pub(super) fn run<T: Real>(pass: ConvPass, g: &Geometry, io: &Io<'_>) {
     match pass {
-        ConvPass::Forward => match Winograd::forward(g) {
+        ConvPass::Forward => match Winograd::new(g, false) {
             Some(winograd) => winograd.run::<T>(io),
             None => Gather::forward(*g).run::<T>(io),
         },
-        ConvPass::Input => match Winograd::input(g) {
+        ConvPass::Input => match Winograd::new(g, true) {
             Some(winograd) => winograd.run::<T>(io),
             None => inputs(g).for_each(|gather| gather.run::<T>(io)),
         },

@@ -52,43 +52,17 @@ pub(super) fn applies(g: &Geometry) -> bool {
 }
 
 impl Winograd {
-    /// The convolution, if minimal filtering is worth while.
-    pub(super) fn forward(g: &Geometry) -> Option<Self> {
-        let (source, result) = ([g.height, g.width], [g.rows, g.columns]);
-        let (inner, outputs, padding) = (g.inputs, g.outputs, g.padding);
-        Self {
-            adjoint: false,
-            flat: g.kernel[0] == 1,
-            batch: g.batch,
-            source,
-            result,
-            padding,
-            inner,
-            outputs,
+    /// The convolution or its adjoint, if minimal filtering is worth while.
+    pub(super) fn new(g: &Geometry, adjoint: bool) -> Option<Self> {
+        let (mut source, mut result) = ([g.height, g.width], [g.rows, g.columns]);
+        let (mut inner, mut outputs, mut padding) = (g.inputs, g.outputs, g.padding);
+        if adjoint {
+            (source, result, inner, outputs) = (result, source, outputs, inner);
+            padding = [0, 1].map(|axis| (g.kernel[axis] - 1).saturating_sub(padding[axis]));
         }
-        .checked(g)
-    }
-
-    /// The adjoint, if minimal filtering is worth while.
-    pub(super) fn input(g: &Geometry) -> Option<Self> {
-        let (source, result) = ([g.rows, g.columns], [g.height, g.width]);
-        let padding = [0, 1].map(|axis| (g.kernel[axis] - 1).saturating_sub(g.padding[axis]));
-        let (inner, outputs) = (g.outputs, g.inputs);
-        Self {
-            adjoint: true,
-            flat: g.kernel[0] == 1,
-            batch: g.batch,
-            source,
-            result,
-            padding,
-            inner,
-            outputs,
-        }
-        .checked(g)
-    }
-
-    fn checked(self, g: &Geometry) -> Option<Self> {
-        (applies(g) && self.tiles() >= FEWEST).then_some(self)
+        let (flat, batch) = (g.kernel[0] == 1, g.batch);
+        let found = Self { adjoint, flat, batch, source, result, padding, inner, outputs };
+        (applies(g) && found.tiles() >= FEWEST).then_some(found)
     }
 
     pub(super) fn points(&self) -> usize {

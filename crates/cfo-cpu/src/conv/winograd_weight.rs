@@ -31,7 +31,7 @@ pub(super) struct FilterGradient {
 impl FilterGradient {
     /// The gradient, if minimal filtering is worth while.
     pub(super) fn new(g: &Geometry) -> Option<Self> {
-        Winograd::forward(g).filter(|of| of.tiles() >= FEWEST).map(|of| Self { of })
+        Winograd::new(g, false).filter(|of| of.tiles() >= FEWEST).map(|of| Self { of })
     }
 
     /// Number of tiles transformed at once.

@@ -249,6 +249,16 @@ pub(crate) unsafe fn load<V: Vector, const P: usize>(from: *const V::Scalar) -> 
     std::array::from_fn(|i| unsafe { V::load(from.add(i * V::WIDTH)) })
 }
 
+/// Calls a micro-kernel of the vector `V` for a number of rows known at run time.
+macro_rules! with_rows {
+    ($kernel:ident($product:expr), $rows:expr, $($count:literal)*) => {
+        match $rows {
+            $($count => V::$kernel::<$count>($product),)*
+            rows => unreachable!("{rows} rows at once"),
+        }
+    };
+}
+
 /// A product of a tile of up to [`Vector::TILE`] rows with a panel of [`Vector::SHEET`] columns, or of one vector.
 ///
 /// # Safety
@@ -257,20 +267,9 @@ pub(crate) unsafe fn load<V: Vector, const P: usize>(from: *const V::Scalar) -> 
 pub(crate) unsafe fn multiply_tile<V: Vector>(rows: usize, width: usize, p: &Rows<V::Scalar>) {
     // SAFETY: by the caller.
     unsafe {
-        match (width == V::WIDTH, rows) {
-            (false, 1) => V::tile::<1>(p),
-            (false, 2) => V::tile::<2>(p),
-            (false, 3) => V::tile::<3>(p),
-            (false, 4) => V::tile::<4>(p),
-            (false, 5) => V::tile::<5>(p),
-            (false, 6) => V::tile::<6>(p),
-            (true, 1) => V::strip::<1>(p),
-            (true, 2) => V::strip::<2>(p),
-            (true, 3) => V::strip::<3>(p),
-            (true, 4) => V::strip::<4>(p),
-            (true, 5) => V::strip::<5>(p),
-            (true, 6) => V::strip::<6>(p),
-            _ => unreachable!("tiles have at most six rows"),
+        match width == V::WIDTH {
+            false => with_rows!(tile(p), rows, 1 2 3 4 5 6),
+            true => with_rows!(strip(p), rows, 1 2 3 4 5 6),
         }
     }
 }
@@ -283,20 +282,9 @@ pub(crate) unsafe fn multiply_tile<V: Vector>(rows: usize, width: usize, p: &Row
 pub(crate) unsafe fn multiply_tile_columns<V: Vector>(rows: usize, width: usize, p: &Columns<V::Scalar>) {
     // SAFETY: by the caller.
     unsafe {
-        match (width == V::WIDTH, rows) {
-            (false, 1) => V::tile_columns::<1>(p),
-            (false, 2) => V::tile_columns::<2>(p),
-            (false, 3) => V::tile_columns::<3>(p),
-            (false, 4) => V::tile_columns::<4>(p),
-            (false, 5) => V::tile_columns::<5>(p),
-            (false, 6) => V::tile_columns::<6>(p),
-            (true, 1) => V::strip_columns::<1>(p),
-            (true, 2) => V::strip_columns::<2>(p),
-            (true, 3) => V::strip_columns::<3>(p),
-            (true, 4) => V::strip_columns::<4>(p),
-            (true, 5) => V::strip_columns::<5>(p),
-            (true, 6) => V::strip_columns::<6>(p),
-            _ => unreachable!("tiles have at most six rows"),
+        match width == V::WIDTH {
+            false => with_rows!(tile_columns(p), rows, 1 2 3 4 5 6),
+            true => with_rows!(strip_columns(p), rows, 1 2 3 4 5 6),
         }
     }
 }
@@ -308,19 +296,7 @@ pub(crate) unsafe fn multiply_tile_columns<V: Vector>(rows: usize, width: usize,
 #[inline(always)]
 pub(crate) unsafe fn multiply_rows<V: Vector>(rows: usize, p: &Rows<V::Scalar>) {
     // SAFETY: by the caller.
-    unsafe {
-        match rows {
-            1 => V::rows::<1>(p),
-            2 => V::rows::<2>(p),
-            3 => V::rows::<3>(p),
-            4 => V::rows::<4>(p),
-            5 => V::rows::<5>(p),
-            6 => V::rows::<6>(p),
-            7 => V::rows::<7>(p),
-            8 => V::rows::<8>(p),
-            _ => unreachable!("blocks have at most eight rows"),
-        }
-    }
+    unsafe { with_rows!(rows(p), rows, 1 2 3 4 5 6 7 8) }
 }
 
 /// [`Vector::columns`] for a number of rows known at run time.
@@ -330,17 +306,5 @@ pub(crate) unsafe fn multiply_rows<V: Vector>(rows: usize, p: &Rows<V::Scalar>) 
 #[inline(always)]
 pub(crate) unsafe fn multiply_columns<V: Vector>(rows: usize, p: &Columns<V::Scalar>) {
     // SAFETY: by the caller.
-    unsafe {
-        match rows {
-            1 => V::columns::<1>(p),
-            2 => V::columns::<2>(p),
-            3 => V::columns::<3>(p),
-            4 => V::columns::<4>(p),
-            5 => V::columns::<5>(p),
-            6 => V::columns::<6>(p),
-            7 => V::columns::<7>(p),
-            8 => V::columns::<8>(p),
-            _ => unreachable!("blocks have at most eight rows"),
-        }
-    }
+    unsafe { with_rows!(columns(p), rows, 1 2 3 4 5 6 7 8) }
 }

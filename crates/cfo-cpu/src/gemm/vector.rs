@@ -94,6 +94,13 @@ macro_rules! outlined {
 }
 
 macro_rules! plain {
+    ($name:ident $assign:tt) => {
+        #[inline(always)]
+        unsafe fn $name(mut self, other: Self) -> Self {
+            self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a $assign b);
+            self
+        }
+    };
     ($name:ident, $product:ident, $span:literal, $kernel:ident) => {
         #[inline(always)]
         unsafe fn $name<const R: usize>(product: &$product<T>) {
@@ -124,21 +131,9 @@ impl<T: Real> Vector for Plain<T> {
         // SAFETY: by the caller.
         unsafe { to.cast::<[T; 8]>().write_unaligned(self.0) }
     }
-    #[inline(always)]
-    unsafe fn add(mut self, other: Self) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a += b);
-        self
-    }
-    #[inline(always)]
-    unsafe fn subtract(mut self, other: Self) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a -= b);
-        self
-    }
-    #[inline(always)]
-    unsafe fn multiply(mut self, other: Self) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a *= b);
-        self
-    }
+    plain!(add +=);
+    plain!(subtract -=);
+    plain!(multiply *=);
     #[inline(always)]
     unsafe fn multiply_add(self, b: Self, mut c: Self) -> Self {
         for i in 0..8 {
@@ -206,7 +201,7 @@ mod x86 {
 
     macro_rules! vector {
         ($(#[$doc:meta])* $name:ident, $module:ident, $register:ty, $width:literal, $rows:literal, $tile:literal x $span:literal, $features:literal,
-         $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $fma:ident, $transpose:ident) => {
+         $splat:ident, $load:ident, $store:ident, $fma:ident, $transpose:ident, $($binary:ident = $instruction:ident),*) => {
             $(#[$doc])*
             #[derive(Clone, Copy)]
             pub(crate) struct $name($register);
@@ -235,18 +230,12 @@ mod x86 {
                     unsafe fn store(self, to: *mut f32) {
                         unsafe { $store(to, self.0) }
                     }
-                    #[inline(always)]
-                    unsafe fn add(self, other: Self) -> Self {
-                        Self(unsafe { $add(self.0, other.0) })
-                    }
-                    #[inline(always)]
-                    unsafe fn subtract(self, other: Self) -> Self {
-                        Self(unsafe { $sub(self.0, other.0) })
-                    }
-                    #[inline(always)]
-                    unsafe fn multiply(self, other: Self) -> Self {
-                        Self(unsafe { $mul(self.0, other.0) })
-                    }
+                    $(
+                        #[inline(always)]
+                        unsafe fn $binary(self, other: Self) -> Self {
+                            Self(unsafe { $instruction(self.0, other.0) })
+                        }
+                    )*
                     #[inline(always)]
                     unsafe fn multiply_add(self, b: Self, c: Self) -> Self {
                         Self(unsafe { $fma(self.0, b.0, c.0) })
@@ -264,15 +253,15 @@ mod x86 {
     vector! {
         /// Sixteen numbers in an AVX-512 register.
         Wide, wide, __m512, 16, 8, 6 x 4, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
-        _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
-        _mm512_fmadd_ps, transpose_wide
+        _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, transpose_wide,
+        add = _mm512_add_ps, subtract = _mm512_sub_ps, multiply = _mm512_mul_ps
     }
 
     vector! {
         /// Eight numbers in an AVX2 register.
         Half, half, __m256, 8, 6, 6 x 2, "avx2,fma",
-        _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
-        _mm256_fmadd_ps, transpose_half
+        _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, transpose_half,
+        add = _mm256_add_ps, subtract = _mm256_sub_ps, multiply = _mm256_mul_ps
     }
 
     /// Pairs of rows, then groups of four, are interleaved within the 128-bit parts; then the parts are exchanged.
