@@ -7,7 +7,7 @@ use cfo_engine::backend::{Backend, Compiled, DrainDevice, FeedDevice, Open, Plai
 use cfo_engine::{Data, EngineError, Graph, Memory, Node, Number, Plan, Precision, Result};
 
 use crate::buffer::Buffer;
-use crate::executor::{Executor, Sizing, check_fits};
+use crate::executor::{CpuExecutor, Sizing, check_fits};
 
 /// All cores of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +47,12 @@ impl Backend for Cpu {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Storage>> {
-        Ok(Box::new(Tensor(Buffer::zeroed(bytes))))
+        Ok(Box::new(HostTensor(Buffer::zeroed(bytes))))
     }
 
     fn compile(&self, graph: Graph, outputs: Vec<Node>, memory: &Memory) -> Result<Compiled> {
         let plan = Plan::new(&Sizing { graph: &graph, outputs: &outputs, memory });
-        let executor = Executor::new(graph, &plan, &outputs, memory)?;
+        let executor = CpuExecutor::new(graph, &plan, &outputs, memory)?;
         Ok(Compiled { plan, executable: Box::new(executor) })
     }
 
@@ -67,9 +67,9 @@ impl Backend for Cpu {
 
 /// A tensor in host memory.
 #[derive(Debug)]
-pub(crate) struct Tensor(pub(crate) Buffer);
+pub(crate) struct HostTensor(pub(crate) Buffer);
 
-impl Storage for Tensor {
+impl Storage for HostTensor {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -116,7 +116,7 @@ impl Storage for Tensor {
 
 /// The elements of a tensor, which are on the host because the memory is the CPU's.
 pub(crate) fn host(storage: &mut dyn Storage) -> &mut Buffer {
-    let tensor = storage.as_any_mut().downcast_mut::<Tensor>();
+    let tensor = storage.as_any_mut().downcast_mut::<HostTensor>();
     &mut tensor.expect("programs of the CPU are compiled for its memory only").0
 }
 

@@ -89,7 +89,7 @@ struct Step {
 
 /// A planned graph with its arena.
 #[derive(Debug)]
-pub(crate) struct Executor {
+pub(crate) struct CpuExecutor {
     graph: Graph,
     steps: Vec<Step>,
     sources: Vec<Source>,
@@ -101,7 +101,7 @@ pub(crate) struct Executor {
     reductions: Vec<Reduction>,
 }
 
-impl Executor {
+impl CpuExecutor {
     pub(crate) fn new(graph: Graph, plan: &Plan, outputs: &[Node], memory: &Memory) -> Result<Self> {
         check_fits(plan.arena_bytes() as u64)?;
         let reductions = Reduction::all(&Sizing { graph: &graph, outputs, memory }, plan, memory);
@@ -202,7 +202,7 @@ impl Executor {
     }
 }
 
-impl Executable for Executor {
+impl Executable for CpuExecutor {
     fn run(&mut self, memory: &mut Memory, times: usize) -> Result<()> {
         for _ in 0..times {
             self.locate(memory);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::backend::Cpu;
-use crate::executor::{Executor, Sizing};
+use crate::executor::{CpuExecutor, Sizing};
 use cfo_engine::Plan;
 use cfo_engine::Precision;
 use cfo_engine::Result;
@@ -103,7 +103,7 @@ fn bits((graph, outputs): (Graph, Vec<Node>), memory: &mut Memory, threads: usiz
     let sizing = Sizing { graph: &graph, outputs: &outputs, memory };
     let plan = Plan::new(&sizing);
     simulate(&graph, &outputs, &plan, &sizing);
-    let mut executor = Executor::new(graph, &plan, &outputs, memory).unwrap();
+    let mut executor = CpuExecutor::new(graph, &plan, &outputs, memory).unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let mut run = || {
         pool.install(|| executor.run(memory, 1).unwrap());

@@ -5,7 +5,8 @@
 use super::Geometry;
 use crate::Io;
 use crate::gemm::{
-    Ahead, Matrix, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows, pack,
+    Ahead, Destination, Matrix, Rows, Shared, Vector, VectorWork, WIDEST, for_each_task, lanes,
+    multiply_rows, pack,
 };
 use crate::scalar::Real;
 
@@ -16,7 +17,7 @@ const TASKS: usize = 8;
 
 /// One product, for pixels of the result with the same taps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gather {
+pub(super) struct PixelGather {
     g: Geometry,
     /// Whether this is the adjoint.
     adjoint: bool,
@@ -32,7 +33,7 @@ pub(super) struct Gather {
     group: usize,
 }
 
-impl Gather {
+impl PixelGather {
     /// The forward convolution.
     pub(super) fn forward(g: Geometry) -> Self {
         Self {
@@ -127,13 +128,13 @@ impl Gather {
 }
 
 struct Packing<'a, T> {
-    gather: &'a Gather,
+    gather: &'a PixelGather,
     w: &'a [T],
     panels: Shared<T>,
     columns: std::ops::Range<usize>,
 }
 
-impl<T: Real> Work<T> for Packing<'_, T> {
+impl<T: Real> VectorWork<T> for Packing<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let (gather, g) = (self.gather, &self.gather.g);
@@ -161,7 +162,7 @@ impl<T: Real> Work<T> for Packing<'_, T> {
 }
 
 struct Block<'a, T> {
-    gather: &'a Gather,
+    gather: &'a PixelGather,
     x: &'a [T],
     zeros: &'a [T],
     panels: Shared<T>,
@@ -229,7 +230,7 @@ impl<T: Real> Block<'_, T> {
     }
 }
 
-impl<T: Real> Work<T> for Block<'_, T> {
+impl<T: Real> VectorWork<T> for Block<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(mut self) {
         let (taps, inner) = (self.gather.tap_count(), self.gather.inner());
@@ -243,7 +244,7 @@ impl<T: Real> Work<T> for Block<'_, T> {
                 for pixel in (0..self.pixels.len()).step_by(V::ROWS) {
                     let rows = targets.add(pixel);
                     let first = std::ptr::null_mut();
-                    let c = Target { rows, first, stride: 0, column, valid, accumulate: false };
+                    let c = Destination { rows, first, stride: 0, column, valid, accumulate: false };
                     let a = table.add(pixel * taps);
                     let product = Rows { a, taps, inner, b, b_stride: V::PANEL, c, ahead: Ahead::nothing() };
                     multiply_rows::<V>(V::ROWS.min(self.pixels.len() - pixel), &product);

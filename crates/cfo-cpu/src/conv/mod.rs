@@ -12,7 +12,7 @@ mod winograd_weight;
 pub(super) use geometry::Geometry;
 pub(super) use pad::{fold, pad};
 
-use gather::Gather;
+use gather::PixelGather;
 use winograd::Winograd;
 use winograd_weight::FilterGradient;
 
@@ -21,9 +21,9 @@ use super::scalar::Real;
 use cfo_engine::ops::ConvPass;
 
 /// The products of the adjoint in the input: one for each remainder of the pixels modulo the stride.
-fn inputs(g: &Geometry) -> impl Iterator<Item = Gather> {
+fn inputs(g: &Geometry) -> impl Iterator<Item = PixelGather> {
     let (g, [down, across]) = (*g, g.stride);
-    (0..down * across).map(move |i| Gather::input(g, [i / across, i % across]))
+    (0..down * across).map(move |i| PixelGather::input(g, [i / across, i % across]))
 }
 
 /// Real elements of scratch memory.
@@ -31,7 +31,7 @@ pub(super) fn scratch(pass: ConvPass, g: &Geometry) -> usize {
     match pass {
         ConvPass::Forward => match Winograd::new(g, false) {
             Some(winograd) => winograd.scratch(),
-            None => Gather::forward(*g).scratch(),
+            None => PixelGather::forward(*g).scratch(),
         },
         ConvPass::Input => match Winograd::new(g, true) {
             Some(winograd) => winograd.scratch(),
@@ -48,7 +48,7 @@ pub(super) fn run<T: Real>(pass: ConvPass, g: &Geometry, io: &Io<'_>) {
     match pass {
         ConvPass::Forward => match Winograd::new(g, false) {
             Some(winograd) => winograd.run::<T>(io),
-            None => Gather::forward(*g).run::<T>(io),
+            None => PixelGather::forward(*g).run::<T>(io),
         },
         ConvPass::Input => match Winograd::new(g, true) {
             Some(winograd) => winograd.run::<T>(io),

@@ -31,9 +31,9 @@ pub(super) trait Transform<const I: usize, const O: usize> {
 }
 
 /// Transform of the input.
-pub(super) struct Field;
+pub(super) struct FieldTransform;
 
-impl Transform<6, 6> for Field {
+impl Transform<6, 6> for FieldTransform {
     #[inline(always)]
     unsafe fn apply<V: Vector>(d: [V; 6]) -> [V; 6] {
         // SAFETY: by the caller.
@@ -57,9 +57,9 @@ impl Transform<6, 6> for Field {
 }
 
 /// Transform of the filter.
-pub(super) struct Filter;
+pub(super) struct FilterTransform;
 
-impl Transform<3, 6> for Filter {
+impl Transform<3, 6> for FilterTransform {
     #[inline(always)]
     unsafe fn apply<V: Vector>(g: [V; 3]) -> [V; 6] {
         // SAFETY: by the caller.
@@ -76,9 +76,9 @@ impl Transform<3, 6> for Filter {
 }
 
 /// Transform from products to outputs.
-pub(super) struct Outputs;
+pub(super) struct OutputTransform;
 
-impl Transform<6, 4> for Outputs {
+impl Transform<6, 4> for OutputTransform {
     #[inline(always)]
     unsafe fn apply<V: Vector>(m: [V; 6]) -> [V; 4] {
         // SAFETY: by the caller.
@@ -96,10 +96,10 @@ impl Transform<6, 4> for Outputs {
     }
 }
 
-/// The adjoint of [`Outputs`], for cotangents.
-pub(super) struct Cotangents;
+/// The adjoint of [`OutputTransform`], for cotangents.
+pub(super) struct CotangentTransform;
 
-impl Transform<4, 6> for Cotangents {
+impl Transform<4, 6> for CotangentTransform {
     #[inline(always)]
     unsafe fn apply<V: Vector>(y: [V; 4]) -> [V; 6] {
         // SAFETY: by the caller.
@@ -113,10 +113,10 @@ impl Transform<4, 6> for Cotangents {
     }
 }
 
-/// The adjoint of [`Filter`], for the filter's gradient.
-pub(super) struct Gradient;
+/// The adjoint of [`FilterTransform`], for the filter's gradient.
+pub(super) struct GradientTransform;
 
-impl Transform<6, 3> for Gradient {
+impl Transform<6, 3> for GradientTransform {
     #[inline(always)]
     unsafe fn apply<V: Vector>(m: [V; 6]) -> [V; 3] {
         // SAFETY: by the caller.

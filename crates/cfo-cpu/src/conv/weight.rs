@@ -5,7 +5,8 @@
 use super::Geometry;
 use crate::Io;
 use crate::gemm::{
-    Columns, Segment, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_columns, pack_left,
+    Columns, Destination, InnerRun, Shared, Vector, VectorWork, WIDEST, for_each_task, lanes,
+    multiply_columns, pack_left,
 };
 use crate::scalar::Real;
 
@@ -78,7 +79,7 @@ impl<T: Real> Taps<'_, T> {
     /// The runs of pixels in output rows `rows` of all samples that read the field with tap `q`. Cotangents are packed
     /// in blocks of `block` channels.
     #[inline(always)]
-    fn segments(&self, rows: std::ops::Range<usize>, q: usize, block: usize, into: &mut [Segment]) -> usize {
+    fn segments(&self, rows: std::ops::Range<usize>, q: usize, block: usize, into: &mut [InnerRun]) -> usize {
         let g = self.g;
         // The first and the last column whose tap is in the field.
         let first = g.padding[1].saturating_sub(q).div_ceil(g.stride[1]);
@@ -88,7 +89,7 @@ impl<T: Real> Taps<'_, T> {
             let (batch, i) = (row / g.rows, row % g.rows);
             let Some(y) = g.y(i, self.p).filter(|_| first < end) else { continue };
             let x = first * g.stride[1] + q - g.padding[1];
-            into[count] = Segment {
+            into[count] = InnerRun {
                 a: ((row - rows.start) * g.columns + first) * block,
                 b: ((batch * g.height + y) * g.width + x) * g.inputs,
                 length: end - first,
@@ -99,13 +100,13 @@ impl<T: Real> Taps<'_, T> {
     }
 }
 
-impl<T: Real> Work<T> for Taps<'_, T> {
+impl<T: Real> VectorWork<T> for Taps<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let g = self.g;
         let all = g.batch * g.rows;
         let step = row_step(g);
-        let mut table = [Segment::default(); PIXELS];
+        let mut table = [InnerRun::default(); PIXELS];
         let size = g.kernel[0] * g.kernel[1] * g.inputs;
         for row in (0..all).step_by(step) {
             let rows = row..all.min(row + step);
@@ -132,7 +133,7 @@ impl<T: Real> Work<T> for Taps<'_, T> {
                                     a_stride: V::ROWS,
                                     b: self.x.as_ptr().add(column),
                                     b_stride: g.stride[1] * g.inputs,
-                                    c: Target::strided(to, size, V::PANEL, row > 0),
+                                    c: Destination::strided(to, size, V::PANEL, row > 0),
                                 },
                             );
                         }
@@ -212,7 +213,7 @@ impl<T: Real> WeightPart<'_, T> {
     }
 }
 
-impl<T: Real> Work<T> for WeightPart<'_, T> {
+impl<T: Real> VectorWork<T> for WeightPart<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(mut self) {
         let (g, whole, room) = (self.g, packed_columns(self.g), packed_pixels(self.g));
@@ -220,7 +221,7 @@ impl<T: Real> Work<T> for WeightPart<'_, T> {
         for first in self.pixels.clone().step_by(room) {
             let end = self.pixels.end.min(first + room);
             self.pack(V::PANEL, first..end);
-            let segment = Segment { a: first * g.outputs, b: 0, length: end - first };
+            let segment = InnerRun { a: first * g.outputs, b: 0, length: end - first };
             for column in (0..used).step_by(V::PANEL) {
                 for output in (0..g.outputs).step_by(V::ROWS) {
                     // SAFETY: the panels were packed above, and only this task writes its part of the sums.
@@ -235,7 +236,7 @@ impl<T: Real> Work<T> for WeightPart<'_, T> {
                                 a_stride: g.outputs,
                                 b: self.panels.as_ptr().add(column * room),
                                 b_stride: V::PANEL,
-                                c: Target::strided(to, whole, V::PANEL, first > self.pixels.start),
+                                c: Destination::strided(to, whole, V::PANEL, first > self.pixels.start),
                             },
                         );
                     }

@@ -6,10 +6,12 @@
 #![allow(unsafe_code)]
 
 use super::Geometry;
-use super::transform::{Field, Filter, Outputs, POINTS, TAPS, TILE, both};
+use super::transform::{FieldTransform, FilterTransform, OutputTransform, POINTS, TAPS, TILE, both};
 use super::winograd_panels as panels;
 use crate::Io;
-use crate::gemm::{Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
+use crate::gemm::{
+    Ahead, Destination, Rows, Shared, Vector, VectorWork, WIDEST, for_each_task, lanes, multiply_rows,
+};
 use crate::scalar::Real;
 
 /// Number of tiles per task.
@@ -144,7 +146,7 @@ struct Filters<'a, T> {
     first: usize,
 }
 
-impl<T: Real> Work<T> for Filters<'_, T> {
+impl<T: Real> VectorWork<T> for Filters<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let of = self.of;
@@ -210,7 +212,7 @@ impl Winograd {
                                 }
                             });
                         }
-                        let done = both::<V, Filter, 3, 6>(self.flat, taken);
+                        let done = both::<V, FilterTransform, 3, 6>(self.flat, taken);
                         let to = to.add((k - channels.start + i) * V::PANEL + half);
                         for (point, &value) in done.as_flattened()[..self.points()].iter().enumerate() {
                             value.store(to.add(point * stride));
@@ -256,7 +258,7 @@ impl Winograd {
                 for (n, taken) in taken.as_flattened_mut()[..self.points()].iter_mut().enumerate() {
                     *taken = V::load(pixels[n].add(channel));
                 }
-                let done = both::<V, Field, 6, 6>(self.flat, taken);
+                let done = both::<V, FieldTransform, 6, 6>(self.flat, taken);
                 for (point, &value) in done.as_flattened()[..self.points()].iter().enumerate() {
                     value.store(to.add(point * stride + channel));
                 }
@@ -265,7 +267,7 @@ impl Winograd {
     }
 }
 
-impl<T: Real> Work<T> for Tiles<'_, T> {
+impl<T: Real> VectorWork<T> for Tiles<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let of = self.of;
@@ -295,7 +297,7 @@ impl<T: Real> Work<T> for Tiles<'_, T> {
                             let c = products
                                 .as_mut_ptr()
                                 .add(point * product_stride + tile * PASS + column - pass);
-                            let c = Target::strided(c, PASS, V::PANEL, false);
+                            let c = Destination::strided(c, PASS, V::PANEL, false);
                             let (a, b, inner) = (a.as_ptr(), b.cast_const(), of.inner);
                             let product =
                                 Rows { a, taps: 1, inner, b, b_stride: V::PANEL, c, ahead: Ahead::nothing() };
@@ -332,7 +334,7 @@ pub(super) unsafe fn write<V: Vector>(
             for (point, taken) in taken.as_flattened_mut()[..of.points()].iter_mut().enumerate() {
                 *taken = V::load(from.add(point * stride + n * V::WIDTH));
             }
-            let done = both::<V, Outputs, 6, 4>(of.flat, taken);
+            let done = both::<V, OutputTransform, 6, 4>(of.flat, taken);
             for (i, row) in done.iter().enumerate().take(down) {
                 let start = ((batch * of.result[0] + first[0] + i) * of.result[1] + first[1]) * of.outputs;
                 for (j, &value) in row.iter().enumerate().take(across) {

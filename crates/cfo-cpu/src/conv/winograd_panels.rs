@@ -4,7 +4,9 @@
 
 use super::winograd::{SKEW, Winograd, write};
 use crate::Io;
-use crate::gemm::{Ahead, Rows, Shared, Target, Vector, WIDEST, Work, for_each_task, lanes, multiply_rows};
+use crate::gemm::{
+    Ahead, Destination, Rows, Shared, Vector, VectorWork, WIDEST, for_each_task, lanes, multiply_rows,
+};
 use crate::scalar::Real;
 
 /// Number of tiles per task.
@@ -79,7 +81,7 @@ struct Fields<'a, T> {
     tiles: std::ops::Range<usize>,
 }
 
-impl<T: Real> Work<T> for Fields<'_, T> {
+impl<T: Real> VectorWork<T> for Fields<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         for tile in self.tiles {
@@ -105,7 +107,7 @@ struct Panel<'a, T> {
     scratch: &'a mut [T],
 }
 
-impl<T: Real> Work<T> for Panel<'_, T> {
+impl<T: Real> VectorWork<T> for Panel<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let of = self.of;
@@ -130,7 +132,7 @@ impl<T: Real> Work<T> for Panel<'_, T> {
                                 *start = a.wrapping_add((tile + r) * of.inner);
                             }
                             let c = products.as_mut_ptr().add(point * stride + tile * V::PANEL);
-                            let c = Target::strided(c, V::PANEL, V::PANEL, channel > 0);
+                            let c = Destination::strided(c, V::PANEL, V::PANEL, channel > 0);
                             let a = starts.as_ptr();
                             let product =
                                 Rows { a, taps: 1, inner, b, b_stride: V::PANEL, c, ahead: Ahead::nothing() };

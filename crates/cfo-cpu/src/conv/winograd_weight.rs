@@ -5,10 +5,12 @@
 #![allow(unsafe_code)]
 
 use super::Geometry;
-use super::transform::{Cotangents, Gradient, POINTS, TAPS, TILE, both};
+use super::transform::{CotangentTransform, GradientTransform, POINTS, TAPS, TILE, both};
 use super::winograd::{SKEW, Winograd};
 use crate::Io;
-use crate::gemm::{Columns, Segment, Shared, Target, Vector, Work, for_each_task, multiply_columns};
+use crate::gemm::{
+    Columns, Destination, InnerRun, Shared, Vector, VectorWork, for_each_task, multiply_columns,
+};
 use crate::scalar::Real;
 
 /// Number of elements of transformed fields that are kept at once.
@@ -111,7 +113,7 @@ struct Fields<'a, T> {
     tiles: std::ops::Range<usize>,
 }
 
-impl<T: Real> Work<T> for Fields<'_, T> {
+impl<T: Real> VectorWork<T> for Fields<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let (at, of) = (self.at, &self.at.of.of);
@@ -155,7 +157,7 @@ unsafe fn transform_cotangents<V: Vector>(
             for (n, taken) in taken.as_flattened_mut()[..pixels].iter_mut().enumerate() {
                 *taken = V::load(starts[n].add(channel));
             }
-            let done = both::<V, Cotangents, 4, 6>(of.flat, taken);
+            let done = both::<V, CotangentTransform, 4, 6>(of.flat, taken);
             for (point, &value) in done.as_flattened()[..of.points()].iter().enumerate() {
                 value.store(to.add(point * stride + channel));
             }
@@ -172,14 +174,14 @@ struct Products<'a, T> {
     outputs: std::ops::Range<usize>,
 }
 
-impl<T: Real> Work<T> for Products<'_, T> {
+impl<T: Real> VectorWork<T> for Products<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let (at, of) = (self.at, &self.at.of.of);
         let [field, cotangent, product] = at.of.strides();
         for tile in (0..self.tiles).step_by(INNER) {
             let length = INNER.min(self.tiles - tile);
-            let segment = Segment { a: tile * of.outputs, b: tile * of.inner, length };
+            let segment = InnerRun { a: tile * of.outputs, b: tile * of.inner, length };
             for column in (0..of.inner).step_by(V::PANEL) {
                 for output in self.outputs.clone().step_by(V::ROWS) {
                     // SAFETY: both fields of the chunk were transformed before; only this task writes these products.
@@ -195,7 +197,7 @@ impl<T: Real> Work<T> for Products<'_, T> {
                                 a_stride: of.outputs,
                                 b: at.fields.pointer().add(self.point * field + column),
                                 b_stride: of.inner,
-                                c: Target::strided(to, of.inner, V::PANEL, self.first + tile > 0),
+                                c: Destination::strided(to, of.inner, V::PANEL, self.first + tile > 0),
                             },
                         );
                     }
@@ -211,7 +213,7 @@ struct Gradients<'a, T> {
     output: usize,
 }
 
-impl<T: Real> Work<T> for Gradients<'_, T> {
+impl<T: Real> VectorWork<T> for Gradients<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let (at, of) = (self.at, &self.at.of.of);
@@ -226,7 +228,7 @@ impl<T: Real> Work<T> for Gradients<'_, T> {
                 for (point, taken) in taken.as_flattened_mut()[..of.points()].iter_mut().enumerate() {
                     *taken = V::load(from.add(point * stride + channel));
                 }
-                let done = both::<V, Gradient, 6, 3>(of.flat, taken);
+                let done = both::<V, GradientTransform, 6, 3>(of.flat, taken);
                 for (tap, &value) in done.as_flattened()[..taps].iter().enumerate() {
                     value.store(to.add(tap * of.inner + channel));
                 }

@@ -15,7 +15,7 @@ pub(crate) struct Rows<T> {
     /// One panel for every tap and `k`, `b_stride` apart.
     pub(crate) b: *const T,
     pub(crate) b_stride: usize,
-    pub(crate) c: Target<T>,
+    pub(crate) c: Destination<T>,
     pub(crate) ahead: Ahead<T>,
 }
 
@@ -39,7 +39,7 @@ impl<T> Ahead<T> {
 
 /// `c[r] = sum over segments s and k of a_s[k * a_stride + r] * b_s[k * b_stride..]`, with a transposed left side.
 pub(crate) struct Columns<T> {
-    pub(crate) segments: *const Segment,
+    pub(crate) segments: *const InnerRun,
     pub(crate) count: usize,
     /// Base of the segments' offsets, at the first of the rows.
     pub(crate) a: *const T,
@@ -47,12 +47,12 @@ pub(crate) struct Columns<T> {
     /// Base of the segments' offsets, at the panel.
     pub(crate) b: *const T,
     pub(crate) b_stride: usize,
-    pub(crate) c: Target<T>,
+    pub(crate) c: Destination<T>,
 }
 
 /// A run of the inner index of [`Columns`].
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Segment {
+pub(crate) struct InnerRun {
     pub(crate) a: usize,
     pub(crate) b: usize,
     pub(crate) length: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Segment {
 
 /// Destination of the rows of a product.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<T> {
+pub(crate) struct Destination<T> {
     /// Start of each row, or of the first one if `stride` is not 0.
     pub(crate) rows: *const *mut T,
     pub(crate) first: *mut T,
@@ -73,7 +73,7 @@ pub(crate) struct Target<T> {
     pub(crate) accumulate: bool,
 }
 
-impl<T> Target<T> {
+impl<T> Destination<T> {
     /// Rows at a fixed distance.
     pub(crate) fn strided(first: *mut T, stride: usize, valid: usize, accumulate: bool) -> Self {
         Self { rows: std::ptr::null(), first, stride, column: 0, valid, accumulate }
@@ -117,7 +117,7 @@ fn prefetch_far<T>(at: *const T) {
 
 /// Prefetches the destination rows of a product while it is computed.
 #[inline(always)]
-unsafe fn prefetch_target<V: Vector, const R: usize, const P: usize>(c: &Target<V::Scalar>) {
+unsafe fn prefetch_target<V: Vector, const R: usize, const P: usize>(c: &Destination<V::Scalar>) {
     for r in 0..R {
         // SAFETY: by the caller: the rows exist.
         let row = unsafe { c.row(r) };
@@ -217,7 +217,7 @@ pub(super) unsafe fn columns<V: Vector, const R: usize, const P: usize>(p: &Colu
 }
 
 #[inline(always)]
-unsafe fn write<V: Vector, const R: usize, const P: usize>(sums: &[[V; P]; R], c: &Target<V::Scalar>) {
+unsafe fn write<V: Vector, const R: usize, const P: usize>(sums: &[[V; P]; R], c: &Destination<V::Scalar>) {
     // SAFETY: by the caller.
     unsafe {
         for (r, sums) in sums.iter().enumerate() {

@@ -6,11 +6,11 @@ mod vector;
 
 pub(super) use super::thread_team::{Shared, for_each_task, lanes};
 pub(super) use kernel::{
-    AHEAD_STEPS, Ahead, Columns, Rows, Segment, Target, load, multiply_columns, multiply_rows, multiply_tile,
-    multiply_tile_columns, prefetch,
+    AHEAD_STEPS, Ahead, Columns, Destination, InnerRun, Rows, load, multiply_columns, multiply_rows,
+    multiply_tile, multiply_tile_columns, prefetch,
 };
 pub(super) use panel::{Matrix, pack, pack_left, pack_panel, pack_runs};
-pub(super) use vector::{Dispatch, Vector, Work};
+pub(super) use vector::{Dispatch, Vector, VectorWork};
 
 /// Largest width of a panel, for which memory is planned.
 pub(super) const WIDEST: usize = 32;

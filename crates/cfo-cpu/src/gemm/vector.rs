@@ -51,7 +51,7 @@ pub(crate) trait Vector: Copy {
 }
 
 /// Work that is written once for all vectors. `run` must always be inlined.
-pub(crate) trait Work<T> {
+pub(crate) trait VectorWork<T> {
     /// # Safety
     /// As for [`Vector`].
     unsafe fn run<V: Vector<Scalar = T>>(self);
@@ -60,12 +60,12 @@ pub(crate) trait Work<T> {
 /// Selection of the vector for a type of number.
 pub(crate) trait Dispatch: Sized {
     /// Does the work with the widest vector of this processor.
-    fn dispatch<W: Work<Self>>(work: W);
+    fn dispatch<W: VectorWork<Self>>(work: W);
 }
 
 /// Eight numbers without special instructions.
 #[derive(Clone, Copy)]
-pub(crate) struct Plain<T>([T; 8]);
+pub(crate) struct PlainVector<T>([T; 8]);
 
 macro_rules! outlined {
     ($(#[$feature:meta])* $span:literal) => {
@@ -110,7 +110,7 @@ macro_rules! plain {
     };
 }
 
-impl<T: Real> Vector for Plain<T> {
+impl<T: Real> Vector for PlainVector<T> {
     type Scalar = T;
     const WIDTH: usize = 8;
     const ROWS: usize = 4;
@@ -159,24 +159,24 @@ impl<T: Real> Vector for Plain<T> {
 }
 
 impl Dispatch for f64 {
-    fn dispatch<W: Work<Self>>(work: W) {
+    fn dispatch<W: VectorWork<Self>>(work: W) {
         // SAFETY: plain code runs everywhere.
-        unsafe { work.run::<Plain<Self>>() }
+        unsafe { work.run::<PlainVector<Self>>() }
     }
 }
 
 impl Dispatch for f32 {
-    fn dispatch<W: Work<Self>>(work: W) {
+    fn dispatch<W: VectorWork<Self>>(work: W) {
         #[cfg(target_arch = "x86_64")]
         {
             use crate::simd::{Level, level};
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-            unsafe fn wide<W: Work<f32>>(work: W) {
+            unsafe fn wide<W: VectorWork<f32>>(work: W) {
                 // SAFETY: this function has the instructions.
                 unsafe { work.run::<x86::Wide>() }
             }
             #[target_feature(enable = "avx2,fma")]
-            unsafe fn half<W: Work<f32>>(work: W) {
+            unsafe fn half<W: VectorWork<f32>>(work: W) {
                 // SAFETY: this function has the instructions.
                 unsafe { work.run::<x86::Half>() }
             }
@@ -189,7 +189,7 @@ impl Dispatch for f32 {
             }
         }
         // SAFETY: plain code runs everywhere.
-        unsafe { work.run::<Plain<Self>>() }
+        unsafe { work.run::<PlainVector<Self>>() }
     }
 }
 

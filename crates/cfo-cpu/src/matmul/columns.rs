@@ -2,8 +2,8 @@
 
 use super::{Block, Product, panel_width};
 use crate::gemm::{
-    Columns, Matrix, SHEET, Segment, Shared, Target, Vector, Work, multiply_tile_columns, pack_panel,
-    pack_runs,
+    Columns, Destination, InnerRun, Matrix, SHEET, Shared, Vector, VectorWork, multiply_tile_columns,
+    pack_panel, pack_runs,
 };
 use crate::scalar::Real;
 use crate::simd::add;
@@ -96,7 +96,7 @@ impl<T: Real> ByColumns<'_, T> {
     }
 }
 
-impl<T: Real> Work<T> for ByColumns<'_, T> {
+impl<T: Real> VectorWork<T> for ByColumns<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let p = self.block.product;
@@ -119,7 +119,7 @@ impl<T: Real> Work<T> for ByColumns<'_, T> {
                 let length = INNER.min(p.inner - first);
                 let to = (left.as_mut_ptr(), stride);
                 pack_runs::<V>((a.add(first * p.a.column), p.a.column), (length, range.len()), to);
-                let segment = Segment { a: 0, b: 0, length };
+                let segment = InnerRun { a: 0, b: 0, length };
                 for column in columns.clone().step_by(V::SHEET) {
                     let width = panel_width::<V>(columns.end - column);
                     let valid = width.min(columns.end - column);
@@ -137,7 +137,7 @@ impl<T: Real> Work<T> for ByColumns<'_, T> {
                             a_stride: stride,
                             b,
                             b_stride: width,
-                            c: Target::strided(to, c_row, valid, run > own.start),
+                            c: Destination::strided(to, c_row, valid, run > own.start),
                         };
                         multiply_tile_columns::<V>(V::TILE.min(range.end - row), width, &tile);
                     }

@@ -7,13 +7,13 @@ use crate::scalar::Real;
 use crate::simd::vectorized;
 use cfo_engine::ops::{Activation, MatMul};
 
-pub(super) struct Epilogue<'a, T> {
+pub(super) struct MatMulEpilogue<'a, T> {
     bias: &'a [T],
     activation: Activation,
     kept: Option<Shared<T>>,
 }
 
-impl<'a, T: Real> Epilogue<'a, T> {
+impl<'a, T: Real> MatMulEpilogue<'a, T> {
     pub(super) fn new(op: &MatMul, io: &Io<'a>) -> Self {
         Self {
             bias: if op.bias { io.input::<T>(2) } else { &[] },

@@ -1,7 +1,7 @@
 //! Products of very few rows: the right side is read once without packing, at the speed of memory.
 
 use super::Block;
-use crate::gemm::{Vector, Work, load, prefetch};
+use crate::gemm::{Vector, VectorWork, load, prefetch};
 use crate::scalar::Real;
 
 /// Largest number of rows for this algorithm.
@@ -16,11 +16,11 @@ pub(super) fn columns(dense_rows: bool) -> usize {
     if dense_rows { 128 } else { 32 }
 }
 
-pub(super) struct Stream<'a, T> {
+pub(super) struct StreamedProduct<'a, T> {
     pub(super) block: Block<'a, T>,
 }
 
-impl<T: Real> Work<T> for Stream<'_, T> {
+impl<T: Real> VectorWork<T> for StreamedProduct<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         // SAFETY: by the caller.
@@ -34,7 +34,7 @@ impl<T: Real> Work<T> for Stream<'_, T> {
     }
 }
 
-impl<T: Real> Stream<'_, T> {
+impl<T: Real> StreamedProduct<'_, T> {
     #[inline(always)]
     unsafe fn rows<V: Vector<Scalar = T>, const R: usize>(&self) {
         let (block, p) = (&self.block, self.block.product);

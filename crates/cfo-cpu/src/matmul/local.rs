@@ -3,8 +3,8 @@
 
 use super::panel_width;
 use crate::gemm::{
-    Ahead, Columns, Matrix, Rows, SHEET, Segment, Target, Vector, Work, multiply_tile, multiply_tile_columns,
-    pack_panel,
+    Ahead, Columns, Destination, InnerRun, Matrix, Rows, SHEET, Vector, VectorWork, multiply_tile,
+    multiply_tile_columns, pack_panel,
 };
 use crate::scalar::Real;
 
@@ -34,12 +34,12 @@ impl<T: Real> Local<T> {
     }
 }
 
-impl<T: Real> Work<T> for Local<T> {
+impl<T: Real> VectorWork<T> for Local<T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let [rows, inner, columns] = self.sizes;
         let (a, b, (c, c_row)) = (self.a, self.b, self.c);
-        let segment = Segment { a: 0, b: 0, length: inner };
+        let segment = InnerRun { a: 0, b: 0, length: inner };
         for column in (0..columns).step_by(V::SHEET) {
             let width = panel_width::<V>(columns - column);
             let valid = width.min(columns - column);
@@ -56,7 +56,7 @@ impl<T: Real> Work<T> for Local<T> {
                 };
                 for row in (0..rows).step_by(V::TILE) {
                     let count = V::TILE.min(rows - row);
-                    let c = Target::strided(c.add(row * c_row + column), c_row, valid, self.accumulate);
+                    let c = Destination::strided(c.add(row * c_row + column), c_row, valid, self.accumulate);
                     if a.column == 1 {
                         let mut starts = [a.start; 8];
                         for (r, start) in starts[..count].iter_mut().enumerate() {

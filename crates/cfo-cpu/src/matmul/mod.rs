@@ -17,7 +17,7 @@ use super::Io;
 use super::gemm::{SHEET, Shared, Vector, for_each_task, lanes};
 use super::scalar::Real;
 use cfo_engine::ops::{MatMul, Operand};
-use epilogue::Epilogue;
+use epilogue::MatMulEpilogue;
 pub(super) use local::{LOCAL_PANEL, Local};
 
 /// Number of tasks below which columns are divided too.
@@ -150,7 +150,7 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
     if product.algorithm == Algorithm::Packed {
         rows::pack_all(&product, b, shared);
     }
-    let epilogue = Epilogue::new(op, io);
+    let epilogue = MatMulEpilogue::new(op, io);
     let c = Shared::new(io.output::<T>(0));
     let [blocks, groups] = product.blocks();
     for_each_task(product.parts * product.tasks(), lanes, product.lane_elements(), |task, lane| {
@@ -160,7 +160,7 @@ pub(super) fn run<T: Real>(op: &MatMul, io: &Io<'_>) {
         let block = Block { product: &product, a, b, shared, c, matrix, part, at };
         match product.algorithm {
             Algorithm::Packed | Algorithm::Own => T::dispatch(rows::ByRows { block, lane }),
-            Algorithm::Few => T::dispatch(few::Stream { block }),
+            Algorithm::Few => T::dispatch(few::StreamedProduct { block }),
             Algorithm::Columns => T::dispatch(columns::ByColumns { block, lane }),
         }
         if product.parts == 1 {

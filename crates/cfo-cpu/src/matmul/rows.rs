@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::{Algorithm, Block, Product, panel_width};
 use crate::gemm::{
-    AHEAD_STEPS, Ahead, Matrix, Rows, SHEET, Shared, Target, Vector, Work, for_each_task, multiply_tile,
-    pack_panel, prefetch,
+    AHEAD_STEPS, Ahead, Destination, Matrix, Rows, SHEET, Shared, Vector, VectorWork, for_each_task,
+    multiply_tile, pack_panel, prefetch,
 };
 use crate::scalar::Real;
 
@@ -44,7 +44,7 @@ struct Packing<'a, T> {
     group: usize,
 }
 
-impl<T: Real> Work<T> for Packing<'_, T> {
+impl<T: Real> VectorWork<T> for Packing<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(self) {
         let p = self.product;
@@ -123,7 +123,7 @@ impl<T: Real> Block<'_, T> {
     }
 }
 
-impl<T: Real> Work<T> for ByRows<'_, T> {
+impl<T: Real> VectorWork<T> for ByRows<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = T>>(mut self) {
         let p = self.block.product;
@@ -159,7 +159,7 @@ impl<T: Real> Work<T> for ByRows<'_, T> {
                             *start = a.add((row + r) * p.a.row + first);
                         }
                         let to = c.add(row * p.c.row + column);
-                        let c = Target::strided(to, p.c.row, valid, first > 0);
+                        let c = Destination::strided(to, p.c.row, valid, first > 0);
                         let (a, inner) = (starts.as_ptr(), steps.len());
                         let ahead = self.block.ahead::<V>(column, &steps, asked);
                         asked += inner / AHEAD_STEPS;
