@@ -1,7 +1,7 @@
 //! The amount of arithmetic in a graph.
 
 use crate::graph::{Entry, Graph};
-use crate::ops::{Activation, Op, Pointwise, Unary};
+use crate::ops::{Activation, ConvPass, Op, Pointwise, Unary};
 
 /// Number of multiplications that take as long as an activation with the normalisation before it.
 const ACTIVATION: f64 = 20.0;
@@ -23,10 +23,12 @@ impl Graph {
         };
         match &entry.op {
             Op::MatMul(product) => results * product.inner as f64 + activated(product.activation),
-            // The second input is the weight `[outputs, height, width, inputs]`.
-            Op::Conv(_) => results * numbers(1) / axis(1, 0),
-            Op::ConvInput(_) => numbers(0) * numbers(1) / axis(1, 0),
-            Op::ConvWeight(_) => numbers(1) * results / axis(1, 3),
+            // Each number of the convolution's result is a sum over one output channel of the weight `[outputs, height, width, inputs]`.
+            Op::Conv(conv) => match conv.pass {
+                ConvPass::Forward => results * numbers(1) / axis(1, 0),
+                ConvPass::Input => numbers(0) * numbers(1) / axis(1, 0),
+                ConvPass::Weight => numbers(1) * results / axis(1, 3),
+            },
             // Queries with keys, probabilities with values.
             Op::Attention(_) => 2.0 * results * axis(0, 1),
             Op::GroupNorm(norm) => activated(norm.activation),
