@@ -7,12 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use cfo::checkpoint::Checkpoints;
 use cfo::data::Split;
 use cfo::engine::Device;
 use cfo::ranks;
 use cfo::training::TrainingData;
-use cfo::{CfoError, Recipe, Trained, Trajectories};
+use cfo::{CfoError, Recipe, Run, Trained, Trajectories};
 
 use crate::Incomplete;
 use crate::data::Simulated;
@@ -239,7 +238,7 @@ impl<'a> Laboratory<'a> {
             self.go_on(&run, recipe, seen).with_context(context)?;
         }
         let trained = Trained::loader(&run).device(self.device).load().with_context(context)?;
-        TrainedRun::new(trained, set, &run.join("metrics.jsonl"), self.interrupt)
+        Ok(TrainedRun::new(trained, set, self.interrupt))
     }
 
     /// Trains in a folder, from its latest checkpoint if it has one.
@@ -258,7 +257,7 @@ impl<'a> Laboratory<'a> {
 
 /// Whether a folder holds the finished run of this recipe on these data.
 fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Result<bool> {
-    let checkpoints = Checkpoints::of(run);
+    let checkpoints = Run::at(run).checkpoints();
     if !checkpoints.exist() {
         return Ok(false);
     }

@@ -1,12 +1,10 @@
 //! A trained network as an experiment measures it: its rollouts, and the course of its training.
 
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cfo::data::{Split, Trajectory};
-use cfo::{Recipe, Report, Request, Solver, Trained, Trajectories, Watch};
-use serde::Deserialize;
+use cfo::{Recipe, Report, Request, Solver, StepReport, Trained, Trajectories, Watch};
 
 /// A network that was trained, beside its data.
 pub(crate) struct TrainedRun<'a> {
@@ -24,18 +22,13 @@ pub(crate) struct TrainedRun<'a> {
 
 impl<'a> TrainedRun<'a> {
     /// With the course of its training as the run's log has it.
-    pub fn new(
-        trained: Trained,
-        set: &'a Trajectories,
-        log: &Path,
-        interrupt: &'a AtomicBool,
-    ) -> Result<Self> {
-        let reports = reports(log)?;
+    pub fn new(trained: Trained, set: &'a Trajectories, interrupt: &'a AtomicBool) -> Self {
+        let reports = trained.history();
         let before = reports.iter().filter(|report| report.step <= trained.recipe().train.steps);
         let losses = before.map(|report| (f64::from(report.step), report.loss)).collect();
-        let clock = clock(&reports);
+        let clock = clock(reports);
         let seconds = clock.last().copied().unwrap_or(0.0);
-        Ok(Self { trained, set, losses, clock, seconds, interrupt })
+        Self { trained, set, losses, clock, seconds, interrupt }
     }
 
     /// The test trajectories.
@@ -96,25 +89,8 @@ impl<'a> TrainedRun<'a> {
     }
 }
 
-/// The keys of a line of `metrics.jsonl` that are used.
-#[derive(Deserialize)]
-struct Logged {
-    step: u32,
-    loss: f64,
-    steps_per_second: f64,
-}
-
-fn reports(path: &Path) -> Result<Vec<Logged>> {
-    let text = fs_err::read_to_string(path)?;
-    let is_report = |line: &&str| !line.contains("\"notice\":");
-    text.lines()
-        .filter(is_report)
-        .map(|line| serde_json::from_str(line).with_context(|| format!("reading `{}`", path.display())))
-        .collect()
-}
-
 /// Seconds until each report of a run, without the pauses between its attempts.
-fn clock(reports: &[Logged]) -> Vec<f64> {
+fn clock(reports: &[StepReport]) -> Vec<f64> {
     let before = std::iter::once(0).chain(reports.iter().map(|report| report.step));
     let between = reports
         .iter()
@@ -156,7 +132,14 @@ mod tests {
 
     #[test]
     fn seconds_count_every_step_once() {
-        let logged = |step, steps_per_second| Logged { step, loss: 0.0, steps_per_second };
+        let logged = |step, steps_per_second| StepReport {
+            step,
+            steps: 150,
+            loss: 0.0,
+            learning_rate: 1e-3,
+            steps_per_second,
+            validation: None,
+        };
         assert_eq!(clock(&[logged(100, 10.0), logged(150, 25.0)]), [10.0, 12.0]);
         assert!(clock(&[]).is_empty());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cfo::data::store::TrajectoryFile;
 use cfo::proposal::{Machine, Proposal};
-use cfo::{CfoError, Device, Observer, Recipe, StepReport, Training, Trajectories};
+use cfo::{CfoError, Device, Observer, Recipe, Run, StepReport, Training, Trajectories};
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -97,7 +97,7 @@ impl TrainingOrder {
 
     /// The given recipe, the run's recipe when it is resumed, or the proposed one; with the changes of the keywords.
     fn recipe(&self, data: &Data, line: &TaskLine<PythonModel>) -> Result<Recipe, WorkFailure> {
-        let own = self.out.as_ref().map(|out| out.join("recipe.toml"));
+        let own = self.out.as_ref().map(|out| Run::at(out).recipe_path());
         let own = own.filter(|own| self.resume && own.exists());
         let text = match (&self.recipe, &self.recipe_json, own, data) {
             (Some(text), ..) => text.clone(),

@@ -48,7 +48,7 @@ pub use predict::evaluate::Report;
 pub use predict::rollout::{Prediction, Request, Watch};
 pub use predict::{Alignment, Loader, ShorterSteps, Solution, Trained, evaluate, rollout};
 pub use recipe::{Budget, Recipe, Solver, SolverOptions};
-pub use run::{Ending, StepReport, WallTime, checkpoint};
+pub use run::{Ending, Run, StepReport, WallTime, checkpoint, write_evaluation};
 pub use train::{Observer, Reply, Training};
 pub use trajectories::{Part, Trajectories};
 pub use {cfo_data as data, cfo_numerics as numerics};

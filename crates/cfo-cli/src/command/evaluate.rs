@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use cfo::checkpoint::{Checkpoints, write_atomically};
 use cfo::data::Description;
 use cfo::evaluate::{ChannelReport, Metrics};
-use cfo::{CfoError, Model, Report, ShorterSteps, Trained, Trajectories, Watch};
+use cfo::{CfoError, Model, Report, Run, ShorterSteps, Trained, Trajectories, Watch, write_evaluation};
 use serde::Serialize;
 
 use super::predict::{Diverged, conclude};
@@ -70,7 +69,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     if !cfo::ranks::is_first() {
         return conclude(&document.diverged, document.trajectories);
     }
-    let folder = arguments.out.clone().unwrap_or_else(|| arguments.run.join("evaluation"));
+    let folder = arguments.out.clone().unwrap_or_else(|| Run::at(&arguments.run).evaluation_folder());
     // Pictures are of what is kept in single precision.
     let description = trained.model().scaling.offset().named(&alignment.describe(&set.description));
     if let (false, Some(worst)) = (arguments.json, &document.report.worst) {
@@ -120,14 +119,13 @@ fn write(
     folder: &Path,
 ) -> Result<()> {
     fs_err::create_dir_all(folder)?;
-    write_atomically(&folder.join("report.json"), report::json(document)?.as_bytes())?;
     let pictures = draw(arguments, description, &document.report, folder)?;
     let shown: String =
         pictures.iter().map(|picture| format!("\n![{}]({})\n", picture.caption, picture.file)).collect();
     let warnings: String =
         document.warnings.iter().map(|warning| format!("\nWarning: {warning}.\n")).collect();
     let markdown = format!("# Evaluation\n\n{}.\n\n{}{warnings}{shown}", setting(document), table.markdown());
-    write_atomically(&folder.join("report.md"), markdown.as_bytes())?;
+    write_evaluation(folder, &report::json(document)?, &markdown)?;
     say(&format!("written: `{}` and {} figures", folder.join("report.md").display(), pictures.len()));
     Ok(())
 }
@@ -143,7 +141,8 @@ fn draw(
         let figure = (!found.per_time.is_empty()).then(|| figures::error_over_time(found));
         figures::chart(figure, folder, "error-over-time", "Error over time")
     };
-    let training = || figures::chart(figures::loss_curves(&arguments.run)?, folder, "training", "Training");
+    let training =
+        || figures::chart(figures::loss_curves(&Run::at(&arguments.run))?, folder, "training", "Training");
     let worst = || figures::worst(description, found, folder);
     let (worst, (errors, training)) = rayon::join(worst, || rayon::join(errors, training));
     Ok(errors?.into_iter().chain(worst?).chain(training?).collect())
@@ -162,7 +161,7 @@ pub(super) fn load(run: &Path, options: &IntegrationOptions) -> Result<(Trained,
     }
     if let Some(name) = options.precision.as_deref() {
         loader = loader.precision(match name {
-            "same" => Checkpoints::of(run).state(&checkpoint)?.model.recipe.train.precision_on(device),
+            "same" => Run::at(run).checkpoints().state(&checkpoint)?.model.recipe.train.precision_on(device),
             name => job::precision(name)?,
         });
     }

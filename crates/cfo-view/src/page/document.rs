@@ -99,11 +99,11 @@ pub struct RunPart {
     pub figures: Vec<[String; 2]>,
 }
 
-/// A line of `metrics.jsonl`.
+/// A report of training.
 #[derive(Debug, Serialize)]
 pub struct TrainingPoint {
-    pub step: u64,
-    pub loss: Option<f64>,
-    pub learning_rate: Option<f64>,
+    pub step: u32,
+    pub loss: f64,
+    pub learning_rate: f64,
     pub validation: Option<f64>,
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use cfo::{Run, StepReport};
 use serde_json::Value;
 
 use super::document::{RunPart, TrainingPoint};
@@ -27,18 +28,19 @@ const MOST_REPORTS: usize = 2000;
 pub fn read(run: &Path, notes: &mut Vec<String>) -> Result<RunPart> {
     let name =
         run.file_name().map_or_else(|| run.display().to_string(), |name| name.to_string_lossy().into());
+    let files = Run::at(run);
     let mut part = RunPart {
         name,
-        facts: facts(run),
-        history: history(&run.join("metrics.jsonl"), notes)?,
+        facts: facts(&files),
+        history: history(&files, notes)?,
         metrics: Vec::new(),
         per_time: Vec::new(),
         per_trajectory: Vec::new(),
         figures: Vec::new(),
     };
-    let folder = run.join("evaluation");
-    if let Ok(text) = fs_err::read_to_string(folder.join("report.json")) {
-        read_evaluation(&mut part, &serde_json::from_str(&text)?);
+    if let Some(report) = files.evaluation()? {
+        read_evaluation(&mut part, &report);
+        let folder = files.evaluation_folder();
         for (file, title) in FIGURES {
             let path = folder.join(file);
             match fs_err::metadata(&path) {
@@ -55,13 +57,12 @@ pub fn read(run: &Path, notes: &mut Vec<String>) -> Result<RunPart> {
 }
 
 /// Facts from the recipe and the checkpoints.
-fn facts(run: &Path) -> Vec<[String; 2]> {
-    let mut facts = vec![["folder".to_string(), run.display().to_string()]];
+fn facts(run: &Run) -> Vec<[String; 2]> {
+    let mut facts = vec![["folder".to_string(), run.folder().display().to_string()]];
     let mut push = |name: &str, value: Option<String>| {
         facts.extend(value.map(|value| [name.to_string(), value]));
     };
-    let checkpoints = cfo::checkpoint::Checkpoints::of(run);
-    if let Ok(state) = checkpoints.state("latest") {
+    if let Ok(state) = run.checkpoints().state("latest") {
         let recipe = serde_json::to_value(&state.model.recipe).unwrap_or_default();
         let text = |path: [&str; 2]| match &recipe[path[0]][path[1]] {
             Value::String(text) => Some(text.clone()),
@@ -78,29 +79,23 @@ fn facts(run: &Path) -> Vec<[String; 2]> {
     facts
 }
 
-/// The lines of `metrics.jsonl`, thinned where there are very many.
-fn history(path: &Path, notes: &mut Vec<String>) -> Result<Vec<TrainingPoint>> {
-    let Ok(text) = fs_err::read_to_string(path) else { return Ok(Vec::new()) };
-    // The last line may be incomplete while training continues.
-    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let every = lines.len().div_ceil(MOST_REPORTS).max(1);
+/// The reports of training, thinned where there are very many.
+fn history(run: &Run, notes: &mut Vec<String>) -> Result<Vec<TrainingPoint>> {
+    let reports = run.reports()?;
+    let (count, every) = (reports.len(), reports.len().div_ceil(MOST_REPORTS).max(1));
     if every > 1 {
-        notes.push(format!("every {every}th of {} training reports", lines.len()));
+        notes.push(format!("every {every}th of {count} training reports"));
     }
-    let count = lines.len();
     // Validation errors are rare, so every one of them is shown.
-    let kept = lines.into_iter().enumerate().filter(|(number, line)| {
-        number % every == 0 || number + 1 == count || line["validation"].is_number()
-    });
-    let report = |(_, line): (usize, Value)| {
-        Some(TrainingPoint {
-            step: line["step"].as_u64()?,
-            loss: line["loss"].as_f64(),
-            learning_rate: line["learning_rate"].as_f64(),
-            validation: line["validation"].as_f64(),
-        })
+    let kept = reports
+        .into_iter()
+        .enumerate()
+        .filter(|(number, report)| number % every == 0 || number + 1 == count || report.validation.is_some());
+    let point = |(_, report): (usize, StepReport)| {
+        let StepReport { step, loss, learning_rate, validation, .. } = report;
+        TrainingPoint { step, loss, learning_rate, validation }
     };
-    Ok(kept.filter_map(report).collect())
+    Ok(kept.map(point).collect())
 }
 
 fn read_evaluation(part: &mut RunPart, report: &Value) {

@@ -1,14 +1,13 @@
 //! The run's models: a few copies that predict at the same time, each with the checkpoint that it last used.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use cfo::Trained;
-use cfo::checkpoint::Checkpoints;
 use cfo::engine::Device;
+use cfo::{Run, Trained};
 
 /// Predictions at a time. A long one does not block the others.
 const AT_ONCE: usize = 4;
@@ -21,7 +20,7 @@ pub const LONGEST: Duration = Duration::from_secs(20);
 
 /// Copies of the run's models.
 pub struct Models {
-    run: PathBuf,
+    run: Run,
     device: Device,
     shared: Mutex<Shared>,
     free: Condvar,
@@ -56,33 +55,24 @@ pub struct Lease<'a> {
 impl Models {
     pub fn new(run: &Path, device: Device) -> Self {
         let shared = Shared { idle: Vec::new(), busy: Vec::new(), waiting: 0, stopped: false };
-        Self { run: run.to_owned(), device, shared: Mutex::new(shared), free: Condvar::new() }
+        Self { run: Run::at(run), device, shared: Mutex::new(shared), free: Condvar::new() }
     }
 
     /// The names of the existing checkpoints: `best` and `latest`, then all by their steps.
     pub fn checkpoints(&self) -> Vec<String> {
-        let folder = self.run.join("checkpoints");
-        let mut steps: Vec<u64> = Vec::new();
-        for entry in fs_err::read_dir(&folder).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            steps.extend(name.strip_prefix("step-").and_then(|step| step.parse::<u64>().ok()));
-        }
-        steps.sort_unstable();
-        let links = ["best", "latest"].iter().filter(|name| folder.join(name).exists());
-        let links = links.map(ToString::to_string);
-        links.chain(steps.iter().rev().map(|step| format!("step-{step}"))).collect()
+        let checkpoints = self.run.checkpoints();
+        let links = ["best", "latest"].into_iter().filter(|name| checkpoints.has(name)).map(String::from);
+        links.chain(checkpoints.names()).collect()
     }
 
     /// The checkpoint to use when none is named.
     pub fn preferred(&self) -> String {
-        Checkpoints::of(&self.run).preferred().unwrap_or("latest").to_string()
+        self.run.checkpoints().preferred().unwrap_or("latest").to_string()
     }
 
     /// What a name refers to now: `best` and `latest` change while training continues.
     fn resolved(&self, name: &str) -> String {
-        let link = fs_err::read_link(self.run.join("checkpoints").join(name)).ok();
-        let target = link.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        target.unwrap_or_else(|| name.to_string())
+        self.run.checkpoints().target(name)
     }
 
     /// A model of a checkpoint, once there is a free one.
@@ -127,7 +117,7 @@ impl Models {
     }
 
     fn load(&self, checkpoint: &str) -> Result<Trained> {
-        Ok(Trained::loader(&self.run).checkpoint(checkpoint).device(self.device).load()?)
+        Ok(Trained::loader(self.run.folder()).checkpoint(checkpoint).device(self.device).load()?)
     }
 
     /// Ends predictions that take too long, or all of them.

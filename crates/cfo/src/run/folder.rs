@@ -1,4 +1,4 @@
-//! The folder of a run: who may write into it, and how it begins.
+//! The claim of a process on the folder of a run.
 
 use std::fs::TryLockError;
 use std::io::{Read, Write};
@@ -6,73 +6,53 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use super::Run;
+use super::checkpoint::Checkpoints;
 use crate::error::{CfoError, Result};
-use crate::recipe::Recipe;
-use crate::run::checkpoint::{Checkpoints, State, write_atomically};
 
 /// The file that the writer of a run holds locked. The lock ends with its process, however that ends; the file stays.
 const LOCK: &str = ".lock";
 
-/// A run's folder that no other process writes into. One in which nothing was written is gone afterwards.
-pub(crate) struct Folder<'a> {
-    pub(crate) path: &'a Path,
+/// A run whose folder no other process writes into. A folder in which nothing was written is removed afterwards.
+pub(crate) struct Claim {
+    pub(crate) run: Run,
     pub(crate) checkpoints: Checkpoints,
-    /// The folders that were made for it, the outermost first.
-    made: Vec<PathBuf>,
+    /// The folders that were created for it, the outermost first.
+    created: Vec<PathBuf>,
     _lock: std::fs::File,
 }
 
-impl<'a> Folder<'a> {
-    /// Takes a folder, and makes it if need be.
+impl Claim {
+    /// Claims a folder, and creates it if necessary.
     ///
     /// # Errors
     /// If another process trains in it, if it holds a run that is not to be resumed, or if the disk refuses.
-    pub(crate) fn claim(path: &'a Path, resume: bool) -> Result<Self> {
-        let checkpoints = Checkpoints::of(path);
+    pub(crate) fn new(run: Run, resume: bool) -> Result<Self> {
+        let (path, checkpoints) = (run.folder(), run.checkpoints());
         if checkpoints.exist() && !resume {
             return Err(CfoError::RunExists { folder: path.into() });
         }
         let missing = path.ancestors().take_while(|folder| *folder != Path::new("") && !folder.exists());
-        let mut made: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-        made.reverse();
+        let mut created: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        created.reverse();
         fs::create_dir_all(path)?;
-        Ok(Self { path, checkpoints, made, _lock: lock(path)? })
-    }
-
-    /// The checkpoint to go on from: the newest that is whole; `None` before the first.
-    ///
-    /// # Errors
-    /// If there are checkpoints and none is whole.
-    pub(crate) fn newest(&self) -> Result<Option<(String, State)>> {
-        if !self.checkpoints.exist() {
-            return Ok(None);
-        }
-        let (name, _) = self.checkpoints.newest_whole()?;
-        let state = self.checkpoints.state(&name)?;
-        Ok(Some((name, state)))
-    }
-
-    /// Writes the resolved recipe.
-    ///
-    /// # Errors
-    /// If the disk refuses.
-    pub(crate) fn write_recipe(&self, recipe: &Recipe) -> Result<()> {
-        write_atomically(&self.path.join("recipe.toml"), recipe.to_toml()?.as_bytes())
+        let lock = lock(path)?;
+        Ok(Self { run, checkpoints, created, _lock: lock })
     }
 }
 
-impl Drop for Folder<'_> {
+impl Drop for Claim {
     /// Leaves no trace of a training that was refused: no folder with nothing but its lock.
     fn drop(&mut self) {
         let alone = |mut entries: std::fs::ReadDir| {
             entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK))
         };
-        if !std::fs::read_dir(self.path).is_ok_and(alone) {
+        if !std::fs::read_dir(self.run.folder()).is_ok_and(alone) {
             return;
         }
         // While it is locked: who waits for it finds that it is gone, and takes another.
-        let _ = std::fs::remove_file(self.path.join(LOCK));
-        for folder in self.made.iter().rev() {
+        let _ = std::fs::remove_file(self.run.folder().join(LOCK));
+        for folder in self.created.iter().rev() {
             // Only if it is empty.
             let _ = std::fs::remove_dir(folder);
         }
@@ -127,30 +107,31 @@ fn host() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::Recipe;
 
     #[test]
     fn a_folder_has_one_writer_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
-        let first = Folder::claim(&run, false).unwrap();
-        let refused = Folder::claim(&run, true).err().expect("it is taken");
+        let first = Claim::new(Run::at(&run), false).unwrap();
+        let refused = Claim::new(Run::at(&run), true).err().expect("it is taken");
         assert!(refused.to_string().contains(&format!("process {} on ", std::process::id())), "{refused}");
         drop(first);
-        assert!(Folder::claim(&run, false).unwrap().newest().unwrap().is_none());
+        assert!(Claim::new(Run::at(&run), false).unwrap().run.newest_checkpoint().unwrap().is_none());
     }
 
     #[test]
     fn a_folder_in_which_nothing_was_written_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("runs").join("one");
-        drop(Folder::claim(&run, false).unwrap());
+        drop(Claim::new(Run::at(&run), false).unwrap());
         assert!(!folder.path().join("runs").exists());
         // What was there before stays, without the lock.
         std::fs::create_dir_all(run.parent().unwrap()).unwrap();
-        drop(Folder::claim(&run, true).unwrap());
+        drop(Claim::new(Run::at(&run), true).unwrap());
         assert!(run.parent().unwrap().exists() && !run.exists());
-        let used = Folder::claim(&run, false).unwrap();
-        used.write_recipe(&Recipe::default()).unwrap();
+        let used = Claim::new(Run::at(&run), false).unwrap();
+        used.run.write_recipe(&Recipe::default()).unwrap();
         drop(used);
         assert!(run.join("recipe.toml").exists() && run.join(LOCK).exists());
     }

@@ -1,4 +1,4 @@
-//! The log of a run: `metrics.jsonl`, one line a report, and the same as TensorBoard events.
+//! The log of a run: `metrics.jsonl` with one line per report, and TensorBoard events.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,8 +8,10 @@ use fs_err as fs;
 
 use super::StepReport;
 use crate::error::{CfoError, Result};
-use crate::recipe::Recipe;
 use crate::run::checkpoint::write_atomically;
+
+/// The file of reports.
+const LINES: &str = "metrics.jsonl";
 
 /// Both files, or neither for a training that writes nothing.
 pub(crate) struct Log {
@@ -21,7 +23,7 @@ impl Log {
     pub(crate) fn open(folder: Option<&Path>, step: u32) -> Result<Self> {
         let Some(folder) = folder else { return Ok(Self { files: None }) };
         fs::create_dir_all(folder)?;
-        let path = folder.join("metrics.jsonl");
+        let path = folder.join(LINES);
         if path.exists() {
             write_atomically(&path, kept_lines(&fs::read_to_string(&path)?, step).as_bytes())?;
         }
@@ -40,7 +42,7 @@ impl Log {
                 fs::remove_file(entry.path())?;
             }
         }
-        let path = folder.join("metrics.jsonl");
+        let path = folder.join(LINES);
         let before = if path.exists() { kept_lines(&fs::read_to_string(&path)?, 0) } else { String::new() };
         let line = serde_json::json!({ "step": 0, "notice": notice, "learning_rate": learning_rate });
         write_atomically(&path, format!("{before}{line}\n").as_bytes())
@@ -63,23 +65,24 @@ impl Log {
     }
 }
 
-/// The reports of a run's log up to a step; none if there is no log.
-pub(crate) fn read_log(run: &Path, step: u32) -> Vec<StepReport> {
-    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-    let reports = text.lines().filter_map(|line| serde_json::from_str::<StepReport>(line).ok());
-    reports.filter(|report| report.step <= step).collect()
+/// The reports in the log of a folder; none if there is no log. Notices and incomplete lines are left out.
+pub(super) fn read(folder: &Path) -> Result<Vec<StepReport>> {
+    let path = folder.join(LINES);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = fs::read_to_string(path)?;
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// Makes the folder of a run with its recipe and its log.
-pub(crate) fn write_log(run: &Path, recipe: &Recipe, history: &[StepReport]) -> Result<()> {
-    fs::create_dir_all(run)?;
-    write_atomically(&run.join("recipe.toml"), recipe.to_toml()?.as_bytes())?;
+/// Writes the log of a folder.
+pub(super) fn write(folder: &Path, history: &[StepReport]) -> Result<()> {
     let mut lines = String::new();
     for report in history {
         lines += &serde_json::to_string(report).map_err(|error| CfoError::Io(error.into()))?;
         lines.push('\n');
     }
-    write_atomically(&run.join("metrics.jsonl"), lines.as_bytes())
+    write_atomically(&folder.join(LINES), lines.as_bytes())
 }
 
 /// Lines up to a step; a torn last line is dropped.

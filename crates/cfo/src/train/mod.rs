@@ -33,7 +33,7 @@ use crate::predict::Trained;
 use crate::ranks;
 use crate::recipe::Recipe;
 use crate::run::checkpoint::fingerprint;
-use crate::run::{Folder, Log, Progress};
+use crate::run::{Claim, Log, Progress, Run};
 use crate::trajectories::Trajectories;
 pub use compiled::CompiledStep;
 pub use observer::{Observer, Reply};
@@ -79,10 +79,10 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
     let mut phases = ranks::agree(check_patience(recipe, set).and_then(|()| Phase::all(method, set)))?;
     // Rank 0 alone writes; the others hear from it where the run goes on.
     let folder = folder.filter(|_| ranks::is_first());
-    let claimed = folder.map(|path| Folder::claim(path, resume)).transpose();
+    let claimed = folder.map(|path| Claim::new(Run::at(path), resume)).transpose();
     let folder = ranks::agree(claimed)?;
     let newest = match &folder {
-        Some(folder) if resume => folder.newest(),
+        Some(folder) if resume => folder.run.newest_checkpoint(),
         _ => Ok(None),
     };
     let mut start = ranks::from_first(ranks::agree(newest)?)?;
@@ -122,7 +122,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
         if let Some(folder) = &folder {
             folder.checkpoints.clear()?;
         }
-        Log::restart(folder.as_ref().map(|folder| folder.path), &notice, rate)?;
+        Log::restart(folder.as_ref().map(|folder| folder.run.folder()), &notice, rate)?;
         observer.notice(&notice);
     }
 }

@@ -25,7 +25,7 @@ use crate::predict::Trained;
 use crate::ranks;
 use crate::recipe::{EvaluateConfig, FinetuneConfig, Recipe};
 use crate::run::checkpoint::{Checkpoints, State};
-use crate::run::{Ending, Folder, Log, Progress, read_log, timed};
+use crate::run::{Claim, Ending, Log, Progress, timed};
 use crate::trajectories::Trajectories;
 
 /// A training with one learning rate.
@@ -35,7 +35,7 @@ pub(super) struct Trainer<'a> {
     /// What is trained, with the learning rate of this training.
     pub method: &'a Method,
     pub set: &'a Trajectories,
-    pub folder: Option<&'a Folder<'a>>,
+    pub folder: Option<&'a Claim>,
     pub device: Device,
     pub interrupt: Option<&'a AtomicBool>,
     /// How often the learning rate was halved.
@@ -106,7 +106,7 @@ impl Trainer<'_> {
 
     /// Makes the remaining steps of a phase.
     fn phase(&self, phase: &Phase, mut start: Start<'_>, observer: &mut dyn Observer) -> Result<PhaseEnd> {
-        let mut progress = self.progress(&mut start);
+        let mut progress = self.progress(&mut start)?;
         let step = timed(&mut progress.time.reading, || match &mut start {
             Start::Fresh => TrainingStep::of(phase, self.set, self.device, None),
             Start::Checkpoint(_, state) => TrainingStep::of(phase, self.set, self.device, Some(&state.model)),
@@ -143,7 +143,7 @@ impl Trainer<'_> {
         step.initialize()?;
         let program = ranks::agree(timed(&mut progress.time.compiling, || step.compile(&[])))?;
         // Nothing is written of a training that the device refuses.
-        ranks::agree(self.folder.map_or(Ok(()), |folder| folder.write_recipe(self.given)))?;
+        ranks::agree(self.folder.map_or(Ok(()), |folder| folder.run.write_recipe(self.given)))?;
         progress.steps = step.memory.read_index("train.step")?[0];
         if phase.is_later() && progress.steps == phase.first {
             // The loss of this phase is another one.
@@ -155,15 +155,17 @@ impl Trainer<'_> {
     }
 
     /// The progress before a phase.
-    fn progress(&self, start: &mut Start<'_>) -> Progress {
-        match start {
+    fn progress(&self, start: &mut Start<'_>) -> Result<Progress> {
+        Ok(match start {
             Start::Fresh => Progress::start(self.halvings),
             Start::Checkpoint(_, state) => {
-                let history = self.folder.map_or_else(Vec::new, |folder| read_log(folder.path, state.step));
+                let mut history =
+                    self.folder.map_or_else(|| Ok(Vec::new()), |folder| folder.run.reports())?;
+                history.retain(|report| report.step <= state.step);
                 Progress::of(state, history)
             }
             Start::Phase(end) => std::mem::replace(&mut end.progress, Progress::start(0)),
-        }
+        })
     }
 
     /// Puts the first weights into memory unless they are random: those of a checkpoint, of another run or of the phase before.
@@ -225,7 +227,7 @@ impl Trainer<'_> {
             checkpoints: self.checkpoints(),
             program,
             validation: Validation::new(model, self.set.split(Split::Validation), self.interrupt)?,
-            log: Log::open(self.folder.map(|folder| folder.path), first)?,
+            log: Log::open(self.folder.map(|folder| folder.run.folder()), first)?,
             progress,
             kept,
             recent: Recent { step: first, ..Recent::default() },

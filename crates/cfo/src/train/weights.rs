@@ -9,6 +9,7 @@ use super::step::COUNTER;
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::ranks;
+use crate::run::Run;
 use crate::run::checkpoint::{Checkpoints, State};
 
 /// Weights and averages of an earlier step than the last.
@@ -113,7 +114,7 @@ pub(super) fn carry(
 /// # Errors
 /// If it cannot be read, or its weights have other names or shapes.
 pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<()> {
-    let checkpoints = Checkpoints::of(run);
+    let checkpoints = Run::at(run).checkpoints();
     let name = checkpoints.preferred()?;
     let state = checkpoints.state(name)?;
     let mut found = Memory::new(Device::Cpu, Precision::F32)?;
@@ -149,7 +150,7 @@ pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<
         ),
         hint: format!(
             "use the `[operator]` section of `{}`, and data with the same number of channels and parameters",
-            run.join("recipe.toml").display()
+            Run::at(run).recipe_path().display()
         ),
     })
 }

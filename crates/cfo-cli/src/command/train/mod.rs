@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use cfo::checkpoint::Checkpoints;
 use cfo::data::store::TrajectoryFile;
 use cfo::engine::Device;
 use cfo::objective::ObjectiveConfig;
 use cfo::proposal::{Machine, Proposal, warnings_of_file};
 use cfo::ranks;
-use cfo::{Ending, Model, Recipe, Trained, Training, Trajectories, WallTime};
+use cfo::{Ending, Model, Recipe, Run, Trained, Training, Trajectories, WallTime};
 use serde::Serialize;
 
 use crate::args;
@@ -123,7 +122,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
         return dry_run::run(&recipe, &set, device, arguments.json);
     }
     let folder = default_folder(arguments);
-    let checkpoints = Checkpoints::of(&folder);
+    let checkpoints = Run::at(&folder).checkpoints();
     if arguments.resume && ranks::is_first() && checkpoints.exist() {
         let (newest, problems) = checkpoints.newest_whole()?;
         for problem in problems {
@@ -141,7 +140,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
     let validation = progress.validation();
     drop(progress);
     if ranks::is_first()
-        && let Some(curves) = loss_curves(&folder)?
+        && let Some(curves) = loss_curves(&Run::at(&folder))?
     {
         plot::write(&curves, &folder, "training")?;
     }
@@ -202,19 +201,21 @@ fn warn_of_sampling(arguments: &args::Train, recipe: &Recipe, set: &Trajectories
 
 /// The recipe's text and its name in messages: the given file, the run's own when it continues, else one made for the data.
 fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
-    let own = default_folder(arguments).join("recipe.toml");
+    let run = Run::at(default_folder(arguments));
+    let own = run.recipe_path();
     let path = match &arguments.recipe {
         Some(path) => Some(path.clone()),
         None => Some(own.clone()).filter(|own| arguments.resume && own.exists()),
     };
-    let checkpoints = Checkpoints::of(&default_folder(arguments));
-    if path.is_none() && arguments.resume && checkpoints.exist() {
-        let (newest, _) = checkpoints.newest_whole()?;
+    if path.is_none()
+        && arguments.resume
+        && let Some((newest, state)) = run.newest_checkpoint()?
+    {
         say(&format!(
             "warning: `{}` is missing; resuming with the recipe stored in checkpoint `{newest}`",
             own.display()
         ));
-        return Ok((checkpoints.state(&newest)?.recipe().to_toml()?, "the recipe of the checkpoint".into()));
+        return Ok((state.recipe().to_toml()?, "the recipe of the checkpoint".into()));
     }
     let Some(path) = path else {
         let Some(data) = &arguments.data else {

@@ -1,6 +1,6 @@
 //! Trained models from the folders of runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use cfo_device::Device;
@@ -11,13 +11,12 @@ use crate::error::{CfoError, Result};
 use crate::model::Foreign;
 use crate::objective::Objective;
 use crate::operator::Operator;
-use crate::run::checkpoint::Checkpoints;
-use crate::run::{Progress, read_log};
+use crate::run::{Progress, Run};
 
 /// A builder for loading a run. Default: the best checkpoint, else the latest, on a GPU if there is one.
 #[derive(Clone, Debug)]
 pub struct Loader {
-    run: PathBuf,
+    run: Run,
     checkpoint: Option<String>,
     device: Option<Device>,
     precision: Option<Precision>,
@@ -27,7 +26,7 @@ pub struct Loader {
 impl Loader {
     pub(super) fn new(run: &Path) -> Self {
         let (checkpoint, device, precision) = (None, None, None);
-        Self { run: run.into(), checkpoint, device, precision, foreign: Foreign::default() }
+        Self { run: Run::at(run), checkpoint, device, precision, foreign: Foreign::default() }
     }
 
     /// Sets the checkpoint: `latest`, `best` or `step-N`.
@@ -72,9 +71,9 @@ impl Loader {
     /// # Errors
     /// If the folder has no checkpoint, or its best one is missing.
     pub fn checkpoint_name(&self) -> Result<String> {
-        let checkpoints = Checkpoints::of(&self.run);
+        let checkpoints = self.run.checkpoints();
         if !checkpoints.exist() {
-            return Err(CfoError::NoRun { folder: self.run.clone() });
+            return Err(CfoError::NoRun { folder: self.run.folder().into() });
         }
         match &self.checkpoint {
             Some(name) => Ok(name.clone()),
@@ -84,7 +83,7 @@ impl Loader {
 
     /// Returns a warning if `recipe.toml` of the run differs from the recipe that the checkpoint was trained with.
     pub fn warning(&self) -> Option<String> {
-        Checkpoints::of(&self.run).recipe_warning()
+        self.run.recipe_warning()
     }
 
     /// Loads the run.
@@ -93,7 +92,7 @@ impl Loader {
     /// If the checkpoint is missing or damaged, or was trained with another operator or objective.
     pub fn load(&self) -> Result<Trained> {
         let name = self.checkpoint_name()?;
-        let checkpoints = Checkpoints::of(&self.run);
+        let checkpoints = self.run.checkpoints();
         let state = checkpoints.state(&name)?;
         let model = Arc::new(state.model.clone().with(&self.foreign)?);
         let device = self.device.unwrap_or_else(Device::best);
@@ -107,7 +106,8 @@ impl Loader {
         checkpoints.check_tensors(&name, needed, &memory)?;
         // The best checkpoint stands for the whole run, one that was named for the part until then.
         let last = if self.checkpoint.is_none() { u32::MAX } else { state.step };
-        let history = read_log(&self.run, last);
+        let mut history = self.run.reports()?;
+        history.retain(|report| report.step <= last);
         Trained::new(model, memory, None, Progress::of(&state, history))
     }
 }

@@ -20,8 +20,8 @@ use crate::objective::MotionKind;
 use crate::predict::evaluate::{Evaluator, Report, batch};
 use crate::predict::rollout::{Prediction, Request, Watch};
 use crate::recipe::{Recipe, Solver, SolverOptions};
-use crate::run::checkpoint::{Checkpoints, LoopState, State};
-use crate::run::{Ending, Progress, StepReport, WallTime, write_log};
+use crate::run::checkpoint::{LoopState, State};
+use crate::run::{Ending, Progress, Run, StepReport, WallTime};
 use crate::trajectories::Part;
 use legs::Legs;
 pub use load::Loader;
@@ -233,13 +233,13 @@ impl Trained {
     /// If the folder already holds a run, or cannot be written.
     pub fn save(&self, run: impl AsRef<Path>) -> Result<()> {
         let (run, progress) = (run.as_ref(), &self.progress);
-        let checkpoints = Checkpoints::of(run);
+        let (run, checkpoints) = (Run::at(run), Run::at(run).checkpoints());
         if checkpoints.exist() {
-            return Err(CfoError::RunExists { folder: run.into() });
+            return Err(CfoError::RunExists { folder: run.folder().into() });
         }
         let weights = self.lock();
         let state = State::new(&self.model, progress);
-        write_log(run, &state.recipe(), &progress.history)?;
+        run.write_history(&state.recipe(), &progress.history)?;
         let (latest, best) = weights.both();
         if let Some((best, (_, step))) = best.zip(progress.best) {
             let report = progress.history.iter().find(|report| report.step == step);

@@ -11,7 +11,6 @@ use fs_err as fs;
 use sha2::{Digest, Sha256};
 
 use crate::error::{CfoError, Result};
-use crate::recipe::Recipe;
 use state::Sealed;
 pub use state::{LoopState, State};
 use tensors::{pack, unpack};
@@ -57,29 +56,11 @@ impl Checkpoints {
                     self.folder.join("best").display()
                 ),
                 hint: format!(
-                    "choose another checkpoint by its name: there are `latest`, `{}`",
+                    "choose another checkpoint by its name: available are `latest`, `{}`",
                     self.names().join("`, `")
                 ),
             }),
             Err(_) => Ok("latest"),
-        }
-    }
-
-    /// Returns a warning if `recipe.toml` of the run differs from the recipe in the checkpoints.
-    pub fn recipe_warning(&self) -> Option<String> {
-        let path = self.folder.with_file_name("recipe.toml");
-        let trained = self.state("latest").ok()?.recipe();
-        let used = "the recipe stored in the checkpoint is used";
-        let Ok(text) = fs::read_to_string(&path) else {
-            return Some(format!("`{}` is missing or unreadable; {used}", path.display()));
-        };
-        match Recipe::parse(&text, &[]) {
-            Err(error) => Some(format!("`{}` was changed ({error}); {used}", path.display())),
-            Ok(found) => {
-                let keys = found.differing_keys(&trained);
-                let keys = (!keys.is_empty()).then(|| keys.join("`, `"))?;
-                Some(format!("`{}` was changed after training (`{keys}`); {used}", path.display()))
-            }
         }
     }
 
@@ -119,8 +100,14 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Those that there are, the newest first.
-    fn names(&self) -> Vec<String> {
+    /// Returns the checkpoint that a name stands for: `latest` and `best` are links.
+    pub fn target(&self, name: &str) -> String {
+        let link = fs::read_link(self.folder.join(name)).ok();
+        link.and_then(|path| path.file_name()?.to_str().map(str::to_owned)).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// Returns the names `step-N` of all checkpoints, the newest first.
+    pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let named = entries.filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
@@ -217,7 +204,7 @@ impl Checkpoints {
         }
         let text = read(&path)?;
         let sealed: Sealed =
-            serde_json::from_slice(&text).map_err(|_| bad(&path, "it is no state of a run"))?;
+            serde_json::from_slice(&text).map_err(|_| bad(&path, "it is not the state of a run"))?;
         if hash(sealed.state.to_string().as_bytes()) != sealed.sha256 {
             return Err(bad(&path, "its content does not match its checksum"));
         }
