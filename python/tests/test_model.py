@@ -280,7 +280,7 @@ def test_options_mean_what_they_mean_to_the_command(tmp_path, run, lorenz):
     file, folder = tmp_path / "a.npz", tmp_path / "run"
     lorenz.save(file)
     # The wild end of Lorenz: one RK4 step per interval and Tsit5 by tolerances differ.
-    cfo.train(lorenz, operator=network, steps=20, batch=16, device="cpu", progress=False, out=folder, set={"evaluate.rtol": 1e-2})
+    cfo.train(lorenz, operator=network, steps=20, batch=16, device="cpu", progress=False, out=folder, set={"evaluate.solver.rtol": 1e-2})
     model = cfo.load(folder, device="cpu")
     first = lorenz[0]
     times = np.array([0.4, 0.15, 0.3])

@@ -122,7 +122,7 @@ def test_a_recipe_may_name_its_data(tmp_path, lorenz, recipe):
     named = cfo.train(None, recipe, steps=3, progress=False, device="cpu", set={"data.path": tmp_path / "a.npz"})
     assert named.steps == 3
     assert cfo.train(tmp_path / "a.npz", recipe, steps=3, progress=False, device="cpu").steps == 3
-    simulated = cfo.train(None, recipe, steps=3, progress=False, device="cpu", set={"data.simulate": "lorenz", "data.samples": 5})
+    simulated = cfo.train(None, recipe, steps=3, progress=False, device="cpu", set={"data.simulate": "lorenz", "data.split": [3, 1, 1]})
     assert simulated.system == "lorenz"
     with pytest.warns(UserWarning, match="not used"):
         cfo.train(lorenz, recipe, steps=3, progress=False, device="cpu", set={"data.simulate": "burgers"})

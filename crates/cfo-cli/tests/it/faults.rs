@@ -72,8 +72,8 @@ fn absurd_sizes_are_refused_in_little_memory() {
     let cases = [
         ("data.h5", "operator.kind=mlp", "operator.time=1000000000000"),
         ("data.h5", "operator.kind=mlp", "operator.hidden=[4294967296,4294967296]"),
-        ("data.h5", "objective.kind=neural-ode objective.solver=rk4", "objective.substeps=1000000000"),
-        ("data.h5", "finetune.steps=5 finetune.window=2", "finetune.substeps=1000000000"),
+        ("data.h5", "objective.kind=neural-ode objective.solver=rk4", "objective.solver.steps=1000000000"),
+        ("data.h5", "finetune.steps=5 finetune.window=2", "finetune.solver.steps=1000000000"),
         ("line.h5", "operator={kind=\"fno\"}", "operator.blocks=1000000000"),
         ("line.h5", "operator={kind=\"dit\",patch=4}", "operator.depth=1000000000"),
         ("line.h5", "operator={kind=\"dit\",patch=4}", "operator.hidden=1000000000"),

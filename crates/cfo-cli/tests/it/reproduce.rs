@@ -152,10 +152,10 @@ fn our_recipe_of_a_quarter_of_the_times_is_fine_tuned() {
     for one in plan["trainings"].as_array().unwrap() {
         let sparse = one["method"] == "cfo" && one["keep_rate"] == 0.25;
         assert_eq!(one["finetune_steps"].as_u64() > Some(0), sparse, "{one}");
-        assert_eq!(one["toml"].as_str().unwrap().contains("substeps = 4"), sparse, "{one}");
+        assert_eq!(one["toml"].as_str().unwrap().contains("\nsteps = 4\n"), sparse, "{one}");
     }
     let line = "reproduce figures --system shallow-water --recipe ours --out report --device cpu --set data.split=[4,1,2] \
-                --set train.steps=2 --set train.batch=4 --set finetune.solver=euler --set finetune.substeps=1";
+                --set train.steps=2 --set train.batch=4 --set finetune.solver=euler --set finetune.solver.steps=1";
     let first = folder.cfo(line).done();
     let sparse = "runs/trainings/smoke-seed-0/shallow-water/ours/cfo-quintic-25-seed-0";
     let recipe = std::fs::read_to_string(folder.path(sparse).join("recipe.toml")).unwrap();

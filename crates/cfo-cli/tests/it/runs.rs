@@ -193,7 +193,7 @@ fn a_damaged_checkpoint_says_what_to_do() {
     for garbage in [&b"\xff\xfe\x00garbage"[..], b"{}", b""] {
         std::fs::write(&state, garbage).unwrap();
         let refused = folder.cfo("evaluate run --data data.h5 --checkpoint latest").ended_with(2);
-        assert!(refused.stderr.contains("state.json: it is no state of a run"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("state.json: it is not the state of a run"), "{}", refused.stderr);
         assert!(refused.stderr.contains("hint: "), "{}", refused.stderr);
     }
     std::fs::write(&state, sound).unwrap();

@@ -56,7 +56,7 @@ fn a_fine_tuned_network_keeps_its_steps() {
     let folder = Folder::new();
     folder.cfo("simulate lorenz --frames 21 --horizon 0.2 --samples 20 --out data.h5").done();
     let keys =
-        "--set operator.hidden=[8] --set train.steps=20 --set finetune.steps=3 --set finetune.substeps=3";
+        "--set operator.hidden=[8] --set train.steps=20 --set finetune.steps=3 --set finetune.solver.steps=3";
     folder.cfo(&format!("train --data data.h5 --out run --device cpu {keys}")).done();
     let found = folder.cfo("evaluate run --data data.h5 --device cpu --json").done().json();
     assert_eq!((&found["solver"], &found["evaluations"]), (&"rk4".into(), &(20 * 3 * 4).into()));

@@ -32,7 +32,7 @@ impl NeuralOde {
     /// Appends the equal steps of a window; returns where each begins and ends.
     pub(crate) fn steps(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Vec<FixedStep>> {
         let window = windows(batch)?;
-        let (count, substeps) = (graph.shape(batch.state).axes()[0], self.through.substeps.max(1));
+        let (count, substeps) = (graph.shape(batch.state).axes()[0], self.through.steps());
         let (mut steps, mut state) = (Vec::new(), batch.state);
         for interval in 0..self.through.window {
             let f = graph.formula();
@@ -42,7 +42,7 @@ impl NeuralOde {
             for substep in 0..substeps {
                 let time = (time + graph.var(length) * substep as f64).node()?;
                 let step =
-                    FixedStep::new(graph, model, &self.through.solver, (batch.at(time, state), length))?;
+                    FixedStep::new(graph, model, &self.through.tableau(), (batch.at(time, state), length))?;
                 state = step.end;
                 steps.push(step);
             }
@@ -123,7 +123,7 @@ impl Objective for NeuralOde {
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let steps = self.steps(graph, model, batch)?;
         let mut loss = graph.scalar(0.0);
-        for (interval, steps) in steps.chunks(self.through.substeps.max(1)).enumerate() {
+        for (interval, steps) in steps.chunks(self.through.steps()).enumerate() {
             let share = self.share(graph, model, batch, (interval, steps[steps.len() - 1].end))?;
             loss = graph.add(loss, share)?;
         }

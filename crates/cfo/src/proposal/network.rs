@@ -100,12 +100,7 @@ fn perceptrons(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
         _ => &[512, 256, 128],
     };
     let perceptron = |&width: &usize| {
-        let config = Mlp {
-            hidden: vec![width; 3],
-            activation: MlpActivation::Silu,
-            time: time.into(),
-            ..Mlp::default()
-        };
+        let config = Mlp { hidden: vec![width; 3], activation: MlpActivation::Silu, time: time.into() };
         OperatorConfig::Mlp(config)
     };
     widths.iter().map(perceptron).collect()

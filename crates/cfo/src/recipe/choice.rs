@@ -3,12 +3,11 @@
 use std::str::FromStr;
 
 use cfo_engine::Precision;
-use cfo_numerics::ode::Tableau;
 use cfo_numerics::{DrawBy, Spline};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-use super::evaluate::{RolloutPrecision, RolloutSolver};
+use super::evaluate::RolloutPrecision;
 
 /// A value that a word stands for.
 pub(crate) trait Choice: Sized {
@@ -169,36 +168,6 @@ impl Choice for RolloutPrecision {
         match self {
             Self::Same => "same".into(),
             Self::Own(precision) => precision.word(),
-        }
-    }
-}
-
-impl Choice for Tableau {
-    const WORDS: &'static [&'static str] = &["euler", "heun", "rk4", "dopri5", "tsit5"];
-
-    fn of(word: &str) -> Option<Self> {
-        Self::by_name(word)
-    }
-
-    fn word(&self) -> String {
-        self.name.into()
-    }
-}
-
-impl Choice for RolloutSolver {
-    const WORDS: &'static [&'static str] = &["auto", "euler", "heun", "rk4", "dopri5", "tsit5"];
-
-    fn of(word: &str) -> Option<Self> {
-        match word {
-            "auto" => Some(Self::Auto),
-            word => Tableau::of(word).map(Self::Method),
-        }
-    }
-
-    fn word(&self) -> String {
-        match self {
-            Self::Auto => "auto".into(),
-            Self::Method(tableau) => tableau.word(),
         }
     }
 }

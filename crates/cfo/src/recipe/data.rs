@@ -14,12 +14,9 @@ pub struct DataConfig {
     /// Trajectory file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// System to simulate instead of reading a file: `lorenz`, `burgers`, ...
+    /// System to simulate instead of reading a file: `lorenz`, `burgers`, ... `data.split` sets the numbers of trajectories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulate: Option<String>,
-    /// Number of trajectories to simulate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub samples: Option<usize>,
     /// Share of the snapshots of each training trajectory that is kept, drawn at random. The first and the last snapshot are always kept.
     pub keep_rate: f64,
     /// Whether to drop the first snapshot of each trajectory.
@@ -53,7 +50,6 @@ impl Default for DataConfig {
         Self {
             path: None,
             simulate: None,
-            samples: None,
             keep_rate: 1.0,
             drop_first: false,
             merge_below: None,

@@ -1,10 +1,10 @@
 //! The section `[finetune]`: fine-tuning through the solver, after the steps of the objective.
 
-use cfo_numerics::ode::{RK4, Tableau};
+use cfo_numerics::ode::RK4;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectiveConfig, Recipe, ThroughSolver, choice};
+use super::{Integration, ObjectiveConfig, Recipe, ThroughSolver};
 use crate::error::{CfoError, Result};
 
 /// Fine-tuning through the solver, after the steps of `[train]`. Training continues from the weights (from their EMA with `train.ema`): the
@@ -22,33 +22,20 @@ pub struct FinetuneConfig {
     pub learning_rate: Option<f64>,
     /// Number of intervals between snapshots in a window, which starts from a true snapshot.
     pub window: usize,
-    /// Solver: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
-    #[serde(with = "choice")]
-    #[schemars(schema_with = "choice::schema::<Tableau>")]
-    pub solver: Tableau,
-    /// Equal solver steps per interval. Use enough of them to resolve the solution, or the network learns to compensate the solver's error.
-    /// With 0, solvers that estimate their error choose steps by the tolerances.
-    pub substeps: usize,
-    /// Relative tolerance of adaptive steps.
-    pub rtol: f64,
-    /// Absolute tolerance of adaptive steps, in normalised units.
-    pub atol: f64,
+    /// Solver; `auto` is `rk4`. Use enough steps to resolve the solution, or the network learns to compensate the solver's error.
+    pub solver: Integration,
     /// Whether gradients go back through the whole window. Otherwise they stop at the start of each interval.
     pub through_time: bool,
 }
 
 impl Default for FinetuneConfig {
     fn default() -> Self {
-        let ThroughSolver { rtol, atol, .. } = ThroughSolver::default();
         Self {
             steps: 0,
             batch: None,
             learning_rate: None,
             window: 4,
-            solver: RK4,
-            substeps: 2,
-            rtol,
-            atol,
+            solver: Integration { steps: 2, ..Integration::default() },
             through_time: true,
         }
     }
@@ -57,8 +44,9 @@ impl Default for FinetuneConfig {
 impl FinetuneConfig {
     /// How the network is integrated.
     fn through(&self) -> ThroughSolver {
-        let Self { window, solver, substeps, rtol, atol, through_time, .. } = *self;
-        ThroughSolver { window, solver, substeps, rtol, atol, through_time }
+        let Self { window, solver, through_time, .. } = *self;
+        let solver = Integration { method: solver.method.or(Some(RK4)), ..solver };
+        ThroughSolver { window, solver, through_time }
     }
 
     /// Checks what types cannot, with the recipe that it belongs to.

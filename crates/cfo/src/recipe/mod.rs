@@ -4,6 +4,7 @@ pub(crate) mod choice;
 mod data;
 mod evaluate;
 mod finetune;
+mod integration;
 mod latent;
 mod objective;
 mod overrides;
@@ -32,8 +33,9 @@ use problem::bad_recipe;
 use read::read;
 
 pub use data::{DataConfig, Normalize};
-pub use evaluate::{EvaluateConfig, RolloutPrecision, RolloutSolver};
+pub use evaluate::{EvaluateConfig, RolloutPrecision};
 pub use finetune::FinetuneConfig;
+pub use integration::Integration;
 pub use latent::{LatentConfig, LatentWavelet};
 pub(crate) use objective::MOST_ATTEMPTS;
 pub use objective::{ConditionalFlowKeys, ObjectiveConfig, PdeRefiner, RefinerForm, ThroughSolver};
@@ -222,9 +224,6 @@ impl Recipe {
         }
         if self.data.path.is_some() && self.data.simulate.is_some() {
             return Err(CfoError::invalid("data.simulate", "`data.path` names the data already"));
-        }
-        if self.data.samples == Some(0) {
-            return Err(CfoError::invalid("data.samples", "0 must be positive"));
         }
         self.path.check()?;
         self.objective.check()?;

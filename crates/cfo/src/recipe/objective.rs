@@ -5,7 +5,7 @@ use cfo_numerics::ode::{TSIT5, Tableau};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choice;
+use super::Integration;
 use crate::error::{CfoError, Result};
 
 /// The objective of training, as in the section `[objective]` of a recipe.
@@ -152,16 +152,8 @@ impl ConditionalFlowKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThroughSolver {
-    /// Solver: `euler`, `heun`, `rk4`, `dopri5` or `tsit5`.
-    #[serde(with = "choice")]
-    #[schemars(schema_with = "choice::schema::<Tableau>")]
-    pub solver: Tableau,
-    /// Equal solver steps per interval between snapshots. With 0, solvers that estimate their error choose steps by the tolerances, and the others take one.
-    pub substeps: usize,
-    /// Relative tolerance of adaptive steps.
-    pub rtol: f64,
-    /// Absolute tolerance of adaptive steps, in normalised units.
-    pub atol: f64,
+    /// Solver; `auto` is `tsit5`.
+    pub solver: Integration,
     /// Number of intervals between snapshots in a window, which starts from a true snapshot. The loss compares the prediction with every later snapshot of the window.
     pub window: usize,
     /// Whether gradients go back through the whole window. Otherwise they stop at the start of each interval.
@@ -171,7 +163,7 @@ pub struct ThroughSolver {
 impl Default for ThroughSolver {
     /// The paper's baseline.
     fn default() -> Self {
-        Self { solver: TSIT5, substeps: 0, rtol: 1e-4, atol: 1e-6, window: 1, through_time: true }
+        Self { solver: Integration::default(), window: 1, through_time: true }
     }
 }
 
@@ -185,25 +177,25 @@ const APPEARANCES: usize = 4;
 impl ThroughSolver {
     /// Returns whether steps are chosen by tolerances.
     pub fn is_adaptive(&self) -> bool {
-        self.substeps == 0 && self.solver.estimates_error()
+        self.solver.is_adaptive(TSIT5)
+    }
+
+    /// Returns the Runge-Kutta method.
+    pub fn tableau(&self) -> Tableau {
+        self.solver.method.unwrap_or(TSIT5)
+    }
+
+    /// Returns the number of equal steps per interval, at least one.
+    pub fn steps(&self) -> usize {
+        self.solver.steps.max(1)
     }
 
     /// Refuses numbers that make no sense; `section` is where they stand in a recipe.
     pub(crate) fn check(&self, section: &str) -> Result<()> {
-        let invalid =
-            |key: &str, problem: String| Err(CfoError::invalid(&format!("{section}.{key}"), problem));
-        for (key, value) in [("rtol", self.rtol), ("atol", self.atol)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                return invalid(key, format!("{value} must be 0 or a positive number"));
-            }
-        }
-        if self.is_adaptive() && self.rtol + self.atol <= 0.0 {
-            return invalid("rtol", "one of the tolerances must be positive".into());
-        }
         if self.window == 0 {
-            return invalid("window", "0 must be positive".into());
+            return Err(CfoError::invalid(&format!("{section}.window"), "0 must be positive"));
         }
-        Ok(())
+        self.solver.check(&format!("{section}.solver"))
     }
 
     /// Refuses equal steps that make a graph too large to be built, for a network with this number of operations.
@@ -211,14 +203,14 @@ impl ThroughSolver {
         if self.is_adaptive() {
             return Ok(());
         }
-        let (window, substeps) = (self.window, self.substeps.max(1));
-        let most = MOST_OPERATIONS / (APPEARANCES * self.solver.stages() * operations.max(1));
-        if window.saturating_mul(substeps) <= most.max(1) {
+        let (window, steps) = (self.window, self.steps());
+        let most = MOST_OPERATIONS / (APPEARANCES * self.tableau().stages() * operations.max(1));
+        if window.saturating_mul(steps) <= most.max(1) {
             return Ok(());
         }
-        let (key, value, each, other) = match window > substeps {
-            true => ("window", window, substeps, "substeps"),
-            false => ("substeps", substeps, window, "window"),
+        let (key, value, each, other) = match window > steps {
+            true => ("window", window, steps, "solver.steps"),
+            false => ("solver.steps", steps, window, "window"),
         };
         let largest = most / each;
         Err(CfoError::invalid(
@@ -245,7 +237,7 @@ impl ObjectiveConfig {
         Err(CfoError::BadData {
         problem: "`train.precision` is `bf16`, but a solver that chooses its steps by tolerances in training needs more digits than that for its estimates of the error"
             .into(),
-        hint: "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`substeps`)".into(),
+        hint: "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`solver.steps`)".into(),
     })
     }
 }

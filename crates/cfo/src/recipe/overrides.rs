@@ -22,6 +22,12 @@ pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
     let mut at = table;
     for part in parts {
         let next = at.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        // The short form of a solver: its method alone.
+        if let ("solver", toml::Value::String(method)) = (part, &next) {
+            *next = toml::Value::Table(
+                [("method".into(), toml::Value::String(method.clone()))].into_iter().collect(),
+            );
+        }
         at = next.as_table_mut().ok_or_else(|| CfoError::BadRecipe {
             problem: format!("`{key}` goes through `{part}`, which is not a section"),
         })?;

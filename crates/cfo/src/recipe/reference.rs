@@ -7,6 +7,7 @@ use schemars::schema_for;
 use serde_json::Value;
 
 use crate::recipe::Recipe;
+use crate::recipe::integration::Table;
 
 /// A key of a section.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +43,7 @@ impl Recipe {
              \x20 keys that both kinds have.\n\
              - The `recipe.toml` in the folder of a run lists every key.\n",
         );
-        for section in sections() {
+        for section in sections().into_iter().chain([solver_table()]) {
             let kind = section.kind.as_ref().map(|kind| format!(" with `kind = \"{kind}\"`"));
             let _ = write!(
                 text,
@@ -122,6 +123,19 @@ fn sections() -> Vec<Section> {
     sections
 }
 
+/// The keys of the table that describes a solver.
+fn solver_table() -> Section {
+    let schema = schema_for!(Table);
+    let meaning = "The key `solver` of these sections is the name of a method or a table with these keys, as in `solver = { method = \"rk4\", steps = 2 }`.";
+    let keys = keys(schema.as_value(), schema.as_value(), "");
+    Section {
+        name: "objective.solver]`, `[finetune.solver]` and `[evaluate.solver".into(),
+        kind: None,
+        meaning: meaning.into(),
+        keys,
+    }
+}
+
 /// The definition that a schema refers to, or itself.
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/$defs/")) {
@@ -196,6 +210,7 @@ fn kind(root: &Value, schema: &Value) -> String {
             }
         }
         "null" => String::new(),
+        "object" => "table".into(),
         other => other.into(),
     };
     match &schema["type"] {

@@ -3,7 +3,7 @@
 use cfo_numerics::ode::{Controller, RK4, TSIT5, Tableau};
 use serde::{Deserialize, Serialize};
 
-use super::{Recipe, RolloutSolver};
+use super::Recipe;
 use crate::error::{CfoError, Result};
 
 /// A Runge-Kutta method with its step sizes.
@@ -103,7 +103,7 @@ impl Solver {
         options.check()?;
         let own = recipe.solver()?;
         let SolverOptions { solver, steps, nfe, rtol, atol } = options;
-        let config = &recipe.evaluate;
+        let config = &recipe.evaluate.solver;
         let named = solver.as_deref().map(Self::method).transpose()?;
         let tableau = named.unwrap_or(own.tableau);
         if let Some(count) = *steps {
@@ -214,20 +214,23 @@ impl Recipe {
     /// # Errors
     /// If the number of evaluations is too small for one step, or the tolerances are not positive.
     pub fn solver(&self) -> Result<Solver> {
-        let config = &self.evaluate;
-        let through = self.trained_through().filter(|_| config.solver == RolloutSolver::Auto);
-        let tableau = match (config.solver, through) {
-            (RolloutSolver::Method(tableau), _) => tableau,
-            (RolloutSolver::Auto, Some(through)) => through.solver,
+        let (config, own) = (&self.evaluate, &self.evaluate.solver);
+        let through = self.trained_through().filter(|_| own.method.is_none());
+        let tableau = match (own.method, through) {
+            (Some(tableau), _) => tableau,
+            (None, Some(through)) => through.tableau(),
             // The way from noise to a trajectory is short and smooth.
-            (RolloutSolver::Auto, None) if self.objective.makes_trajectories() => RK4,
-            (RolloutSolver::Auto, None) => TSIT5,
+            (None, None) if self.objective.makes_trajectories() => RK4,
+            (None, None) => TSIT5,
         };
-        let fixed = through.filter(|through| !through.is_adaptive()).map(|through| through.substeps.max(1));
-        match (config.nfe, fixed) {
-            (0, Some(steps)) => Ok(Solver { tableau, budget: Budget::StepsPerInterval(steps) }),
-            (0, None) if tableau.estimates_error() => Solver::adaptive(tableau, config.rtol, config.atol),
-            (0, None) => Ok(Solver { tableau, budget: Budget::StepPerOutput }),
+        let steps = match through.filter(|through| own.steps == 0 && !through.is_adaptive()) {
+            Some(through) => through.steps(),
+            None => own.steps,
+        };
+        match (config.nfe, steps) {
+            (0, 0) if tableau.estimates_error() => Solver::adaptive(tableau, own.rtol, own.atol),
+            (0, 0) => Ok(Solver { tableau, budget: Budget::StepPerOutput }),
+            (0, steps) => Ok(Solver { tableau, budget: Budget::StepsPerInterval(steps) }),
             (nfe, _) => Solver::within(tableau, nfe, "evaluate.nfe"),
         }
     }

@@ -77,7 +77,6 @@ fn wrong_keys_and_values_are_named() {
         ("train.ema=nan", "`train.ema`: NaN must lie in [0, 1)"),
         ("train.betas=[0.9, 1.0]", "`train.betas`: [0.9, 1.0] must lie in [0, 1)"),
         ("data.keep_rate=0", "`data.keep_rate`: 0 must lie in (0, 1]"),
-        ("data.samples=0", "`data.samples`: 0"),
         ("path.noise.amplitude=-1", "`path.noise.amplitude`: -1"),
         ("path.spline=septic-ish", "septic-ish"),
         ("path.stencil=1", "`path.stencil`"),
@@ -85,8 +84,8 @@ fn wrong_keys_and_values_are_named() {
         ("path.smoothing=nan", "`path.smoothing`"),
         ("path.smoothing=much", "much"),
         ("evaluate.solver=rk5", "unknown choice `rk5`"),
-        ("evaluate.rtol=nan", "`evaluate.rtol`: NaN"),
-        ("evaluate.atol=-1", "`evaluate.atol`: -1"),
+        ("evaluate.solver.rtol=nan", "`evaluate.solver.rtol`: NaN"),
+        ("evaluate.solver.atol=-1", "`evaluate.solver.atol`: -1"),
         ("operator.kind=cnn", "`cnn`"),
         ("objective.kind=gan", "`gan`"),
         ("train=3", "train"),
@@ -99,8 +98,8 @@ fn wrong_keys_and_values_are_named() {
     for (kind, set, said) in [
         (
             "neural-ode",
-            "substeps=-2",
-            "`objective.substeps`: invalid value: integer `-2`, expected a whole number, 0 or more",
+            "solver.steps=-2",
+            "`objective.solver`: invalid value: integer `-2`, expected a whole number, 0 or more",
         ),
         ("neural-ode", "solver=rk5", "`objective.solver`: unknown choice `rk5`"),
         ("pde-refiner", "form=x", "`objective.form`: unknown choice `x`; known are `noise`, `velocity`"),
@@ -115,7 +114,8 @@ fn wrong_keys_and_values_are_named() {
     let idle = ["train.patience=2", "train.validate_every=0"].map(String::from);
     assert!(Recipe::parse("", &idle).unwrap_err().to_string().contains("`train.validate_every` is 0"));
     let solved = ["objective.kind=neural-ode", "train.precision=bf16"].map(String::from);
-    let tuned = ["finetune.steps=5", "finetune.solver=tsit5", "finetune.substeps=0", "train.precision=bf16"];
+    let tuned =
+        ["finetune.steps=5", "finetune.solver=tsit5", "finetune.solver.steps=0", "train.precision=bf16"];
     for coarse in [&solved[..], &tuned.map(String::from)] {
         let error = Recipe::parse("", coarse).unwrap_err();
         let said = format!("{error} {}", error.hint().unwrap());
@@ -123,7 +123,7 @@ fn wrong_keys_and_values_are_named() {
         // Equal steps need no estimate of their error.
         let key = if coarse.len() == 2 { "objective" } else { "finetune" };
         let mut equal = coarse.to_vec();
-        equal.push(format!("{key}.substeps=2"));
+        equal.push(format!("{key}.solver.steps=2"));
         Recipe::parse("", &equal).unwrap();
     }
     let both = ["data.path=a.h5", "data.simulate=lorenz"].map(String::from);

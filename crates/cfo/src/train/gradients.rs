@@ -20,12 +20,12 @@ pub(super) enum Gradients {
     /// Through equal steps of a solver, one after another, in the same graph.
     EqualSteps(NeuralOde),
     /// Through adaptive steps of a solver, in several programs.
-    AdaptiveSteps(Integration),
+    AdaptiveSteps(AdaptiveWindows),
 }
 
 /// The adaptive integration of windows, separately for each sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Integration {
+pub(super) struct AdaptiveWindows {
     /// The Runge-Kutta method, which estimates its error.
     pub tableau: Tableau,
     /// Tolerances in normalised units, and the step-size controller.
@@ -46,10 +46,9 @@ impl Gradients {
         if !through.is_adaptive() {
             return Self::EqualSteps(neural_ode);
         }
-        let controller =
-            Controller { max_steps: MOST_ATTEMPTS, ..Controller::new(through.rtol, through.atol) };
-        Self::AdaptiveSteps(Integration {
-            tableau: through.solver,
+        let controller = Controller { max_steps: MOST_ATTEMPTS, ..through.solver.controller() };
+        Self::AdaptiveSteps(AdaptiveWindows {
+            tableau: through.tableau(),
             controller,
             intervals: through.window,
             through_time: through.through_time,

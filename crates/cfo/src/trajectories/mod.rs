@@ -269,7 +269,7 @@ impl Trajectories {
         seed: u64,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        let mut trajectories = Vec::with_capacity(samples);
+        let mut trajectories = Vec::new();
         simulate::run(equation, samples, seed, interrupt, |_, trajectory| {
             trajectories.push(trajectory);
             Ok::<(), CfoError>(())
@@ -287,16 +287,12 @@ impl Trajectories {
             (Some(path), _) => Self::open_by(recipe, path),
             (None, Some(system)) => {
                 let system = System::find(system)?;
-                let asked = config.split.and_then(|split| split.counts());
-                let given = config.samples.or(asked.map(|counts| counts.iter().sum()));
-                let samples = given.unwrap_or(system.counts().iter().sum());
+                let counts = config.split.and_then(|split| split.counts()).unwrap_or(system.counts());
+                let samples = counts.iter().fold(0, |sum: usize, &count| sum.saturating_add(count));
                 let set = Self::simulate(&*system.equation(), samples, recipe.data_seed(), interrupt)?;
-                match (given, config.split) {
-                    (None, None) => {
-                        let shuffle = config.shuffle.then(|| recipe.data_seed());
-                        set.divided(system.counts().into(), shuffle)
-                    }
-                    _ => set.divided_by(recipe),
+                match config.split {
+                    None => set.divided(counts.into(), config.shuffle.then(|| recipe.data_seed())),
+                    Some(_) => set.divided_by(recipe),
                 }
             }
             (None, None) => Err(CfoError::NoData),

@@ -213,7 +213,7 @@ fn losses_of_neural_odes_agree() {
     let text = "[operator]\nkind = \"mlp\"\nactivation = \"silu\"\n[train]\nbatch = 256\n";
     for keys in [
         &["objective.window=3", "objective.checkpoints=2"][..],
-        &["objective.solver=rk4", "objective.window=2", "objective.substeps=2"],
+        &["objective.solver=rk4", "objective.window=2", "objective.solver.steps=2"],
     ] {
         let mut all = vec!["objective.kind=neural-ode".to_owned()];
         all.extend(keys.iter().map(|key| (*key).to_owned()));

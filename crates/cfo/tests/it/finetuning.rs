@@ -43,9 +43,9 @@ fn steps(run: &Path) -> Vec<u64> {
 fn fine_tuning_makes_predictions_better() {
     let set = oscillators(60);
     let variants: [&[&str]; 3] = [
-        &["finetune.substeps=4"],
-        &["finetune.substeps=4", "finetune.through_time=false", "path.spline=linear"],
-        &["finetune.solver=tsit5", "finetune.substeps=0", "finetune.window=2"],
+        &["finetune.solver.steps=4"],
+        &["finetune.solver.steps=4", "finetune.through_time=false", "path.spline=linear"],
+        &["finetune.solver=tsit5", "finetune.solver.steps=0", "finetune.window=2"],
     ];
     for keys in variants {
         let keys: Vec<&str> = keys.iter().copied().chain(["finetune.learning_rate=1e-3"]).collect();
@@ -94,7 +94,12 @@ fn a_second_run_goes_on_from_the_weights_of_the_first() {
     let mut recipe = tuned(
         100,
         0,
-        &["objective.kind=neural-ode", "objective.solver=rk4", "objective.window=4", "objective.substeps=4"],
+        &[
+            "objective.kind=neural-ode",
+            "objective.solver=rk4",
+            "objective.window=4",
+            "objective.solver.steps=4",
+        ],
     );
     recipe.train.from = Some(first);
     recipe.train.learning_rate = 1e-3;

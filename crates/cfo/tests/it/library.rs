@@ -237,12 +237,7 @@ fn the_learned_field_and_its_derivative_are_functions() {
     let lorenz = Lorenz { frames: 41, horizon: 0.4, ..Lorenz::default() };
     let data = Trajectories::simulate(&lorenz, 12, 3, &false.into()).unwrap();
     // Codes of the time have high frequencies, over which a slope says nothing.
-    let mlp = Mlp {
-        hidden: vec![24],
-        activation: cfo::operator::MlpActivation::Silu,
-        time: false.into(),
-        ..Mlp::default()
-    };
+    let mlp = Mlp { hidden: vec![24], activation: cfo::operator::MlpActivation::Silu, time: false.into() };
     let training = Training::new(mlp).device(Device::Cpu).steps(100).batch(64).learning_rate(1e-3);
     let trained = training.fit(&data).unwrap();
     let state = [1.5_f32, -2.0, 21.0];

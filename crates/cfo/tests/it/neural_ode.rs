@@ -4,8 +4,9 @@ use std::cell::RefCell;
 
 use cfo::engine::{Data, Device, Memory, Program, Role};
 use cfo::numerics::Philox;
-use cfo::numerics::ode::{Controller, RK4, Solution, Steps, Tableau, integrate};
+use cfo::numerics::ode::{Controller, RK4, Solution, Steps, TSIT5, Tableau, integrate};
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
+use cfo::recipe::Integration;
 use cfo::training::TrainingStep;
 use cfo::{Recipe, Trajectories};
 
@@ -91,19 +92,24 @@ impl Fixed {
 /// with every state stored and with many recomputed. Tolerances are tight, so that the choice of steps, which is not differentiated, hardly matters.
 #[test]
 fn gradients_agree_with_central_differences() {
-    let (set, tight) = (oscillators(10), ["objective.rtol=1e-11", "objective.atol=1e-13"]);
+    let (set, tight) = (oscillators(10), ["objective.solver.rtol=1e-11", "objective.solver.atol=1e-13"]);
     let variants: [(&[&str], bool); 7] = [
         (&[], true),
         (&["objective.window=3"], true),
         (&["objective.solver=dopri5"], true),
         // Order 2 takes thousands of steps at those tolerances.
         (
-            &["objective.solver=heun", "objective.window=2", "objective.rtol=1e-9", "objective.atol=1e-11"],
+            &[
+                "objective.solver=heun",
+                "objective.window=2",
+                "objective.solver.rtol=1e-9",
+                "objective.solver.atol=1e-11",
+            ],
             true,
         ),
         (&["objective.solver=rk4"], false),
-        (&["objective.solver=rk4", "objective.window=2", "objective.substeps=2"], false),
-        (&["objective.solver=tsit5", "objective.window=2", "objective.substeps=1"], false),
+        (&["objective.solver=rk4", "objective.window=2", "objective.solver.steps=2"], false),
+        (&["objective.solver=tsit5", "objective.window=2", "objective.solver.steps=1"], false),
     ];
     for (keys, adaptive) in variants {
         let keys: Vec<&str> = (if adaptive { &tight[..] } else { &[] }).iter().chain(keys).copied().collect();
@@ -144,8 +150,8 @@ fn adaptive_training_takes_the_hosts_steps() {
         let keys = [
             format!("objective.solver={}", tableau.name),
             "objective.window=3".to_owned(),
-            format!("objective.rtol={rtol:e}"),
-            format!("objective.atol={:e}", rtol / 100.0),
+            format!("objective.solver.rtol={rtol:e}"),
+            format!("objective.solver.atol={:e}", rtol / 100.0),
         ];
         let keys = keys.each_ref().map(String::as_str);
         let mut fixed = Fixed::with_batch(&set, &keys, 1);
@@ -226,7 +232,7 @@ fn more_equal_steps_need_hardly_more_memory() {
         let keys = ["objective.solver=rk4", "objective.window=6", substeps];
         Fixed::new(&set, &keys).step.arena_bytes()
     };
-    let (few, many) = (bytes("objective.substeps=2"), bytes("objective.substeps=8"));
+    let (few, many) = (bytes("objective.solver.steps=2"), bytes("objective.solver.steps=8"));
     assert!(many < 2 * few, "{few} and {many} bytes");
 }
 
@@ -234,7 +240,7 @@ fn more_equal_steps_need_hardly_more_memory() {
 fn a_neural_ode_learns_at_irregular_times() {
     let set = oscillators(60);
     let limit = persistence(&set) / 5.0;
-    for keys in [&["objective.window=2"][..], &["objective.solver=rk4", "objective.substeps=2"]] {
+    for keys in [&["objective.window=2"][..], &["objective.solver=rk4", "objective.solver.steps=2"]] {
         let error = trained(&neural_ode(300, keys), &set, None, false).unwrap().evaluate(set.test()).unwrap();
         let error = error.relative_l2.mean;
         assert!(error < limit, "{keys:?}: {error}, and nothing learnt {}", 5.0 * limit);
@@ -278,7 +284,7 @@ fn what_a_neural_ode_cannot_take_is_refused() {
     let text = recipe(1).to_toml().unwrap();
     let cases = [
         ("objective.window=0", "positive"),
-        ("objective.rtol=-1", "objective.rtol"),
+        ("objective.solver.rtol=-1", "objective.solver.rtol"),
         ("objective.solver=rk5", "rk5"),
         ("objective.stepps=2", "stepps"),
     ];
@@ -301,8 +307,8 @@ fn what_a_neural_ode_cannot_take_is_refused() {
 /// The shipped recipes are the paper's, but for what is trained. On Kuramoto-Sivashinsky tolerances would take hours: its steps are equal.
 #[test]
 fn the_recipes_of_neural_odes_are_those_of_their_systems() {
-    let (papers, equal) =
-        (ThroughSolver::default(), ThroughSolver { solver: RK4, substeps: 1, ..ThroughSolver::default() });
+    let by = |method| ThroughSolver { solver: Integration::by(method), ..ThroughSolver::default() };
+    let (papers, equal) = (by(TSIT5), by(RK4));
     let recipes = [
         (
             include_str!("../../recipes/lorenz.toml"),

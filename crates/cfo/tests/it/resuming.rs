@@ -159,7 +159,7 @@ fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
         };
         match file {
             "weights.safetensors" => assert!(said.contains("does not match the checksum"), "{said}"),
-            "state.json" => assert!(said.contains("it is no state of a run"), "{said}"),
+            "state.json" => assert!(said.contains("it is not the state of a run"), "{said}"),
             _ => assert!(said.is_empty(), "{said}"),
         }
         let (newest, problems) = checkpoints.newest_whole().unwrap();

@@ -41,15 +41,15 @@ fn options_mean_what_the_table_says() {
     let fixed = |tableau, budget| Solver { tableau, budget };
     // By the recipe: adaptive unless it says otherwise.
     assert_eq!(resolved("", "").unwrap(), adaptive(TSIT5, 1e-4, 1e-6));
-    assert_eq!(resolved("evaluate.rtol=1e-3", "").unwrap(), adaptive(TSIT5, 1e-3, 1e-6));
+    assert_eq!(resolved("evaluate.solver.rtol=1e-3", "").unwrap(), adaptive(TSIT5, 1e-3, 1e-6));
     let one = |tableau| fixed(tableau, Budget::StepPerOutput);
     assert_eq!(resolved("evaluate.solver=rk4", "").unwrap(), one(RK4));
     let shared = |tableau, nfe| fixed(tableau, Budget::EvaluationsPerHorizon(nfe));
     assert_eq!(resolved("evaluate.solver=rk4 evaluate.nfe=40", "").unwrap(), shared(RK4, 40));
     for tableau in Tableau::ALL {
         let asked = |keys: &str, more: &str| resolved(keys, &format!("solver={} {more}", tableau.name));
-        let alone = asked("evaluate.rtol=1e-3 evaluate.nfe=80", "").unwrap();
-        let taken = asked("evaluate.rtol=1e-3", "atol=1e-5");
+        let alone = asked("evaluate.solver.rtol=1e-3 evaluate.nfe=80", "").unwrap();
+        let taken = asked("evaluate.solver.rtol=1e-3", "atol=1e-5");
         if tableau.estimates_error() {
             assert_eq!(alone, adaptive(tableau, 1e-3, 1e-6), "{}", tableau.name);
             assert_eq!(taken.unwrap(), adaptive(tableau, 1e-3, 1e-5), "{}", tableau.name);
@@ -198,7 +198,7 @@ fn fine_tuned_models_keep_their_steps() {
     };
     let dense: Vec<f64> = (1..=200).map(|k| 0.01 * f64::from(k)).collect();
     for substeps in [1, 2, 3] {
-        let trained = tuned(&[&format!("finetune.substeps={substeps}")]);
+        let trained = tuned(&[&format!("finetune.solver.steps={substeps}")]);
         assert_eq!(trained.solver(), Solver { tableau: RK4, budget: Budget::StepsPerInterval(substeps) });
         assert_eq!(trained.evaluate(set.test()).unwrap().evaluations, 20 * 4 * substeps);
         let found = trained.predict(&STATE, 0.0, &dense).unwrap();
@@ -206,7 +206,10 @@ fn fine_tuned_models_keep_their_steps() {
         let own = trained.predict(&STATE, 0.0, &times[1..]).unwrap();
         assert_eq!(own.state(19), found.state(199));
     }
-    assert_eq!(tuned(&["finetune.solver=heun", "finetune.substeps=0"]).solver(), adaptive(HEUN, 1e-4, 1e-6));
+    assert_eq!(
+        tuned(&["finetune.solver=heun", "finetune.solver.steps=0"]).solver(),
+        adaptive(HEUN, 1e-4, 1e-6)
+    );
     assert_eq!(tuned(&["evaluate.solver=rk4"]).solver(), Solver::rk4());
     assert_eq!(
         tuned(&[]).with_options(&options("solver=euler")).unwrap().solver(),

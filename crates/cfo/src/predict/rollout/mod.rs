@@ -107,11 +107,9 @@ impl Rollout {
             MotionKind::Velocity | MotionKind::Step => None,
         };
         let drain = Drain::new(memory, &names.output)?;
-        let (asked, bounds, seed) =
-            (VecDeque::new(), Arc::new(Bounds::new(&model.scaling)), model.recipe.evaluate.seed);
-        let model = Arc::clone(model);
+        let (bounds, seed) = (Arc::new(Bounds::new(&model.scaling)), model.recipe.evaluate.seed);
         Ok(Self {
-            model,
+            model: Arc::clone(model),
             motion,
             batch,
             tableau,
@@ -121,7 +119,7 @@ impl Rollout {
             dense,
             generator,
             drain,
-            asked,
+            asked: VecDeque::new(),
             names,
             bounds,
             seed,

@@ -20,8 +20,8 @@ pub(in crate::train) fn loss_and_gradients(
     let mut gradients: Vec<Option<Node>> = vec![None; parameters.len()];
     // A single step has nothing to gain from being computed again.
     let again = steps.len() > 1;
-    let substeps = objective.through.substeps.max(1);
-    for (interval, steps) in steps.chunks_mut(substeps).enumerate().rev() {
+    let count = objective.through.steps();
+    for (interval, steps) in steps.chunks_mut(count).enumerate().rev() {
         let (first, end) = (graph.entries().len(), steps[steps.len() - 1].end);
         let share = objective.share(graph, model, batch, (interval, end))?;
         let share = batch.weigh(graph, share)?;
@@ -33,7 +33,8 @@ pub(in crate::train) fn loss_and_gradients(
         for step in steps.iter_mut().rev() {
             let Some(arrived) = cotangent else { continue };
             if again {
-                *step = FixedStep::new(graph, model, &objective.through.solver, (step.start, step.length))?;
+                *step =
+                    FixedStep::new(graph, model, &objective.through.tableau(), (step.start, step.length))?;
             }
             let targets: Vec<Node> = parameters.iter().copied().chain([step.start.state]).collect();
             let mut found = graph.vector_jacobian_since(step.first, &[(step.end, arrived)], &targets)?;

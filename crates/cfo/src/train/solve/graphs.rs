@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::model::{StepStart, append_step, scaled_error};
 use crate::objective::{Noise, Point, advanced};
 use crate::operator::Context;
-use crate::train::gradients::Integration;
+use crate::train::gradients::AdaptiveWindows;
 use crate::train::step::{COUNTER, drawn, learn, summed};
 use crate::train::training_data::TrainingData;
 
@@ -41,7 +41,7 @@ fn gradient(parameter: &str) -> String {
 pub(super) struct Graphs<'a> {
     pub(super) model: &'a Model,
     pub(super) data: &'a TrainingData,
-    pub(super) integration: Integration,
+    pub(super) integration: AdaptiveWindows,
 }
 
 impl Graphs<'_> {

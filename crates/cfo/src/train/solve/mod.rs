@@ -11,7 +11,7 @@ use std::fmt;
 use cfo_engine::{Data, Graph, Memory, Node, Program};
 use cfo_numerics::ode::{Checkpoints, Course, Recall, first_step};
 
-use super::gradients::Integration;
+use super::gradients::AdaptiveWindows;
 use crate::error::{CfoError, Divergence, Result};
 use crate::model::Model;
 use crate::ranks::job;
@@ -19,13 +19,17 @@ use crate::train::training_data::TrainingData;
 use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
 
 /// The graph that holds the parameters and the optimiser's tensors of a training through a solver, and the loss in it.
-pub(super) fn update(model: &Model, data: &TrainingData, integration: Integration) -> Result<(Graph, Node)> {
+pub(super) fn update(
+    model: &Model,
+    data: &TrainingData,
+    integration: AdaptiveWindows,
+) -> Result<(Graph, Node)> {
     Graphs { model, data, integration }.update()
 }
 
 /// A compiled step through a solver.
 pub struct SolverStep {
-    integration: Integration,
+    integration: AdaptiveWindows,
     batch: usize,
     programs: Programs,
     /// Bytes of one kept state.
@@ -104,7 +108,7 @@ impl SolverStep {
     pub(super) fn compile(
         model: &Model,
         data: &TrainingData,
-        integration: Integration,
+        integration: AdaptiveWindows,
         memory: &mut Memory,
     ) -> Result<Self> {
         let graphs = Graphs { model, data, integration };
@@ -228,7 +232,7 @@ impl SolverStep {
 
     /// Every sample at its start, with its first step.
     fn samples(&mut self, memory: &mut Memory, lengths: &[f64]) -> Result<Vec<Sample>> {
-        let Integration { controller, tableau, .. } = self.integration;
+        let AdaptiveWindows { controller, tableau, .. } = self.integration;
         let starts = memory.read_f64(TIME)?;
         self.programs.start.run(memory)?;
         let [of_state, of_slope, rate] = [0, 1, 2].map(|output| self.programs.start.output_f64(output));

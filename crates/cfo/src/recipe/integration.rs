@@ -1,0 +1,199 @@
+//! The key `solver` of three sections: a Runge-Kutta method, and how the lengths of its steps are chosen.
+
+use std::fmt;
+
+use cfo_numerics::ode::{Controller, Tableau};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::choice;
+use super::choice::Choice;
+use crate::error::{CfoError, Result};
+
+/// How a field is integrated. In a recipe it is the name of a method, or a table with the keys below.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Integration {
+    /// The Runge-Kutta method; `None` for that of the section.
+    pub method: Option<Tableau>,
+    /// Equal steps per interval between snapshots; with 0, methods that estimate their error choose steps by the tolerances.
+    pub steps: usize,
+    /// Relative tolerance of adaptive steps.
+    pub rtol: f64,
+    /// Absolute tolerance of adaptive steps, in normalised units.
+    pub atol: f64,
+}
+
+impl Default for Integration {
+    fn default() -> Self {
+        Self { method: None, steps: 0, rtol: 1e-4, atol: 1e-6 }
+    }
+}
+
+impl Integration {
+    /// Returns the method alone, with the default tolerances.
+    pub fn by(method: Tableau) -> Self {
+        Self { method: Some(method), ..Self::default() }
+    }
+
+    /// Returns whether steps are chosen by the tolerances, where `usual` is the method of the section.
+    pub(crate) fn is_adaptive(&self, usual: Tableau) -> bool {
+        self.steps == 0 && self.method.unwrap_or(usual).estimates_error()
+    }
+
+    /// Returns the controller of adaptive steps.
+    pub(crate) fn controller(&self) -> Controller {
+        Controller::new(self.rtol, self.atol)
+    }
+
+    /// Refuses tolerances out of range; `key` is that of the table.
+    pub(super) fn check(&self, key: &str) -> Result<()> {
+        for (name, value) in [("rtol", self.rtol), ("atol", self.atol)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                let problem = format!("{value} must be 0 or a positive number");
+                return Err(CfoError::invalid(&format!("{key}.{name}"), problem));
+            }
+        }
+        if self.rtol + self.atol <= 0.0 {
+            return Err(CfoError::invalid(&format!("{key}.rtol"), "one of the tolerances must be positive"));
+        }
+        Ok(())
+    }
+}
+
+/// The table form.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Table {
+    /// Method: `auto`, `euler`, `heun`, `rk4`, `dopri5` or `tsit5`; what `auto` is depends on the section.
+    #[serde(with = "choice")]
+    #[schemars(schema_with = "choice::schema::<Method>")]
+    method: Method,
+    /// Equal steps per interval between snapshots. With 0, methods that estimate their error choose steps by the tolerances, and the others
+    /// take one step.
+    steps: usize,
+    /// Relative tolerance of adaptive steps.
+    rtol: f64,
+    /// Absolute tolerance of adaptive steps, in normalised units.
+    atol: f64,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Integration::default().into()
+    }
+}
+
+/// The name of a method; `None` is written `auto`.
+struct Method(Option<Tableau>);
+
+impl Choice for Method {
+    const WORDS: &'static [&'static str] = &["auto", "euler", "heun", "rk4", "dopri5", "tsit5"];
+
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(Self(None)),
+            word => Tableau::by_name(word).map(|tableau| Self(Some(tableau))),
+        }
+    }
+
+    fn word(&self) -> String {
+        self.0.map_or("auto", |tableau| tableau.name).into()
+    }
+}
+
+impl From<Integration> for Table {
+    fn from(Integration { method, steps, rtol, atol }: Integration) -> Self {
+        Self { method: Method(method), steps, rtol, atol }
+    }
+}
+
+impl From<Table> for Integration {
+    fn from(Table { method: Method(method), steps, rtol, atol }: Table) -> Self {
+        Self { method, steps, rtol, atol }
+    }
+}
+
+impl Serialize for Integration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let named = Self { method: self.method, ..Self::default() };
+        match *self == named {
+            true => serializer.serialize_str(&Method(self.method).word()),
+            false => Table::from(*self).serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Integration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Integration;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a method, or a table with `method`, `steps`, `rtol` and `atol`")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> std::result::Result<Integration, E> {
+                let method = Method::of(word).ok_or_else(|| E::unknown_variant(word, Method::WORDS))?;
+                Ok(Integration { method: method.0, ..Integration::default() })
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> std::result::Result<Integration, A::Error> {
+                Table::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Integration {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Integration".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<Table>();
+        json_schema!({ "anyOf": [{ "type": "string", "enum": Method::WORDS }, table] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cfo_numerics::ode::{RK4, TSIT5};
+
+    use crate::recipe::{Integration, Recipe};
+
+    fn solver(text: &str, keys: &[&str]) -> Integration {
+        let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        let recipe = Recipe::parse(text, &keys).unwrap();
+        let again = Recipe::parse(&recipe.to_toml().unwrap(), &[]).unwrap();
+        assert_eq!(again, recipe, "{}", recipe.to_toml().unwrap());
+        recipe.evaluate.solver
+    }
+
+    #[test]
+    fn a_name_and_a_table_describe_a_solver() {
+        assert_eq!(solver("", &[]), Integration::default());
+        assert_eq!(solver("[evaluate]\nsolver = \"rk4\"\n", &[]), Integration::by(RK4));
+        let table = "[evaluate]\nsolver = { method = \"rk4\", steps = 2 }\n";
+        assert_eq!(solver(table, &[]), Integration { steps: 2, ..Integration::by(RK4) });
+        // An override of one key keeps the others, also where a name was given.
+        let loose = Integration { rtol: 1e-2, ..Integration::by(TSIT5) };
+        assert_eq!(solver("[evaluate]\nsolver = \"tsit5\"\n", &["evaluate.solver.rtol=1e-2"]), loose);
+        assert_eq!(solver(table, &["evaluate.solver=tsit5", "evaluate.solver.rtol=0.01"]), loose);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_path() {
+        let refused = |key: &str| Recipe::parse("", &[key.into()]).unwrap_err();
+        assert_eq!(refused("evaluate.solver.rtoll=1").nearest(), Some("rtol"));
+        assert!(refused("evaluate.solver=rk5").to_string().contains("`rk5`"));
+        assert!(
+            refused("objective={kind=\"neural-ode\",solver={atol=-1}}")
+                .to_string()
+                .contains("objective.solver.atol")
+        );
+        assert!(refused("finetune.solver=3").to_string().contains("the name of a method"));
+    }
+}
